@@ -1,0 +1,59 @@
+# Marey: the few verbs people try first. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WEB_SOURCES := $(shell find web/src web/public web/index.html web/vite.config.ts -type f 2>/dev/null)
+NATIVE_SOURCES := $(wildcard native/*) CMakeLists.txt
+BUNDLE := src/marey/api/web/index.html
+DEMO ?=
+TEST ?=
+BENCH ?=
+
+.PHONY: help setup demo test test-python test-web check bench api golden clean
+
+help:  ## list the verbs
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready $(BUNDLE)  ## install everything into .venv and web/node_modules, build the web app
+
+$(VENV)/.ready: requirements/dev.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
+	PYTHON=$(PYTHON) scripts/setup-python
+	@touch $@
+
+web/node_modules/.ready: web/package-lock.json web/package.json scripts/setup-node
+	scripts/setup-node
+	@touch $@
+
+$(BUNDLE): web/node_modules/.ready $(WEB_SOURCES)
+	cd web && npm run --silent build
+	@touch $@
+
+demo: setup  ## a live simulated cluster on loopback (DEMO="--gpus 512 --port 8600")
+	$(BIN)/marey demo $(DEMO)
+
+test: setup test-python test-web  ## every test, against the real parts that are installed (TEST="-k store")
+
+test-python: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST)
+
+test-web: web/node_modules/.ready
+	cd web && npm run --silent test
+
+check: setup  ## format, lint, types, layers, generated files
+	$(BIN)/ruff format --check src tests bench scripts
+	$(BIN)/ruff check src tests bench scripts
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd web && npm run --silent check
+	scripts/check-generated
+
+bench: setup  ## every speed claim, as a ratio measured in one run (BENCH=store)
+	$(BIN)/python -m bench $(BENCH)
+
+api: setup  ## write the OpenAPI document and the web app's types from it
+	scripts/generate-api
+
+clean:  ## remove what setup and the builds made
+	rm -rf $(VENV) build dist web/node_modules src/marey/api/web

@@ -1,0 +1,1 @@
+"""Marey: the motion of GPU clusters made visible."""

@@ -1,0 +1,99 @@
+"""The command line: one module per command, listed in ``COMMANDS``, nothing by magic."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Protocol, cast
+
+from marey.cli.output import Output
+from marey.model.errors import MareyError
+
+# Name → module, in the order that `marey --help` lists them. Only the chosen command's
+# module is imported: `marey --help` and `marey trace` must not pay for the web server.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),
+}
+
+EPILOG = """\
+every command:
+  --json        one JSON document on stdout, everything else on stderr
+  exit status   0 whenever there is an answer, whatever it says;
+                otherwise non-zero, with one message on stderr
+
+examples:
+  marey demo                                a live simulated cluster in the browser
+  marey sim --gpus 512 --hours 24 --seed 7 --out run/
+  marey import --samples samples.csv --workloads jobs.csv --store site.duckdb
+
+`marey COMMAND --help` explains a command, with examples.
+"""
+
+
+class Command(Protocol):
+    """What a command's module offers: what it teaches, its options, its work."""
+
+    DESCRIPTION: str
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options."""
+
+    def run(self, args: argparse.Namespace, out: Output) -> None:
+        """Do the work; raise ``MareyError`` for anything the user can act on."""
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for this command line: every command listed, the chosen one complete."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="marey",
+        description="See what the GPUs of a cluster do, who waits for them, and what to change.",
+        epilog=EPILOG,
+        formatter_class=raw,
+    )
+    parser.add_argument("--version", action="version", version=f"marey {version('marey')}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        if name != chosen:
+            subparsers.add_parser(name, help=summary, add_help=False)
+            continue
+        command = cast(Command, importlib.import_module(module))
+        sub = subparsers.add_parser(
+            name,
+            help=summary,
+            description=command.DESCRIPTION,
+            epilog=f"examples:\n{command.EXAMPLES}",
+            formatter_class=raw,
+        )
+        sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the only place where errors become messages and exit codes."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = build_parser(words).parse_args(words)
+    try:
+        args.run(args, Output(json=args.json))
+    except MareyError as error:
+        print(f"marey {args.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"marey {args.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"marey {args.command}: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 1
+    return 0

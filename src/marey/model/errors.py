@@ -1,0 +1,88 @@
+"""One error family: the CLI prints it, the API maps it to a problem document."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MareyError(Exception):
+    """Something the user can act on: says what, which value, and what is allowed."""
+
+    exit_code = 1
+    status = 400
+    title = "Bad request"
+
+
+class InvalidInput(MareyError):
+    """A value given by a person, a file or a client is not one that is allowed."""
+
+    exit_code = 2
+    status = 422
+    title = "Invalid input"
+
+
+class NotFound(MareyError):
+    """A named thing does not exist."""
+
+    exit_code = 3
+    status = 404
+    title = "Not found"
+
+
+class Conflict(MareyError):
+    """The request contradicts what is there: a name in use, a store held by another."""
+
+    exit_code = 4
+    status = 409
+    title = "Conflict"
+
+
+class TooLarge(MareyError):
+    """More was asked for, or sent, than the stated limit."""
+
+    exit_code = 5
+    status = 413
+    title = "Too large"
+
+
+class Unavailable(MareyError):
+    """Something outside Marey does not answer or cannot be used now."""
+
+    exit_code = 6
+    status = 503
+    title = "Unavailable"
+
+
+class StoreError(MareyError):
+    """The store's file cannot be used; the message says why and what to do."""
+
+    exit_code = 7
+    status = 500
+    title = "Store error"
+
+
+SHOWN_TEXT_LIMIT = 120
+
+
+def shown(value: object) -> str:
+    """A value as an error message may quote it: printable, and never longer than a line."""
+    text = value if isinstance(value, str) else repr(value)
+    clean = "".join(c if c.isprintable() else "�" for c in text[: SHOWN_TEXT_LIMIT + 1])
+    return clean if len(text) <= SHOWN_TEXT_LIMIT else f"{clean[:SHOWN_TEXT_LIMIT]}… ({len(text)} characters)"
+
+
+def allowed(names: Iterable[str], limit: int = 12) -> str:
+    """A list of what is allowed, short enough for one message."""
+    listed = list(names)
+    tail = f", … ({len(listed)} in all)" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + tail
+
+
+def unknown(what: str, value: object, names: Iterable[str]) -> str:
+    """``Unknown metric 'utl'; did you mean 'util'? Known: …``."""
+    listed = sorted(names)
+    text = shown(value)
+    near = difflib.get_close_matches(text[:SHOWN_TEXT_LIMIT], listed, n=1)
+    hint = f" did you mean '{near[0]}'?" if near else ""
+    return f"Unknown {what} '{text}';{hint} allowed: {allowed(listed)}."

@@ -69,7 +69,11 @@ def shown(value: object) -> str:
     """A value as an error message may quote it: printable, and never longer than a line."""
     text = value if isinstance(value, str) else repr(value)
     clean = "".join(c if c.isprintable() else "�" for c in text[: SHOWN_TEXT_LIMIT + 1])
-    return clean if len(text) <= SHOWN_TEXT_LIMIT else f"{clean[:SHOWN_TEXT_LIMIT]}… ({len(text)} characters)"
+    return (
+        clean
+        if len(text) <= SHOWN_TEXT_LIMIT
+        else f"{clean[:SHOWN_TEXT_LIMIT]}… ({len(text)} characters)"
+    )
 
 
 def allowed(names: Iterable[str], limit: int = 12) -> str:

@@ -1,0 +1,1 @@
+"""Every speed and size claim of Marey, as a ratio measured side by side in one run."""

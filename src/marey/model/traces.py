@@ -71,5 +71,30 @@ EVENTS = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("dtype", pa.int32(), nullable=False, metadata={"symbol": "yes"}),
         pa.field("peer", pa.int32(), nullable=False),
+        # Point-to-point tag, where the trace has one.
+        pa.field("tag", pa.int32(), nullable=False),
+        # What the communication is, however its kernel is called: "allreduce", "send", ….
+        pa.field("collective", pa.int32(), nullable=False, metadata={"symbol": "yes"}),
+        # Chunk of the model (interleaved pipelines), or -1.
+        pa.field("chunk", pa.int32(), nullable=False),
+        # Synchronisation only: the stream, and the correlation of the event record, waited for.
+        pa.field("wait_stream", pa.int64(), nullable=False),
+        pa.field("wait_correlation", pa.int64(), nullable=False),
+    ]
+)
+
+# Columns that hold codes of the run's symbol table.
+SYMBOL_COLUMNS = tuple(f.name for f in EVENTS if (f.metadata or {}).get(b"symbol"))
+
+# One row per allocation or release the profiler recorded.
+MEMORY = pa.schema(
+    [
+        pa.field("time_ns", pa.int64(), nullable=False),
+        # Device index, or -1 for the host's own memory.
+        pa.field("device", pa.int32(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        # Totals after this row, or -1 where the profiler does not say.
+        pa.field("allocated_bytes", pa.int64(), nullable=False),
+        pa.field("reserved_bytes", pa.int64(), nullable=False),
     ]
 )

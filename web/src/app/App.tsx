@@ -1,0 +1,4 @@
+/** The whole app. */
+export function App() {
+  return <main>Marey</main>;
+}

@@ -1,0 +1,57 @@
+"""Names of clusters, hosts, GPUs and workloads, and how long they may be."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from marey.model.errors import InvalidInput, shown
+
+DEFAULT_CLUSTER = "default"
+
+# Long enough for any scheduler's job name we have seen (Slurm: 256, Kubernetes: 253); longer ones
+# are kept distinct by a digest, so hostile names cost memory once and nothing is silently merged.
+NAME_LIMIT = 256
+_DIGEST_CHARS = 12
+
+_GPU_ID = re.compile(r"^(?P<host>.+):(?P<index>\d{1,4})(?:\.(?P<instance>\d{1,4}))?$", re.DOTALL)
+
+
+def bounded(text: str) -> str:
+    """The name itself, or for an overlong one its beginning and a digest of the whole."""
+    clean = text.encode("utf-8", "replace").decode() if not text.isascii() else text
+    clean = clean.replace("\x00", "�")
+    if len(clean) <= NAME_LIMIT:
+        return clean
+    digest = hashlib.blake2b(clean.encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
+    return f"{clean[: NAME_LIMIT - _DIGEST_CHARS - 1]}…{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuName:
+    """The parts of a GPU's id: ``host:index``, or ``host:index.instance`` for a MIG instance."""
+
+    host: str
+    index: int
+    instance: int | None = None
+
+    def __str__(self) -> str:
+        suffix = "" if self.instance is None else f".{self.instance}"
+        return f"{self.host}:{self.index}{suffix}"
+
+
+def gpu_id(host: str, index: int, instance: int | None = None) -> str:
+    """``node3:5``, or ``node3:5.2`` for a MIG instance."""
+    return str(GpuName(host, index, instance))
+
+
+def parse_gpu_id(text: str) -> GpuName:
+    """The parts of ``host:index`` or ``host:index.instance``."""
+    match = _GPU_ID.match(text)
+    if match is None:
+        raise InvalidInput(
+            f"'{shown(text)}' is not a GPU; write host:index, or host:index.instance for MIG."
+        )
+    instance = match["instance"]
+    return GpuName(match["host"], int(match["index"]), None if instance is None else int(instance))

@@ -1,0 +1,194 @@
+"""The small interfaces behind which the world stands: sources, stores and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from marey.model.metrics import Entity
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.observation import Observation
+from marey.model.predicates import EVERYTHING, Predicate
+from marey.model.samples import SampleBatch
+from marey.model.workloads import WorkloadState
+
+
+class Clock(Protocol):
+    """What time it is: passed in, so that tests and the simulator have their own."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+
+
+class Source(Protocol):
+    """Somewhere that facts about a cluster come from."""
+
+    @property
+    def name(self) -> str:
+        """What the sources page calls it."""
+
+    def poll(self, now_ms: int) -> Sequence[Observation]:
+        """What is new up to this moment, in order of time; raises ``Unavailable`` when silent."""
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which samples: entities over a half-open span of time ``[from_ms, to_ms)``.
+
+    ``workload`` narrows to the samples that were written while that workload held the GPU.
+    Empty ``entities`` means all.
+    """
+
+    metrics: tuple[str, ...]
+    from_ms: int
+    to_ms: int
+    entities: tuple[str, ...] = ()
+    workload: str | None = None
+    kind: Entity = Entity.GPU
+    cluster: str = DEFAULT_CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A table, and whether it was made from reduced data."""
+
+    table: pa.Table
+    approximate: bool = False
+
+
+class SampleStore(Protocol):
+    """Keeps samples; every write is durable when the call returns."""
+
+    def append(self, batches: Sequence[SampleBatch]) -> None:
+        """Keep these samples as one step; one with the same time, entity and metric replaces."""
+
+    def scan(self, selection: Selection) -> Iterator[SampleBatch]:
+        """The samples themselves, each once, in order of time within a batch."""
+
+    def series(self, selection: Selection, points: int) -> Answer:
+        """Downsampled series that keep extremes.
+
+        Columns: entity, metric, time_ms, value; at most ``points`` (and at least 4) rows per
+        series, each an actual sample: per bucket of time the first, least, greatest and last.
+        """
+
+    def histograms(
+        self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
+    ) -> Answer:
+        """Counts per entity and metric over equal bins (metric's own range unless given).
+
+        Columns: entity, metric, low, high, counts (list of int64), missing (int64).
+        """
+
+    def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
+        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles.
+
+        Columns: entity, metric, count, min, max, mean, std, first_ms, last_ms, last, and
+        ``quantiles`` (list of float64 in the order asked for).
+        """
+
+    def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
+        """The newest value of every metric of every entity, none older than ``since_ms``."""
+
+    def span(self, cluster: str) -> tuple[int, int] | None:
+        """Time of the first and last sample, or None where there is none."""
+
+    def maintain(self, now_ms: int) -> None:
+        """Whatever keeps the store fast and small: rewriting, retention. Safe at any time."""
+
+    def close(self) -> None:
+        """Finish cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadQuery:
+    """Which workloads, newest submission first; ``after`` is the cursor of the page before."""
+
+    cluster: str = DEFAULT_CLUSTER
+    states: tuple[WorkloadState, ...] = ()
+    where: Predicate = EVERYTHING
+    # Only those that waited or ran at some time in this span.
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = 1000
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A cluster as it was (or is) at one time; the tables of ``model.tables``."""
+
+    cluster: str
+    time_ms: int
+    hosts: pa.Table
+    gpus: pa.Table
+    partitions: pa.Table
+    workloads: pa.Table
+    allocations: pa.Table
+
+
+class RecordStore(Protocol):
+    """Keeps everything that is not a sample, with validity intervals for what changes."""
+
+    def apply(self, observation: Observation) -> None:
+        """Take over what was observed, as one step; the samples in it are not this store's."""
+
+    def clusters(self) -> list[str]:
+        """The clusters there are."""
+
+    def moment(self, cluster: str, time_ms: int) -> Moment:
+        """The whole cluster at any time, past or present."""
+
+    def workloads(self, query: WorkloadQuery) -> pa.Table:
+        """Workloads with their latest state; schema ``tables.WORKLOADS``."""
+
+    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+        """One workload, with its intervals; raises ``NotFound``."""
+
+    def allocations(
+        self,
+        cluster: str,
+        *,
+        workload: str | None = None,
+        from_ms: int = 0,
+        to_ms: int | None = None,
+    ) -> pa.Table:
+        """Who held which GPU from when to when; schema ``tables.ALLOCATIONS``."""
+
+    def states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """State intervals of workloads that touch this span; schema ``tables.STATES``."""
+
+    def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
+        """What the workload said of itself; schema ``tables.PROGRESS``."""
+
+    def events(
+        self,
+        cluster: str,
+        from_ms: int,
+        to_ms: int,
+        *,
+        workload: str | None = None,
+        limit: int = 10_000,
+    ) -> pa.Table:
+        """Events in order of time; schema ``tables.EVENTS``."""
+
+    def put_document(self, kind: str, name: str, document: Any) -> None:
+        """Keep a JSON document (a saved view, a rule, a state of the app) under a name."""
+
+    def document(self, kind: str, name: str) -> Any:
+        """The document of that name; raises ``NotFound``."""
+
+    def documents(self, kind: str) -> dict[str, Any]:
+        """Every document of a kind by name."""
+
+    def delete_document(self, kind: str, name: str) -> None:
+        """Forget a document; raises ``NotFound``."""
+
+    def close(self) -> None:
+        """Finish cleanly."""

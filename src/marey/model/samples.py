@@ -1,0 +1,113 @@
+"""Samples: measured values of GPUs and hosts, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput
+from marey.model.metrics import Entity, metric_named
+from marey.model.names import DEFAULT_CLUSTER
+
+NO_WORKLOAD = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Rows of (time, entity) with one float32 column per metric; NaN means no value.
+
+    ``entity`` and ``workload`` are codes into the tuples beside them, so a batch of a hundred
+    thousand rows carries each name once. ``workload`` is the one that held the GPU at that time
+    (-1 for none); it is a key for locality in the store, filled by the collect loop or import.
+    """
+
+    time_ms: NDArray[np.int64]
+    entity: NDArray[np.int32]
+    entities: Sequence[str]
+    columns: Mapping[str, NDArray[np.float32]]
+    kind: Entity = Entity.GPU
+    cluster: str = DEFAULT_CLUSTER
+    workload: NDArray[np.int32] | None = None
+    workloads: Sequence[str] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.time_ms)
+
+    def checked(self) -> SampleBatch:
+        """The same batch with every column cleaned by its metric; refuses unknown metrics."""
+        rows = len(self.time_ms)
+        lengths = {len(self.entity), *(len(c) for c in self.columns.values())}
+        if lengths - {rows}:
+            raise InvalidInput(f"A batch of {rows} rows has a column of another length.")
+        cleaned: dict[str, NDArray[np.float32]] = {}
+        for name, values in self.columns.items():
+            metric = metric_named(name)
+            if metric.entity is not self.kind:
+                raise InvalidInput(
+                    f"'{name}' is a {metric.entity} metric, not one of a {self.kind}."
+                )
+            cleaned[name] = metric.clean(values)
+        return SampleBatch(
+            self.time_ms,
+            self.entity,
+            self.entities,
+            cleaned,
+            self.kind,
+            self.cluster,
+            self.workload,
+            self.workloads,
+        )
+
+    def to_table(self) -> pa.Table:
+        """The batch as an Arrow table: time_ms, entity, workload (where known), metrics."""
+        arrays: dict[str, pa.Array] = {
+            "time_ms": pa.array(self.time_ms, pa.int64()),
+            "entity": _coded(self.entity, self.entities),
+        }
+        if self.workload is not None:
+            arrays["workload"] = _coded(self.workload, self.workloads)
+        for name, values in self.columns.items():
+            arrays[name] = pa.array(values, pa.float32(), from_pandas=True)
+        return pa.table(arrays)
+
+
+def _coded(codes: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+    indices = pa.array(codes, pa.int32(), mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
+
+
+def batch_from_table(
+    table: pa.Table, *, kind: Entity = Entity.GPU, cluster: str = DEFAULT_CLUSTER
+) -> SampleBatch:
+    """An Arrow table (time_ms, entity, optional workload, metrics) as a batch."""
+    entity, entities = _codes(table.column("entity"))
+    workload: NDArray[np.int32] | None = None
+    workloads: Sequence[str] = ()
+    if "workload" in table.column_names:
+        workload, workloads = _codes(table.column("workload"))
+    skip = {"time_ms", "entity", "workload"}
+    columns = {
+        name: table.column(name).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        for name in table.column_names
+        if name not in skip
+    }
+    time_ms = table.column("time_ms").to_numpy().astype(np.int64, copy=False)
+    return SampleBatch(time_ms, entity, entities, columns, kind, cluster, workload, workloads)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = encoded.indices.fill_null(NO_WORKLOAD).to_numpy().astype(np.int32, copy=False)
+    return codes, encoded.dictionary.to_pylist()
+
+
+def concatenate(batches: Iterable[SampleBatch]) -> pa.Table:
+    """Batches of one kind as one Arrow table; a metric that a batch lacks is null there."""
+    tables = [batch.to_table() for batch in batches]
+    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()

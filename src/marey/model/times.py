@@ -1,0 +1,77 @@
+"""Time at the cluster level: integer milliseconds since 1970 UTC, shown as ISO-8601 UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import NewType
+
+from marey.model.errors import InvalidInput, shown
+
+Ms = NewType("Ms", int)
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+# 1990 to 2200: outside it a number is surely not Unix seconds (nor a clock that was ever set).
+EARLIEST_MS = Ms(631_152_000_000)
+LATEST_MS = Ms(7_258_118_400_000)
+
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d|w)\s*$")
+_DURATION_MS = {
+    "ms": 1,
+    "s": SECOND_MS,
+    "m": MINUTE_MS,
+    "min": MINUTE_MS,
+    "h": HOUR_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+}
+
+
+def parse_time(text: str | int | float) -> Ms:
+    """ISO-8601 (no zone means UTC) or Unix seconds, as milliseconds."""
+    moment = _from_number(text) if not isinstance(text, str) else _from_text(text.strip())
+    if moment is None or not EARLIEST_MS <= moment <= LATEST_MS:
+        raise InvalidInput(
+            f"'{shown(text)}' is not a time; write ISO-8601 such as 2026-11-15T08:00:00Z "
+            "(no zone means UTC) or Unix seconds, between 1990 and 2200."
+        )
+    return Ms(moment)
+
+
+def _from_number(number: float) -> int | None:
+    return round(number * 1000) if number == number and abs(number) < 1e12 else None
+
+
+def _from_text(text: str) -> int | None:
+    try:
+        return _from_number(float(text))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return round(aware.timestamp() * 1000)
+
+
+def format_time(moment_ms: int) -> str:
+    """``2026-11-15T08:00:00Z``, with milliseconds only where there are any."""
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    timespec = "milliseconds" if moment_ms % 1000 else "seconds"
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def parse_duration(text: str) -> Ms:
+    """``90s``, ``15m``, ``24h``, ``7d`` as milliseconds."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise InvalidInput(
+            f"'{shown(text)}' is not a duration; write a number and one of "
+            "ms, s, m, h, d, w, such as 90s or 7d."
+        )
+    return Ms(round(float(match[1]) * _DURATION_MS[match[2]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,8 +65,12 @@ class Answer:
 class SampleStore(Protocol):
     """Keeps samples; every write is durable when the call returns."""
 
-    def append(self, batches: Sequence[SampleBatch]) -> None:
-        """Keep these samples as one step; one with the same time, entity and metric replaces."""
+    def append(self, batches: Iterable[SampleBatch]) -> None:
+        """Keep these samples as one step; one with the same time, entity and metric replaces.
+
+        The batches may come from a generator that reads a large file: they are taken one by one,
+        and when it raises nothing of them is kept.
+        """
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
         """The samples themselves, each once, in order of time within a batch."""
@@ -138,6 +142,9 @@ class RecordStore(Protocol):
 
     def apply(self, observation: Observation) -> None:
         """Take over what was observed, as one step; the samples in it are not this store's."""
+
+    def apply_all(self, observations: Iterable[Observation]) -> None:
+        """Take over many observations (an import, a back-fill) as one step."""
 
     def clusters(self) -> list[str]:
         """The clusters there are."""

@@ -1,0 +1,251 @@
+"""Bring history from files into a store: checked whole first, then written as one step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput
+from marey.model.inventory import Gpu, Host, resource_type
+from marey.model.metrics import Entity
+from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
+from marey.model.observation import Observation
+from marey.model.protocols import RecordStore, SampleStore
+from marey.model.samples import NO_WORKLOAD, SampleBatch
+from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
+from marey.sources.samples_file import SamplesFile, open_samples
+from marey.sources.workloads_file import WorkloadRow, WorkloadsFile, read_workloads
+
+ProgressCall = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Which files, into which cluster, and what to do with rows that are wrong."""
+
+    samples: Path | None = None
+    workloads: Path | None = None
+    cluster: str = DEFAULT_CLUSTER
+    skip_bad_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """What was brought in, and what was left out."""
+
+    cluster: str
+    samples: int = 0
+    workloads: int = 0
+    gpus: int = 0
+    hosts: int = 0
+    from_ms: int | None = None
+    to_ms: int | None = None
+    bad_rows: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class CheckedImport:
+    """Files that were read through once without writing anything."""
+
+    request: ImportRequest
+    samples: SamplesFile | None = None
+    workloads: WorkloadsFile | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def check_import(request: ImportRequest, progress: ProgressCall = lambda _: None) -> CheckedImport:
+    """Read everything once; raise with the line numbers of what is wrong."""
+    if request.samples is None and request.workloads is None:
+        raise InvalidInput("Nothing to import: name a samples file, a workloads file, or both.")
+    checked = CheckedImport(request)
+    if request.workloads is not None:
+        checked.workloads = read_workloads(request.workloads)
+        _collect_problems(checked, request.workloads, checked.workloads)
+    if request.samples is not None:
+        checked.samples = open_samples(request.samples)
+        for done, _ in checked.samples.batches():
+            progress(done / max(1, checked.samples.size))
+        if checked.samples.rows == 0:
+            raise InvalidInput(f"{request.samples.name} has a header but no rows.")
+        _collect_problems(checked, request.samples, checked.samples)
+    return checked
+
+
+def _collect_problems(
+    checked: CheckedImport, path: Path, file: SamplesFile | WorkloadsFile
+) -> None:
+    if file.skipped:
+        names = ", ".join(f"'{name[:60]}'" for name in file.skipped[:20])
+        checked.warnings.append(f"{path.name}: unknown columns skipped: {names}")
+    if not file.bad_count:
+        return
+    lines = [f"{path.name}, line {bad.line}: {bad.reason}" for bad in file.bad]
+    more = file.bad_count - len(lines)
+    if more > 0:
+        lines.append(f"and {more} more bad rows.")
+    if not checked.request.skip_bad_rows:
+        raise InvalidInput(
+            "\n".join(["nothing was imported, because of bad rows:", *lines])
+            + "\nCorrect them, or leave them out with --skip-bad-rows."
+        )
+    checked.warnings.extend(lines)
+
+
+def write_import(
+    checked: CheckedImport,
+    records: RecordStore,
+    samples: SampleStore,
+    progress: ProgressCall = lambda _: None,
+) -> ImportSummary:
+    """Write what was checked: the records as one step, then the samples as one step."""
+    rows = checked.workloads.rows if checked.workloads else []
+    gpus = _all_gpus(checked.samples, rows)
+    rows = [_with_resource_type(row, gpus) for row in rows]
+    records.apply_all(_observations(checked, rows, gpus))
+    if checked.samples is not None:
+        holders = Holders(rows)
+        samples.append(_labelled(checked.samples, holders, checked.request.cluster, progress))
+    return _summary(checked, rows, gpus)
+
+
+def _all_gpus(samples: SamplesFile | None, rows: Sequence[WorkloadRow]) -> dict[str, Gpu]:
+    gpus = dict(samples.gpus) if samples else {}
+    for row in rows:
+        for allocation in row.allocations:
+            if allocation.gpu not in gpus:
+                name = parse_gpu_id(allocation.gpu)
+                gpus[allocation.gpu] = Gpu(name.host, name.index, name.instance)
+    return gpus
+
+
+def _with_resource_type(row: WorkloadRow, gpus: dict[str, Gpu]) -> WorkloadRow:
+    model = gpus[row.allocations[0].gpu].model if row.allocations else ""
+    named = resource_type(model, row.workload.gpus_per_host)
+    return replace(row, workload=replace(row.workload, resource_type=named, gpu_model=model))
+
+
+def _observations(
+    checked: CheckedImport, rows: Sequence[WorkloadRow], gpus: dict[str, Gpu]
+) -> Iterator[Observation]:
+    """The inventory first, then every change of every workload in order of time."""
+    statuses: dict[int, list[WorkloadStatus]] = defaultdict(list)
+    held: dict[int, list[Allocation]] = defaultdict(list)
+    for row in rows:
+        for moment, status in _life(row):
+            statuses[moment].append(status)
+        if row.workload.start_ms is not None:
+            held[row.workload.start_ms].extend(row.allocations)
+    moments = sorted(statuses)
+    first = checked.samples.first_ms if checked.samples else None
+    begin = min([m for m in (first, *moments[:1]) if m is not None], default=0)
+    cluster = checked.request.cluster
+    hosts = {gpu.host: Host(gpu.host) for gpu in gpus.values()}
+    yield Observation(
+        time_ms=begin,
+        cluster=cluster,
+        hosts=tuple(hosts.values()),
+        gpus=tuple(gpus.values()),
+        workloads=tuple(row.workload for row in rows),
+    )
+    for moment in moments:
+        yield Observation(
+            time_ms=moment,
+            cluster=cluster,
+            statuses=tuple(statuses[moment]),
+            allocations=tuple(held.get(moment, ())),
+        )
+
+
+def _life(row: WorkloadRow) -> Iterator[tuple[int, WorkloadStatus]]:
+    work, identity = row.workload, row.workload.workload
+    start = work.start_ms
+    if work.submit_ms is not None and start is not None and work.submit_ms < start:
+        yield work.submit_ms, WorkloadStatus(identity, WorkloadState.PENDING, "", row.priority)
+    if start is not None:
+        yield start, WorkloadStatus(identity, WorkloadState.RUNNING, "", row.priority)
+    if work.end_ms is not None:
+        ended = row.state if row.state.ended else WorkloadState.COMPLETED
+        yield work.end_ms, WorkloadStatus(identity, ended, row.reason, row.priority)
+
+
+class Holders:
+    """Who held a GPU at a time: answers for whole columns at once."""
+
+    def __init__(self, rows: Iterable[WorkloadRow]) -> None:
+        spans: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        self.workloads: list[str] = []
+        for code, row in enumerate(rows):
+            self.workloads.append(row.workload.workload)
+            start, end = row.workload.start_ms or 0, row.workload.end_ms
+            for allocation in row.allocations:
+                spans[allocation.gpu].append((start, end if end is not None else 2**62, code))
+        self._spans = {gpu: _columns(sorted(listed)) for gpu, listed in spans.items()}
+
+    def codes(self, batch: SampleBatch) -> NDArray[np.int32]:
+        """For each row the code of the workload that held the GPU then, or -1."""
+        codes = np.full(len(batch), NO_WORKLOAD, np.int32)
+        order = np.argsort(batch.entity, kind="stable")
+        bounds = np.searchsorted(batch.entity[order], np.arange(len(batch.entities) + 1))
+        for i, gpu in enumerate(batch.entities):
+            if gpu in self._spans and bounds[i] < bounds[i + 1]:
+                rows = order[bounds[i] : bounds[i + 1]]
+                codes[rows] = _holder_at(self._spans[gpu], batch.time_ms[rows])
+        return codes
+
+
+_Spans = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
+
+
+def _columns(spans: list[tuple[int, int, int]]) -> _Spans:
+    starts, ends, codes = zip(*spans, strict=True)
+    return np.array(starts, np.int64), np.array(ends, np.int64), np.array(codes, np.int32)
+
+
+def _holder_at(spans: _Spans, time_ms: NDArray[np.int64]) -> NDArray[np.int32]:
+    starts, ends, codes = spans
+    at = np.searchsorted(starts, time_ms, side="right") - 1
+    inside = (at >= 0) & (time_ms < ends[np.maximum(at, 0)])
+    return np.where(inside, codes[np.maximum(at, 0)], NO_WORKLOAD).astype(np.int32)
+
+
+def _labelled(
+    file: SamplesFile, holders: Holders, cluster: str, progress: ProgressCall
+) -> Iterator[SampleBatch]:
+    fresh = open_samples(file.path)
+    for done, batches in fresh.batches():
+        for batch in batches:
+            if batch.kind is Entity.GPU:
+                codes = holders.codes(batch)
+                batch = replace(batch, workload=codes, workloads=holders.workloads)
+            yield replace(batch, cluster=cluster)
+        progress(done / max(1, fresh.size))
+
+
+def _summary(
+    checked: CheckedImport, rows: Sequence[WorkloadRow], gpus: dict[str, Gpu]
+) -> ImportSummary:
+    samples = checked.samples
+    edges = [row.workload.start_ms for row in rows if row.workload.start_ms is not None]
+    edges += [row.workload.end_ms for row in rows if row.workload.end_ms is not None]
+    if samples and samples.first_ms is not None and samples.last_ms is not None:
+        edges += [samples.first_ms, samples.last_ms]
+    bad = (samples.bad_count if samples else 0) + (
+        checked.workloads.bad_count if checked.workloads else 0
+    )
+    return ImportSummary(
+        cluster=checked.request.cluster,
+        samples=samples.rows - samples.bad_count if samples else 0,
+        workloads=len(rows),
+        gpus=len(gpus),
+        hosts=len({gpu.host for gpu in gpus.values()}),
+        from_ms=min(edges, default=None),
+        to_ms=max(edges, default=None),
+        bad_rows=bad,
+        warnings=tuple(checked.warnings),
+    )

@@ -99,9 +99,7 @@ def main() -> None:
     def fault(name: str) -> float:
         return slow_s if args.fault == name else 0.0
 
-    model = DistributedDataParallel(
-        Net(args.width, 6, fault("slow_backward")), bucket_cap_mb=1
-    )
+    model = DistributedDataParallel(Net(args.width, 6, fault("slow_backward")), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     loader = iter(DataLoader(Samples(args.width, fault("slow_data")), batch_size=1))
     schedule = Schedule(skip=1, warmup=1, steps=args.steps)

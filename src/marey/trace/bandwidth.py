@@ -1,0 +1,86 @@
+"""What the network delivered: achieved bandwidth of each matched collective, and by kind and size.
+
+*Algorithm* bandwidth is the message over the transfer time; *bus* bandwidth multiplies it by what
+each link must carry (2(n-1)/n for an all-reduce, (n-1)/n for a gather, scatter or all-to-all, 1
+otherwise), so that collectives and group sizes can be compared (NVIDIA nccl-tests, PERFORMANCE).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+BANDWIDTHS = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("group", pa.string()),
+        pa.field("participants", pa.int32()),
+        pa.field("bytes", pa.int64()),
+        pa.field("count", pa.int64()),
+        pa.field("transfer_median_us", pa.float64()),
+        pa.field("algorithm_gb_s", pa.float64()),
+        pa.field("bus_gb_s", pa.float64()),
+        # The slowest decile over the median: how steady the link is.
+        pa.field("slow_ratio", pa.float64()),
+    ]
+)
+_TWICE = ("all_reduce", "allreduce")
+_ONCE = (
+    *("all_gather", "allgather", "reduce_scatter", "reducescatter"),
+    *("all_to_all", "alltoall"),
+)
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """What each link carries, as a multiple of the message."""
+    share = (ranks - 1) / ranks if ranks > 1 else 0.0
+    return 2 * share if name in _TWICE else share if name in _ONCE else 1.0
+
+
+def item_bandwidths(items: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Algorithm and bus bandwidth of each item in GB/s; NaN where bytes or time are unknown."""
+    size = items["bytes"].to_numpy().astype(float)
+    transfer_us = items["transfer_us"].to_numpy(zero_copy_only=False).astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        algorithm = np.where((size > 0) & (transfer_us > 0), size / transfer_us / 1e3, np.nan)
+    names, ranks = items["name"].to_pylist(), items["expected"].to_pylist()
+    factor = np.array([bus_factor(n, r) for n, r in zip(names, ranks, strict=True)])
+    return algorithm, algorithm * factor
+
+
+def bandwidth_table(items: pa.Table) -> pa.Table:
+    """Matched collectives by name, group and size, the most costly first."""
+    if not items.num_rows:
+        return BANDWIDTHS.empty_table()
+    algorithm, bus = item_bandwidths(items)
+    keys: dict[tuple[Any, ...], list[int]] = {}
+    columns = [items[n].to_pylist() for n in ("name", "group", "expected", "bytes")]
+    for row, key in enumerate(zip(*columns, strict=True)):
+        keys.setdefault(key, []).append(row)
+    transfer_us = items["transfer_us"].to_numpy(zero_copy_only=False)
+    rows = [
+        _row(key, transfer_us[rows], algorithm[rows], bus[rows])
+        for key, rows in keys.items()
+        if not np.all(np.isnan(algorithm[rows]))
+    ]
+    rows.sort(key=lambda row: -row["count"] * row["transfer_median_us"])
+    return pa.Table.from_pylist(rows, schema=BANDWIDTHS)
+
+
+def _row(key: tuple[Any, ...], transfer_us: Any, algorithm: Any, bus: Any) -> dict[str, Any]:
+    name, group, participants, size = key
+    median = float(np.median(transfer_us))
+    return {
+        "name": name,
+        "group": group,
+        "participants": participants,
+        "bytes": size,
+        "count": len(transfer_us),
+        "transfer_median_us": median,
+        "algorithm_gb_s": float(np.nanmedian(algorithm)),
+        "bus_gb_s": float(np.nanmedian(bus)),
+        "slow_ratio": float(np.percentile(transfer_us, 90)) / median if median > 0 else 1.0,
+    }

@@ -1,0 +1,133 @@
+"""A rank's device time is told apart as the definitions say, on tables made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.trace.report.build import event, kernel, table
+
+from marey.model.traces import EventKind
+from marey.trace.breakdown import breakdown_of, breakdown_within, device_time, is_input
+from marey.trace.symbols import Symbols
+
+MS = 1_000_000
+
+
+def broken_down(events: list, *, has_device: bool = True) -> dict[str, float]:
+    symbols = Symbols()
+    return breakdown_of(device_time(table(events, symbols), symbols, has_device=has_device))
+
+
+def test_overlapped_communication_is_hidden_and_the_rest_exposed() -> None:
+    row = broken_down(
+        [
+            kernel("gemm", 0, 10 * MS),
+            event("nccl", EventKind.COLLECTIVE, 6 * MS, 10 * MS, on_device=True),
+            event("Memcpy HtoD", EventKind.MEMCPY, 12 * MS, 8 * MS, on_device=True),
+        ]
+    )
+    assert row["compute_ms"] == 10
+    assert (row["comm_ms"], row["exposed_comm_ms"], row["hidden_comm_ms"]) == (10, 6, 4)
+    assert (row["memcpy_ms"], row["exposed_memcpy_ms"]) == (8, 4)
+    assert (row["busy_ms"], row["idle_ms"], row["span_ms"]) == (20, 0, 20)
+
+
+def test_a_memset_counts_as_compute() -> None:
+    row = broken_down([event("Memset", EventKind.MEMSET, 0, 3 * MS, on_device=True)])
+    assert row["compute_ms"] == 3
+
+
+def test_a_gap_is_the_hosts_if_the_next_kernel_was_launched_in_it() -> None:
+    row = broken_down(
+        [
+            kernel("a", 0, 10 * MS),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 15 * MS, MS),
+            kernel("b", 18 * MS, 2 * MS, launch=1),
+        ]
+    )
+    assert (row["idle_host_ms"], row["idle_other_ms"]) == (8, 0)
+
+
+def test_a_gap_before_work_that_was_launched_long_ago_is_not_the_hosts() -> None:
+    row = broken_down(
+        [
+            event("cudaLaunchKernel", EventKind.RUNTIME, 0, MS),
+            kernel("a", 2 * MS, 8 * MS),
+            kernel("b", 18 * MS, 2 * MS, launch=0),
+        ]
+    )
+    assert (row["idle_host_ms"], row["idle_other_ms"]) == (0, 8)
+
+
+def test_the_part_of_a_gap_spent_in_the_data_loader_is_input() -> None:
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    row = broken_down(
+        [
+            kernel("a", 0, 10 * MS),
+            event(loader, EventKind.ANNOTATION, 11 * MS, 5 * MS),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 17 * MS, MS),
+            kernel("b", 18 * MS, 2 * MS, launch=2),
+        ]
+    )
+    assert (row["idle_input_ms"], row["idle_host_ms"]) == (5, 3)
+
+
+def test_a_gap_spent_in_a_collective_on_the_host_is_a_wait_for_peers() -> None:
+    row = broken_down(
+        [
+            kernel("a", 0, 10 * MS),
+            event("c10d::barrier", EventKind.CPU_OP, 11 * MS, 5 * MS),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 17 * MS, MS),
+            kernel("b", 18 * MS, 2 * MS, launch=2),
+        ]
+    )
+    assert (row["idle_peers_ms"], row["idle_host_ms"]) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", True),
+        ("data_loading", True),
+        ("aten::linear", False),
+        ("Optimizer.step#SGD.step", False),
+    ],
+)
+def test_the_names_of_input_are_known(name: str, expected: bool) -> None:
+    assert is_input(name) is expected
+
+
+KINDS = [EventKind.COMPUTE, EventKind.COLLECTIVE, EventKind.MEMCPY, EventKind.MEMSET]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 200), st.integers(1, 40), st.sampled_from(KINDS)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_the_parts_always_add_up_to_the_whole(rows: list) -> None:
+    symbols = Symbols()
+    events = [event("x", k, s * MS, d * MS, on_device=True) for s, d, k in sorted(rows)]
+    time = device_time(table(events, symbols), symbols)
+    whole = breakdown_of(time)
+    parts = whole["compute_ms"] + whole["exposed_comm_ms"] + whole["exposed_memcpy_ms"]
+    assert parts == pytest.approx(whole["busy_ms"])
+    assert whole["busy_ms"] + whole["idle_ms"] == pytest.approx(whole["span_ms"])
+    idle = sum(whole[f"idle_{why}_ms"] for why in ("input", "peers", "host", "other"))
+    assert idle == pytest.approx(whole["idle_ms"])
+    lo, hi = time.span_ns
+    edges = np.linspace(lo, hi, 4).astype(np.int64)
+    thirds = breakdown_within(time, edges[:-1], edges[1:]).to_pylist()
+    for name, value in whole.items():
+        assert sum(third[name] for third in thirds) == pytest.approx(value), name
+
+
+def test_a_rank_without_device_activity_has_an_empty_breakdown() -> None:
+    row = broken_down([event("aten::add", EventKind.CPU_OP, 0, MS)])
+    assert row["span_ms"] == 0
+    assert row["idle_ms"] == 0

@@ -1,0 +1,66 @@
+/** Tables as columns: text is coded by a list of words, numbers are floats with NaN for "no value". */
+
+import { naturalCompare } from "@/base/natural";
+
+export interface TextColumn {
+  kind: "text";
+  /** Place in `words` per row; −1 where there is no value. */
+  codes: Int32Array;
+  words: readonly string[];
+}
+
+export interface NumberColumn {
+  kind: "number";
+  values: Float32Array | Float64Array;
+}
+
+export type Column = TextColumn | NumberColumn;
+
+export interface Table {
+  rows: number;
+  columns: ReadonlyMap<string, Column>;
+}
+
+/** Collects the words of a text column and hands out their codes; the empty text is "no value". */
+export class Words {
+  readonly list: string[] = [];
+  private readonly known = new Map<string, number>();
+
+  code(word: string): number {
+    if (word === "") return -1;
+    let code = this.known.get(word);
+    if (code === undefined) {
+      code = this.list.length;
+      this.list.push(word);
+      this.known.set(word, code);
+    }
+    return code;
+  }
+}
+
+/** A text column from plain values. */
+export function textColumn(values: readonly string[]): TextColumn {
+  const words = new Words();
+  return { kind: "text", codes: Int32Array.from(values, (value) => words.code(value)), words: words.list };
+}
+
+/** A number column from plain values. */
+export function numberColumn(values: ArrayLike<number>): NumberColumn {
+  return { kind: "number", values: Float64Array.from(values) };
+}
+
+/** Where each word stands when the words are sorted as people read them. */
+export function wordRanks(words: readonly string[]): Int32Array {
+  const order = Array.from(words.keys()).sort((a, b) => naturalCompare(words[a], words[b]));
+  const ranks = new Int32Array(words.length);
+  order.forEach((code, rank) => (ranks[code] = rank));
+  return ranks;
+}
+
+/** The value of one row as text or number, null where there is none. */
+export function valueAt(column: Column | undefined, row: number): string | number | null {
+  if (!column) return null;
+  if (column.kind === "text") return column.codes[row] < 0 ? null : column.words[column.codes[row]];
+  const value = column.values[row];
+  return Number.isNaN(value) ? null : value;
+}

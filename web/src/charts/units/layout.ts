@@ -1,0 +1,301 @@
+/** Nested groups → places: every unit a square of the same size, every group a box around its own. */
+
+import type { LayoutKind } from "@/charts/units/arrange";
+import { arrange, gridColumns } from "@/charts/units/arrange";
+import type { GroupKey, GroupOrder, GroupTree } from "@/charts/units/group";
+import { groupUnits } from "@/charts/units/group";
+
+/** How one layer of groups is laid out; lengths in pixels at the zoom that fits everything. */
+export interface LayerGeometry {
+  layout: LayoutKind;
+  size: "uniform" | "count";
+  margin: number;
+  padding: number;
+  label: number;
+  aspect: number;
+  across: number;
+}
+
+export interface UnitGeometry {
+  layout: LayoutKind;
+  /** Space between units as a share of a cell. */
+  gap: number;
+  aspect: number;
+  across: number;
+  /** "end" grows from the far side: bars that stand on the ground. */
+  align: "start" | "end";
+}
+
+/** Units that are parts of one GPU: which GPU, where the part begins, and how much of it. */
+export interface Shares {
+  gpu: Int32Array;
+  offset: Float32Array;
+  share: Float32Array;
+}
+
+export interface LayoutRequest {
+  rows: Int32Array;
+  keys: GroupKey[];
+  orders: GroupOrder[];
+  unitOrder: { values: ArrayLike<number>; descending: boolean } | null;
+  layers: LayerGeometry[];
+  unit: UnitGeometry;
+  shares: Shares | null;
+  viewport: { width: number; height: number };
+}
+
+/** Places in cells: one unit with its gap is 1 × 1. Unit arrays follow `tree.order`. */
+export interface UnitLayout {
+  tree: GroupTree;
+  x: Float32Array;
+  y: Float32Array;
+  /** Width of each unit's part of its cell; absent where every unit is a whole GPU. */
+  share: Float32Array | null;
+  gap: number;
+  groupX: Float32Array;
+  groupY: Float32Array;
+  groupW: Float32Array;
+  groupH: Float32Array;
+  /** Height of the label band per layer; the root has none. */
+  bands: Float64Array;
+  /** Space inside the edge of each layer's boxes. */
+  paddings: Float64Array;
+  width: number;
+  height: number;
+  /** Pixels per cell at the zoom that fits everything. */
+  fitScale: number;
+}
+
+interface Chrome {
+  band: number;
+  padding: number;
+  gap: number;
+}
+
+/** Group and lay out; the same request always gives the same result. */
+export function layoutUnits(request: LayoutRequest): UnitLayout {
+  const tree = groupUnits({ ...request, weights: request.shares?.share ?? null });
+  const cells = countCells(tree, request.shares);
+  const { width, height } = request.viewport;
+  // Labels and margins are given in pixels, so their size in cells follows from the scale that they
+  // themselves change: a first guess, and one more round settle it.
+  const guess = Math.sqrt((0.5 * width * height) / Math.max(1, tree.order.length));
+  const layout = place(request, tree, cells, guess);
+  if (Math.abs(layout.fitScale / guess - 1) < 0.08) return layout;
+  return place(request, tree, cells, layout.fitScale);
+}
+
+/** Cell of each unit inside its leaf group: parts of one GPU that meet in a group share a cell. */
+interface Cells {
+  index: Int32Array | null;
+  count: Int32Array;
+}
+
+function leafRange(tree: GroupTree): [number, number] {
+  return [tree.layerStart[tree.layers], tree.layerStart[tree.layers + 1]];
+}
+
+function countCells(tree: GroupTree, shares: Shares | null): Cells {
+  if (!shares) return { index: null, count: tree.unitCount };
+  const index = new Int32Array(tree.order.length);
+  const count = new Int32Array(tree.groups);
+  const [first, end] = leafRange(tree);
+  for (let g = first; g < end; g++) {
+    let cell = -1;
+    let gpu = -1;
+    let used = 0;
+    for (let i = tree.firstUnit[g]; i < tree.firstUnit[g] + tree.unitCount[g]; i++) {
+      const unit = tree.order[i];
+      const same = shares.gpu[unit] >= 0 && shares.gpu[unit] === gpu && shares.offset[unit] >= used - 1e-6;
+      if (!same) cell++;
+      index[i] = cell;
+      gpu = shares.gpu[unit];
+      used = shares.offset[unit] + shares.share[unit];
+    }
+    count[g] = cell + 1;
+  }
+  return { index, count };
+}
+
+function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: number): UnitLayout {
+  const grid = unitGrid(request, tree, cells);
+  const w = new Float64Array(tree.groups);
+  const h = new Float64Array(tree.groups);
+  const dx = new Float64Array(tree.groups);
+  const dy = new Float64Array(tree.groups);
+  const chrome: Chrome[] = [];
+  const [firstLeaf, endLeaf] = leafRange(tree);
+  for (let g = firstLeaf; g < endLeaf; g++) {
+    const size = grid(cells.count[g]);
+    w[g] = size.width;
+    h[g] = size.height;
+  }
+  for (let layer = tree.layers; layer >= 1; layer--) {
+    const geometry = request.layers[layer - 1];
+    const frame = chromeOf(geometry, scale, typicalSide(tree, layer, w, h));
+    chrome[layer] = frame;
+    for (let g = tree.layerStart[layer]; g < tree.layerStart[layer + 1]; g++) {
+      w[g] += 2 * frame.padding;
+      h[g] += 2 * frame.padding + frame.band;
+    }
+    const rootAspect = request.viewport.width / Math.max(1, request.viewport.height);
+    for (let p = tree.layerStart[layer - 1]; p < tree.layerStart[layer]; p++) {
+      arrangeChildren(tree, p, geometry, frame.gap, layer === 1 ? rootAspect : geometry.aspect, { w, h, dx, dy });
+    }
+  }
+  return absolute(request, tree, cells, grid, chrome, { w, h, dx, dy });
+}
+
+interface Boxes {
+  w: Float64Array;
+  h: Float64Array;
+  dx: Float64Array;
+  dy: Float64Array;
+}
+
+function arrangeChildren(
+  tree: GroupTree,
+  parent: number,
+  geometry: LayerGeometry,
+  gap: number,
+  aspect: number,
+  boxes: Boxes,
+): void {
+  const first = tree.firstChild[parent];
+  const end = first + tree.childCount[parent];
+  const widths = boxes.w.subarray(first, end);
+  const heights = boxes.h.subarray(first, end);
+  if (geometry.size === "uniform") {
+    widths.fill(widths.reduce((a, b) => Math.max(a, b), 0));
+    heights.fill(heights.reduce((a, b) => Math.max(a, b), 0));
+  }
+  const placed = arrange(widths, heights, { layout: geometry.layout, gap, aspect, across: geometry.across });
+  boxes.dx.set(placed.x, first);
+  boxes.dy.set(placed.y, first);
+  boxes.w[parent] = placed.width;
+  boxes.h[parent] = placed.height;
+}
+
+/** Pixels → cells, bounded by the size of the boxes: small groups keep their room for their units. */
+function chromeOf(geometry: LayerGeometry, scale: number, side: number): Chrome {
+  const wanted = (geometry.label * 1.35) / scale / side;
+  return {
+    // A label that would be too large at this zoom gets a thin band, and appears as one zooms in.
+    band: side * Math.min(wanted, Math.max(0.08, 0.3 - 0.25 * wanted)),
+    padding: Math.min(geometry.padding / scale, side * 0.04),
+    gap: Math.min(geometry.margin / scale, side * 0.09),
+  };
+}
+
+function typicalSide(tree: GroupTree, layer: number, w: Float64Array, h: Float64Array): number {
+  let sum = 0;
+  const [from, to] = [tree.layerStart[layer], tree.layerStart[layer + 1]];
+  for (let g = from; g < to; g++) sum += Math.sqrt(w[g] * h[g]);
+  return to > from ? sum / (to - from) : 1;
+}
+
+type Grid = (n: number) => { perLine: number; byRow: boolean; width: number; height: number };
+
+/** How many cells stand in a line of a leaf group, by its count. */
+function unitGrid({ unit, keys, viewport }: LayoutRequest, tree: GroupTree, cells: Cells): Grid {
+  const aspect = keys.length === 0 ? viewport.width / Math.max(1, viewport.height) : unit.aspect;
+  const byRow = unit.layout === "pack" || unit.layout === "list_x" || unit.layout === "fill_y";
+  const known = new Map<number, ReturnType<Grid>>();
+  const fixed = unit.across > 0 ? unit.across : unit.layout.startsWith("fill") ? fillAcross(tree, cells) : 0;
+  return (n) => {
+    let size = known.get(n);
+    if (!size) {
+      const perLine = fixed || gridColumns(n, 1, 1, byRow ? aspect : 1 / aspect);
+      const lines = Math.ceil(n / perLine);
+      // Fill keeps its fixed side even where one line is not full; the others shrink to what is there.
+      const side = unit.layout.startsWith("fill") ? perLine : Math.min(n, perLine);
+      size = { perLine, byRow, width: byRow ? side : lines, height: byRow ? lines : side };
+      known.set(n, size);
+    }
+    return size;
+  };
+}
+
+/** A bar's breadth: the same for all, so that lengths compare; the longest comes to about 1 : 7. */
+function fillAcross(tree: GroupTree, cells: Cells): number {
+  const [first, end] = leafRange(tree);
+  let most = 1;
+  for (let g = first; g < end; g++) most = Math.max(most, cells.count[g]);
+  return Math.max(1, Math.round(Math.sqrt(most / 7)));
+}
+
+function absolute(
+  request: LayoutRequest,
+  tree: GroupTree,
+  cells: Cells,
+  grid: Grid,
+  chrome: Chrome[],
+  boxes: Boxes,
+): UnitLayout {
+  const { w, h, dx, dy } = boxes;
+  for (let layer = 1; layer <= tree.layers; layer++) {
+    const above = chrome[layer - 1] ?? { band: 0, padding: 0, gap: 0 };
+    for (let g = tree.layerStart[layer]; g < tree.layerStart[layer + 1]; g++) {
+      const p = tree.parent[g];
+      dx[g] += dx[p] + above.padding;
+      dy[g] += dy[p] + above.padding + above.band;
+    }
+  }
+  const x = new Float32Array(tree.order.length);
+  const y = new Float32Array(tree.order.length);
+  const inner = chrome[tree.layers] ?? { band: 0, padding: 0, gap: 0 };
+  const [first, end] = leafRange(tree);
+  for (let g = first; g < end; g++) {
+    const { perLine, byRow, width, height } = grid(cells.count[g]);
+    const box = {
+      left: dx[g] + inner.padding,
+      top: dy[g] + inner.padding + inner.band,
+      right: dx[g] + Math.max(w[g] - inner.padding, width),
+      bottom: dy[g] + Math.max(h[g] - inner.padding, height + inner.band),
+    };
+    const fromEnd = request.unit.align === "end";
+    const start = tree.firstUnit[g];
+    for (let i = 0; i < tree.unitCount[g]; i++) {
+      const cell = cells.index ? cells.index[start + i] : i;
+      const line = Math.floor(cell / perLine);
+      const along = cell - line * perLine;
+      if (byRow) {
+        x[start + i] = box.left + along;
+        y[start + i] = fromEnd ? box.bottom - 1 - line : box.top + line;
+      } else {
+        x[start + i] = fromEnd ? box.right - 1 - line : box.left + line;
+        y[start + i] = box.top + along;
+      }
+    }
+  }
+  const share = request.shares ? spreadShares(tree, request.shares, x) : null;
+  const { width, height } = request.viewport;
+  const fitScale = Math.min(width / Math.max(1, w[0]), height / Math.max(1, h[0]));
+  return {
+    tree,
+    x,
+    y,
+    share,
+    gap: request.unit.gap,
+    groupX: Float32Array.from(dx),
+    groupY: Float32Array.from(dy),
+    groupW: Float32Array.from(w),
+    groupH: Float32Array.from(h),
+    bands: Float64Array.from({ length: tree.layers + 1 }, (_, layer) => chrome[layer]?.band ?? 0),
+    paddings: Float64Array.from({ length: tree.layers + 1 }, (_, layer) => chrome[layer]?.padding ?? 0),
+    width: w[0],
+    height: h[0],
+    fitScale,
+  };
+}
+
+/** Move each part of a GPU to its own strip of the cell. */
+function spreadShares(tree: GroupTree, shares: Shares, x: Float32Array): Float32Array {
+  const share = new Float32Array(x.length);
+  for (let i = 0; i < x.length; i++) {
+    const unit = tree.order[i];
+    share[i] = shares.share[unit];
+    x[i] += shares.offset[unit];
+  }
+  return share;
+}

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput, unknown
 
-# dcgm's "no value", as an integer and as the floats that text formats round it to, begins here.
-SENTINEL_FROM = 9.0e18
-
 
 class MetricKind(StrEnum):
     """How a metric moves: a level, a count that only grows, or a code."""
@@ -60,13 +57,15 @@ class Metric:
     derived: Derivation | None
 
     def clean(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The values rounded to the resolution; infinities, sentinels and nonsense become NaN."""
-        kept = np.where(np.abs(values) < SENTINEL_FROM, values, np.nan)
-        # Slightly out of range is a sensor's noise; far out is not this metric at all.
-        slack = 0.05 * (self.maximum - self.minimum)
-        kept = np.where(
-            (kept >= self.minimum - slack) & (kept <= self.maximum + slack), kept, np.nan
-        )
+        """The values rounded to the resolution; infinities, sentinels and nonsense become NaN.
+
+        An exporter's sentinel for "no value" is some 9.2e18, far outside every metric's range.
+        """
+        # A little out of range is a sensor's noise; far out is not this metric at all.
+        span = self.maximum - self.minimum
+        low, high = self.minimum - 0.005 * span, self.maximum + 0.05 * span
+        kept = np.where((values >= low) & (values <= high), values, np.nan)
+        kept = np.maximum(kept, self.minimum)
         if self.kind is not MetricKind.GAUGE:
             return kept.astype(np.float32)
         return (np.round(kept / self.resolution) * self.resolution).astype(np.float32)

@@ -1,0 +1,56 @@
+"""Whole runs with exact truth: any layout, any fault, clocks that disagree, names of any age."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from marey.trace.results import VerdictKind
+from marey.trace.run import TraceRun
+from marey.trace.synthetic.faults import Truth, inject, possible_kinds
+from marey.trace.synthetic.layout import Layout
+from marey.trace.synthetic.program import healthy_step_ns, run_program
+from marey.trace.synthetic.simulation import Simulation
+from marey.trace.synthetic.tables import Clock, Dress, build_run, make_clock
+
+__all__ = ["Dress", "Layout", "Scenario", "SyntheticRun", "Truth", "make_run", "possible_kinds"]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that decides a synthetic run; the same scenario gives the same run."""
+
+    layout: Layout = field(default_factory=Layout)
+    kind: VerdictKind = VerdictKind.NONE
+    steps: int = 5
+    seed: int = 0
+    dress: Dress = field(default_factory=Dress)
+
+
+@dataclass(frozen=True)
+class SyntheticRun:
+    """A run and what is true about it."""
+
+    run: TraceRun
+    truth: Truth
+    clock: Clock
+
+
+def make_run(scenario: Scenario) -> SyntheticRun:
+    """Simulate the scenario and record it as a profiler would."""
+    simulation, truth = simulate(scenario)
+    rng = np.random.default_rng(scenario.seed + 1)
+    clock = make_clock(scenario.layout, scenario.dress, rng)
+    return SyntheticRun(build_run(simulation, scenario.dress, clock), truth, clock)
+
+
+def simulate(scenario: Scenario) -> tuple[Simulation, Truth]:
+    """Let the scenario happen."""
+    layout = scenario.layout
+    rng = np.random.default_rng(scenario.seed)
+    step_ns = healthy_step_ns(layout)
+    conditions, truth = inject(scenario.kind, layout, scenario.steps, step_ns, rng)
+    simulation = Simulation(layout, conditions, scenario.seed)
+    run_program(simulation, scenario.steps)
+    return simulation, truth

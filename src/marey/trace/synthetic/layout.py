@@ -1,0 +1,62 @@
+"""Where each rank of a synthetic run stands: tensor, data and pipeline coordinates, host, groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rank = (stage × data + replica) × tensor + shard, so that tensor groups share a host."""
+
+    data: int = 8
+    tensor: int = 1
+    pipeline: int = 1
+    # Parameters sharded over the data dimension, with gathers and scatters instead of all-reduce.
+    sharded: bool = False
+    micro_batches: int = 1
+    schedule: str = "1f1b"  # or gpipe
+    layers: int = 4  # per stage
+    ranks_per_host: int = 8
+
+    @property
+    def world(self) -> int:
+        """How many ranks there are."""
+        return self.data * self.tensor * self.pipeline
+
+    @cached_property
+    def grid(self) -> Ints:
+        """stage × replica × shard → rank."""
+        shape = (self.pipeline, self.data, self.tensor)
+        return np.arange(self.world, dtype=np.int64).reshape(shape)
+
+    def stage_ranks(self, stage: int) -> Ints:
+        """The ranks of one stage, by replica and shard."""
+        return self.grid[stage].reshape(-1)
+
+    def replica_of(self, ranks: Ints) -> Ints:
+        """The data-parallel index of ranks."""
+        return (ranks // self.tensor) % self.data
+
+    def host_of(self, ranks: Ints) -> Ints:
+        """The host of ranks."""
+        return ranks // self.ranks_per_host
+
+    def groups(self) -> dict[str, list[tuple[int, ...]]]:
+        """Kind → the groups of ranks of that kind; kinds of size one are left out."""
+        found: dict[str, list[tuple[int, ...]]] = {}
+        if self.tensor > 1:
+            found["tensor"] = [tuple(g) for g in self.grid.reshape(-1, self.tensor).tolist()]
+        if self.data > 1:
+            across = np.swapaxes(self.grid, 1, 2).reshape(-1, self.data)
+            found["data"] = [tuple(g) for g in across.tolist()]
+        if self.pipeline > 1:
+            along = self.grid.reshape(self.pipeline, -1).T
+            found["pipeline"] = [tuple(g) for g in along.tolist()]
+        return found

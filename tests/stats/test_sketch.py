@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marey.stats import sketch
+from marey.stats.sketch_codec import pack, unpack
+from marey.stats.sketch_tables import (
+    SLOT_MS,
+    Roster,
+    SketchTable,
+    Span,
+    Ticks,
+    WindowRing,
+    room_for,
+)
+
+SPAN = Span(0.0, 2000.0)
+# The first call compiles, which no deadline should judge.
+patient = settings(deadline=None, max_examples=60)
+LATE = np.iinfo(np.int64).max
+values_in_range = st.lists(st.floats(0, 2000, width=32), min_size=1, max_size=200).map(
+    lambda v: np.array(v, np.float32)
+)
+
+
+def roster(rows: int) -> Roster:
+    return Roster(
+        np.arange(rows + 1), np.arange(rows), np.zeros(rows, np.int64), np.full(rows, LATE)
+    )
+
+
+def ticks(values: np.ndarray, *, start: int = 0, step_ms: int = 15_000) -> Ticks:
+    n = len(values)
+    return Ticks(
+        start + np.arange(n, dtype=np.int64) * step_ms,
+        np.zeros(n, np.int32),
+        values.astype(np.float32)[None, :],
+    )
+
+
+def sketch_of(values: np.ndarray, span: Span = SPAN, *, start: int = 0) -> SketchTable:
+    table = SketchTable([span], 1)
+    table.update(ticks(values, start=start), np.array([0]), roster(1))
+    return table
+
+
+@patient
+@given(values_in_range, st.floats(0, 1))
+def test_a_quantile_is_within_one_percent_of_the_range(values: np.ndarray, q: float) -> None:
+    table = sketch_of(values)
+    got = sketch.quantile(table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step, q)[0]
+    exact = np.quantile(values.astype(float), q)
+    assert abs(got - exact) <= 0.01 * (SPAN.high - SPAN.low)
+
+
+@patient
+@given(values_in_range)
+def test_extremes_mean_deviation_and_last_are_exact(values: np.ndarray) -> None:
+    agg = sketch_of(values).agg[:, 0]
+    exact = values.astype(float)
+    assert sketch.field(agg, sketch.MIN)[0] == exact.min()
+    assert sketch.field(agg, sketch.MAX)[0] == exact.max()
+    assert sketch.field(agg, sketch.LAST)[0] == exact[-1]
+    assert sketch.spread(agg)[0] == exact.max() - exact.min()
+    assert sketch.mean(agg)[0] == pytest.approx(exact.mean(), abs=1e-6)
+    if len(values) > 1:
+        assert np.sqrt(sketch.variance(agg)[0]) == pytest.approx(exact.std(), abs=1e-3)
+
+
+@patient
+@given(values_in_range.filter(lambda v: len(v) > 2))
+def test_the_trend_is_the_least_squares_slope_per_hour(values: np.ndarray) -> None:
+    hours = np.arange(len(values)) * 15 / 3600
+    slope = np.polyfit(hours, values.astype(float), 1)[0]
+    assert sketch.trend(sketch_of(values).agg[:, 0])[0] == pytest.approx(slope, abs=0.5)
+
+
+@patient
+@given(values_in_range, st.floats(0, 2000), st.sampled_from(["<", "<=", ">", ">="]))
+def test_the_share_beyond_is_between_the_shares_one_step_to_each_side(
+    values: np.ndarray, limit: float, op: str
+) -> None:
+    table = sketch_of(values)
+    got = sketch.share_beyond(table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step, op, limit)[0]
+    exact = values.astype(float)
+    shares = [
+        {"<": exact < x, "<=": exact <= x, ">": exact > x, ">=": exact >= x}[op].mean()
+        for x in (limit - SPAN.step, limit + SPAN.step)
+    ]
+    assert min(shares) - 1e-9 <= got <= max(shares) + 1e-9
+
+
+@patient
+@given(values_in_range, values_in_range)
+def test_sketches_of_two_parts_add_up_to_the_sketch_of_the_whole(
+    first: np.ndarray, second: np.ndarray
+) -> None:
+    a = sketch_of(first)
+    b = sketch_of(second, start=len(first) * 15_000)
+    whole = sketch_of(np.concatenate([first, second]))
+    sketch.merge_rows(a.agg[:, 0], a.bins[:, 0], b.agg[:, 0], b.bins[:, 0])
+    assert np.array_equal(a.bins, whole.bins)
+    assert np.allclose(a.agg, whole.agg, rtol=1e-9, atol=1e-3)
+
+
+@patient
+@given(st.integers(2, 60), st.randoms(use_true_random=False))
+def test_late_samples_give_the_same_sketch_as_samples_in_order(n: int, random: object) -> None:
+    rng = np.random.default_rng(n)
+    values = rng.uniform(0, 2000, n).astype(np.float32)
+    order = rng.permutation(n)
+    whole = sketch_of(values)
+    late = SketchTable([SPAN], 1)
+    all_ticks = ticks(values)
+    for i in order:
+        one = Ticks(all_ticks.time_ms[[i]], all_ticks.entity[[i]], all_ticks.values[:, [i]])
+        late.update(one, np.array([0]), roster(1))
+    assert np.array_equal(late.bins, whole.bins)
+    for statistic in (sketch.mean, sketch.variance, sketch.trend, sketch.spread):
+        assert statistic(late.agg[:, 0])[0] == pytest.approx(
+            statistic(whole.agg[:, 0])[0], rel=1e-6
+        )
+    assert sketch.field(late.agg[:, 0], sketch.LAST)[0] == values[-1]
+
+
+def test_a_constant_series_of_large_values_has_no_deviation() -> None:
+    agg = sketch_of(np.full(10_000, 79_123.0), Span(0, 300_000)).agg[:, 0]
+    assert sketch.variance(agg)[0] == 0
+    assert sketch.trend(agg)[0] == 0
+
+
+def test_a_sample_sent_twice_counts_once() -> None:
+    table = sketch_of(np.array([5.0, 7.0]))
+    table.update(
+        Ticks(np.array([15_000]), np.zeros(1, np.int32), np.array([[7.0]], np.float32)),
+        np.array([0]),
+        roster(1),
+    )
+    assert table.agg[0, 0, sketch.COUNT] == 2
+
+
+def test_no_samples_means_no_number_never_zero() -> None:
+    agg, bins = sketch.empty_agg(1), sketch.empty_bins(1)
+    for statistic in (sketch.mean, sketch.variance, sketch.trend, sketch.spread, sketch.steadiness):
+        assert np.isnan(statistic(agg)[0])
+    assert np.isnan(sketch.quantile(agg, bins, 0, 1, 0.5)[0])
+    assert np.isnan(sketch.share_beyond(agg, bins, 0, 1, "<", 3)[0])
+
+
+def test_missing_values_and_unknown_entities_change_nothing() -> None:
+    table = SketchTable([SPAN], 1)
+    odd = Ticks(
+        np.array([0, 1, 2]), np.array([0, -1, 9], np.int32), np.full((1, 3), np.nan, np.float32)
+    )
+    assert table.update(odd, np.array([0]), roster(1)) == 0
+    assert not table.bins.any()
+
+
+def test_a_shared_gpu_counts_for_each_workload_that_holds_it_at_that_time() -> None:
+    table = SketchTable([SPAN], 2)
+    shared = Roster(
+        np.array([0, 2]), np.array([0, 1]), np.array([0, 30_000]), np.array([LATE, 60_000])
+    )
+    table.update(ticks(np.arange(6.0)), np.array([0]), shared)
+    assert table.agg[0, 0, sketch.COUNT] == 6
+    assert table.agg[1, 0, sketch.COUNT] == 2
+
+
+def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
+    ring = WindowRing(SPAN, 600_000, 1)
+    minutes = np.arange(120)
+    start = 1_000 * SLOT_MS
+    for minute in minutes:
+        now = start + minute * 60_000
+        ring.advance(now)
+        one = Ticks(np.array([now]), np.zeros(1, np.int32), np.array([[minute]], np.float32))
+        ring.update(one, 0, roster(1))
+        agg = ring.summary(now, 600_000)
+        oldest = agg[0, sketch.MIN]
+        assert max(0, minute - 15) <= oldest <= max(0, minute - 9)
+        assert agg[0, sketch.MAX] == minute
+        assert ring.histogram(now, 600_000).sum() == agg[0, sketch.COUNT]
+
+
+def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> None:
+    ring = WindowRing(SPAN, 600_000, 1)
+    now = 1_000 * SLOT_MS + 100_000
+    ring.advance(now)
+
+    def put(at: int) -> None:
+        one = Ticks(np.array([at]), np.zeros(1, np.int32), np.array([[1.0]], np.float32))
+        ring.update(one, 0, roster(1))
+
+    put(now - 400_000)
+    put(now - 3_000_000)
+    put(now + 10 * SLOT_MS)
+    assert ring.summary(now, 600_000)[0, sketch.COUNT] == 1
+
+
+def test_packed_sketches_come_back_whole_and_damage_is_refused() -> None:
+    table = sketch_of(np.linspace(0, 2000, 50))
+    data = pack({"version": 1}, {"agg": table.agg, "bins": table.bins})
+    document, arrays = unpack(data)
+    assert document == {"version": 1}
+    assert np.array_equal(arrays["bins"], table.bins)
+    assert np.array_equal(arrays["agg"], table.agg)
+    for cut in (0, 5, 20, len(data) // 2, len(data) - 1):
+        with pytest.raises(ValueError, match="sketches"):
+            unpack(data[:cut])
+    damaged = bytearray(data)
+    damaged[-10] ^= 0xFF
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(bytes(damaged))
+
+
+def test_tables_grow_and_keep_what_they_hold() -> None:
+    table = sketch_of(np.array([3.0]))
+    table.reserve(100)
+    table.add_metrics([Span(0, 1)])
+    assert len(table.agg) == 100
+    assert table.agg[0, 0, sketch.MAX] == 3
+    assert table.agg.shape[1] == 2
+    assert room_for(10_001, 10_000) == 12_500
+    table.clear(0)
+    assert not table.agg.any()

@@ -1,0 +1,85 @@
+"""Mahalanobis scores of points in a few metrics, classical and robust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+MOST_STEPS = 50
+# The share of points that the robust estimate rests on: high breakdown, decent efficiency.
+CORE_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Squared distances per point, the limit at the asked significance, and the estimate."""
+
+    squared: NDArray[np.float64]
+    limit: float
+    centre: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    robust: bool
+
+    @property
+    def outside(self) -> NDArray[np.bool_]:
+        """Which points are outliers."""
+        return self.squared > self.limit
+
+
+def mahalanobis(
+    points: NDArray[np.float64], *, significance: float = 0.001, robust: bool = False
+) -> Scores:
+    """Score each row; rows with a missing value score NaN and are never outliers."""
+    usable = np.isfinite(points).all(axis=1)
+    dimensions = points.shape[1]
+    limit = float(chi2.ppf(1.0 - significance, dimensions))
+    squared = np.full(len(points), np.nan)
+    good = points[usable]
+    if len(good) <= dimensions:
+        centre = good.mean(axis=0) if len(good) else np.full(dimensions, np.nan)
+        squared[usable] = 0.0
+        return Scores(squared, limit, centre, np.eye(dimensions), robust)
+    centre, covariance = _robust(good) if robust else (good.mean(axis=0), _covariance(good))
+    squared[usable] = _squared(good, centre, covariance)
+    return Scores(squared, limit, centre, covariance, robust)
+
+
+def _covariance(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.atleast_2d(np.cov(points, rowvar=False))
+
+
+def _squared(
+    points: NDArray[np.float64], centre: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    # The pseudo-inverse: a constant metric has no spread and takes no part.
+    inverse = np.linalg.pinv(covariance, rcond=1e-12, hermitian=True)
+    away = points - centre
+    return np.asarray(np.einsum("ij,jk,ik->i", away, inverse, away))
+
+
+def _robust(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Minimum covariance determinant by concentration steps from the median and MAD.
+
+    Rousseeuw & Van Driessen (1999), started deterministically so that the answer never varies.
+    """
+    n, dimensions = points.shape
+    core = max(dimensions + 1, int(CORE_SHARE * n))
+    centre = np.median(points, axis=0)
+    spread = np.median(np.abs(points - centre), axis=0) * 1.4826
+    fallback = points.std(axis=0)
+    spread = np.where(spread > 0, spread, np.where(fallback > 0, fallback, 1.0))
+    covariance = np.diag(spread**2)
+    chosen: NDArray[np.intp] | None = None
+    for _ in range(MOST_STEPS):
+        nearest = np.sort(np.argsort(_squared(points, centre, covariance), kind="stable")[:core])
+        if chosen is not None and np.array_equal(nearest, chosen):
+            break
+        chosen = nearest
+        centre, covariance = points[chosen].mean(axis=0), _covariance(points[chosen])
+    # Scaled so that the median distance is what a normal cloud would have.
+    middle = float(np.median(_squared(points, centre, covariance)))
+    factor = middle / float(chi2.ppf(0.5, dimensions))
+    return centre, covariance * (factor if factor > 0 else 1.0)

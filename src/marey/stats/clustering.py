@@ -17,7 +17,7 @@ from marey.stats.divergence import jensen_shannon
 EXACT_LIMIT = 8_192
 MICRO_CLUSTERS = 2_048
 # Two groups whose mean distance is below this look the same to a person: one cluster.
-# (A distance of 1 is no overlap at all; two normal histograms one deviation apart are at 0.33.)
+# (A distance of 1 is no overlap at all; two normal histograms one deviation apart are at 0.40.)
 LEAST_SEPARATION = 0.3
 MOST_CLUSTERS = 12
 

@@ -49,11 +49,18 @@ export function numberColumn(values: ArrayLike<number>): NumberColumn {
   return { kind: "number", values: Float64Array.from(values) };
 }
 
-/** Where each word stands when the words are sorted as people read them. */
+const knownRanks = new WeakMap<readonly string[], Int32Array>();
+
+/** Where each word stands when the words are sorted as people read them; remembered per list of words. */
 export function wordRanks(words: readonly string[]): Int32Array {
-  const order = Array.from(words.keys()).sort((a, b) => naturalCompare(words[a], words[b]));
+  const known = knownRanks.get(words);
+  if (known?.length === words.length) return known;
+  // Padded digits sort like numbers, far faster than a collator does over 10,000 hosts.
+  const keys = words.map((word) => word.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0")));
+  const order = Array.from(words.keys()).sort((a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : naturalCompare(words[a], words[b])));
   const ranks = new Int32Array(words.length);
   order.forEach((code, rank) => (ranks[code] = rank));
+  knownRanks.set(words, ranks);
   return ranks;
 }
 

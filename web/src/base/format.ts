@@ -1,0 +1,48 @@
+/** Numbers as people read them: few digits, thin units, durations in words. */
+
+const THIN = "\u2009";
+
+/** A count with separators. */
+export function formatCount(value: number): string {
+  return Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
+/** A duration: "45 s", "12 min", "3 h 20 min", "2 d 4 h". */
+export function formatDuration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "–";
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s}${THIN}s`;
+  if (s < 3600) return `${Math.floor(s / 60)}${THIN}min`;
+  if (s < 86_400) return joined(Math.floor(s / 3600), "h", Math.floor((s % 3600) / 60), "min");
+  return joined(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3600), "h");
+}
+
+function joined(large: number, largeUnit: string, small: number, smallUnit: string): string {
+  return small > 0 ? `${large}${THIN}${largeUnit} ${small}${THIN}${smallUnit}` : `${large}${THIN}${largeUnit}`;
+}
+
+/** A value with its unit, to three significant digits; seconds become words. */
+export function formatValue(value: number | null | undefined, unit = ""): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (unit === "s") return formatDuration(value);
+  const size = Math.abs(value);
+  const [scaled, prefix] = unit === "%" || unit === "°C" ? [value, ""] : withPrefix(value, size);
+  const digits = Math.abs(scaled) >= 100 ? 0 : Math.abs(scaled) >= 10 ? 1 : 2;
+  const text = Number(scaled.toFixed(digits)).toLocaleString("en");
+  const suffix = `${prefix}${unit}`;
+  return suffix ? `${text}${THIN}${suffix}` : text;
+}
+
+function withPrefix(value: number, size: number): [number, string] {
+  if (size >= 1e12) return [value / 1e12, "T"];
+  if (size >= 1e9) return [value / 1e9, "G"];
+  if (size >= 1e6) return [value / 1e6, "M"];
+  if (size >= 1e5) return [value / 1e3, "k"];
+  return [value, ""];
+}
+
+/** A clock time in the reader's zone. */
+export function formatTime(timeMs: number | null): string {
+  if (timeMs === null || !Number.isFinite(timeMs)) return "–";
+  return new Date(timeMs).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}

@@ -1,0 +1,122 @@
+"""Which GPUs of a workload behave alike, and in words what sets the others apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.diagnose.matrix import GpuFacts, WorkloadMatrix
+from marey.model.errors import InvalidInput, unknown
+from marey.model.metrics import catalogue
+from marey.stats.clustering import Clustering, cluster_histograms, cluster_timelines
+
+BINS = 32
+METHODS = ("histogram", "euclidean", "correlation")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCluster:
+    """GPUs that behave alike in one metric, and how they differ from the rest."""
+
+    id: int
+    gpus: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """The clusters of one metric, how they were cut, and the merge tree for a dendrogram."""
+
+    metric: str
+    method: str
+    clusters: tuple[GpuCluster, ...]
+    labels: NDArray[np.int32]
+    tree: NDArray[np.float64]
+    criterion: str
+    approximate: bool
+
+
+def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.int64]:
+    """Counts per row over equal bins between two limits; values beyond count in the last bin."""
+    span = max(high - low, 1e-9)
+    at = np.clip((values - low) / span * BINS, 0, BINS - 1)
+    known = ~np.isnan(values)
+    bins = np.where(known, np.nan_to_num(at), 0).astype(np.int64)
+    flat = bins + np.arange(len(values))[:, None] * BINS
+    counts = np.bincount(flat[known], minlength=len(values) * BINS)
+    return counts.reshape(len(values), BINS)
+
+
+def metric_limits(matrix: WorkloadMatrix, metric: str) -> tuple[float, float]:
+    """The limits of the axis: a percentage's whole range, else what the workload spans."""
+    known = catalogue().get(metric)
+    values = matrix.columns[metric]
+    if known is not None and known.unit == "%":
+        return known.minimum, known.maximum
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    # A metric that hardly moves keeps an axis wide enough that its noise is not spread over it.
+    middle = (low + high) / 2
+    least = 0.2 * abs(middle)
+    if high - low < least:
+        low, high = middle - least / 2, middle + least / 2
+    return low, high
+
+
+def cluster_gpus(
+    matrix: WorkloadMatrix, metric: str, *, method: str = "histogram", clusters: int | None = None
+) -> ClusterReport:
+    """Cluster the workload's GPUs by one metric."""
+    if method not in METHODS:
+        raise InvalidInput(unknown("method", method, METHODS))
+    if metric not in matrix.columns:
+        raise InvalidInput(unknown("metric of this workload", metric, matrix.columns))
+    values = matrix.columns[metric]
+    if method == "histogram":
+        counts = histogram_counts(values, *metric_limits(matrix, metric))
+        found = cluster_histograms(counts, matrix.names, clusters=clusters)
+    else:
+        found = cluster_timelines(values, matrix.names, by=method, clusters=clusters)
+    listed = tuple(_describe(matrix, metric, found, label) for label in range(found.count))
+    return ClusterReport(
+        metric, method, listed, found.labels, found.tree, found.criterion, found.approximate
+    )
+
+
+def _describe(matrix: WorkloadMatrix, metric: str, found: Clustering, label: int) -> GpuCluster:
+    inside = found.labels == label
+    gpus = tuple(name for name, kept in zip(matrix.names, inside, strict=True) if kept)
+    if found.count == 1:
+        return GpuCluster(label, gpus, "all GPUs alike")
+    known = catalogue().get(metric)
+    name, unit = (known.label, known.unit) if known else (metric, "")
+    values = matrix.columns[metric]
+    own, rest = float(np.nanmedian(values[inside])), float(np.nanmedian(values[~inside]))
+    pattern = rank_pattern(matrix.gpus, inside)
+    return GpuCluster(
+        label, gpus, f"{pattern}: {name} median {own:.4g} {unit} against {rest:.4g} {unit}".strip()
+    )
+
+
+def rank_pattern(gpus: Sequence[GpuFacts], inside: NDArray[np.bool_]) -> str:
+    """Who they are, as a person would say it: ``the first GPU of every node``."""
+    members = [gpu for gpu, kept in zip(gpus, inside, strict=True) if kept]
+    hosts = sorted({gpu.host for gpu in gpus})
+    own_hosts = sorted({gpu.host for gpu in members})
+    sizes = {host: sum(gpu.host == host for gpu in gpus) for host in hosts}
+    if len(members) == 1:
+        return f"GPU {members[0].gpu}"
+    if len(members) == sum(sizes[host] for host in own_hosts) and len(own_hosts) < len(hosts):
+        listed = ", ".join(own_hosts[:4]) + (" …" if len(own_hosts) > 4 else "")
+        return f"all GPUs of node {listed}" if len(own_hosts) == 1 else f"all GPUs of {listed}"
+    indices = {gpu.index for gpu in members}
+    if len(hosts) > 1 and len(indices) == 1 and own_hosts == hosts:
+        index = next(iter(indices))
+        least = min(gpu.index for gpu in gpus)
+        return "the first GPU of every node" if index == least else f"GPU {index} of every node"
+    ranks = sorted(gpu.global_rank for gpu in members if gpu.global_rank is not None)
+    if len(ranks) == len(members) and ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return f"{len(members)} of {len(gpus)} GPUs"

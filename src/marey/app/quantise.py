@@ -38,7 +38,8 @@ class LiveScale:
         missing = np.isnan(scaled)
         if missing.any():
             scaled[missing] = NO_VALUE
-        return scaled.astype(np.uint16)
+        codes: NDArray[np.uint16] = scaled.astype(np.uint16)
+        return codes
 
     def values(self, codes: NDArray[np.uint16]) -> NDArray[np.float32]:
         """What the codes stand for; ``NO_VALUE`` becomes NaN."""

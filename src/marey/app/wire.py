@@ -111,14 +111,17 @@ def read_full_column(payload: bytes) -> NDArray[np.uint16]:
     """The codes of a full column."""
     planes = np.frombuffer(inflate(payload), np.uint8)
     half = len(planes) // 2
-    return planes[:half].astype(np.uint16) | (planes[half:].astype(np.uint16) << 8)
+    codes: NDArray[np.uint16] = planes[:half].astype(np.uint16)
+    codes |= planes[half:].astype(np.uint16) << np.uint16(8)
+    return codes
 
 
 def read_changed_column(payload: bytes, before: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """The codes now, from the differences and the codes before."""
     zigzag = read_full_column(payload)
-    difference = (zigzag >> 1) ^ (-(zigzag & 1).astype(np.int16)).view(np.uint16)
-    return grown(before, len(zigzag)) + difference
+    sign = (-(zigzag & 1).astype(np.int16)).view(np.uint16)
+    codes: NDArray[np.uint16] = grown(before, len(zigzag)) + ((zigzag >> 1) ^ sign)
+    return codes
 
 
 def grown(codes: NDArray[np.uint16], rows: int) -> NDArray[np.uint16]:

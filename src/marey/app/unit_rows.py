@@ -1,0 +1,247 @@
+"""The GPUs of the live table: a stable row each, what they are, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.app.frames import STATE_CODE, Units
+from marey.model.errors import InvalidInput
+from marey.model.inventory import (
+    Gpu,
+    GpuState,
+    GpuStatus,
+    Host,
+    HostState,
+    HostStatus,
+    resource_type,
+)
+from marey.model.names import parse_gpu_id
+
+# A source that invents names must not fill the memory: beyond this nothing is added.
+UNKNOWN_GPUS_LIMIT = 20_000
+
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+_HOST_STATES = {
+    HostState.DOWN: GpuState.DOWN,
+    HostState.UNKNOWN: GpuState.UNKNOWN,
+    HostState.DRAINED: GpuState.DRAINED,
+}
+
+
+class UnitRows:
+    """Rows of GPUs with their host's facts, state, and the workloads that hold them."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._rows: dict[str, int] = {}
+        self._gpus: list[Gpu | None] = []
+        self._hosts: dict[str, Host] = {}
+        self._host_rows: dict[str, list[int]] = {}
+        self._host_states: dict[str, HostStatus] = {}
+        self._failed: dict[int, str] = {}
+        self._unknown = 0
+        self._state = np.zeros(0, np.uint8)
+        self._reason: list[str] = []
+        self.workloads: list[tuple[str, ...]] = []
+        self._changed: set[int] = set()
+        self._removed: set[int] = set()
+        self._still: pa.Table | None = None
+        self._picture: Units | None = None
+        # Counts up whenever rows are added or a GPU's facts change.
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def row_of(self, gpu: str) -> int | None:
+        """The GPU's row, or None for one that is not known."""
+        return self._rows.get(gpu)
+
+    def host_of(self, row: int) -> str:
+        """The host of a row."""
+        gpu = self._gpus[row]
+        return gpu.host if gpu else ""
+
+    def attribute(self, name: str) -> NDArray[np.float32]:
+        """A number of every GPU (its power limit, its memory) by row; NaN where unknown."""
+        return np.array(
+            [np.nan if gpu is None else _number(getattr(gpu, name)) for gpu in self._gpus],
+            np.float32,
+        )
+
+    def present_states(self) -> NDArray[np.uint8]:
+        """The state codes of the GPUs that exist."""
+        present = np.array([gpu is not None for gpu in self._gpus], bool)
+        states: NDArray[np.uint8] = self._state[present]
+        return states
+
+    def take_hosts(self, hosts: Iterable[Host]) -> None:
+        """Add hosts, or change what is known of them."""
+        for host in hosts:
+            if self._hosts.get(host.host) == host:
+                continue
+            self._hosts[host.host] = host
+            self._touch(self._host_rows.get(host.host, ()), still=True)
+
+    def take_gpus(self, gpus: Iterable[Gpu]) -> None:
+        """Add GPUs, or change what is known of them; a new one gets the next row."""
+        for gpu in gpus:
+            row = self._rows.get(gpu.gpu)
+            if row is None:
+                self._add(gpu)
+            elif self._gpus[row] != gpu:
+                self._gpus[row] = gpu
+                # Its siblings' resource type counts it, so the whole host is told again.
+                self._touch(self._host_rows[gpu.host], still=True)
+
+    def add_unknown(self, gpu: str) -> int | None:
+        """A GPU that no inventory names; None where the name is none or there are too many."""
+        try:
+            name = parse_gpu_id(gpu)
+        except InvalidInput:
+            return None
+        if self._unknown >= UNKNOWN_GPUS_LIMIT:
+            return None
+        self._unknown += 1
+        return self._add(Gpu(name.host, name.index, name.instance))
+
+    def _add(self, gpu: Gpu) -> int:
+        row = len(self._gpus)
+        self._rows[gpu.gpu] = row
+        self._gpus.append(gpu)
+        self._reason.append("")
+        self.workloads.append(())
+        self._host_rows.setdefault(gpu.host, []).append(row)
+        if row >= len(self._state):
+            self._state = np.concatenate([self._state, np.zeros(max(64, row), np.uint8)])
+        self._touch(self._host_rows[gpu.host], still=True)
+        self._judge(row)
+        return row
+
+    def keep_only(self, gpus: set[str]) -> None:
+        """Remove every GPU that is not named; its row stays empty."""
+        for name in [name for name in self._rows if name not in gpus]:
+            row = self._rows.pop(name)
+            gpu = self._gpus[row]
+            self._gpus[row] = None
+            self.workloads[row] = ()
+            self._removed.add(row)
+            self._touch((), still=True)
+            if gpu is not None:
+                self._host_rows[gpu.host].remove(row)
+
+    def set_host_state(self, status: HostStatus) -> None:
+        """The host's state, and with it that of its GPUs."""
+        self._host_states[status.host] = status
+        for row in self._host_rows.get(status.host, ()):
+            self._judge(row)
+
+    def set_failed(self, status: GpuStatus) -> None:
+        """A GPU that is broken by itself, or whole again."""
+        row = self._rows.get(status.gpu)
+        if row is None:
+            return
+        if status.failed:
+            self._failed[row] = status.reason
+        else:
+            self._failed.pop(row, None)
+        self._judge(row)
+
+    def hold(self, workload: str, rows: Iterable[int]) -> None:
+        """The workload has these GPUs from now on."""
+        for row in rows:
+            self.workloads[row] = (*self.workloads[row], workload)
+            self._touch((row,))
+            self._judge(row)
+
+    def release(self, workload: str, rows: Iterable[int]) -> None:
+        """The workload has let go of these GPUs."""
+        for row in rows:
+            self.workloads[row] = tuple(w for w in self.workloads[row] if w != workload)
+            self._touch((row,))
+            self._judge(row)
+
+    def _judge(self, row: int) -> None:
+        gpu = self._gpus[row]
+        if gpu is None:
+            return
+        state, reason = self._verdict(row, self._host_states.get(gpu.host))
+        code = STATE_CODE[state.value]
+        if self._state[row] != code or self._reason[row] != reason:
+            self._state[row] = code
+            self._reason[row] = reason
+            self._touch((row,))
+
+    def _verdict(self, row: int, host: HostStatus | None) -> tuple[GpuState, str]:
+        held = bool(self.workloads[row])
+        if row in self._failed:
+            return GpuState.FAILED, self._failed[row]
+        if host is None or host.state is HostState.UP:
+            return (GpuState.ALLOCATED if held else GpuState.IDLE), ""
+        # A host that drains lets its workloads finish: such a GPU is in use, and says why.
+        if held and host.state is HostState.DRAINED:
+            return GpuState.ALLOCATED, host.reason
+        return _HOST_STATES[host.state], host.reason
+
+    def _touch(self, rows: Iterable[int], *, still: bool = False) -> None:
+        self._changed.update(rows)
+        self._picture = None
+        if still:
+            self._still = None
+            self.version += 1
+
+    def picture(self) -> tuple[Units, NDArray[np.int64], tuple[int, ...]]:
+        """Units now, the rows that changed and the rows that went since the last picture."""
+        if self._still is None:
+            self._still = self._still_table()
+        if self._picture is None:
+            count = len(self._gpus)
+            self._picture = Units(
+                self._still, self._state[:count].copy(), tuple(self._reason), tuple(self.workloads)
+            )
+        changed = np.array(sorted(self._changed - self._removed), np.int64)
+        removed = tuple(sorted(self._removed))
+        self._changed.clear()
+        self._removed.clear()
+        return self._picture, changed, removed
+
+    def _still_table(self) -> pa.Table:
+        rows = [row for row, gpu in enumerate(self._gpus) if gpu is not None]
+        gpus = [gpu for gpu in self._gpus if gpu is not None]
+        nowhere = Host("")
+        hosts = [self._hosts.get(gpu.host, nowhere) for gpu in gpus]
+        counts = {host: len(present) for host, present in self._host_rows.items()}
+        types = {
+            key: resource_type(*key) for key in {(gpu.model, counts[gpu.host]) for gpu in gpus}
+        }
+        return pa.table(
+            {
+                "row": pa.array(rows, pa.int32()),
+                "cluster": _coded([self._cluster] * len(gpus)),
+                "gpu": pa.array([gpu.gpu for gpu in gpus], pa.string()),
+                "host": _coded([gpu.host for gpu in gpus]),
+                "index": pa.array([gpu.index for gpu in gpus], pa.int32()),
+                "instance": pa.array([gpu.instance for gpu in gpus], pa.int32()),
+                "rack": _coded([host.rack for host in hosts]),
+                "switch": _coded([host.switch for host in hosts]),
+                "nvlink_domain": _coded([host.nvlink_domain for host in hosts]),
+                "partitions": pa.array([host.partitions for host in hosts], pa.list_(pa.string())),
+                "model": _coded([gpu.model for gpu in gpus]),
+                "resource_type": _coded([types[gpu.model, counts[gpu.host]] for gpu in gpus]),
+                "power_limit_w": pa.array([gpu.power_limit_w for gpu in gpus], pa.float32()),
+                "memory_mib": pa.array([gpu.memory_mib for gpu in gpus], pa.float32()),
+                "uuid": pa.array([gpu.uuid for gpu in gpus], pa.string()),
+            }
+        )
+
+
+def _coded(names: list[str]) -> pa.Array:
+    return pa.array(names, pa.string()).dictionary_encode()
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value

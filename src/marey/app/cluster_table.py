@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.app.frames import STATE_CODE, Changes, Columns, Frame, LiveWorkload
+from marey.app.frames import Changes, Columns, Frame, LiveWorkload
 from marey.app.live_samples import LiveSamples
 from marey.app.unit_rows import UnitRows
-from marey.model.inventory import GpuState, HostState, HostStatus
+from marey.model.inventory import HostState, HostStatus
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
@@ -105,21 +105,6 @@ class ClusterTable:
         self._changed_workloads.clear()
         self._removed_workloads.clear()
         return frame
-
-    def counts(self) -> dict[str, int]:
-        """GPUs by state, and what waits."""
-        states = np.bincount(self.units.present_states(), minlength=len(STATE_CODE))
-        pending = [
-            live for live in self._workloads.values() if live.status.state is WorkloadState.PENDING
-        ]
-        counts = {state.value: int(states[STATE_CODE[state.value]]) for state in GpuState}
-        return {
-            **counts,
-            "gpus": int(states.sum()),
-            "waiting": len(pending),
-            "waiting_gpus": sum(live.workload.gpus_requested for live in pending),
-            "running": len(self._workloads) - len(pending),
-        }
 
     @property
     def workloads(self) -> Mapping[str, LiveWorkload]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,9 @@ class UnitRows:
         self._host_rows: dict[str, list[int]] = {}
         self._host_states: dict[str, HostStatus] = {}
         self._failed: dict[int, str] = {}
-        self._unknown = 0
+        # GPUs that no inventory names.
+        self.unknown_count = 0
+        self._all_known: tuple[Sequence[str], bool] | None = None
         self._state = np.zeros(0, np.uint8)
         self._reason: list[str] = []
         self.workloads: list[tuple[str, ...]] = []
@@ -66,18 +68,23 @@ class UnitRows:
         gpu = self._gpus[row]
         return gpu.host if gpu else ""
 
+    def host_names(self) -> set[str]:
+        """Every host that is known."""
+        return {*self._hosts, *self._host_rows}
+
+    def knows_all(self, gpus: Sequence[str]) -> bool:
+        """Whether every one of these has a row; sources repeat their list, so it is kept."""
+        if self._all_known is None or self._all_known[0] is not gpus:
+            known = all(gpu in self._rows for gpu in gpus)
+            self._all_known = (gpus, known)
+        return self._all_known[1]
+
     def attribute(self, name: str) -> NDArray[np.float32]:
         """A number of every GPU (its power limit, its memory) by row; NaN where unknown."""
         return np.array(
             [np.nan if gpu is None else _number(getattr(gpu, name)) for gpu in self._gpus],
             np.float32,
         )
-
-    def present_states(self) -> NDArray[np.uint8]:
-        """The state codes of the GPUs that exist."""
-        present = np.array([gpu is not None for gpu in self._gpus], bool)
-        states: NDArray[np.uint8] = self._state[present]
-        return states
 
     def take_hosts(self, hosts: Iterable[Host]) -> None:
         """Add hosts, or change what is known of them."""
@@ -104,9 +111,9 @@ class UnitRows:
             name = parse_gpu_id(gpu)
         except InvalidInput:
             return None
-        if self._unknown >= UNKNOWN_GPUS_LIMIT:
+        if self.unknown_count >= UNKNOWN_GPUS_LIMIT:
             return None
-        self._unknown += 1
+        self.unknown_count += 1
         return self._add(Gpu(name.host, name.index, name.instance))
 
     def _add(self, gpu: Gpu) -> int:
@@ -191,6 +198,7 @@ class UnitRows:
         self._changed.update(rows)
         self._picture = None
         if still:
+            self._all_known = None
             self._still = None
             self.version += 1
 

@@ -1,0 +1,283 @@
+"""The collect loop: ask the sources, keep what they say, show it; one tick at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from marey.app.cluster_table import ClusterTable
+from marey.app.frames import Frame
+from marey.app.moments import observation_of
+from marey.app.polling import PolledSource
+from marey.app.unknown_gpus import introduce_unknown
+from marey.model.errors import MareyError
+from marey.model.events import Event, EventKind
+from marey.model.metrics import Entity
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.observation import Observation
+from marey.model.protocols import RecordStore, SampleStore, Source
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS
+
+log = logging.getLogger(__name__)
+
+# A store that cannot write (disk full) is tried again; this many observations wait for it.
+BACKLOG_LIMIT = 64
+
+
+class Store(SampleStore, RecordStore, Protocol):
+    """A store of both kinds behind one close."""
+
+
+class Pace(Protocol):
+    """The clock of a cluster, and how fast it runs."""
+
+    @property
+    def speed(self) -> float:
+        """Cluster time per wall time."""
+
+    def now_ms(self) -> int:
+        """The cluster's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRules:
+    """How often, how patient, and when silence becomes staleness; in cluster time."""
+
+    interval_ms: int = 15_000
+    patience_ms: int = 10_000
+    stale_after_ms: int = 60_000
+
+
+@dataclass(slots=True)
+class CollectCounts:
+    """What the loop has done since it started; read by /metrics and the sources page."""
+
+    ticks: int = 0
+    tick_seconds: float = 0.0
+    tick_seconds_total: float = 0.0
+    tick_cpu_seconds_total: float = 0.0
+    slowest_tick_seconds: float = 0.0
+    lag_seconds: float = 0.0
+    skipped_ticks: int = 0
+    samples: int = 0
+    dropped_samples: int = 0
+    dropped_observations: int = 0
+    store_failures: int = 0
+    store_error: str = ""
+    errors: int = 0
+    maintain_seconds_total: float = 0.0
+    last_tick_ms: int = 0
+
+
+Listener = Callable[[Observation], None]
+
+
+@dataclass(slots=True)
+class Watchers:
+    """Who is told: of every observation once it is kept, and of every frame."""
+
+    observations: list[Listener] = field(default_factory=list)
+    frames: list[Callable[[Frame], None]] = field(default_factory=list)
+
+
+class Collector:
+    """Sources → store → live tables, in a thread of its own or tick by tick."""
+
+    def __init__(
+        self, sources: Sequence[Source], store: Store, clock: Pace, rules: CollectRules
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.rules = rules
+        self.counts = CollectCounts()
+        self.watchers = Watchers()
+        self.polled = [PolledSource(source, rules.stale_after_ms) for source in sources]
+        self.tables: dict[str, ClusterTable] = {}
+        self._backlog: deque[Observation] = deque()
+        self._stale: set[str] = set()
+        self._maintained_hour: int | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # The thread
+
+    def start(self) -> None:
+        """Begin to collect."""
+        self._thread = threading.Thread(target=self._run, name="collect", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the tick in hand, then stop asking."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        for polled in self.polled:
+            polled.close()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self.tick()
+            interval_s = self._wall_interval_s()
+            due += interval_s
+            now = time.monotonic()
+            self.counts.lag_seconds = max(0.0, now - due)
+            if now > due + interval_s:
+                missed = int((now - due) / interval_s)
+                self.counts.skipped_ticks += missed
+                due = now
+            self._stop.wait(max(0.0, due - now))
+
+    def _wall_interval_s(self) -> float:
+        # Above this speed a tick covers several intervals of the cluster: more than four a
+        # second is more than anybody sees.
+        return max(0.25, self.rules.interval_ms / 1000 / self.clock.speed)
+
+    # One tick
+
+    def tick(self) -> None:
+        """Ask every source once, keep and show what they said; never raises."""
+        began, cpu = time.perf_counter(), time.thread_time()
+        now_ms = self.clock.now_ms()
+        try:
+            self._collect(now_ms)
+            self._maintain(now_ms)
+        except Exception:
+            # A fault of ours must not end the collection of everything else.
+            self.counts.errors += 1
+            log.exception("the collect loop failed at this tick")
+        counts = self.counts
+        counts.ticks += 1
+        counts.last_tick_ms = now_ms
+        counts.tick_seconds = time.perf_counter() - began
+        counts.tick_seconds_total += counts.tick_seconds
+        counts.tick_cpu_seconds_total += time.thread_time() - cpu
+        counts.slowest_tick_seconds = max(counts.slowest_tick_seconds, counts.tick_seconds)
+
+    def _collect(self, now_ms: int) -> None:
+        for polled in self.polled:
+            polled.ask(now_ms)
+        patience_s = self.rules.patience_ms / 1000
+        observed = [o for p in self.polled for o in p.answer(now_ms, patience_s)]
+        observed += self._staleness(now_ms)
+        for observation in observed:
+            self.take(observation)
+        self._drain()
+        self.show(now_ms)
+
+    def take(self, observation: Observation) -> None:
+        """Put an observation into the live table and in line for the store."""
+        table = self.table(observation.cluster)
+        observation = introduce_unknown(observation, table.units, self.counts)
+        table.apply(observation)
+        gpu_batches = [b for b in observation.samples if b.kind is Entity.GPU]
+        for batch in gpu_batches:
+            table.measure(batch)
+        labelled = tuple(labelled_batch(batch, table) for batch in observation.samples)
+        self._backlog.append(replace(observation, samples=labelled))
+
+    def _drain(self) -> None:
+        """Records, then samples, in order; what cannot be written now waits for the next tick."""
+        while self._backlog:
+            observation = self._backlog[0]
+            try:
+                self.store.apply(observation)
+                if observation.samples:
+                    self.store.append(observation.samples)
+            except MareyError as error:
+                self.counts.store_failures += 1
+                self.counts.store_error = str(error)
+                self._bound_backlog()
+                return
+            self._backlog.popleft()
+            self.counts.store_error = ""
+            self.counts.samples += sum(len(b) * len(b.columns) for b in observation.samples)
+            for tell in self.watchers.observations:
+                tell(observation)
+
+    def _bound_backlog(self) -> None:
+        while len(self._backlog) > BACKLOG_LIMIT:
+            lost = self._backlog.popleft()
+            self.counts.dropped_observations += 1
+            self.counts.dropped_samples += sum(len(b) for b in lost.samples)
+
+    def show(self, now_ms: int) -> None:
+        """Close the tick: a frame of every cluster to whoever watches."""
+        sources = [polled.state.document(now_ms) for polled in self.polled]
+        # At a high speed one tick spans more cluster time than staleness does.
+        horizon_ms = self.rules.stale_after_ms + round(1000 * self.clock.speed)
+        for table in list(self.tables.values()):
+            table.forget_values_before(now_ms - horizon_ms)
+            frame = table.frame(now_ms, sources=sources, speed=self.clock.speed)
+            for tell in self.watchers.frames:
+                tell(frame)
+
+    def table(self, cluster: str) -> ClusterTable:
+        """The live table of a cluster, begun from what the store remembers."""
+        if cluster not in self.tables:
+            table = ClusterTable(cluster)
+            if cluster in self.store.clusters():
+                now_ms = self.clock.now_ms()
+                table.apply(observation_of(self.store.moment(cluster, now_ms)))
+                since_ms = now_ms - self.rules.stale_after_ms
+                table.measure(self.store.latest(cluster, Entity.GPU, since_ms))
+            self.tables[cluster] = table
+        return self.tables[cluster]
+
+    def _staleness(self, now_ms: int) -> list[Observation]:
+        """An event when a source falls silent, and one when it is back."""
+        events = []
+        for polled in self.polled:
+            state = polled.state
+            stale = state.state == "stale"
+            if stale and state.name not in self._stale:
+                self._stale.add(state.name)
+                text = f"{state.name}: {state.error}"
+                events.append(Event(now_ms, EventKind.SOURCE_STALE, text=text))
+            elif not stale and state.name in self._stale:
+                self._stale.discard(state.name)
+                events.append(Event(now_ms, EventKind.SOURCE_BACK, text=state.name))
+        clusters = list(self.tables) or [DEFAULT_CLUSTER]
+        return [
+            Observation(now_ms, cluster, events=tuple(events)) for cluster in clusters[:1] if events
+        ]
+
+    def _maintain(self, now_ms: int) -> None:
+        hour = now_ms // HOUR_MS
+        if self._maintained_hour == hour:
+            return
+        first = self._maintained_hour is None
+        self._maintained_hour = hour
+        if first:
+            return
+        began = time.perf_counter()
+        try:
+            self.store.maintain(now_ms)
+        except MareyError as error:
+            self.counts.store_failures += 1
+            self.counts.store_error = str(error)
+        self.counts.maintain_seconds_total += time.perf_counter() - began
+
+
+def labelled_batch(batch: SampleBatch, table: ClusterTable) -> SampleBatch:
+    """The batch with the workload that holds each GPU now, unless its source said so."""
+    if batch.workload is not None or batch.kind is not Entity.GPU:
+        return batch
+    by_entity, names = table.holder_codes(batch.entities)
+    workload = by_entity[batch.entity].astype(np.int32, copy=False)
+    return replace(batch, workload=workload, workloads=tuple(names))
+
+
+def collect(
+    sources: Sequence[Source], store: Store, clock: Pace, rules: CollectRules | None = None
+) -> Collector:
+    """A collector of these sources, ready to ``start`` or to be driven tick by tick."""
+    return Collector(sources, store, clock, rules or CollectRules())

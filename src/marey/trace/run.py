@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from marey.model.errors import NotFound
-from marey.model.traces import EVENTS, MEMORY, SYMBOL_COLUMNS
+from marey.model.traces import EVENTS, MEMORY
+from marey.trace.info import Note, RankInfo
+from marey.trace.opening import OpenOptions, open_files
 from marey.trace.symbols import Symbols
+from marey.trace.tables import Columns, RankTables
 
-
-@dataclass(frozen=True)
-class Note:
-    """Something about a file that the reader of a result should know."""
-
-    file: str
-    text: str
-
-
-@dataclass(frozen=True)
-class RankInfo:
-    """What a trace says about its rank, apart from the events."""
-
-    rank: int
-    host: str = ""
-    world_size: int | None = None
-    backend: str | None = None
-    framework: str = "pytorch"  # pytorch, jax, chakra, chrome, optable
-    device_name: str | None = None
-    # Process group name → global ranks, and → the description the training code gave it.
-    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    group_descriptions: Mapping[str, str] = field(default_factory=dict)
-    # Added to the trace's own times to make `start_ns` absolute.
-    base_ns: int = 0
-    source: str = ""
-    # The handshake that marey.record left in the trace: {"wall_ns": …, …}.
-    clock_sync: Mapping[str, Any] | None = None
-    # Place in the parallel layout where the trace states it: {"dp": 0, "pp": 3}.
-    coordinates: Mapping[str, int] = field(default_factory=dict)
-    # Whether the trace has real device events, or host events stand for them.
-    has_device: bool = True
-
-
-Columns = Sequence[str] | None
-
-
-@dataclass(frozen=True)
-class RankTables:
-    """One rank's tables behind functions, so that nothing is loaded before it is asked for."""
-
-    events: Callable[[Columns], pa.Table]
-    memory: Callable[[], pa.Table]
-    # From the codes stored in the rank's table to the codes of the run.
-    codes: npt.NDArray[np.int32] | None = None
+__all__ = ["Note", "RankInfo", "RankTables", "TraceRun", "open_run", "spans"]
 
 
 class TraceRun:
@@ -86,7 +44,7 @@ class TraceRun:
         memory: Mapping[int, pa.Table] | None = None,
         notes: Sequence[Note] = (),
     ) -> TraceRun:
-        """A run from tables in memory (schema ``EVENTS``, sorted by start, codes of ``symbols``)."""
+        """A run from tables in memory: schema ``EVENTS``, sorted by start, codes of ``symbols``."""
         tables = {
             rank: RankTables(
                 events=_chooser(table),
@@ -105,9 +63,7 @@ class TraceRun:
     def events(self, rank: int, columns: Columns = None) -> pa.Table:
         """The rank's events sorted by start, all columns of ``EVENTS`` or only those named."""
         self._check(rank)
-        entry = self._tables[rank]
-        table = entry.events(columns)
-        return table if entry.codes is None else recode(table, entry.codes)
+        return self._tables[rank].events(columns)
 
     def memory(self, rank: int) -> pa.Table:
         """The allocations and releases the profiler recorded; empty where it did not."""
@@ -119,17 +75,22 @@ class TraceRun:
             raise NotFound(f"Unknown rank {rank}; this trace has ranks {spans(self.ranks)}.")
 
 
-def recode(table: pa.Table, codes: npt.NDArray[np.int32]) -> pa.Table:
-    """The table with its symbol columns moved from one symbol table's codes to another's."""
-    if np.array_equal(codes, np.arange(len(codes), dtype=np.int32)):
-        return table
-    moved = np.append(codes, np.int32(-1))  # position -1 keeps "no value"
-    for name in SYMBOL_COLUMNS:
-        index = table.schema.get_field_index(name)
-        if index >= 0:
-            column = pa.array(moved[table.column(index).to_numpy()])
-            table = table.set_column(index, table.schema.field(index), column)
-    return table
+def open_run(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    cache: Path | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[float], None] | None = None,
+    native: bool | None = None,
+) -> TraceRun:
+    """The run in a file, a folder, a pattern or a list of them; each rank is converted once.
+
+    Converted tables go to ``cache`` (the user's cache by default), never beside the traces.
+    ``executor`` converts the ranks: processes of this machine by default, or any other, such as
+    ``dask.distributed.Client().get_executor()``. ``progress`` is told the fraction done.
+    """
+    opened = open_files(paths, OpenOptions(cache, executor, progress, native))
+    return TraceRun(opened.tables, opened.infos, opened.symbols, opened.notes)
 
 
 def spans(numbers: Sequence[int]) -> str:

@@ -35,7 +35,7 @@ class Symbols:
         return code
 
     def add_all(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
-        """The codes of these texts, in their order: a map from another table's codes to this one's."""
+        """The codes of these texts in their order: a map from another table's codes to ours."""
         return np.fromiter((self.add(text) for text in texts), np.int32, len(texts))
 
     def code(self, text: str) -> int | None:

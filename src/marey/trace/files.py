@@ -1,0 +1,68 @@
+"""Which files a path, a folder or a glob means."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from marey.model.errors import InvalidInput, NotFound, shown
+
+# Files that lie beside traces and cannot be one: not worth a note each.
+_NEVER = frozenset(
+    {".md", ".txt", ".yaml", ".yml", ".py", ".html", ".png", ".log", ".csv_report", ".lock"}
+)
+_RANK = re.compile(
+    r"(?:^|[^a-z0-9])(?:rank|proc|process|worker|trainer)[-_ ]?0*([0-9]{1,7})(?![0-9])"
+    r"|(?:^|[^a-z0-9])r([0-9]{1,7})(?=[._-]|$)",
+    re.IGNORECASE,
+)
+MOST_FILES = 100_000
+
+
+def find_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Every file that is meant, sorted and once each; a path that is not there is an error."""
+    asked = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not asked:
+        raise InvalidInput("No trace was named; give a file, a folder or a pattern.")
+    found: dict[Path, None] = {}
+    for one in asked:
+        for path in _expand(Path(one)):
+            found[path] = None
+            if len(found) > MOST_FILES:
+                raise InvalidInput(f"{shown(str(one))} means more than {MOST_FILES} files.")
+    return sorted(found, key=natural_key)
+
+
+def _expand(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        inside = (p for p in path.rglob("*") if p.is_file() and _may_be_trace(p))
+        return list(inside)
+    if glob.has_magic(str(path)):
+        matches = [Path(p) for p in glob.glob(str(path), recursive=True)]
+        files = [p for p in matches if p.is_file()]
+        files += [f for p in matches if p.is_dir() for f in _expand(p)]
+        if files:
+            return files
+    raise NotFound(f"There is no file or folder {shown(str(path))}.")
+
+
+def _may_be_trace(path: Path) -> bool:
+    return not path.name.startswith(".") and path.suffix.lower() not in _NEVER and path.suffix != ""
+
+
+def natural_key(path: Path) -> tuple[object, ...]:
+    """rank2 before rank10."""
+    parts = re.split(r"([0-9]+)", str(path))
+    return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts)
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The rank in a file's name, or its folder's: ``rank-34.json``, ``proc1/trace.json``."""
+    for text in (path.name, path.parent.name):
+        if found := _RANK.search(text):
+            return int(found.group(1) or found.group(2))
+    return None

@@ -1,0 +1,175 @@
+"""Files → one run: convert each in parallel, settle which file is which rank, join the symbols."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from marey.model.errors import InvalidInput, shown
+from marey.trace.cache import default_cache
+from marey.trace.conversion import Converted, ConvertedRank, convert_file
+from marey.trace.files import find_files, rank_in_name
+from marey.trace.info import Note, RankInfo
+from marey.trace.readers.result import ReadOptions
+from marey.trace.symbols import Symbols
+from marey.trace.tables import RankTables, from_cache, stored_symbols
+
+# The first is believed before the second where both claim a rank.
+FRAMEWORKS = ("pytorch", "jax", "optable", "chrome", "chakra")
+# Starting processes costs about as much as reading this many compressed bytes.
+WORTH_PROCESSES_BYTES = 8 << 20
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Everything a run is made of."""
+
+    tables: dict[int, RankTables]
+    infos: dict[int, RankInfo]
+    symbols: Symbols
+    notes: list[Note]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """Where converted tables are kept, who converts, and how."""
+
+    cache: Path | None = None
+    executor: Executor | None = None
+    progress: Progress | None = None
+    native: bool | None = None
+
+
+def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -> Opened:
+    """Convert what is new, and give every rank its tables; an error if there is no event at all."""
+    files = find_files(paths)
+    results = _convert_all(files, options)
+    notes = [Note(Path(r.path).name, text) for r in results for text in r.notes]
+    chosen, settled = settle_ranks(results)
+    if not chosen:
+        reasons = "; ".join(f"{shown(n.file)} {n.text}" for n in notes[:5])
+        raise InvalidInput(f"No event was found in {_asked(paths)}: {reasons or 'no file there'}.")
+    return _join(chosen, notes + settled)
+
+
+def _asked(paths: str | Path | Iterable[str | Path]) -> str:
+    return shown(str(paths)) if isinstance(paths, str | Path) else "the files given"
+
+
+def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> Opened:
+    """One symbol table for all ranks; each keeps the map from its own codes."""
+    symbols = Symbols()
+    tables, infos = {}, {}
+    for rank, stored in sorted(chosen.items()):
+        codes = symbols.add_all(stored_symbols(stored))
+        tables[rank] = from_cache(stored, rank, codes)
+        infos[rank] = replace(stored.info, rank=rank)
+    return Opened(tables, infos, symbols, notes)
+
+
+def settle_ranks(
+    results: Sequence[Converted],
+) -> tuple[dict[int, ConvertedRank], list[Note]]:
+    """Which table is which rank: as stated, else as the file is named, else by order."""
+    named: list[tuple[int, str, ConvertedRank]] = []
+    unnamed: list[tuple[str, ConvertedRank]] = []
+    for result in results:
+        for stored in result.ranks:
+            rank = stored.info.rank if stored.info.rank >= 0 else rank_in_name(Path(result.path))
+            if rank is None:
+                unnamed.append((result.path, stored))
+            else:
+                named.append((rank, result.path, stored))
+    if not named:
+        return _number(unnamed)
+    chosen, notes = _best_of_each(named)
+    notes += [
+        Note(Path(path).name, "has no rank, but other files do: it is left out")
+        for path, _ in unnamed
+    ]
+    return chosen, notes
+
+
+def _number(
+    unnamed: Sequence[tuple[str, ConvertedRank]],
+) -> tuple[dict[int, ConvertedRank], list[Note]]:
+    """Files that say nothing about ranks: numbered in order; one file alone is rank 0."""
+    best = min((_trust(stored)[0] for _, stored in unnamed), default=0)
+    used = [(path, stored) for path, stored in unnamed if _trust(stored)[0] == best]
+    notes = [
+        Note(Path(path).name, f"has no rank; taken as rank {rank} by its place among the files")
+        for rank, (path, _) in enumerate(used)
+        if len(used) > 1
+    ]
+    return {rank: stored for rank, (_, stored) in enumerate(used)}, notes
+
+
+def _best_of_each(
+    named: Sequence[tuple[int, str, ConvertedRank]],
+) -> tuple[dict[int, ConvertedRank], list[Note]]:
+    kept: dict[int, tuple[str, ConvertedRank]] = {}
+    notes = []
+    for rank, path, stored in sorted(named, key=lambda n: (n[0], *_trust(n[2]))):
+        if rank in kept:
+            other = shown(Path(kept[rank][0]).name)
+            notes.append(Note(Path(path).name, f"is rank {rank} again; {other} is used instead"))
+        else:
+            kept[rank] = (path, stored)
+    return {rank: stored for rank, (_, stored) in kept.items()}, notes
+
+
+def _trust(stored: ConvertedRank) -> tuple[int, int, int]:
+    """Smaller is better: a profile before an outline, then real device events, then more events."""
+    framework = stored.info.framework
+    place = FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
+    return place, -int(stored.info.has_device), -stored.events
+
+
+def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[Converted]:
+    cache = options.cache or default_cache()
+    reading = ReadOptions(native=options.native)
+    if options.executor is not None:
+        return _through(options.executor, files, cache, reading, options.progress)
+    size = sum(path.stat().st_size for path in files)
+    if len(files) > 1 and size > WORTH_PROCESSES_BYTES:
+        try:
+            context = multiprocessing.get_context("forkserver")
+            workers = min(os.cpu_count() or 1, len(files))
+            with ProcessPoolExecutor(workers, mp_context=context) as pool:
+                return _through(pool, files, cache, reading, options.progress)
+        except BrokenExecutor:  # a script without a main guard cannot start processes
+            pass
+    return _one_by_one(files, cache, options)
+
+
+def _one_by_one(files: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:
+    results = []
+    for n, path in enumerate(files):
+        part = _part(options.progress, n, len(files))
+        results.append(convert_file(path, cache, ReadOptions(options.native, part)))
+        if options.progress:
+            options.progress((n + 1) / len(files))
+    return results
+
+
+def _part(progress: Progress | None, n: int, count: int) -> Progress | None:
+    return None if progress is None else lambda fraction: progress((n + fraction) / count)
+
+
+def _through(
+    executor: Executor,
+    files: Sequence[Path],
+    cache: Path,
+    reading: ReadOptions,
+    progress: Progress | None,
+) -> list[Converted]:
+    futures = [executor.submit(convert_file, path, cache, reading) for path in files]
+    for n, _ in enumerate(as_completed(futures) if progress else ()):
+        if progress:
+            progress((n + 1) / len(files))
+    return [future.result() for future in futures]

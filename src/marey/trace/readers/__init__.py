@@ -1,0 +1,19 @@
+"""Readers: one module per input format, chosen by looking at the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from marey.trace.readers import chrome_json
+from marey.trace.readers.result import Reader
+from marey.trace.readers.streams import head_of
+
+# The first that recognises a file reads it, so the pickiest come first.
+READERS: tuple[Reader, ...] = cast("tuple[Reader, ...]", (chrome_json,))
+
+
+def reader_for(path: Path) -> Reader | None:
+    """The reader that recognises this file, or None."""
+    head = head_of(path)
+    return next((reader for reader in READERS if head and reader.sniff(path, head)), None)

@@ -1,0 +1,367 @@
+"""PyTorch's Kineto traces of every generation: raw columns → the event table."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from marey.model.traces import MEMORY, NO_VALUE, EventKind
+from marey.trace.info import RankInfo
+from marey.trace.kernels import (
+    CATEGORIES,
+    IGNORED_CATEGORIES,
+    collective_name,
+    communication_kind,
+    is_communication_call,
+    is_communication_kernel,
+)
+from marey.trace.readers.communication import fill_communication, link_gloo
+from marey.trace.readers.links import (
+    Locator,
+    flow_pairs,
+    forward_by_sequence,
+    launches,
+    rows_by_key,
+)
+from marey.trace.readers.nesting import innermost, top_level
+from marey.trace.readers.raw import NO_TIME, Block, Codes, Ints, Lane, RawEvents, Sparse
+from marey.trace.readers.spans import RankEvents, order_by_start, resorted
+from marey.trace.readers.work import Work
+from marey.trace.symbols import Symbols
+
+_STEP = re.compile(r"^ProfilerStep\s*#\s*([0-9]{1,9})\b")
+_MODULE = "nn.Module: "
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+# Threads that have no number of their own get one far from any thread id.
+_UNNUMBERED = 1 << 40
+# Host operators that wait for, or hand over to, another thread: no computation of their own.
+_NO_WORK = re.compile(r"c10d|record_param_comms|wait_tensor", re.IGNORECASE)
+
+
+def interpret(raw: RawEvents, info: RankInfo) -> RankEvents:
+    """Say what every raw event is, and how the events hang together."""
+    work = _start(raw, info)
+    for step in STEPS:
+        step(work)
+    return _finish(work)
+
+
+def _start(raw: RawEvents, info: RankInfo) -> Work:
+    """Keep what is activity of the run, sorted by start, with the kind its category says."""
+    spans = raw.spans
+    kinds, devices, ignored = _category_tables(raw.texts, spans.category)
+    kept = (spans.phase == ord("X")) & (spans.start_ns != NO_TIME) & ~ignored[spans.category]
+    rows = np.flatnonzero(kept)
+    order = rows[order_by_start(spans.start_ns[rows], spans.dur_ns[rows])]
+    place = np.full(len(spans.phase), -1, np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    args = {key: resorted(spans.args.pop(key), place) for key in list(spans.args)}
+    category = spans.category[order]
+    return Work(
+        raw=raw,
+        symbols=Symbols(),
+        info=info,
+        name=spans.name[order],
+        category=category,
+        lane=spans.lane[order],
+        start_ns=spans.start_ns[order] + np.int64(info.base_ns),
+        dur_ns=spans.dur_ns[order],
+        args={key: sparse for key, sparse in args.items() if len(sparse.rows)},
+        kind=kinds[category],
+        on_device=devices[category],
+        columns={},
+    )
+
+
+def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
+    """By code of a category's text: the kind, whether on a device, whether to leave it out."""
+    kinds = np.full(len(texts), EventKind.CPU_OP, np.int8)
+    devices = np.zeros(len(texts), bool)
+    ignored = np.zeros(len(texts), bool)
+    for code in np.unique(used):
+        text = texts[code].lower()
+        ignored[code] = text in IGNORED_CATEGORIES
+        if category := CATEGORIES.get(text):
+            kinds[code], devices[code] = category.kind, category.on_device
+    return kinds, devices, ignored
+
+
+def _place_on_lanes(work: Work) -> None:
+    """Device and stream of device events, thread of host events."""
+    tids = np.array([_tid(lane, n) for n, lane in enumerate(work.raw.lanes)] or [0], np.int64)
+    pids = np.array([_pid(lane) for lane in work.raw.lanes] or [0], np.int64)
+    stream = tids[work.lane]
+    device = np.full(work.size, NO_VALUE, np.int32)
+    annotation = np.zeros(len(work.raw.texts), bool)
+    for code, text in enumerate(work.raw.texts):
+        annotation[code] = text == "gpu_user_annotation"
+    beside = work.on_device | work.kinds(EventKind.SYNC) | annotation[work.category]
+    device[beside] = pids[work.lane[beside]]
+    for key, column in (("stream", stream), ("device", device)):
+        sparse = work.args.pop(key, None)
+        if sparse is not None:
+            mine = beside[sparse.rows]
+            column[sparse.rows[mine]] = sparse.values[mine]
+    work.columns["stream"], work.columns["device"] = stream, device
+
+
+def _tid(lane: Lane, position: int) -> int:
+    value = lane[1]
+    if isinstance(value, int):
+        return value
+    found = _NUMBER.search(value) if value else None
+    return int(found.group()) if found else _UNNUMBERED + position
+
+
+def _pid(lane: Lane) -> int:
+    return lane[0] if isinstance(lane[0], int) and abs(lane[0]) < 2**31 else NO_VALUE
+
+
+def _name_kernels(work: Work) -> None:
+    """Kernels of communication libraries are transfers, whatever the category calls them."""
+    kernels = work.on_device & work.kinds(EventKind.COMPUTE)
+    talking = kernels & work.names_where(is_communication_kernel)
+    work.kind[talking] = _communication_kinds(work, talking)
+
+
+def _communication_kinds(work: Work, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+    """Kind of communication and, in its column, which collective, from the names of these rows."""
+    names = work.name[rows]
+    codes, inverse = np.unique(names, return_inverse=True)
+    collectives = [collective_name(work.raw.texts[c]) for c in codes]
+    kinds = np.array([int(communication_kind(c)) for c in collectives] or [0], np.int8)
+    symbols = np.array(
+        [work.symbols.add(c) if c else NO_VALUE for c in collectives] or [NO_VALUE], np.int32
+    )
+    work.column("collective")[rows] = symbols[inverse]
+    return kinds[inverse]
+
+
+def _stand_in_for_devices(work: Work) -> None:
+    """Without device events, operators and gloo's run loop count as device activity."""
+    if work.on_device.any() or not work.size:
+        return
+    work.info = dataclasses.replace(work.info, has_device=False)
+    gloo = work.kinds(EventKind.ANNOTATION, EventKind.CPU_OP) & work.names_where(
+        lambda n: n.startswith("gloo:") and is_communication_call(n)
+    )
+    work.kind[gloo] = _communication_kinds(work, gloo)
+    operators = work.kinds(EventKind.CPU_OP)
+    rows = np.flatnonzero(operators & _computing_lanes(work)[work.lane])
+    end_ns = work.start_ns[rows] + work.dur_ns[rows]
+    top = rows[top_level(work.lane[rows], work.start_ns[rows], end_ns)]
+    idle = work.names_where(lambda n: _NO_WORK.search(n) is not None)
+    top = top[~idle[top]]
+    work.kind[top] = EventKind.COMPUTE
+    work.on_device[top] = True
+    work.on_device[gloo] = True
+
+
+def _computing_lanes(work: Work) -> npt.NDArray[np.bool_]:
+    """Threads whose operators are the training itself: those with steps, and autograd's."""
+    chosen = np.zeros(len(work.raw.lanes), bool)
+    stepping = work.names_where(lambda n: _STEP.match(n) is not None)
+    if not stepping.any():
+        return ~chosen
+    chosen[np.unique(work.lane[stepping])] = True
+    metadata = work.raw.metadata
+    names = metadata.args.get("name")
+    if names is not None:
+        for row, code in zip(names.rows, names.values, strict=True):
+            if "pt_autograd" in work.raw.texts[code]:
+                chosen[metadata.lane[row]] = True
+    return chosen
+
+
+def _link_launches(work: Work) -> None:
+    """Device event → runtime call by correlation, runtime call → operator by External id."""
+    launch = work.column("launch")
+    correlation = work.args.get("correlation")
+    runtime = work.kinds(EventKind.RUNTIME)
+    rows, found = launches(correlation, work.on_device | work.kinds(EventKind.SYNC), runtime)
+    launch[rows] = found
+    external = _external(work)
+    if external is None:
+        return
+    owners = np.flatnonzero(work.kinds(EventKind.CPU_OP)[external.rows])
+    is_owner = external.rows[owners].astype(np.int64)
+    missing = launch[external.rows] < 0
+    asking = np.flatnonzero(missing & (runtime | work.on_device)[external.rows])
+    found = rows_by_key(external.values[owners], is_owner, external.values[asking])
+    asked = external.rows[asking]
+    good = (found >= 0) & (found != asked)
+    # Some generations repeat the correlation as External id: a call must lie in its operator.
+    inside = work.start_ns[asked] <= work.start_ns[found] + work.dur_ns[found]
+    same = (work.lane[asked] == work.lane[found]) & inside
+    good &= (work.start_ns[found] <= work.start_ns[asked]) & (same | ~runtime[asked])
+    launch[asked[good]] = found[good]
+
+
+def _external(work: Work) -> Sparse | None:
+    """External id under either of its spellings."""
+    return work.args.get("External id") or work.args.get("external id")
+
+
+def _link_forward(work: Work) -> None:
+    """Backward operator → forward operator: by flows, else by sequence numbers."""
+    forward = work.column("forward")
+    flows = work.raw.flows
+    is_fwdbwd = np.array([t.startswith("fwdbwd") for t in work.raw.texts] or [False])
+    begins, ends = flow_pairs(flows, is_fwdbwd)
+    if len(begins):
+        operators = np.flatnonzero(
+            work.kinds(EventKind.CPU_OP, EventKind.COMPUTE) & (work.columns["device"] < 0)
+        )
+        locate = Locator(work.lane, work.start_ns, operators)
+        base = np.int64(work.info.base_ns)
+        source = locate.find(flows.lane[begins], flows.start_ns[begins] + base)
+        target = locate.find(flows.lane[ends], flows.start_ns[ends] + base)
+        good = (source >= 0) & (target >= 0) & (source != target)
+        forward[target[good]] = source[good]
+        return
+    backward, found = forward_by_sequence(
+        work.args.get("Sequence number"), work.args.get("Fwd thread id"), work.size
+    )
+    forward[backward] = found
+
+
+def _number_steps(work: Work) -> None:
+    """Step of host events by time, of device events by what launched them."""
+    step = work.column("step")
+    host = work.kinds(EventKind.ANNOTATION, EventKind.CPU_OP, EventKind.COMPUTE) & (
+        work.columns["device"] < 0
+    )
+    rows = np.flatnonzero(host & work.names_where(lambda n: _STEP.match(n) is not None))
+    if not len(rows):
+        return
+    numbers = np.array([_step_number(work.raw.texts[c]) for c in work.name[rows]], np.int32)
+    starts, ends = work.start_ns[rows], work.start_ns[rows] + work.dur_ns[rows]
+    place = np.searchsorted(starts, work.start_ns, side="right") - 1
+    inside = (place >= 0) & (work.start_ns < ends[np.maximum(place, 0)])
+    step[inside] = numbers[place[inside]]
+    _follow_launch(work, step)
+
+
+def _step_number(name: str) -> int:
+    found = _STEP.match(name)
+    return min(int(found.group(1)), 2**31 - 1) if found else NO_VALUE
+
+
+def _follow_launch(work: Work, column: npt.NDArray[Any]) -> None:
+    """Device events take the value of the event that launched them, where that has one."""
+    rows = np.flatnonzero(work.on_device & (work.columns["launch"] >= 0))
+    value = column[work.columns["launch"][rows]]
+    column[rows[value != NO_VALUE]] = value[value != NO_VALUE]
+
+
+def _name_modules(work: Work) -> None:
+    """Module of host events from the innermost ``nn.Module`` around them; backward as forward."""
+    rows = np.flatnonzero(work.names_where(lambda n: n.startswith(_MODULE)))
+    hierarchy = work.args.get("Module Hierarchy")
+    if not len(rows) and hierarchy is None:
+        return
+    module = work.column("module")
+    if len(rows):
+        own = work.symbols.add_all([work.raw.texts[c][len(_MODULE) :] for c in work.name[rows]])
+        found = _around(work, rows)
+        module[found >= 0] = own[found[found >= 0]]
+    if hierarchy is not None:
+        module[hierarchy.rows] = work.symbols.add_all([work.raw.texts[c] for c in hierarchy.values])
+    forward = work.columns["forward"]
+    backward = np.flatnonzero(forward >= 0)
+    if len(backward):
+        found = _around(work, backward)
+        taken = np.flatnonzero((found >= 0) & (module < 0))
+        module[taken] = module[forward[backward[found[taken]]]]
+    _follow_launch(work, module)
+
+
+def _around(work: Work, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For every row the position in ``owners`` of the innermost one around its start, or -1."""
+    start = work.start_ns[owners]
+    spans = (work.lane[owners], start, start + work.dur_ns[owners])
+    return innermost(spans, work.lane, work.start_ns)
+
+
+def _note_waits(work: Work) -> None:
+    """What a synchronisation waits for."""
+    for key, name in (
+        ("wait_on_stream", "wait_stream"),
+        ("wait_on_cuda_event_record_corr_id", "wait_correlation"),
+    ):
+        if sparse := work.args.get(key):
+            work.column(name, np.int64)[sparse.rows] = sparse.values
+
+
+def _number_links(work: Work) -> None:
+    """The ids that the trace itself uses."""
+    for name, sparse in (
+        ("correlation", work.args.get("correlation")),
+        ("external_id", _external(work)),
+    ):
+        if sparse is not None:
+            work.column(name, np.int64)[sparse.rows] = sparse.values
+
+
+STEPS: tuple[Callable[[Work], None], ...] = (
+    _place_on_lanes,
+    _name_kernels,
+    _stand_in_for_devices,
+    _link_launches,
+    link_gloo,
+    _link_forward,
+    _number_steps,
+    _name_modules,
+    fill_communication,
+    _note_waits,
+    _number_links,
+)
+
+
+def _finish(work: Work) -> RankEvents:
+    used, inverse = np.unique(work.name, return_inverse=True)
+    codes = work.symbols.add_all([work.raw.texts[c] for c in used])
+    work.columns |= {
+        "name": codes[inverse] if len(used) else work.name,
+        "kind": work.kind,
+        "on_device": work.on_device,
+        "start_ns": work.start_ns,
+        "dur_ns": work.dur_ns,
+    }
+    columns: dict[str, Any] = dict(work.columns)
+    columns["rank"] = work.info.rank
+    columns["host"] = work.symbols.add(work.info.host)
+    memory = memory_table(work.raw.instants, work.info.base_ns)
+    return RankEvents(work.info, work.symbols, columns, memory)
+
+
+def memory_table(instants: Block, base_ns: int) -> pa.Table:
+    """The allocations among the instant events."""
+    size = instants.args.get("Bytes")
+    if size is None:
+        return MEMORY.empty_table()
+    rows = size.rows[instants.start_ns[size.rows] != NO_TIME]
+    rows = rows[np.argsort(instants.start_ns[rows], kind="stable")]
+
+    def column(key: str) -> Ints:
+        values = np.full(len(instants.phase), NO_VALUE, np.int64)
+        if sparse := instants.args.get(key):
+            values[sparse.rows] = sparse.values
+        chosen: Ints = values[rows]
+        return chosen
+
+    device = np.where(column("Device Type") == 0, NO_VALUE, column("Device Id"))
+    columns = [
+        instants.start_ns[rows] + base_ns,
+        device.astype(np.int32),
+        column("Bytes"),
+        column("Total Allocated"),
+        column("Total Reserved"),
+    ]
+    return pa.Table.from_arrays([pa.array(c) for c in columns], schema=MEMORY)

@@ -1,0 +1,81 @@
+"""A trace file as a stream of bytes: plain, gzip or zstd, whole or cut short."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+from isal import igzip, isal_zlib
+
+GZIP = b"\x1f\x8b"
+ZSTD = b"\x28\xb5\x2f\xfd"
+# What a damaged archive may raise while it is read.
+_DAMAGE: tuple[Any, ...] = (
+    EOFError,
+    OSError,
+    zlib.error,
+    isal_zlib.error,
+    zstandard.ZstdError,
+    ValueError,
+)
+
+
+class TraceBytes:
+    """The decompressed bytes of a file; damage ends the stream instead of raising."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: str | None = None
+        self._file = path.open("rb", buffering=0)
+        self._size = path.stat().st_size
+        magic = self._file.read(4)
+        self._file.seek(0)
+        self._source: Any = _decompressor(self._file, magic)
+
+    def __enter__(self) -> TraceBytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def fraction(self) -> float:
+        """How much of the file, as it lies on disk, has been read: 0 to 1."""
+        return min(1.0, self._file.tell() / self._size) if self._size else 1.0
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill as much of ``view`` as there is; 0 at the end, or where the file is damaged."""
+        filled = 0
+        while filled < len(view) and self.damage is None:
+            try:
+                count = self._source.readinto(view[filled:])
+            except _DAMAGE as error:
+                self.damage = str(error) or type(error).__name__
+                break
+            if not count:
+                break
+            filled += count
+        return filled
+
+    def read(self, limit: int) -> bytes:
+        """Up to ``limit`` bytes."""
+        buffer = bytearray(limit)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
+
+
+def head_of(path: Path, limit: int = 65536) -> bytes:
+    """The first decompressed bytes of a file, to see what it is."""
+    with TraceBytes(path) as stream:
+        return stream.read(limit)
+
+
+def _decompressor(file: IO[bytes], magic: bytes) -> Any:
+    if magic.startswith(GZIP):
+        return igzip.IGzipFile(  # type: ignore[no-untyped-call]
+            fileobj=file, mode="rb"
+        )
+    if magic == ZSTD:
+        reader = zstandard.ZstdDecompressor(max_window_size=2**27)
+        return reader.stream_reader(file, read_across_frames=True)
+    return file

@@ -128,6 +128,9 @@ class ClusterTable:
         if status.state.ended:
             self._end(status.workload)
             return
+        if status.state is not WorkloadState.RUNNING:
+            # Requeued: what does not run holds nothing.
+            self._release(status.workload)
         known = self._workloads.get(status.workload)
         workload = known.workload if known else Workload(status.workload)
         position = known.queue_position if known else None

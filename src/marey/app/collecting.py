@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from marey.app.bounding import bounded_observation
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
 from marey.app.moments import observation_of
@@ -176,7 +177,7 @@ class Collector:
     def take(self, observation: Observation) -> None:
         """Put an observation into the live table and in line for the store."""
         table = self.table(observation.cluster)
-        observation = introduce_unknown(observation, table.units, self.counts)
+        observation = introduce_unknown(bounded_observation(observation), table.units, self.counts)
         table.apply(observation)
         gpu_batches = [b for b in observation.samples if b.kind is Entity.GPU]
         for batch in gpu_batches:

@@ -15,8 +15,8 @@ from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.protocols import Answer, RecordStore, SampleStore, Selection
 from marey.model.times import DAY_MS
 
-# Rows of one answer: a table of this size is about 100 MB, as much as a browser can take.
-ROWS_LIMIT = 4_000_000
+# Rows of one answer: a table of this size is about 50 MB, as much as a browser can take.
+ROWS_LIMIT = 2_000_000
 GPUS_LIMIT = 20_000
 METRICS_LIMIT = 32
 

@@ -1,0 +1,66 @@
+"""Names from the world, cut to the length that the store keeps too: one name, one spelling."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from marey.model.names import NAME_LIMIT, bounded
+from marey.model.observation import Observation
+from marey.model.workloads import Workload
+
+ATTRIBUTES_LIMIT = 128
+
+T = TypeVar("T")
+
+_NAMED = (
+    "hosts",
+    "partitions",
+    "host_states",
+    "gpu_states",
+    "workloads",
+    "statuses",
+    "allocations",
+    "progress",
+    "events",
+)
+
+
+def bounded_observation(observation: Observation) -> Observation:
+    """The observation itself, unless a name in it is too long."""
+    changes: dict[str, Any] = {}
+    for name in _NAMED:
+        items = getattr(observation, name)
+        if any(_overlong(item) for item in items):
+            changes[name] = tuple(_cut(item) for item in items)
+    return replace(observation, **changes) if changes else observation
+
+
+def _overlong(item: Any) -> bool:
+    if isinstance(item, Workload) and _attributes_overlong(item):
+        return True
+    return any(
+        len(value) > NAME_LIMIT
+        for value in (getattr(item, name) for name in item.__slots__)
+        if isinstance(value, str)
+    )
+
+
+def _attributes_overlong(workload: Workload) -> bool:
+    attributes = workload.attributes
+    return len(attributes) > ATTRIBUTES_LIMIT or any(
+        len(key) > NAME_LIMIT or len(str(value)) > NAME_LIMIT for key, value in attributes.items()
+    )
+
+
+def _cut(item: T) -> T:
+    texts = {
+        field.name: bounded(value)
+        for field in dataclasses.fields(item)  # type: ignore[arg-type]
+        if isinstance(value := getattr(item, field.name), str) and len(value) > NAME_LIMIT
+    }
+    if isinstance(item, Workload):
+        kept = list(item.attributes.items())[:ATTRIBUTES_LIMIT]
+        texts["attributes"] = {bounded(key): bounded(str(value)) for key, value in kept}  # type: ignore[assignment]
+    return replace(item, **texts)  # type: ignore[type-var]

@@ -1,0 +1,309 @@
+"""Questions as values: asked of a workspace here, or of a running server by their path and query."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from marey.app.selecting import GPUS_LIMIT, METRICS_LIMIT, Wanted, split_names
+from marey.app.workspace import Workspace
+from marey.model.errors import InvalidInput, TooLarge, unknown
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.predicates import EVERYTHING, parse_predicate
+from marey.model.protocols import WorkloadQuery
+from marey.model.tables import WORKLOADS
+from marey.model.times import DAY_MS, format_time
+from marey.model.workloads import WorkloadState, parse_state
+
+# As JSON a row costs a kilobyte of memory; larger tables travel as Arrow.
+JSON_ROWS_LIMIT = 200_000
+
+WORKLOAD_FIELDS = tuple(WORKLOADS.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A table, and facts about the whole of it."""
+
+    table: pa.Table
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The reply as JSON has it: rows, and the facts beside them."""
+        if self.table.num_rows > JSON_ROWS_LIMIT:
+            raise TooLarge(
+                f"The table has {self.table.num_rows} rows; as JSON {JSON_ROWS_LIMIT} are allowed. "
+                "Ask for less, or for Arrow (Accept: application/vnd.apache.arrow.stream)."
+            )
+        rows = self.table.to_pylist()
+        if "attributes" in self.table.column_names:
+            for row in rows:
+                row["attributes"] = msgspec.json.decode(row["attributes"] or "{}")
+        return {"rows": rows, **self.facts}
+
+
+class Question(Protocol):
+    """Something that can be asked, here or over HTTP."""
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """The answer as a JSON document."""
+
+    def path(self) -> str:
+        """Where the API answers the same question."""
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+
+
+# Field of a question → parameter of the API, where the names differ.
+_PARAMETERS = {"from_ms": "from", "to_ms": "to", "states": "state", "at_ms": "at"}
+
+
+def query_of(question: Any) -> dict[str, str]:
+    """The parameters of a question: what differs from nothing, as text."""
+    query = {}
+    for entry in dataclasses.fields(question):
+        value = getattr(question, entry.name)
+        if value is None or value in ("", ()):
+            continue
+        name = _PARAMETERS.get(entry.name, entry.name)
+        if entry.name.endswith("_ms"):
+            query[name] = format_time(value)
+        elif isinstance(value, tuple):
+            query[name] = ",".join(str(item) for item in value)
+        else:
+            query[name] = str(value)
+    return query
+
+
+class TableQuestion:
+    """A question whose answer is a table."""
+
+    PATH: ClassVar[str]
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """The answer as a table."""
+        raise NotImplementedError
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """The answer as a JSON document."""
+        return self.reply(workspace).document()
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        return self.PATH
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)
+
+
+@dataclass(frozen=True)
+class AskWorkloads(TableQuestion):
+    """Workloads, newest submission first, a page at a time."""
+
+    PATH: ClassVar[str] = "/workloads"
+    cluster: str = DEFAULT_CLUSTER
+    states: str = ""
+    where: str = ""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = 100
+    cursor: str = ""
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """The page, and the cursor of the next."""
+        workspace.check_cluster(self.cluster)
+        table = workspace.workloads(
+            WorkloadQuery(
+                cluster=self.cluster,
+                states=_states(self.states),
+                where=parse_predicate(self.where, WORKLOAD_FIELDS) if self.where else EVERYTHING,
+                from_ms=self.from_ms,
+                to_ms=self.to_ms,
+                limit=self.limit,
+                after=self.cursor or None,
+            )
+        )
+        full = table.num_rows == self.limit
+        return Reply(table, {"next": table["workload"][-1].as_py() if full else None})
+
+
+def _states(text: str) -> tuple[WorkloadState, ...]:
+    names = split_names(text, "states", len(WorkloadState) + 1)
+    if names == ("ended",):
+        return tuple(state for state in WorkloadState if state.ended)
+    return tuple(parse_state(name) for name in names)
+
+
+@dataclass(frozen=True)
+class AskWorkload:
+    """One workload, with its intervals."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """Everything that is known of the workload."""
+        document = dict(workspace.store.workload(self.cluster, self.workload))
+        if isinstance(document.get("attributes"), str):
+            document["attributes"] = msgspec.json.decode(document["attributes"] or "{}")
+        return document
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        from urllib.parse import quote
+
+        return f"/workloads/{quote(self.workload, safe='')}"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return {"cluster": self.cluster}
+
+
+@dataclass(frozen=True)
+class _AskSamples(TableQuestion):
+    cluster: str = DEFAULT_CLUSTER
+    workload: str = ""
+    gpus: str = ""
+    metrics: str = "util"
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def wanted(self) -> Wanted:
+        """What was named."""
+        return Wanted(
+            metrics=split_names(self.metrics, "metrics", METRICS_LIMIT),
+            cluster=self.cluster,
+            workload=self.workload or None,
+            gpus=split_names(self.gpus, "GPUs", GPUS_LIMIT),
+            from_ms=self.from_ms,
+            to_ms=self.to_ms,
+        )
+
+
+@dataclass(frozen=True)
+class AskSeries(_AskSamples):
+    """Downsampled series that keep extremes."""
+
+    PATH: ClassVar[str] = "/series"
+    points: int = 1000
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Columns entity, metric, time_ms, value."""
+        answer = workspace.series(self.wanted(), self.points)
+        return Reply(answer.table, {"approximate": answer.approximate})
+
+
+@dataclass(frozen=True)
+class AskHistograms(_AskSamples):
+    """Histograms over the metric's range."""
+
+    PATH: ClassVar[str] = "/histograms"
+    bins: int = 32
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Columns entity, metric, low, high, counts, missing."""
+        answer = workspace.histograms(self.wanted(), self.bins)
+        return Reply(answer.table, {"approximate": answer.approximate})
+
+
+@dataclass(frozen=True)
+class AskStatistics(_AskSamples):
+    """Exact statistics."""
+
+    PATH: ClassVar[str] = "/statistics"
+    quantiles: str = "0.05,0.5,0.95"
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Count, least, greatest, mean, spread, first, last and quantiles."""
+        quantiles = _quantiles(self.quantiles)
+        answer = workspace.statistics(self.wanted(), quantiles)
+        facts = {"approximate": answer.approximate, "quantiles": list(quantiles)}
+        return Reply(answer.table, facts)
+
+
+def _quantiles(text: str) -> tuple[float, ...]:
+    names = split_names(text, "quantiles", 20)
+    try:
+        quantiles = tuple(float(name) for name in names)
+    except ValueError:
+        quantiles = (2.0,)
+    if not all(0.0 <= q <= 1.0 for q in quantiles):
+        raise InvalidInput(
+            f"Quantiles '{text[:80]}' are not allowed; allowed: numbers from 0 to 1, by commas."
+        )
+    return quantiles
+
+
+@dataclass(frozen=True)
+class AskProgress(TableQuestion):
+    """What a workload said of itself."""
+
+    PATH: ClassVar[str] = "/progress"
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Columns time_ms, step, throughput, unit, loss."""
+        workspace.store.workload(self.cluster, self.workload)
+        to_ms = 2**53 if self.to_ms is None else self.to_ms
+        table = workspace.store.progress(self.cluster, self.workload, self.from_ms or 0, to_ms)
+        return Reply(table)
+
+
+@dataclass(frozen=True)
+class AskEvents(TableQuestion):
+    """What happened."""
+
+    PATH: ClassVar[str] = "/events"
+    cluster: str = DEFAULT_CLUSTER
+    workload: str = ""
+    from_ms: int | None = None
+    to_ms: int | None = None
+    limit: int = 1000
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Events in order of time; the last day unless a span or a workload is given."""
+        workspace.check_cluster(self.cluster)
+        to_ms = workspace.now_ms() + 1 if self.to_ms is None else self.to_ms
+        from_ms = self.from_ms
+        if from_ms is None:
+            from_ms = 0 if self.workload else to_ms - DAY_MS
+        table = workspace.store.events(
+            self.cluster, from_ms, to_ms, workload=self.workload or None, limit=self.limit
+        )
+        return Reply(table)
+
+
+@dataclass(frozen=True)
+class AskSummary(TableQuestion):
+    """The cluster in a few numbers over time."""
+
+    PATH: ClassVar[str] = "/summary"
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+    points: int = 288
+
+    def reply(self, workspace: Workspace) -> Reply:
+        """Columns time_ms, gpus, allocated, idle, broken, running, waiting, waiting_gpus, util."""
+        workspace.check_cluster(self.cluster)
+        return Reply(workspace.summary(self.cluster, self.from_ms, self.to_ms, self.points))
+
+
+TABLES_OF_A_MOMENT = ("units", "workloads")
+
+
+def check_table(name: str) -> str:
+    """The name of one of a moment's tables."""
+    if name not in TABLES_OF_A_MOMENT:
+        raise InvalidInput(unknown("table", name, TABLES_OF_A_MOMENT))
+    return name

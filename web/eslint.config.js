@@ -15,7 +15,7 @@ function layer(name) {
   if (above.length > 0) {
     patterns.push({ regex: `^@/(${above.join("|")})(/|$)`, message: `${name}/ stands below ${above.join(", ")}.` });
   }
-  if (name === "charts" || name === "base" || name === "api") {
+  if (name === "charts" || name === "api") {
     patterns.push({ regex: "^(react|react-dom|zustand|radix-ui)(/|$)", message: `${name}/ knows nothing of React.` });
   }
   return { files: [`src/${name}/**/*.{ts,tsx}`], rules: { "no-restricted-imports": ["error", { patterns }] } };

@@ -33,16 +33,20 @@ export const CATEGORICAL: Readonly<Record<string, readonly Rgb[]>> = {
 export const DEFAULT_CONTINUOUS = "marey";
 export const DEFAULT_CATEGORICAL = "okabe_ito";
 
+export type Theme = "dark" | "light";
+
 /** What the states of a unit look like, whatever else the colour says. */
-export const STATE_COLOURS: Readonly<Record<string, Rgb>> = {
-  allocated: hexColour("#4a97c9"),
-  idle: hexColour("#64717f"),
-  drained: hexColour("#d9a520"),
-  down: hexColour("#9d5bb0"),
-  failed: hexColour("#e0562f"),
-  unknown: hexColour("#8d8d8d"),
-  waiting: hexColour("#a5b4cf"),
-};
+export function stateColours(theme: Theme): Readonly<Record<string, Rgb>> {
+  return {
+    allocated: hexColour(theme === "dark" ? "#4a97c9" : "#3a86b8"),
+    idle: hexColour(theme === "dark" ? "#46525f" : "#bcc6d0"),
+    drained: hexColour(theme === "dark" ? "#d9a520" : "#c48a00"),
+    down: hexColour(theme === "dark" ? "#a765bb" : "#8c4a9f"),
+    failed: hexColour(theme === "dark" ? "#ec5b34" : "#d1451f"),
+    unknown: hexColour("#8d8d8d"),
+    waiting: hexColour(theme === "dark" ? "#8ea3c8" : "#7388b0"),
+  };
+}
 
 /** States in which the hardware is not at work: shown as the state even when a metric is coloured. */
 export const STATES_ABOVE_VALUES: readonly string[] = ["idle", "drained", "down", "failed", "unknown"];
@@ -120,7 +124,7 @@ export function buildScale(spec: ScaleSpec, values: Float64Array | Float32Array,
 
 function logScale(min: number, max: number, low: number): Scale {
   // A logarithm needs a start above zero: the smallest positive value, at most five decades below the top.
-  const start = min > 0 ? min : Math.max(max / 1e5, low > 0 ? low : max / 1e3);
+  const start = Math.max(max / 1e9, 1e-12, min > 0 ? min : Math.max(max / 1e5, low > 0 ? low : max / 1e3));
   const span = Math.log(Math.max(max, start * 1.0001) / start);
   return {
     domain: [start, max],

@@ -16,6 +16,8 @@ export interface ClusterState {
   gpus: Table;
   workloads: Table;
   allocations: Allocations;
+  /** 1 for each GPU row that exists; a row that went is never drawn. */
+  present: Uint8Array;
 }
 
 export interface UnitOptions {
@@ -37,44 +39,70 @@ export interface Units extends Table {
 // A request beyond this many GPUs is drawn with this many squares: a typing error must not stop the page.
 const MOST_SQUARES = 20_000;
 
-/** Lay out the rows: every GPU (or its parts), then the waiting requests in the scheduler's order. */
+interface UnitRows {
+  rows: number;
+  gpu: Int32Array;
+  workload: Int32Array;
+  shares: Units["shares"];
+}
+
+const knownRows = new WeakMap<Allocations, Map<string, UnitRows>>();
+
+/** Every GPU (or its parts), then the waiting requests in the scheduler's order. */
 export function buildUnits(state: ClusterState, options: UnitOptions): Units {
+  const rows = unitRows(state, options);
+  const columns = new Map<string, Column>();
+  const column = (name: string): Column | undefined => {
+    let found = columns.get(name);
+    if (!found) {
+      found = gather(state, rows, name);
+      if (found) columns.set(name, found);
+    }
+    return found;
+  };
+  return { ...rows, columns: lazy(column), column };
+}
+
+/** Which squares there are; the same until allocations or workloads change. */
+function unitRows(state: ClusterState, options: UnitOptions): UnitRows {
+  const kind = `${options.units} ${options.waiting_unit}`;
+  const known = knownRows.get(state.allocations) ?? new Map<string, UnitRows>();
+  knownRows.set(state.allocations, known);
+  let rows = known.get(kind);
+  if (!rows) {
+    rows = listRows(state, options);
+    known.set(kind, rows);
+  }
+  return rows;
+}
+
+function listRows(state: ClusterState, options: UnitOptions): UnitRows {
   const gpu: number[] = [];
   const workload: number[] = [];
   const offset: number[] = [];
   const share: number[] = [];
-  let split = false;
-  const add = (g: number, w: number, from: number, part: number): void => {
+  const add: Add = (g, w, from, part) => {
     gpu.push(g);
     workload.push(w);
     offset.push(from);
     share.push(part);
   };
-  if (options.units !== "waiting") split = addGpus(state, add);
+  const split = options.units !== "waiting" && addGpus(state, add);
   if (options.units !== "gpus") addWaiting(state, options.waiting_unit, add);
-  const rows = gpu.length;
-  const units = { rows, gpu: Int32Array.from(gpu), workload: Int32Array.from(workload) };
-  const shares = split ? { gpu: units.gpu, offset: Float32Array.from(offset), share: Float32Array.from(share) } : null;
-  const columns = new Map<string, Column>();
-  const column = (name: string): Column | undefined => {
-    let found = columns.get(name);
-    if (!found) {
-      found = gather(state, units, name);
-      if (found) columns.set(name, found);
-    }
-    return found;
-  };
-  return { ...units, shares, columns: lazy(column), column };
+  const gpuRows = Int32Array.from(gpu);
+  const shares = split ? { gpu: gpuRows, offset: Float32Array.from(offset), share: Float32Array.from(share) } : null;
+  return { rows: gpu.length, gpu: gpuRows, workload: Int32Array.from(workload), shares };
 }
 
 type Add = (gpu: number, workload: number, offset: number, share: number) => void;
 
-function addGpus({ gpus, allocations }: ClusterState, add: Add): boolean {
+function addGpus({ gpus, allocations, present }: ClusterState, add: Add): boolean {
   let split = false;
   let at = 0;
   for (let g = 0; g < gpus.rows; g++) {
     const first = at;
     while (at < allocations.gpu.length && allocations.gpu[at] === g) at++;
+    if (!present[g]) continue;
     if (at - first <= 1) {
       add(g, at > first ? allocations.workload[first] : -1, 0, 1);
       continue;
@@ -111,12 +139,6 @@ export function waitingOrder(workloads: Table): number[] {
   if (position?.kind !== "number") return rows;
   const place = (w: number): number => (Number.isNaN(position.values[w]) ? Infinity : position.values[w]);
   return rows.sort((a, b) => place(a) - place(b) || a - b);
-}
-
-interface UnitRows {
-  rows: number;
-  gpu: Int32Array;
-  workload: Int32Array;
 }
 
 function gather(state: ClusterState, units: UnitRows, name: string): Column | undefined {

@@ -1,0 +1,69 @@
+/** REST calls: JSON in, JSON out; an error carries the server's own words (RFC 9457). */
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+const ROOT = "/api/v1";
+
+export type Query = Record<string, string | number | readonly string[] | null | undefined>;
+
+/** Fetch a JSON document. */
+export async function getJson<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  return request<T>("GET", path + queryText(query), undefined, signal);
+}
+
+/** Send a JSON document. */
+export async function putJson<T>(path: string, body: unknown): Promise<T> {
+  return request<T>("PUT", path, body);
+}
+
+/** Remove what stands at a path. */
+export async function remove(path: string): Promise<void> {
+  await request<unknown>("DELETE", path);
+}
+
+function queryText(query: Query): string {
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value === null || value === undefined) continue;
+    if (typeof value === "string" || typeof value === "number") search.set(key, String(value));
+    else search.set(key, value.join(","));
+  }
+  const text = search.toString();
+  return text ? `?${text}` : "";
+}
+
+async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(ROOT + path, {
+      method,
+      headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal ? { signal } : {}),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "The server does not answer.");
+  }
+  if (!response.ok) throw new ApiError(response.status, await problemText(response));
+  const text = await response.text();
+  return (text ? JSON.parse(text) : null) as T;
+}
+
+async function problemText(response: Response): Promise<string> {
+  try {
+    const problem = (await response.json()) as { detail?: unknown; title?: unknown };
+    const words = problem.detail ?? problem.title;
+    if (typeof words === "string") return words;
+  } catch {
+    // Not a problem document: the status says what there is to say.
+  }
+  return `The server answered ${response.status} ${response.statusText}.`;
+}

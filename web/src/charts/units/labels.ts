@@ -1,0 +1,119 @@
+/** Labels of groups: one per label band, shortened to fit, so that no two ever overlap. */
+
+import type { UnitLayout } from "@/charts/units/layout";
+import type { Camera } from "@/charts/units/scene";
+
+export interface Label {
+  group: number;
+  layer: number;
+  text: string;
+  /** The count behind the name, where there is room for it. */
+  detail: string;
+  x: number;
+  y: number;
+  width: number;
+  size: number;
+}
+
+export interface LabelOptions {
+  camera: Camera;
+  width: number;
+  height: number;
+  nameOf: (group: number, layer: number) => string;
+  detailOf: (group: number) => string;
+  /** Width of a text at a font size in pixels. */
+  measure: (text: string, size: number) => number;
+  /** How many at most; the largest groups are named first. */
+  most: number;
+}
+
+const SMALLEST_PX = 9;
+const LARGEST_PX = 22;
+
+/** The labels that have room on this screen, outer layers first. */
+export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] {
+  const labels: Label[] = [];
+  const { tree, bands } = layout;
+  const { camera, width, height, most } = options;
+  const right = camera.x + width / camera.scale;
+  const bottom = camera.y + height / camera.scale;
+  visit(0, 0);
+  return labels;
+
+  function visit(group: number, layer: number): void {
+    const first = tree.firstChild[group];
+    for (let g = first; g < first + tree.childCount[group] && labels.length < most; g++) {
+      if (layout.groupX[g] > right || layout.groupX[g] + layout.groupW[g] < camera.x) continue;
+      if (layout.groupY[g] > bottom || layout.groupY[g] + layout.groupH[g] < camera.y) continue;
+      const label = placeLabel(layout, g, layer + 1, options);
+      if (label) labels.push(label);
+      // Where a band is too small to read, the bands inside it are smaller still or empty of meaning.
+      if (layer + 1 < tree.layers && layout.groupW[g] * camera.scale > 24 && bands[layer + 1] >= 0) visit(g, layer + 1);
+    }
+  }
+}
+
+function placeLabel(layout: UnitLayout, group: number, layer: number, options: LabelOptions): Label | null {
+  const { camera } = options;
+  const band = layout.bands[layer] * camera.scale;
+  const size = Math.min(LARGEST_PX, band / 1.3);
+  if (size < SMALLEST_PX) return null;
+  const padding = layout.paddings[layer] * camera.scale;
+  // A label stays on screen while any of its group is: it slides along its own band.
+  const left = Math.max((layout.groupX[group] - camera.x) * camera.scale + padding + 1, 4);
+  const end = (layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding;
+  const room = end - left;
+  if (room < size * 1.4) return null;
+  const text = shorten(options.nameOf(group, layer), room, (part) => options.measure(part, size));
+  if (text === "") return null;
+  const used = options.measure(text, size);
+  const detail = options.detailOf(group);
+  const detailWidth = options.measure(detail, size * 0.86);
+  const fits = used + size * 0.6 + detailWidth < room;
+  return {
+    group,
+    layer,
+    text,
+    detail: fits ? detail : "",
+    x: left,
+    y: (layout.groupY[group] - camera.y) * camera.scale + padding + band / 2,
+    width: fits ? used + size * 0.6 + detailWidth : used,
+    size,
+  };
+}
+
+/** A text cut in its middle to fit: the beginning says what it is, the end which one. */
+export function shorten(text: string, room: number, measure: (text: string) => number): string {
+  if (measure(text) <= room) return text;
+  const letters = Array.from(text.slice(0, 400));
+  let [low, high] = [0, letters.length - 1];
+  while (low < high) {
+    const keep = Math.ceil((low + high) / 2);
+    if (measure(cut(letters, keep)) <= room) low = keep;
+    else high = keep - 1;
+  }
+  return low >= 2 ? cut(letters, low) : "";
+}
+
+function cut(letters: readonly string[], keep: number): string {
+  const tail = Math.floor(keep / 2);
+  const head = keep - tail;
+  return `${letters.slice(0, head).join("")}…${tail > 0 ? letters.slice(letters.length - tail).join("") : ""}`;
+}
+
+/** Widths by adding up letters, each measured once: a frame has no time to measure every label anew. */
+export function letterMeasure(measureLetter: (letter: string) => number): (text: string, size: number) => number {
+  const known = new Map<string, number>();
+  return (text, size) => {
+    let width = 0;
+    for (const letter of text) {
+      let one = known.get(letter);
+      if (one === undefined) {
+        one = measureLetter(letter);
+        known.set(letter, one);
+      }
+      width += one;
+    }
+    return width * size;
+  };
+}

@@ -7,18 +7,21 @@ from typing import Any
 
 from marey.trace.info import RankInfo
 
+# What marey.record leaves at the top of a trace: rank, host, groups and a clock handshake.
+RECORD = "mareyRecord"
+
 
 def describe(members: Mapping[str, Any], *, rank: int, source: str) -> RankInfo:
     """What the members beside the events say about the rank."""
     shared = _mapping(members.get("distributedInfo"))
     devices = members.get("deviceProperties")
     device = _mapping(devices[0]) if isinstance(devices, list) and devices else {}
-    groups = _groups(shared.get("pg_config"))
-    handshake = members.get("marey")
+    recorded = _mapping(members.get(RECORD))
+    groups = _groups(shared.get("pg_config")) or _groups(recorded.get("groups"))
     return RankInfo(
         rank=rank,
-        host=_string(members.get("host_name")) or "",
-        world_size=_whole(shared.get("world_size")),
+        host=_string(members.get("host_name")) or _string(recorded.get("host")) or "",
+        world_size=_whole(shared.get("world_size")) or _whole(recorded.get("world_size")),
         backend=_string(shared.get("backend")),
         framework="pytorch",
         device_name=_string(device.get("name")),
@@ -26,13 +29,15 @@ def describe(members: Mapping[str, Any], *, rank: int, source: str) -> RankInfo:
         group_descriptions={name: text for name, (_, text) in groups.items()},
         base_ns=base_ns(members),
         source=source,
-        clock_sync=handshake if isinstance(handshake, dict) else None,
+        clock_sync=recorded or None,
     )
 
 
 def stated_rank(members: Mapping[str, Any]) -> int | None:
     """The rank that the trace itself claims."""
     rank = _whole(_mapping(members.get("distributedInfo")).get("rank"))
+    if rank is None:
+        rank = _whole(_mapping(members.get(RECORD)).get("rank"))
     return rank if rank is not None and 0 <= rank < 2**31 else None
 
 
@@ -48,11 +53,11 @@ def _groups(config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for group in config if isinstance(config, list) else []:
         entry = _mapping(group)
-        name = _string(entry.get("pg_name"))
+        name = _string(entry.get("pg_name", entry.get("name")))
         ranks = entry.get("ranks")
         if name is not None and isinstance(ranks, list):
             members = tuple(r for r in ranks if type(r) is int)
-            found[name] = (members, _string(entry.get("pg_desc")) or "")
+            found[name] = (members, _string(entry.get("pg_desc", entry.get("description"))) or "")
     return found
 
 

@@ -68,9 +68,20 @@ class DeviceTime:
         return int(self.busy.start_ns[0]), int(self.busy.end_ns[-1])
 
 
-def device_time(events: pa.Table, symbols: Symbols, *, has_device: bool = True) -> DeviceTime:
-    """Sort a rank's device activity into sets; ``events`` needs ``BREAKDOWN_COLUMNS``."""
+def device_time(
+    events: pa.Table,
+    symbols: Symbols,
+    *,
+    has_device: bool = True,
+    only: NDArray[np.bool_] | None = None,
+) -> DeviceTime:
+    """Sort a rank's device activity into sets; ``events`` needs ``BREAKDOWN_COLUMNS``.
+
+    ``only`` counts some rows of it; the table stays whole, because launches are row numbers.
+    """
     column = {n: events[n].to_numpy(zero_copy_only=False) for n in BREAKDOWN_COLUMNS}
+    if only is not None:
+        column["on_device"] = column["on_device"] & only
     device, kind = column["on_device"], column["kind"]
 
     def of(*kinds: EventKind) -> Intervals:

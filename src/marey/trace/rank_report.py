@@ -1,0 +1,97 @@
+"""What one rank contributes to a report: breakdown, steps, names, launches, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from marey.trace.breakdown import breakdown_of, breakdown_within, device_time
+from marey.trace.intervals import merge
+from marey.trace.kernel_tables import OPERATOR_COLUMNS, kernel_table, operator_table
+from marey.trace.launches import LaunchStatistics, launch_statistics
+from marey.trace.memory import memory_timeline
+from marey.trace.recompute import recomputed
+from marey.trace.run import TraceRun
+from marey.trace.steps import step_windows
+
+COLUMNS = [*OPERATOR_COLUMNS, "step"]
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """One rank, reduced to what a reader looks at."""
+
+    rank: int
+    host: str
+    events: int
+    breakdown: dict[str, float]
+    steps: list[dict[str, Any]]
+    kernels: pa.Table
+    operators: pa.Table
+    launches: LaunchStatistics
+    memory: list[dict[str, Any]]
+
+
+def report_rank(run: TraceRun, rank: int) -> RankReport:
+    """Read one rank once and let go of its events."""
+    info = run.info(rank)
+    events = run.events(rank, COLUMNS)
+    time = device_time(events, run.symbols, has_device=info.has_device)
+    windows = step_windows(events, run.symbols)
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    parts = breakdown_within(time, start, end).to_pylist()
+    steps = [
+        {"step": int(step), "duration_ms": part.pop("span_ms"), **part}
+        for step, part in zip(windows["step"].to_pylist(), parts, strict=True)
+    ]
+    return RankReport(
+        rank=rank,
+        host=info.host,
+        events=events.num_rows,
+        breakdown={**breakdown_of(time), "recompute_ms": _recompute_ms(events, run)},
+        steps=steps,
+        kernels=kernel_table(events, run.symbols),
+        operators=operator_table(events, run.symbols),
+        launches=launch_statistics(events),
+        memory=memory_timeline(run.memory(rank)),
+    )
+
+
+def _recompute_ms(events: pa.Table, run: TraceRun) -> float:
+    rows = np.flatnonzero(recomputed(events, run.symbols))
+    start, dur = events["start_ns"].to_numpy(), events["dur_ns"].to_numpy()
+    return merge(start[rows], dur[rows]).total_ns / 1e6
+
+
+_KEYS = ("name", "kind", "module")
+_DROPPED = ("share", "mean_us")
+
+
+def add_names(tables: list[pa.Table], by: str, limit: int) -> list[dict[str, Any]]:
+    """The same table of every rank added up by name, the most costly ``limit`` names first."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for table in tables:
+        for row in table.to_pylist():
+            key = tuple(row.get(k) for k in _KEYS)
+            known = sums.setdefault(key, {k: row[k] for k in _KEYS if k in row})
+            for name, value in row.items():
+                if name not in _KEYS and name not in _DROPPED:
+                    known[name] = _joined(name, known.get(name), value)
+    rows = sorted(sums.values(), key=lambda row: -row[by])
+    if by == "total_ms":
+        whole = max(sum(row["total_ms"] for row in rows), 1e-12)
+        for row in rows:
+            row["mean_us"] = 1e3 * row["total_ms"] / max(row["count"], 1)
+            row["share"] = row["total_ms"] / whole
+    return rows[:limit]
+
+
+def _joined(name: str, known: Any, value: Any) -> Any:
+    if known is None:
+        return value
+    if name.startswith("min_"):
+        return min(known, value)
+    return max(known, value) if name.startswith("max_") else known + value

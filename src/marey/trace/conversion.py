@@ -55,6 +55,17 @@ def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) ->
         return Converted(str(path), notes=(f"cannot be read: {error.strerror or error}",))
 
 
+def find_converted(path: Path, cache: Path) -> Converted | None:
+    """The tables of a file that has not changed since they were made, if there are any."""
+    try:
+        reader = reader_for(path)
+        if reader is None:
+            return None
+        return _load(entry_of(cache, path, f"{reader.NAME} {reader.VERSION}"), path)
+    except OSError:
+        return None
+
+
 def _make(entry: Path, path: Path, reader: Reader, options: ReadOptions) -> Converted:
     found = reader.read(path, options)
     with new_entry(entry) as draft:

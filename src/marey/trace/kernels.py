@@ -13,6 +13,8 @@ _COMMUNICATION_KERNEL = re.compile(
     r"^(?:void\s+)?(?:ncclKernel|ncclDevKernel|ncclDev|rcclKernel|rcclGenericKernel|rccl|hccl|oneccl)",
     re.IGNORECASE,
 )
+# Expert-parallel exchange by DeepEP: dispatch and combine are an all-to-all of their own.
+_EXPERT_KERNEL = re.compile(r"^(?:void\s+)?(?:[A-Za-z_]\w*::)*(?:deep_ep|ep)::int(?:er|ra)node")
 # Host-side names: gloo's run loop, NCCL annotations, c10d dispatch, functional collectives.
 _COMMUNICATION_CALL = re.compile(
     r"^(?:gloo:|nccl:|xccl:|ucc:|mpi:|c10d::|_c10d_functional::|c10d_functional::)", re.IGNORECASE
@@ -79,7 +81,7 @@ def dtype_bytes(dtype: str) -> int:
 
 def is_communication_kernel(name: str) -> bool:
     """Whether a device kernel of this name moves data between ranks."""
-    return _COMMUNICATION_KERNEL.match(name) is not None
+    return any(p.match(name) for p in (_COMMUNICATION_KERNEL, _EXPERT_KERNEL))
 
 
 def is_communication_call(name: str) -> bool:
@@ -95,6 +97,8 @@ def collective_name(text: str) -> str:
     >>> collective_name("c10d::_allgather_base_")
     'allgather'
     """
+    if _EXPERT_KERNEL.match(text):
+        return "alltoall"
     # What follows "(" is the argument list, and says nothing about the collective.
     plain = _SEPARATORS.sub("", text.split("(", 1)[0]).lower()
     for name, spellings in _COLLECTIVES:
@@ -153,6 +157,8 @@ CATEGORIES: dict[str, Category] = {
     "python_function": Category(EventKind.PYTHON, False),
     "cuda_sync": Category(EventKind.SYNC, False),
 }
+# Names that the first generation files under operators although they only mark a stretch of time.
+MARKER = re.compile(r"^(?:ProfilerStep\s*#|Optimizer\.|enumerate\(DataLoader\)|dataloader\b)")
 # Categories that hold no activity of the run: the profiler's own spans and analysis overlays.
 IGNORED_CATEGORIES = frozenset({"trace", "critical_path", "ac2g", "fwdbwd", "async"})
 KINETO_CATEGORIES = frozenset(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marey.model.errors import InvalidInput, shown
 from marey.trace.cache import default_cache
-from marey.trace.conversion import Converted, ConvertedRank, convert_file
+from marey.trace.conversion import Converted, ConvertedRank, convert_file, find_converted
 from marey.trace.files import find_files, rank_in_name
 from marey.trace.info import Note, RankInfo
 from marey.trace.readers.result import ReadOptions
@@ -131,20 +133,42 @@ def _trust(stored: ConvertedRank) -> tuple[int, int, int]:
 
 
 def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[Converted]:
+    """Every file's tables, in the order of the files; only what is not in the cache costs time."""
     cache = options.cache or default_cache()
+    known = {path: found for path in files if (found := find_converted(path, cache))}
+    new = [path for path in files if path not in known]
+    made = dict(zip(new, _convert_new(new, cache, options), strict=True))
+    return [known.get(path) or made[path] for path in files]
+
+
+def _convert_new(new: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:
     reading = ReadOptions(native=options.native)
     if options.executor is not None:
-        return _through(options.executor, files, cache, reading, options.progress)
-    size = sum(path.stat().st_size for path in files)
-    if len(files) > 1 and size > WORTH_PROCESSES_BYTES:
+        return _through(options.executor, new, cache, reading, options.progress)
+    size = sum(path.stat().st_size for path in new)
+    if len(new) > 1 and size > WORTH_PROCESSES_BYTES:
+        context = multiprocessing.get_context("forkserver")
+        workers = min(os.cpu_count() or 1, len(new))
         try:
-            context = multiprocessing.get_context("forkserver")
-            workers = min(os.cpu_count() or 1, len(files))
-            with ProcessPoolExecutor(workers, mp_context=context) as pool:
-                return _through(pool, files, cache, reading, options.progress)
-        except BrokenExecutor:  # a script without a main guard cannot start processes
+            with ProcessPoolExecutor(workers, mp_context=context) as pool, _main_unseen():
+                return _through(pool, new, cache, reading, options.progress)
+        except BrokenExecutor:  # no processes to be had here
             pass
-    return _one_by_one(files, cache, options)
+    return _one_by_one(new, cache, options)
+
+
+@contextlib.contextmanager
+def _main_unseen() -> Iterator[None]:
+    """Worker processes need only this package: keep them from running the user's script again."""
+    main = sys.modules.get("__main__")
+    hidden = {name: vars(main).get(name) for name in ("__file__", "__spec__")} if main else {}
+    try:
+        for name in hidden:
+            setattr(main, name, None)
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
 
 
 def _one_by_one(files: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:

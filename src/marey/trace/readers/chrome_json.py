@@ -19,7 +19,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 1
+VERSION = 2
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 

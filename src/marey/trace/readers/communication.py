@@ -255,16 +255,21 @@ def link_gloo(work: Work) -> None:
     calls = np.flatnonzero(work.names_where(_is_c10d))
     if not len(runs) or not len(calls):
         return
-    launch = work.columns["launch"]
-    texts = work.raw.texts
-    names = {
-        int(c): collective_name(texts[c]) for c in np.unique(work.name[np.append(runs, calls)])
-    }
-    of_run = np.array([names[int(c)] for c in work.name[runs]])
-    of_call = np.array([names[int(c)] for c in work.name[calls]])
+    launch, collective = work.columns["launch"], _column(work, "collective")
+    used = np.unique(work.name[np.append(runs, calls)])
+    names = {int(c): collective_name(work.raw.texts[c]) for c in used}
+    of_run = np.array([_gloo_class(names[int(c)]) for c in work.name[runs]])
+    of_call = np.array([_gloo_class(names[int(c)]) for c in work.name[calls]])
     for name in np.unique(of_run):
         mine, theirs = runs[of_run == name], calls[of_call == name]
         count = min(len(mine), len(theirs))
         mine, theirs = mine[len(mine) - count :], theirs[len(theirs) - count :]
         good = work.start_ns[mine] >= work.start_ns[theirs]
         launch[mine[good]] = theirs[good]
+        for run, call in zip(mine[good].tolist(), theirs[good].tolist(), strict=True):
+            collective[run] = work.symbols.add(names[int(work.name[call])])
+
+
+def _gloo_class(name: str) -> str:
+    """gloo carries out a reduce-scatter as an all-reduce, so the two share one sequence."""
+    return "allreduce" if name == "reducescatter" else name

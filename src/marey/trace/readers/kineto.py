@@ -16,6 +16,7 @@ from marey.trace.info import RankInfo
 from marey.trace.kernels import (
     CATEGORIES,
     IGNORED_CATEGORIES,
+    MARKER,
     collective_name,
     communication_kind,
     is_communication_call,
@@ -141,6 +142,12 @@ def _communication_kinds(work: Work, rows: npt.NDArray[np.bool_]) -> npt.NDArray
     )
     work.column("collective")[rows] = symbols[inverse]
     return kinds[inverse]
+
+
+def _name_markers(work: Work) -> None:
+    """Steps and the like are annotations, also where the category says operator."""
+    marks = work.kinds(EventKind.CPU_OP) & work.names_where(lambda n: MARKER.match(n) is not None)
+    work.kind[marks] = EventKind.ANNOTATION
 
 
 def _stand_in_for_devices(work: Work) -> None:
@@ -312,6 +319,7 @@ def _number_links(work: Work) -> None:
 STEPS: tuple[Callable[[Work], None], ...] = (
     _place_on_lanes,
     _name_kernels,
+    _name_markers,
     _stand_in_for_devices,
     _link_launches,
     link_gloo,

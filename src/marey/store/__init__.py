@@ -1,0 +1,1 @@
+"""Keep and query model tables: embedded (one DuckDB file)."""

@@ -1,0 +1,256 @@
+"""The three questions of charts: downsampled series, histograms, exact statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput
+from marey.model.metrics import metric_named
+from marey.store import kernels
+from marey.store.columns import Column
+from marey.store.queries import Rows
+
+# Cells (series × steps) up to which quantiles are found by counting instead of sorting.
+_COUNTED_CELLS = 8_000_000
+BINS_LIMIT = 10_000
+
+SERIES = pa.schema(
+    {
+        "entity": pa.dictionary(pa.int32(), pa.string()),
+        "metric": pa.dictionary(pa.int32(), pa.string()),
+        "time_ms": pa.int64(),
+        "value": pa.float32(),
+    }
+)
+HISTOGRAMS = pa.schema(
+    {
+        "entity": pa.string(),
+        "metric": pa.string(),
+        "low": pa.float64(),
+        "high": pa.float64(),
+        "counts": pa.list_(pa.int64()),
+        "missing": pa.int64(),
+    }
+)
+STATISTICS = pa.schema(
+    {
+        "entity": pa.string(),
+        "metric": pa.string(),
+        "count": pa.int64(),
+        "min": pa.float64(),
+        "max": pa.float64(),
+        "mean": pa.float64(),
+        "std": pa.float64(),
+        "first_ms": pa.int64(),
+        "last_ms": pa.int64(),
+        "last": pa.float64(),
+        "quantiles": pa.list_(pa.float64()),
+    }
+)
+
+
+def joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Parts of an answer as one table."""
+    parts = [part for part in tables if part.num_rows]
+    if not parts:
+        return schema.empty_table()
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) -> pa.Table:
+    """Per entity and metric at most ``points`` of its samples, extremes among them."""
+    span = np.array([rows.time_ms.min(), rows.time_ms.max() + 1], np.int64)
+    parts = []
+    for number, column in enumerate(columns):
+        values = rows.values[column.name]
+        counts = kernels.count_values(rows.series, values, column.none, len(names))
+        kept = kernels.downsample(
+            rows.series, rows.time_ms, values, column.none, counts, span, points
+        )
+        parts.append((np.full(len(kept), number, np.int32), kept, column.decode(values[kept])))
+    at = np.concatenate([kept for _, kept, _ in parts])
+    metric = np.concatenate([number for number, _, _ in parts])
+    return pa.table(
+        [
+            pa.DictionaryArray.from_arrays(pa.array(rows.series[at]), pa.array(names)),
+            pa.DictionaryArray.from_arrays(pa.array(metric), pa.array([c.name for c in columns])),
+            pa.array(rows.time_ms[at]),
+            pa.array(np.concatenate([values for _, _, values in parts])),
+        ],
+        schema=SERIES,
+    )
+
+
+def checked_ranges(
+    columns: list[Column], bins: int, ranges: Sequence[tuple[float, float]]
+) -> dict[str, tuple[float, float, bool]]:
+    """Low, high and whether values outside belong to the outermost bins, by metric."""
+    if not 1 <= bins <= BINS_LIMIT:
+        raise InvalidInput(f"A histogram has {bins} bins; allowed: 1 to {BINS_LIMIT}.")
+    if ranges and len(ranges) != len(columns):
+        raise InvalidInput(
+            f"{len(ranges)} ranges for {len(columns)} metrics; give one for each, or none."
+        )
+    checked = {}
+    for index, column in enumerate(columns):
+        metric = metric_named(column.name)
+        # Sensors err a little beyond a metric's own range; a range that was asked for is meant.
+        low, high = ranges[index] if ranges else (metric.minimum, metric.maximum)
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise InvalidInput(f"The range of {column.name} is {low} to {high}; low must be less.")
+        checked[column.name] = (float(low), float(high), not ranges)
+    return checked
+
+
+def histograms_of(
+    rows: Rows,
+    columns: list[Column],
+    names: list[str],
+    bins: int,
+    ranges: dict[str, tuple[float, float, bool]],
+) -> pa.Table:
+    """Counts per entity and metric over equal bins."""
+    parts = []
+    for column in columns:
+        counts, missing = count_bins(rows, column, len(names), bins, ranges[column.name])
+        parts.append(histogram_table(names, column.name, ranges[column.name], counts, missing))
+    return pa.concat_tables(parts)
+
+
+def count_bins(
+    rows: Rows, column: Column, many: int, bins: int, asked: tuple[float, float, bool]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts per series and bin, and rows without a value."""
+    low, high, clip = asked
+    values = rows.values[column.name]
+    edges = np.linspace(low, high, bins + 1)
+    if column.type == "FLOAT":
+        counts, missing = kernels.bins_of_values(rows.series, values, edges, clip, many)
+        return counts, missing
+    bounds = _bounds(values, column.none)
+    if bounds is None:
+        return np.zeros((many, bins), np.int64), np.bincount(rows.series, minlength=many)
+    steps = np.arange(bounds[0], bounds[1] + 1)
+    exact = steps * column.resolution
+    # A step whose product falls a rounding error below an edge belongs above it.
+    place = np.searchsorted(edges, exact + 1e-9 * column.resolution, side="right") - 1
+    place[np.isclose(exact, high, rtol=0, atol=1e-9 * column.resolution)] = bins - 1
+    place = np.clip(place, 0, bins - 1) if clip else place
+    place[(place < 0) | (place >= bins)] = -1
+    counts, missing = kernels.bins_of_steps(
+        rows.series, values, column.none, bounds[0], place, (many, bins)
+    )
+    return counts, missing
+
+
+def histogram_table(
+    names: list[str],
+    metric: str,
+    asked: tuple[float, float, bool],
+    counts: NDArray[np.int64],
+    missing: NDArray[np.int64],
+) -> pa.Table:
+    """One metric's histograms as a table."""
+    many, bins = counts.shape
+    offsets = pa.array(np.arange(0, many * bins + 1, bins, dtype=np.int32))
+    return pa.table(
+        [
+            pa.array(names, pa.string()),
+            pa.array([metric] * many, pa.string()),
+            pa.array(np.full(many, asked[0])),
+            pa.array(np.full(many, asked[1])),
+            pa.ListArray.from_arrays(offsets, pa.array(counts.ravel())),
+            pa.array(missing),
+        ],
+        schema=HISTOGRAMS,
+    )
+
+
+def _bounds(values: NDArray[Any], none: Any) -> tuple[int, int] | None:
+    if not len(values):
+        return None
+    low, high = int(values.min()), int(values.max())
+    if low == none:
+        there = values[values != none]
+        if not len(there):
+            return None
+        low = int(there.min())
+    return low, high
+
+
+def statistics_of(
+    rows: Rows, columns: list[Column], names: list[str], quantiles: NDArray[np.float64]
+) -> pa.Table:
+    """Exact statistics per entity and metric; a metric without a value has no row."""
+    return pa.concat_tables([_statistics(rows, c, names, quantiles) for c in columns])
+
+
+def _statistics(
+    rows: Rows, column: Column, names: list[str], quantiles: NDArray[np.float64]
+) -> pa.Table:
+    values = rows.values[column.name]
+    numbers, at = kernels.summarise(rows.series, rows.time_ms, values, column.none, len(names))
+    there = numbers[:, 1] > 0
+    quantile = _quantiles(rows, column, numbers[:, 1].astype(np.int64), quantiles)
+    unit = 1.0 if column.type == "FLOAT" else column.resolution
+    at = at[there]
+    count, total, squares = numbers[there, 1], numbers[there, 2], numbers[there, 3]
+    mean = total / count
+    variance = np.maximum(squares / count - mean * mean, 0.0)
+    return statistics_table(
+        [name for name, kept in zip(names, there, strict=True) if kept],
+        column.name,
+        {
+            "count": count.astype(np.int64),
+            "min": values[at[:, 0]] * unit,
+            "max": values[at[:, 1]] * unit,
+            "mean": mean * unit,
+            "std": np.sqrt(variance) * unit,
+            "first_ms": rows.time_ms[at[:, 2]],
+            "last_ms": rows.time_ms[at[:, 3]],
+            "last": values[at[:, 3]] * unit,
+        },
+        quantile[there] * unit,
+    )
+
+
+def statistics_table(
+    names: list[str],
+    metric: str,
+    figures: dict[str, NDArray[Any]],
+    quantiles: NDArray[np.float64],
+) -> pa.Table:
+    """One metric's statistics as a table."""
+    many, each = quantiles.shape
+    offsets = pa.array(np.arange(many + 1, dtype=np.int32) * each)
+    arrays = {
+        "entity": pa.array(names, pa.string()),
+        "metric": pa.array([metric] * many, pa.string()),
+        "quantiles": pa.ListArray.from_arrays(offsets, pa.array(quantiles.ravel(), pa.float64())),
+    }
+    arrays |= {name: pa.array(figure) for name, figure in figures.items()}
+    return pa.table([arrays[f.name].cast(f.type) for f in STATISTICS], schema=STATISTICS)
+
+
+def _quantiles(
+    rows: Rows, column: Column, counts: NDArray[np.int64], quantiles: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    values = rows.values[column.name]
+    found: NDArray[np.float64]
+    if not len(quantiles):
+        return np.zeros((len(counts), 0))
+    if column.type != "FLOAT":
+        bounds = _bounds(values, column.none)
+        if bounds is not None and (bounds[1] - bounds[0] + 1) * len(counts) <= _COUNTED_CELLS:
+            steps = kernels.count_steps(
+                rows.series, values, column.none, bounds[0], bounds[1] - bounds[0] + 1, len(counts)
+            )
+            found = kernels.quantiles_of_steps(steps, bounds[0], quantiles)
+            return found
+    found = kernels.quantiles_by_sorting(rows.series, values, column.none, counts, quantiles)
+    return found

@@ -1,0 +1,310 @@
+"""One DuckDB file: opened only if it is ours, one writer, many readers, errors in our family."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marey.model.errors import Conflict, MareyError, StoreError
+from marey.store.holder import held_by
+from marey.store.rows import one_row
+from marey.store.schema import SCHEMA_VERSION, create_tables
+
+# Every DuckDB file carries this word after its first checksum.
+_MAGIC = b"DUCK"
+_MAGIC_AT = 8
+_HEADERS_BYTES = 3 * 4096
+
+# The log is folded into the file when it has grown to this size: about 100 ticks of 10,000 GPUs.
+_LOG_LIMIT = "64MB"
+
+_open_here: set[str] = set()
+_open_lock = threading.Lock()
+
+
+class Database:
+    """The open file; ``write`` is one transaction, ``read`` a snapshot of its own."""
+
+    def __init__(self, path: Path | None, *, memory_limit_mb: int, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._config: dict[str, Any] = {
+            "memory_limit": f"{memory_limit_mb}MB",
+            "checkpoint_threshold": _LOG_LIMIT,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        # Whatever the caller derived from the file; it must be read again when this changes.
+        self.generation = 0
+        self._lock = threading.RLock()
+        self._cursors_lock = threading.Lock()
+        self._cursors: set[duckdb.DuckDBPyConnection] = set()
+        self._claimed = self._claim()
+        try:
+            self._root = self._connect()
+        except BaseException:
+            self._release()
+            raise
+        self._broken = False
+        self._closed = False
+
+    def _claim(self) -> str | None:
+        if self.path is None:
+            return None
+        claimed = str(self.path.resolve())
+        with _open_lock:
+            if claimed in _open_here:
+                raise Conflict(f"The store '{self.path}' is already open in this process.")
+            _open_here.add(claimed)
+        return claimed
+
+    def _release(self) -> None:
+        with _open_lock:
+            _open_here.discard(self._claimed or "")
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        if self.path is None:
+            root = duckdb.connect(":memory:", config=self._config)
+            create_tables(root)
+            return root
+        if not self.path.exists():
+            if self.read_only:
+                raise StoreError(f"There is no store at '{self.path}'.")
+            _create(self.path, self._config)
+        check_ours(self.path, self._config)
+        with opening(self.path):
+            return duckdb.connect(str(self.path), read_only=self.read_only, config=self._config)
+
+    @contextmanager
+    def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One transaction: kept when the block ends, undone when it raises."""
+        with self._lock:
+            self._ready()
+            connection = self._cursor()
+            try:
+                with self._translated():
+                    connection.execute("BEGIN")
+                    yield connection
+                    connection.execute("COMMIT")
+            except BaseException:
+                # What callers cached may hold what was undone.
+                self.generation += 1
+                self._undo(connection)
+                raise
+            finally:
+                self._forget(connection)
+
+    @contextmanager
+    def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for one question; never blocks the writer."""
+        with self._lock if self._broken else _nothing():
+            self._ready()
+            connection = self._cursor()
+        try:
+            with self._translated():
+                connection.execute("BEGIN TRANSACTION READ ONLY")
+                yield connection
+        finally:
+            self._undo(connection)
+            self._forget(connection)
+
+    def checkpoint(self) -> None:
+        """Fold the log into the file, unless a reader is in the way: then next time."""
+        with self._lock:
+            self._ready()
+            connection = self._cursor()
+            try:
+                with self._translated():
+                    connection.execute("CHECKPOINT")
+            except duckdb.TransactionException:
+                pass
+            finally:
+                self._forget(connection)
+
+    def close(self) -> None:
+        """Fold the log into the file and let it go; closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._shut()
+            self._release()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._cursors_lock:
+            connection = self._root.cursor()
+            self._cursors.add(connection)
+        return connection
+
+    def _forget(self, connection: duckdb.DuckDBPyConnection) -> None:
+        with self._cursors_lock:
+            self._cursors.discard(connection)
+        connection.close()
+
+    def _undo(self, connection: duckdb.DuckDBPyConnection) -> None:
+        # Fails where nothing was open, or DuckDB has undone it by itself.
+        with suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+
+    def _shut(self) -> None:
+        with self._cursors_lock:
+            for cursor in self._cursors:
+                cursor.close()
+            self._cursors.clear()
+            self._root.close()
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise StoreError("The store is closed.")
+        if not self._broken:
+            return
+        # After a failed write to disk DuckDB refuses everything until the file is opened anew;
+        # what was committed is in the file and its log.
+        self._shut()
+        self._root = self._connect()
+        self._broken = False
+        self.generation += 1
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except MareyError:
+            raise
+        except duckdb.TransactionException as error:
+            if "invalidated" in str(error):
+                self._broken = True
+                raise self._failure(error) from error
+            raise
+        except duckdb.Error as error:
+            if isinstance(
+                error, duckdb.FatalException | duckdb.IOException | duckdb.InternalException
+            ):
+                self._broken = self.path is not None
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> StoreError:
+        text = str(error)
+        if any(word in text for word in ("No space left", "File too large", "Disk quota")):
+            return StoreError(
+                f"The disk of the store '{self.path}' is full; nothing that was kept is lost. "
+                "Free some space and it goes on."
+            )
+        return StoreError(f"The store '{self.path or 'in memory'}' failed: {_first_line(text)}")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _create(path: Path, config: dict[str, Any]) -> None:
+    """A new store, complete before it has its name: a kill leaves all of it or nothing."""
+    if not path.parent.is_dir():
+        raise StoreError(f"The folder of the store '{path}' does not exist; create it first.")
+    if path.with_name(path.name + ".wal").exists():
+        raise StoreError(
+            f"There is a log '{path.name}.wal' but no store '{path}': the store was moved or "
+            "removed without its log. Put it back, or remove the log to begin anew."
+        )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with opening(path):
+        draft.unlink(missing_ok=True)
+        connection = duckdb.connect(str(draft), config=config)
+        try:
+            create_tables(connection)
+        finally:
+            connection.close()
+        os.replace(draft, path)
+
+
+def check_ours(path: Path, config: dict[str, Any]) -> None:
+    """Refuse a file that is not a store of ours, without changing a byte of it."""
+    advice = "Give another path, or move the file away."
+    if not path.is_file():
+        raise StoreError(f"'{path}' is not a file, so it cannot be a store. {advice}")
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADERS_BYTES)
+    except OSError as error:
+        raise StoreError(f"The store '{path}' cannot be read: {error.strerror}.") from None
+    if head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
+        what = "is empty" if not head else "is not a Marey store"
+        raise StoreError(f"'{path}' {what}. {advice}")
+    if len(head) < _HEADERS_BYTES:
+        raise _truncated(path)
+    with opening(path):
+        connection = duckdb.connect(str(path), read_only=True, config=config)
+        try:
+            _check_size(path, connection)
+            _check_version(path, connection)
+        finally:
+            connection.close()
+
+
+def _check_size(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    row = one_row(connection, "SELECT block_size, total_blocks FROM pragma_database_size()")
+    block_bytes, blocks = row or (0, 0)
+    if path.stat().st_size < _HEADERS_BYTES + block_bytes * blocks:
+        raise _truncated(path)
+
+
+def _check_version(path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    ours = one_row(
+        connection,
+        "SELECT count(*) FROM information_schema.tables WHERE table_name = 'marey_store'",
+    )
+    if ours != (1,):
+        raise StoreError(
+            f"'{path}' is a DuckDB file, but not a Marey store. Give another path for the store."
+        )
+    row = one_row(connection, "SELECT max(schema_version) FROM marey_store")
+    version = row[0] if row else None
+    if version is None or version > SCHEMA_VERSION:
+        raise StoreError(
+            f"The store '{path}' has version {version}; this Marey reads up to "
+            f"{SCHEMA_VERSION}. Use a newer Marey, or give another path."
+        )
+
+
+def _truncated(path: Path) -> StoreError:
+    return StoreError(
+        f"The store '{path}' is cut short or damaged, so it was left as it is. Restore it from "
+        "a backup, or move it (and its .wal) away to begin anew."
+    )
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """DuckDB's errors while a file is opened, as ours."""
+    try:
+        yield
+    except MareyError:
+        raise
+    except (duckdb.Error, OSError) as error:
+        text = str(error)
+        if "lock" in text.lower() and "conflict" in text.lower():
+            raise Conflict(held_by(path, text)) from None
+        if "newer" in text or "version number" in text:
+            raise StoreError(
+                f"The store '{path}' was written by another version of DuckDB: {_first_line(text)}"
+            ) from None
+        if "Permission denied" in text or "No space left" in text or "Read-only" in text:
+            raise StoreError(f"The store '{path}' cannot be opened: {_first_line(text)}") from None
+        raise _truncated(path) from error
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300] if text.strip() else "unknown error"
+
+
+def arrow(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Any = None) -> pa.Table:
+    """The whole answer of a query as an Arrow table."""
+    return connection.sql(sql, params=parameters).to_arrow_table()

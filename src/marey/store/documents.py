@@ -1,0 +1,70 @@
+"""JSON documents under a kind and a name: saved views, rules, the app's own state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+
+from marey.model.errors import InvalidInput, NotFound, TooLarge, shown
+from marey.model.names import bounded
+from marey.store.rows import one_row
+
+DOCUMENT_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+def put(connection: duckdb.DuckDBPyConnection, kind: str, name: str, document: Any) -> None:
+    """Keep a document; one of the same kind and name is replaced."""
+    try:
+        body = json.dumps(document, ensure_ascii=False, allow_nan=False)
+        body.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The {shown(kind)} '{shown(name)}' is not JSON: {error}.") from None
+    if len(body) > DOCUMENT_LIMIT_BYTES:
+        raise TooLarge(
+            f"The {shown(kind)} '{shown(name)}' has {len(body)} characters; at most "
+            f"{DOCUMENT_LIMIT_BYTES} are kept."
+        )
+    _delete(connection, kind, name)
+    connection.execute(
+        "INSERT INTO documents VALUES (?, ?, ?)", [bounded(kind), bounded(name), body]
+    )
+
+
+def get(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> Any:
+    """The document of that name."""
+    row = one_row(
+        connection,
+        "SELECT body FROM documents WHERE kind = ? AND name = ?",
+        [bounded(kind), bounded(name)],
+    )
+    if row is None:
+        raise _no_such(kind, name)
+    return json.loads(row[0])
+
+
+def all_of(connection: duckdb.DuckDBPyConnection, kind: str) -> dict[str, Any]:
+    """Every document of a kind by name."""
+    rows = connection.execute(
+        "SELECT name, body FROM documents WHERE kind = ? ORDER BY name", [bounded(kind)]
+    ).fetchall()
+    return {name: json.loads(body) for name, body in rows}
+
+
+def delete(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> None:
+    """Forget a document."""
+    if not _delete(connection, kind, name):
+        raise _no_such(kind, name)
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> bool:
+    gone = connection.execute(
+        "DELETE FROM documents WHERE kind = ? AND name = ? RETURNING name",
+        [bounded(kind), bounded(name)],
+    ).fetchall()
+    return bool(gone)
+
+
+def _no_such(kind: str, name: str) -> NotFound:
+    return NotFound(f"There is no {shown(kind)} named '{shown(name)}'.")

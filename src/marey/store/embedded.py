@@ -1,0 +1,279 @@
+"""The embedded store: samples and records in one DuckDB file, for one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from marey.model.errors import InvalidInput
+from marey.model.metrics import Entity
+from marey.model.names import bounded
+from marey.model.observation import Observation
+from marey.model.protocols import Answer, Moment, Selection, WorkloadQuery
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS
+from marey.store import answers, documents, moments
+from marey.store.database import Database
+from marey.store.queries import Reader, checked_points, checked_quantiles
+from marey.store.records import Records
+from marey.store.samples import SampleTables, hours_before
+
+MEMORY_LIMIT_MB = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many days raw samples and their hourly sketches are kept; None keeps them for ever."""
+
+    raw_days: float | None = 30.0
+    sketch_days: float | None = 400.0
+
+    def __post_init__(self) -> None:
+        for name, days in (("raw_days", self.raw_days), ("sketch_days", self.sketch_days)):
+            if days is not None and not days > 0:
+                raise InvalidInput(f"Retention {name} is {days}; allowed: more than 0, or none.")
+
+
+def open_store(
+    path: str | Path | None,
+    *,
+    retention: Retention | None = None,
+    memory_limit_mb: int = MEMORY_LIMIT_MB,
+    read_only: bool = False,
+) -> EmbeddedStore:
+    """Open the store in this file, creating it where there is none; None keeps it in memory."""
+    where = None if path is None or str(path) == ":memory:" else Path(path)
+    database = Database(where, memory_limit_mb=memory_limit_mb, read_only=read_only)
+    return EmbeddedStore(database, retention or Retention())
+
+
+class EmbeddedStore:
+    """Samples and records in one file; one writer at a time, readers beside it."""
+
+    def __init__(self, database: Database, retention: Retention) -> None:
+        self._database = database
+        self._retention = retention
+        self._lock = threading.RLock()
+        self._loaded = -1
+        self._records = Records()
+        self._samples = SampleTables()
+        try:
+            self._refresh()
+        except BaseException:
+            database.close()
+            raise
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None for a store in memory."""
+        return self._database.path
+
+    def _refresh(self) -> None:
+        """Read again what is kept in memory, after a write was undone or the file reopened."""
+        with self._lock:
+            if self._loaded == self._database.generation:
+                return
+            records, samples = Records(), SampleTables()
+            with self._database.read() as connection:
+                generation = self._database.generation
+                records.load(connection)
+                samples.load(connection)
+            self._records, self._samples = records, samples
+            self._loaded = generation
+
+    def _reader(self, connection: duckdb.DuckDBPyConnection) -> Reader:
+        return Reader(connection, self._samples)
+
+    # Samples
+
+    def append(self, batches: Sequence[SampleBatch]) -> None:
+        """Keep these samples as one step; one with the same time, entity and metric replaces."""
+        self.ingest((), batches)
+
+    def ingest(
+        self, observations: Sequence[Observation], batches: Sequence[SampleBatch] = ()
+    ) -> None:
+        """Take over observations and samples as one step: one commit for a whole tick."""
+        with self._lock:
+            self._refresh()
+            with self._database.write() as connection:
+                for observation in observations:
+                    self._records.apply(connection, observation)
+                for batch in batches:
+                    self._records.note_cluster(connection, bounded(batch.cluster))
+                    self._samples.append(connection, batch)
+
+    def scan(self, selection: Selection) -> Iterator[SampleBatch]:
+        """The samples themselves, each once, in order of time within a batch."""
+        self._refresh()
+        with self._database.read() as connection:
+            yield from self._reader(connection).scan(selection)
+
+    def series(self, selection: Selection, points: int) -> Answer:
+        """Downsampled series that keep extremes."""
+        self._refresh()
+        points = checked_points(points)
+        with self._database.read() as connection:
+            reader = self._reader(connection)
+            columns = [c for c in reader.columns(selection) if c.code >= 0]
+            tables = (
+                answers.series_of(rows, columns, reader.names(rows.codes), points)
+                for rows in reader.parts(selection)
+            )
+            return Answer(answers.joined(tables, answers.SERIES))
+
+    def histograms(
+        self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
+    ) -> Answer:
+        """Counts per entity and metric over equal bins (metric's own range unless given)."""
+        self._refresh()
+        with self._database.read() as connection:
+            reader = self._reader(connection)
+            asked = answers.checked_ranges(reader.columns(selection), bins, ranges)
+            columns = [c for c in reader.columns(selection) if c.code >= 0]
+            tables = (
+                answers.histograms_of(rows, columns, reader.names(rows.codes), bins, asked)
+                for rows in reader.parts(selection)
+            )
+            return Answer(answers.joined(tables, answers.HISTOGRAMS))
+
+    def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
+        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
+        self._refresh()
+        asked = checked_quantiles(quantiles)
+        with self._database.read() as connection:
+            reader = self._reader(connection)
+            columns = [c for c in reader.columns(selection) if c.code >= 0]
+            tables = (
+                answers.statistics_of(rows, columns, reader.names(rows.codes), asked)
+                for rows in reader.parts(selection)
+            )
+            return Answer(answers.joined(tables, answers.STATISTICS))
+
+    def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
+        """The newest value of every metric of every entity, none older than ``since_ms``."""
+        self._refresh()
+        with self._database.read() as connection:
+            return self._reader(connection).latest(cluster, kind, since_ms)
+
+    def span(self, cluster: str) -> tuple[int, int] | None:
+        """Time of the first and last sample, or None where there is none."""
+        self._refresh()
+        with self._database.read() as connection:
+            return self._reader(connection).span(cluster)
+
+    def maintain(self, now_ms: int) -> None:
+        """Rewrite finished hours for reading, reduce and drop what is old."""
+        cut_ms = now_ms - now_ms % HOUR_MS
+        for kind in Entity:
+            self._rewrite(kind, cut_ms)
+
+    def _rewrite(self, kind: Entity, cut_ms: int) -> None:
+        with self._lock:
+            self._refresh()
+            with self._database.read() as connection:
+                spans = hours_before(connection, f"{kind}_hot", cut_ms)
+            for span in spans:
+                with self._database.write() as connection:
+                    self._samples.rewrite(connection, kind, span)
+            if spans:
+                self._database.checkpoint()
+
+    # Records
+
+    def apply(self, observation: Observation) -> None:
+        """Take over what was observed, as one step; the samples in it are not this call's."""
+        self.ingest((observation,))
+
+    def clusters(self) -> list[str]:
+        """The clusters there are."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT cluster FROM clusters ORDER BY cluster").fetchall()
+        return [row[0] for row in rows]
+
+    def moment(self, cluster: str, time_ms: int) -> Moment:
+        """The whole cluster at any time, past or present."""
+        with self._database.read() as connection:
+            return moments.moment(connection, cluster, time_ms)
+
+    def workloads(self, query: WorkloadQuery) -> pa.Table:
+        """Workloads with their latest state; ``after`` is the id of the last one of a page."""
+        with self._database.read() as connection:
+            return moments.workloads(connection, query)
+
+    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+        """One workload, with its intervals under ``states`` and ``allocations``."""
+        with self._database.read() as connection:
+            return moments.workload(connection, cluster, workload)
+
+    def allocations(
+        self,
+        cluster: str,
+        *,
+        workload: str | None = None,
+        from_ms: int = 0,
+        to_ms: int | None = None,
+    ) -> pa.Table:
+        """Who held which GPU from when to when."""
+        with self._database.read() as connection:
+            return moments.allocations(connection, cluster, workload, from_ms, to_ms)
+
+    def states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """State intervals of workloads that touch this span."""
+        with self._database.read() as connection:
+            return moments.states(connection, cluster, from_ms, to_ms)
+
+    def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
+        """What the workload said of itself."""
+        with self._database.read() as connection:
+            return moments.progress(connection, cluster, workload, from_ms, to_ms)
+
+    def events(
+        self,
+        cluster: str,
+        from_ms: int,
+        to_ms: int,
+        *,
+        workload: str | None = None,
+        limit: int = 10_000,
+    ) -> pa.Table:
+        """Events in order of time; where there are more than ``limit``, the newest of them."""
+        with self._database.read() as connection:
+            return moments.events(connection, cluster, (from_ms, to_ms), workload, limit)
+
+    def put_document(self, kind: str, name: str, document: Any) -> None:
+        """Keep a JSON document under a name."""
+        with self._lock, self._database.write() as connection:
+            documents.put(connection, kind, name, document)
+
+    def document(self, kind: str, name: str) -> Any:
+        """The document of that name."""
+        with self._database.read() as connection:
+            return documents.get(connection, kind, name)
+
+    def documents(self, kind: str) -> dict[str, Any]:
+        """Every document of a kind by name."""
+        with self._database.read() as connection:
+            return documents.all_of(connection, kind)
+
+    def delete_document(self, kind: str, name: str) -> None:
+        """Forget a document."""
+        with self._lock, self._database.write() as connection:
+            documents.delete(connection, kind, name)
+
+    def close(self) -> None:
+        """Finish cleanly; closing twice is fine."""
+        with self._lock:
+            self._database.close()
+
+    def __enter__(self) -> EmbeddedStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

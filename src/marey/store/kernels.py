@@ -1,0 +1,259 @@
+"""One pass over stored values: extremes per bucket, counts per bin, statistics, exact quantiles.
+
+``series`` numbers the entity of each row; ``none`` (or NaN) stands for no value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def dense_codes(codes: NDArray[np.int32], top: int) -> tuple[Any, Any]:
+    """Codes renumbered 0, 1, 2, … and the code of each number."""
+    number = np.full(top, -1, np.int32)
+    for code in codes:
+        number[code] = 0
+    names = np.empty(top, np.int32)
+    count = 0
+    for code in range(top):
+        if number[code] == 0:
+            number[code] = count
+            names[count] = code
+            count += 1
+    series = np.empty(len(codes), np.int32)
+    for row in range(len(codes)):
+        series[row] = number[codes[row]]
+    return series, names[:count]
+
+
+@njit(cache=True, nogil=True)
+def count_values(series: Any, values: Any, none: Any, many: int) -> Any:
+    """How many values each series has."""
+    counts = np.zeros(many, np.int64)
+    for row in range(len(values)):
+        value = values[row]
+        if value == value and value != none:
+            counts[series[row]] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _bucket_rows(
+    series: Any, time_ms: Any, values: Any, none: Any, counts: Any, span: Any, points: int
+) -> Any:
+    """Rows of the first, least, greatest and last value per series and bucket; -1 for none."""
+    buckets = points // 4
+    from_ms, width = span[0], span[1] - span[0]
+    kept = np.full((len(counts), buckets, 4), -1, np.int64)
+    for row in range(len(values)):
+        value = values[row]
+        one = series[row]
+        if value != value or value == none or counts[one] <= points:
+            continue
+        bucket = (time_ms[row] - from_ms) * buckets // width
+        cell = kept[one, bucket]
+        if cell[0] < 0:
+            cell[:] = row
+            continue
+        if time_ms[row] < time_ms[cell[0]]:
+            cell[0] = row
+        if value < values[cell[1]]:
+            cell[1] = row
+        if value > values[cell[2]]:
+            cell[2] = row
+        if time_ms[row] > time_ms[cell[3]]:
+            cell[3] = row
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _few_rows(series: Any, values: Any, none: Any, counts: Any, points: int) -> Any:
+    """Rows of the series that have no more values than points, series by series."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    for one in range(len(counts)):
+        starts[one + 1] = starts[one] + (counts[one] if counts[one] <= points else 0)
+    at = starts[:-1].copy()
+    rows = np.empty(starts[-1], np.int64)
+    for row in range(len(values)):
+        value = values[row]
+        one = series[row]
+        if value == value and value != none and counts[one] <= points:
+            rows[at[one]] = row
+            at[one] += 1
+    return starts, rows
+
+
+@njit(cache=True, nogil=True)
+def downsample(
+    series: Any, time_ms: Any, values: Any, none: Any, counts: Any, span: Any, points: int
+) -> Any:
+    """The rows to keep, by series and time: all where they are few, else each bucket's extremes."""
+    kept = _bucket_rows(series, time_ms, values, none, counts, span, points)
+    starts, few = _few_rows(series, values, none, counts, points)
+    out = np.empty(starts[-1] + (kept >= 0).sum(), np.int64)
+    size = 0
+    for one in range(len(counts)):
+        own = few[starts[one] : starts[one + 1]]
+        if len(own):
+            order: Any = np.argsort(time_ms[own], kind="mergesort")
+            for index in order:
+                out[size] = own[index]
+                size += 1
+        for bucket in range(kept.shape[1]):
+            cell = kept[one, bucket]
+            if cell[0] < 0:
+                continue
+            size = _emit(out, size, cell, time_ms)
+    return out[:size]
+
+
+@njit(cache=True, nogil=True)
+def _emit(out: Any, size: int, cell: Any, time_ms: Any) -> int:
+    """Add the distinct rows of a cell in order of time."""
+    out[size] = cell[0]
+    size += 1
+    low, high = cell[1], cell[2]
+    if time_ms[low] > time_ms[high]:
+        low, high = high, low
+    for row in (low, high):
+        if row != out[size - 1] and row != cell[3]:
+            out[size] = row
+            size += 1
+    if cell[3] != out[size - 1]:
+        out[size] = cell[3]
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def summarise(series: Any, time_ms: Any, values: Any, none: Any, many: int) -> Any:
+    """Per series: rows, count, sums, and the rows of least, greatest, first and last value."""
+    numbers = np.zeros((many, 4), np.float64)
+    rows = np.full((many, 4), -1, np.int64)
+    for row in range(len(values)):
+        value = values[row]
+        one = series[row]
+        numbers[one, 0] += 1
+        if value != value or value == none:
+            continue
+        exact = np.float64(value)
+        numbers[one, 1] += 1
+        numbers[one, 2] += exact
+        numbers[one, 3] += exact * exact
+        at = rows[one]
+        if at[0] < 0:
+            at[:] = row
+            continue
+        if value < values[at[0]]:
+            at[0] = row
+        if value > values[at[1]]:
+            at[1] = row
+        if time_ms[row] < time_ms[at[2]]:
+            at[2] = row
+        if time_ms[row] > time_ms[at[3]]:
+            at[3] = row
+    return numbers, rows
+
+
+@njit(cache=True, nogil=True)
+def count_steps(series: Any, values: Any, none: Any, low: int, steps: int, many: int) -> Any:
+    """How often each series has each stored integer from ``low`` on."""
+    counts = np.zeros((many, steps), np.int32)
+    for row in range(len(values)):
+        value = values[row]
+        if value != none:
+            counts[series[row], value - low] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def quantiles_of_steps(counts: Any, low: int, quantiles: Any) -> Any:
+    """Exact quantiles (linear between neighbours) of integers that were counted."""
+    found = np.full((counts.shape[0], len(quantiles)), np.nan)
+    for one in range(counts.shape[0]):
+        total = counts[one].sum()
+        if total == 0:
+            continue
+        for index in range(len(quantiles)):
+            place = (total - 1) * quantiles[index]
+            below: Any = np.int64(np.floor(place))
+            seen, step = 0, -1
+            while seen <= below:
+                step += 1
+                seen += counts[one, step]
+            left = step
+            while seen <= below + 1 and step + 1 < counts.shape[1] and below + 1 < total:
+                if seen > below + 1:
+                    break
+                step += 1
+                seen += counts[one, step]
+            found[one, index] = low + left + (step - left) * (place - below)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def quantiles_by_sorting(series: Any, values: Any, none: Any, counts: Any, quantiles: Any) -> Any:
+    """Exact quantiles (linear between neighbours) of any values."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    starts[1:] = np.cumsum(counts)
+    at = starts[:-1].copy()
+    grouped = np.empty(starts[-1], values.dtype)
+    for row in range(len(values)):
+        value = values[row]
+        if value == value and value != none:
+            grouped[at[series[row]]] = value
+            at[series[row]] += 1
+    found = np.full((len(counts), len(quantiles)), np.nan)
+    for one in range(len(counts)):
+        own = np.sort(grouped[starts[one] : starts[one + 1]])
+        if not len(own):
+            continue
+        for index in range(len(quantiles)):
+            place = (len(own) - 1) * quantiles[index]
+            below: Any = np.int64(np.floor(place))
+            above: Any = min(below + 1, len(own) - 1)
+            left = np.float64(own[below])
+            found[one, index] = left + (np.float64(own[above]) - left) * (place - below)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def bins_of_steps(series: Any, values: Any, none: Any, low: int, bin_of: Any, shape: Any) -> Any:
+    """Counts per series and bin of stored integers, by a table from integer to bin."""
+    counts = np.zeros(shape, np.int64)
+    missing = np.zeros(shape[0], np.int64)
+    for row in range(len(values)):
+        value = values[row]
+        if value == none:
+            missing[series[row]] += 1
+            continue
+        place = bin_of[value - low]
+        if place >= 0:
+            counts[series[row], place] += 1
+    return counts, missing
+
+
+@njit(cache=True, nogil=True)
+def bins_of_values(series: Any, values: Any, edges: Any, clip: bool, many: int) -> Any:
+    """Counts per series and bin of floats; the last bin holds its upper edge too."""
+    bins = len(edges) - 1
+    counts = np.zeros((many, bins), np.int64)
+    missing = np.zeros(many, np.int64)
+    for row in range(len(values)):
+        value = np.float64(values[row])
+        if value != value:
+            missing[series[row]] += 1
+            continue
+        place: Any = np.searchsorted(edges, value, side="right") - 1
+        if value == edges[bins]:
+            place = bins - 1
+        if clip:
+            place = min(max(place, 0), bins - 1)
+        if 0 <= place < bins:
+            counts[series[row], place] += 1
+    return counts, missing

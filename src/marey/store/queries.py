@@ -1,0 +1,266 @@
+"""Questions about samples: read the columns that matter once, answer in one pass over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput
+from marey.model.metrics import Entity, metric_named
+from marey.model.names import bounded
+from marey.model.protocols import Selection
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS
+from marey.store import kernels
+from marey.store.columns import Column, column_for
+from marey.store.rows import one_row
+from marey.store.samples import SampleTables
+
+# Rows held in memory for one answer; more are read in several parts, entity by entity.
+_ROWS_AT_ONCE = 5_000_000
+_SCAN_ROWS = 500_000
+# Up to so many codes are written into the query itself.
+_INLINE_CODES = 2_000
+
+_NO_ROWS: NDArray[Any] = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The samples of some entities: stored values per metric, and which entity each row is of."""
+
+    series: NDArray[np.int32]
+    time_ms: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    values: dict[str, NDArray[Any]]
+
+
+class Reader:
+    """Reads samples through one connection."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: SampleTables) -> None:
+        self._connection = connection
+        self._tables = tables
+
+    def columns(self, selection: Selection) -> list[Column]:
+        """The columns asked for, or all; refuses what is not in the catalogue."""
+        known = self._tables.columns[selection.kind]
+        for name in selection.metrics:
+            if metric_named(name).entity is not selection.kind:
+                raise InvalidInput(f"'{name}' is not a metric of a {selection.kind}.")
+        names = dict.fromkeys(selection.metrics) if selection.metrics else known
+        return [known.get(name) or column_for(name, -1) for name in names]
+
+    def where(self, selection: Selection) -> str | None:
+        """The condition for a selection, of integers only; None where nothing can match."""
+        conditions = [
+            f"time_ms >= {int(selection.from_ms)}",
+            f"time_ms < {int(selection.to_ms)}",
+        ]
+        scope = (bounded(selection.cluster), str(selection.kind))
+        if selection.workload is not None:
+            code = self._tables.workloads.find(scope[:1], selection.workload)
+            if code is None:
+                return None
+            conditions.append(f"workload = {code}")
+        if selection.entities:
+            found = (self._tables.entities.find(scope, name) for name in selection.entities)
+            conditions.append(self._among({code for code in found if code is not None}))
+        elif selection.workload is None and self._is_one_of_several(scope):
+            conditions.append(self._among(set(self._tables.entities.codes(scope).values())))
+        return " AND ".join(conditions)
+
+    def _is_one_of_several(self, scope: tuple[str, ...]) -> bool:
+        kind = scope[1]
+        return any(s[1] == kind and s != scope for s in self._tables.entities.scopes())
+
+    def _among(self, codes: set[int]) -> str:
+        if not codes:
+            return "false"
+        low, high = min(codes), max(codes)
+        span = f"entity BETWEEN {low} AND {high}"
+        if high - low + 1 == len(codes):
+            return span
+        if len(codes) <= _INLINE_CODES:
+            return f"{span} AND entity IN ({', '.join(map(str, sorted(codes)))})"
+        name = f"chosen_{len(codes)}"
+        self._connection.register(name, pa.table({"code": pa.array(sorted(codes), pa.int32())}))
+        return f"{span} AND entity IN (SELECT code FROM {name})"
+
+    def parts(self, selection: Selection) -> Iterator[Rows]:
+        """The rows of a selection, in parts by entity where they are too many for one."""
+        where = self.where(selection)
+        if where is None:
+            return
+        columns = [c for c in self.columns(selection) if c.code >= 0]
+        if not columns:
+            return
+        for part in self._partition(selection, where):
+            yield self._rows(selection.kind, columns, f"{where}{part}")
+
+    def _partition(self, selection: Selection, where: str) -> list[str]:
+        tables = _tables(selection.kind, "entity", where)
+        row = one_row(self._connection, f"SELECT count(*) FROM ({tables})")
+        count = row[0] if row else 0
+        if count <= _ROWS_AT_ONCE:
+            return [""] if count else []
+        return self._by_entity(tables)
+
+    def _by_entity(self, tables: str) -> list[str]:
+        rows = self._connection.execute(
+            f"SELECT entity, count(*) FROM ({tables}) GROUP BY entity ORDER BY entity"
+        ).fetchall()
+        parts, first, size = [], rows[0][0], 0
+        for index, (entity, count) in enumerate(rows):
+            if size and size + count > _ROWS_AT_ONCE:
+                parts.append(f" AND entity BETWEEN {first} AND {rows[index - 1][0]}")
+                first, size = entity, 0
+            size += count
+        return [*parts, f" AND entity BETWEEN {first} AND {rows[-1][0]}"]
+
+    def _rows(self, kind: Entity, columns: list[Column], where: str) -> Rows:
+        names = ", ".join(f'"{column.name}"' for column in columns)
+        table = self._connection.sql(
+            _tables(kind, f"entity, time_ms, {names}", where)
+        ).to_arrow_table()
+        entity = table.column("entity").to_numpy()
+        top = int(entity.max()) + 1 if len(entity) else 0
+        series, codes = kernels.dense_codes(entity, top)
+        values = {c.name: c.stored(table.column(c.name)) for c in columns}
+        return Rows(series, table.column("time_ms").to_numpy(), codes, values)
+
+    def names(self, codes: NDArray[np.int32]) -> list[str]:
+        """The names of entities."""
+        return [self._tables.entities.names[code] for code in codes.tolist()]
+
+    def scan(self, selection: Selection) -> Iterator[SampleBatch]:
+        """The samples themselves, a slice of time after another."""
+        where = self.where(selection)
+        columns = self.columns(selection)
+        if where is None:
+            return
+        for span in self._slices(selection.kind, where):
+            batch = self._batch(selection, columns, f"{where} AND {span}")
+            if len(batch):
+                yield batch
+
+    def _slices(self, kind: Entity, where: str) -> list[str]:
+        tables = _tables(kind, "time_ms", where)
+        rows = self._connection.execute(
+            f"SELECT time_ms // {HOUR_MS} AS hour, count(*) FROM ({tables}) "
+            "GROUP BY hour ORDER BY hour"
+        ).fetchall()
+        spans: list[tuple[int, int]] = []
+        size = 0
+        for hour, count in rows:
+            if spans and size + count <= _SCAN_ROWS:
+                spans[-1] = (spans[-1][0], hour + 1)
+                size += count
+            else:
+                spans.append((hour, hour + 1))
+                size = count
+        return [f"time_ms >= {a * HOUR_MS} AND time_ms < {b * HOUR_MS}" for a, b in spans]
+
+    def _batch(self, selection: Selection, columns: list[Column], where: str) -> SampleBatch:
+        stored = [column for column in columns if column.code >= 0]
+        names = "".join(f', "{column.name}"' for column in stored)
+        tables = _tables(selection.kind, f"workload, entity, time_ms{names}", where)
+        some = " OR ".join(f'"{column.name}" IS NOT NULL' for column in stored) or "false"
+        table = self._connection.sql(
+            f"SELECT * FROM ({tables}) WHERE {some} ORDER BY time_ms, entity"
+        ).to_arrow_table()
+        entity, entities = self._renamed(table.column("entity"), self._tables.entities.names)
+        workload, workloads = self._renamed(table.column("workload"), self._tables.workloads.names)
+        none = np.full(table.num_rows, np.nan, np.float32)
+        values = {c.name: c.decode(c.stored(table.column(c.name))) for c in stored}
+        return SampleBatch(
+            time_ms=table.column("time_ms").to_numpy(),
+            entity=entity,
+            entities=entities,
+            columns={column.name: values.get(column.name, none) for column in columns},
+            kind=selection.kind,
+            cluster=selection.cluster,
+            workload=workload,
+            workloads=workloads,
+        )
+
+    def _renamed(
+        self, column: pa.ChunkedArray, names: dict[int, str]
+    ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        codes = column.to_numpy()
+        held = codes >= 0
+        top = int(codes.max()) + 1 if len(codes) else 0
+        numbers = np.full(len(codes), -1, np.int32)
+        series, dense = kernels.dense_codes(codes[held].astype(np.int32), max(top, 0))
+        numbers[held] = series
+        return numbers, tuple(names[code] for code in dense.tolist())
+
+    def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
+        """The newest value of every metric of every entity; the time is the newest of them."""
+        everything = Selection((), since_ms, np.iinfo(np.int64).max, kind=kind, cluster=cluster)
+        where, columns = self.where(everything), self.columns(everything)
+        names = ", ".join(f'"{c.name}"' for c in columns)
+        if not columns or where is None:
+            return SampleBatch(_NO_ROWS, np.zeros(0, np.int32), (), {}, kind, cluster)
+        newest = ", ".join(f'arg_max("{c.name}", time_ms) AS "{c.name}"' for c in columns)
+        table = self._connection.sql(
+            f"SELECT entity, max(time_ms) AS time_ms, arg_max(workload, time_ms) AS workload, "
+            f"{newest} FROM ({_tables(kind, f'workload, entity, time_ms, {names}', where)}) "
+            "GROUP BY entity ORDER BY entity"
+        ).to_arrow_table()
+        entity, entities = self._renamed(table.column("entity"), self._tables.entities.names)
+        workload, workloads = self._renamed(table.column("workload"), self._tables.workloads.names)
+        return SampleBatch(
+            time_ms=table.column("time_ms").to_numpy(),
+            entity=entity,
+            entities=entities,
+            columns={c.name: c.decode(c.stored(table.column(c.name))) for c in columns},
+            kind=kind,
+            cluster=cluster,
+            workload=workload,
+            workloads=workloads,
+        )
+
+    def span(self, cluster: str) -> tuple[int, int] | None:
+        """Time of the first and last sample of a cluster."""
+        top = np.iinfo(np.int64).max
+        times: list[int] = []
+        for kind in Entity:
+            everything = Selection((), 0, top, kind=kind, cluster=cluster)
+            if not self._tables.entities.codes((bounded(cluster), str(kind))):
+                continue
+            alone = not self._is_one_of_several((bounded(cluster), str(kind)))
+            where = "true" if alone else self.where(everything)
+            for table in (f"{kind}_hot", f"{kind}_cold"):
+                row = one_row(
+                    self._connection,
+                    f"SELECT min(time_ms), max(time_ms) FROM {table} WHERE {where}",
+                )
+                times += [t for t in row or () if t is not None]
+        return (min(times), max(times)) if times else None
+
+
+def _tables(kind: Entity, columns: str, where: str) -> str:
+    return (
+        f"SELECT {columns} FROM {kind}_cold WHERE {where} "
+        f"UNION ALL SELECT {columns} FROM {kind}_hot WHERE {where}"
+    )
+
+
+def checked_points(points: int) -> int:
+    """How many points per series an answer may have: at least the four of one bucket."""
+    return max(4, min(int(points), 100_000))
+
+
+def checked_quantiles(quantiles: Sequence[float]) -> NDArray[np.float64]:
+    """Quantiles between 0 and 1."""
+    asked = np.array(list(quantiles), np.float64)
+    if len(asked) and not bool(((asked >= 0) & (asked <= 1)).all()):
+        raise InvalidInput(f"Quantiles are {list(quantiles)}; allowed: 0 to 1.")
+    return asked

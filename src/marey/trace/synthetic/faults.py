@@ -111,8 +111,15 @@ def _late_start(
     c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     ranks = _few(layout, rng)
-    c.start_ns[ranks] = ns * rng.uniform(0.2, 0.6, (len(ranks), steps))
+    late = rng.uniform(0.2, 0.6, (len(ranks), steps)) + _warm_up(layout, ranks)[:, None]
+    c.start_ns[ranks] = ns * late
     return ranks
+
+
+def _warm_up(layout: Layout, ranks: Ints) -> Floats:
+    """The share of a step that ranks of later stages would have waited anyway."""
+    stage = ranks // (layout.data * layout.tensor)
+    return stage / (layout.micro_batches + layout.pipeline - 1)
 
 
 def _input_bound(
@@ -120,7 +127,8 @@ def _input_bound(
 ) -> Ints:
     everywhere = rng.random() < 0.4
     ranks = np.arange(layout.world) if everywhere else _few(layout, rng)
-    c.input_ns[ranks] = ns * rng.uniform(0.3, 0.8) * rng.uniform(0.9, 1.1, (len(ranks), steps))
+    share = rng.uniform(0.3, 0.8) + _warm_up(layout, ranks)[:, None]
+    c.input_ns[ranks] = ns * share * rng.uniform(0.9, 1.1, (len(ranks), steps))
     return ranks
 
 
@@ -171,9 +179,11 @@ def _slow_link(
         a, b = (int(layout.grid[s, replica, shard]) for s in (stage, stage + 1))
         c.edge[(a, b)] = c.edge[(b, a)] = factor * 20
         return np.array([a, b])
-    rank = int(rng.integers(layout.world))
-    c.link[rank] = factor
-    return np.array([rank])
+    groups = layout.groups()["data"]
+    members = groups[int(rng.integers(len(groups)))]
+    c.link[list(members)] = factor
+    # Nothing in a trace says which rank of a ring is the slow one: all share its pace.
+    return np.array(members)
 
 
 def _communication_bound(

@@ -1,0 +1,336 @@
+"""One rank reduced to what cross-rank questions need: communications, compute between, idle causes.
+
+The event table of a rank is read once and let go; what stays grows with the number of
+communications, not of kernels, so that a run of any size fits in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.model.traces import COMMUNICATION_KINDS, NO_VALUE, EventKind
+from marey.trace.intervals import EMPTY, Intervals, merge
+from marey.trace.run import TraceRun
+from marey.trace.symbols import Symbols
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+COLUMNS = (
+    "start_ns",
+    "dur_ns",
+    "kind",
+    "name",
+    "on_device",
+    "stream",
+    "launch",
+    "step",
+    "group",
+    "sequence",
+    "comms_id",
+    "bytes",
+    "dtype",
+    "peer",
+    "tag",
+    "collective",
+    "forward",
+)
+# What data loaders and the people who annotate them call the wait for input.
+INPUT_NAMES = re.compile(
+    r"data\s*_?loader|data\s*_?loading|load\s*_?(?:data|batch)|next\s*_?batch|get\s*_?batch"
+    r"|fetch\s*_?(?:data|batch)|input\s*_?pipeline|IteratorGetNext|DataPipe|_next_data",
+    re.IGNORECASE,
+)
+STEP_NAME = re.compile(r"^(?:ProfilerStep#|step |StepTrace#?|train_step)", re.IGNORECASE)
+BACKWARD_NAME = re.compile(r"^autograd::engine|Backward\d*$")
+
+# From a launch call to the first instruction on an idle device, generously.
+LAUNCH_LATENCY_NS = 20_000
+
+FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = 0, 1, 2
+PHASE_NAMES = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True)
+class Communications:
+    """The device-side communications of a rank in order of start; -1 where the trace is silent."""
+
+    row: Ints
+    start_ns: Ints
+    end_ns: Ints
+    launch_ns: Ints
+    step: Ints
+    kind: Ints
+    collective: Ints
+    group: Ints
+    sequence: Ints
+    comms_id: Ints
+    bytes: Ints
+    dtype: Ints
+    peer: Ints
+    tag: Ints
+    stream: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Compute between two neighbouring communication boundaries, in order of time."""
+
+    start_ns: Ints
+    end_ns: Ints
+    busy_ns: Ints
+    # Gaps inside the segment in which the device had run dry because the host launched late.
+    starved_ns: Ints
+    # When the host launched the first kernel of the segment, or -1.
+    launch_ns: Ints
+    step: Ints
+    phase: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True)
+class OperatorTimes:
+    """Device time of each kernel name in each step."""
+
+    step: Ints
+    name: Ints
+    dur_ns: Ints
+
+
+@dataclass(frozen=True)
+class RankActivity:
+    """What one rank contributes to the analysis of the run, on its own clock."""
+
+    rank: int
+    communications: Communications
+    segments: Segments
+    operators: OperatorTimes
+    # Host time inside data loading, and outside any profiled step.
+    loading: Intervals
+    between_steps: Intervals
+    steps: Ints  # step, start, end in rows
+    first_ns: int
+    last_ns: int
+    has_launches: bool
+
+
+def reduce_rank(run: TraceRun, rank: int) -> RankActivity:
+    """Read one rank's events once and keep what the run's analysis needs."""
+    table = run.events(rank, COLUMNS)
+    events = {name: _column(table, name) for name in COLUMNS}
+    return reduce_events(rank, events, run.symbols)
+
+
+def _column(table: pa.Table, name: str) -> Ints:
+    return np.asarray(table[name].to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def reduce_events(rank: int, events: dict[str, Ints], symbols: Symbols) -> RankActivity:
+    """The reduction on plain columns."""
+    end = events["start_ns"] + events["dur_ns"]
+    on_device = events["on_device"] != 0
+    talks = np.isin(events["kind"], COMMUNICATION_KINDS) & on_device
+    computes = on_device & ~talks & (events["dur_ns"] > 0)
+    steps = _steps(events, end, symbols)
+    threads = _launch_threads(events)
+    backward = computes & _backward(events, threads, symbols)
+    communications = _communications(events, end, talks, steps)
+    launched = _launch_times(events)
+    segments = _segments(events, end, computes, backward, launched, communications, steps)
+    device = np.flatnonzero(on_device)
+    first = int(events["start_ns"][device].min()) if len(device) else 0
+    last = int(end[device].max()) if len(device) else 0
+    return RankActivity(
+        rank=rank,
+        communications=communications,
+        segments=segments,
+        operators=_operators(events, computes),
+        loading=_loading(events, symbols),
+        between_steps=_between(steps),
+        steps=steps,
+        first_ns=first,
+        last_ns=last,
+        has_launches=bool((events["launch"][computes] >= 0).any()),
+    )
+
+
+def _steps(events: dict[str, Ints], end: Ints, symbols: Symbols) -> Ints:
+    """Rows of step, start, end: from step annotations, else from the events' own step numbers."""
+    named = symbols.codes_where(lambda text: STEP_NAME.match(text) is not None)
+    marks = (events["kind"] == EventKind.ANNOTATION) & np.isin(events["name"], named)
+    marks &= (events["on_device"] == 0) & (events["step"] >= 0)
+    chosen = np.flatnonzero(marks)
+    if not len(chosen):
+        chosen = np.flatnonzero((events["step"] >= 0) & (events["on_device"] != 0))
+    numbers, place = np.unique(events["step"][chosen], return_inverse=True)
+    first = np.full(len(numbers), np.iinfo(np.int64).max)
+    last = np.full(len(numbers), np.iinfo(np.int64).min)
+    np.minimum.at(first, place, events["start_ns"][chosen])
+    np.maximum.at(last, place, end[chosen])
+    order = np.argsort(first, kind="stable")
+    return np.stack([numbers, first, last], axis=1)[order].astype(np.int64)
+
+
+def _between(steps: Ints) -> Intervals:
+    """The time between one step's end and the next one's start."""
+    if len(steps) < 2:
+        return EMPTY
+    start, end = steps[:-1, 2], steps[1:, 1]
+    return merge(start, np.maximum(end - start, 0))
+
+
+def _loading(events: dict[str, Ints], symbols: Symbols) -> Intervals:
+    named = symbols.codes_where(lambda text: INPUT_NAMES.search(text) is not None)
+    kinds = (EventKind.ANNOTATION, EventKind.CPU_OP, EventKind.PYTHON)
+    chosen = np.isin(events["name"], named) & np.isin(events["kind"], kinds)
+    return merge(events["start_ns"][chosen], events["dur_ns"][chosen])
+
+
+def _launch_threads(events: dict[str, Ints]) -> Ints:
+    """The host thread each event was launched from; its own thread where there is no launch."""
+    launcher = np.where(events["launch"] >= 0, events["launch"], np.arange(len(events["launch"])))
+    threads: Ints = events["stream"][launcher]
+    return threads
+
+
+def _launch_times(events: dict[str, Ints]) -> Ints:
+    launcher = events["launch"]
+    return np.where(launcher >= 0, events["start_ns"][np.maximum(launcher, 0)], NO_VALUE)
+
+
+def _backward(events: dict[str, Ints], threads: Ints, symbols: Symbols) -> Flags:
+    """Events launched from the threads that run the autograd engine."""
+    named = symbols.codes_where(lambda text: BACKWARD_NAME.search(text) is not None)
+    host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
+    marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
+    engine = np.unique(events["stream"][marks])
+    stepping = symbols.codes_where(lambda text: STEP_NAME.match(text) is not None)
+    main = np.unique(events["stream"][np.isin(events["name"], stepping) & host])
+    return np.isin(threads, np.setdiff1d(engine, main))
+
+
+def _communications(
+    events: dict[str, Ints], end: Ints, talks: Flags, steps: Ints
+) -> Communications:
+    rows = np.flatnonzero(talks)
+    rows = rows[np.argsort(events["start_ns"][rows], kind="stable")]
+    launch = _launch_times(events)[rows]
+    start = events["start_ns"][rows]
+    step = events["step"][rows]
+    called = np.where(launch >= 0, launch, start)
+    step = np.where(step >= 0, step, _step_at(steps, called))
+    names = ("kind", "collective", "group", "sequence", "comms_id")
+    names += ("bytes", "dtype", "peer", "tag", "stream")
+    rest = {name: events[name][rows] for name in names}
+    return Communications(
+        row=rows, start_ns=start, end_ns=end[rows], launch_ns=launch, step=step, **rest
+    )
+
+
+def _step_at(steps: Ints, times: Ints) -> Ints:
+    """The step that was running at each time, or the last one begun."""
+    if not len(steps):
+        return np.zeros(len(times), np.int64)
+    at = np.searchsorted(steps[:, 1], times, side="right") - 1
+    return steps[np.clip(at, 0, len(steps) - 1), 0]
+
+
+def _segments(
+    events: dict[str, Ints],
+    end: Ints,
+    computes: Flags,
+    backward: Flags,
+    launched: Ints,
+    communications: Communications,
+    steps: Ints,
+) -> Segments:
+    """Cut the union of compute at every communication boundary and step, and sum each piece."""
+    rows = np.flatnonzero(computes)
+    rows = rows[np.argsort(events["start_ns"][rows], kind="stable")]
+    start, stop = events["start_ns"][rows], end[rows]
+    pieces = merge(start, stop - start)
+    if not len(pieces.start_ns):
+        empty = np.zeros(0, np.int64)
+        return Segments(empty, empty, empty, empty, empty, empty, empty)
+    changes = rows[1:][backward[rows][1:] != backward[rows][:-1]]
+    cuts = np.unique(
+        np.concatenate(
+            [
+                communications.start_ns,
+                communications.end_ns,
+                steps[:, 1],
+                events["start_ns"][changes],
+            ]
+        )
+    )
+    cut_start, cut_end = _cut(pieces, cuts)
+    slot = np.searchsorted(cuts, cut_start, side="right")
+    _, first = np.unique(slot, return_index=True)
+    last = np.append(first[1:], len(slot)) - 1
+    busy = np.add.reduceat(cut_end - cut_start, first)
+    begins = cut_start[first]
+    kernel = np.clip(np.searchsorted(start, begins, side="right") - 1, 0, len(start) - 1)
+    step = events["step"][rows][kernel]
+    launch = launched[rows][kernel]
+    called = np.where(launch >= 0, launch, begins)
+    step = np.where(step >= 0, step, _step_at(steps, called))
+    phase = np.where(backward[rows][kernel], BACKWARD_PHASE, FORWARD_PHASE)
+    phase = _with_updates(phase, step)
+    starved = _starved(start, stop, launched[rows], begins)
+    return Segments(begins, cut_end[last], busy, starved, launch, step, phase)
+
+
+def _starved(start: Ints, stop: Ints, launch: Ints, begins: Ints) -> Ints:
+    """For each segment, the gaps before its later kernels that end with a kernel just launched."""
+    done = np.maximum.accumulate(stop)
+    before = np.append(start[:1], done[:-1])
+    gap = np.maximum(start - before, 0)
+    # Without launches the device is the host itself: every gap is the host's.
+    late = (launch < 0) | (launch >= before - LAUNCH_LATENCY_NS)
+    at = np.searchsorted(begins, start, side="right") - 1
+    inner = (start > begins[np.maximum(at, 0)]) & late & (at >= 0)
+    return np.bincount(at[inner], weights=gap[inner], minlength=len(begins)).astype(np.int64)
+
+
+def _cut(pieces: Intervals, cuts: Ints) -> tuple[Ints, Ints]:
+    """The pieces divided wherever a cut falls inside one."""
+    at = np.searchsorted(pieces.end_ns, cuts, side="right")
+    inside = at < len(pieces.end_ns)
+    inside &= pieces.start_ns[np.minimum(at, len(pieces.start_ns) - 1)] < cuts
+    start = np.sort(np.concatenate([pieces.start_ns, cuts[inside]]))
+    end = np.sort(np.concatenate([pieces.end_ns, cuts[inside]]))
+    return start, end
+
+
+def _with_updates(phase: Ints, step: Ints) -> Ints:
+    """What follows a step's last backward is the update."""
+    place = np.arange(len(phase))
+    backward = phase == BACKWARD_PHASE
+    numbers, at = np.unique(step, return_inverse=True)
+    last = np.full(len(numbers), len(phase))
+    last_backward = np.full(len(numbers), -1)
+    np.maximum.at(last_backward, at[backward], place[backward])
+    last[last_backward >= 0] = last_backward[last_backward >= 0]
+    return np.where(place > last[at], UPDATE_PHASE, phase)
+
+
+def _operators(events: dict[str, Ints], computes: Flags) -> OperatorTimes:
+    rows = np.flatnonzero(computes)
+    if not len(rows):
+        empty = np.zeros(0, np.int64)
+        return OperatorTimes(empty, empty, empty)
+    step, name = events["step"][rows], events["name"][rows]
+    width = int(name.max()) + 1
+    keys, place = np.unique((step + 1) * width + name, return_inverse=True)
+    total = np.bincount(place, weights=events["dur_ns"][rows]).astype(np.int64)
+    return OperatorTimes(keys // width - 1, keys % width, total)

@@ -1,0 +1,169 @@
+"""Clocks of different hosts brought to one time by the ends of the collectives they shared.
+
+A collective ends on all its ranks at nearly the same moment. Within each group every rank's ends
+are compared with the group's mean; the median over many collectives and a robust slope give an
+offset and a drift relative to the group. Groups share ranks, so a small least-squares problem joins
+them into one clock for the run. A constant shift of one rank's clock moves its offset by exactly
+that much, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.linalg import lsqr
+
+from marey.trace.activity import Ints
+from marey.trace.communications import Pool
+from marey.trace.results import Clocks
+
+Floats = NDArray[np.float64]
+
+# A drift is only fitted where collectives span this long: below, jitter of ends would look like it.
+SHORTEST_DRIFT_SPAN_NS = 20e6
+FEWEST_FOR_DRIFT = 8
+# Crystals are specified to some tens of ppm; a steeper slope is not a clock.
+LARGEST_DRIFT = 500e-6
+# The median absolute deviation of a normal distribution is this much below its deviation.
+MAD_TO_DEVIATION = 1.4826
+# Claims are made beyond three deviations of the ends.
+ERROR_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """A rank's clock against the mean of one group."""
+
+    rank: int
+    group: int
+    offset: float
+    slope: float
+    weight: float
+
+
+def align_pool(pool: Pool, item: Ints, hosts: Mapping[int, str]) -> Clocks:
+    """The clocks of every rank, fitted to the matched items."""
+    ranks = np.array(pool.ranks, np.int64)
+    origin = int(pool.start_ns.min()) if len(pool) else 0
+    rows = np.flatnonzero(item >= 0)
+    end = (pool.end_ns[rows] - origin).astype(np.float64)
+    at = np.searchsorted(ranks, pool.rank[rows])
+    if not len(rows):
+        return _clocks(pool, hosts, np.zeros(len(ranks)), np.zeros(len(ranks)), None, origin)
+    team = _teams(item[rows], at)
+    away, mean = _from_mean(end, item[rows])
+    relations = _relations(away, mean, at, team)
+    offset, drift = _solve(relations, len(ranks))
+    corrected = end - offset[at] - drift[at] * end
+    residual = _residuals(corrected, item[rows], at, len(ranks))
+    return _clocks(pool, hosts, offset, drift, residual, origin)
+
+
+def _teams(item: Ints, at: Ints) -> Ints:
+    """For each row the set of ranks that met in its item: the same ranks give the same number."""
+    # Two random 62-bit sums over the members tell sets of ranks apart.
+    rng = np.random.default_rng(7)
+    code = rng.integers(1, 2**62, int(at.max()) + 1, dtype=np.int64)
+    total = np.zeros(int(item.max()) + 1, np.int64)
+    np.add.at(total, item, code[at])
+    return np.unique(total[item], return_inverse=True)[1].reshape(-1)
+
+
+def _from_mean(end: Floats, item: Ints) -> tuple[Floats, Floats]:
+    size = np.maximum(np.bincount(item), 1)
+    mean = (np.bincount(item, weights=end) / size)[item]
+    return end - mean, mean
+
+
+def _relations(away: Floats, time: Floats, at: Ints, team: Ints) -> list[_Relation]:
+    order = np.lexsort((time, at, team))
+    key = np.stack([team[order], at[order]])
+    cuts = np.flatnonzero((np.diff(key, axis=1) != 0).any(axis=0)) + 1
+    relations = []
+    for rows in np.split(order, cuts):
+        offset, slope = robust_line(time[rows], away[rows])
+        weight = float(np.sqrt(len(rows)))
+        relations.append(_Relation(int(at[rows[0]]), int(team[rows[0]]), offset, slope, weight))
+    return relations
+
+
+def robust_line(time: Floats, value: Floats) -> tuple[float, float]:
+    """Offset and slope by medians: the slope from pairs half the range apart (Theil-Sen thinned)."""
+    count = len(time)
+    slope = 0.0
+    if count >= FEWEST_FOR_DRIFT and time[-1] - time[0] >= SHORTEST_DRIFT_SPAN_NS:
+        half = count // 2
+        run = time[count - half :] - time[:half]
+        rise = value[count - half :] - value[:half]
+        slopes = rise[run > 0] / run[run > 0]
+        if len(slopes):
+            slope = float(np.clip(np.median(slopes), -LARGEST_DRIFT, LARGEST_DRIFT))
+    return float(np.median(value - slope * time)), slope
+
+
+def _solve(relations: list[_Relation], ranks: int) -> tuple[Floats, Floats]:
+    """Rank clocks that agree best with all relations; the mean clock is the run's."""
+    teams = max(r.group for r in relations) + 1
+    count = len(relations)
+    rows = np.repeat(np.arange(count), 2)
+    columns = np.array([[r.rank, ranks + r.group] for r in relations]).reshape(-1)
+    weight = np.array([r.weight for r in relations])
+    signs = np.stack([weight, -weight], axis=1).reshape(-1)
+    system = coo_matrix((signs, (rows, columns)), shape=(count, ranks + teams)).tocsr()
+    offsets = weight * np.array([r.offset for r in relations])
+    slopes = weight * np.array([r.slope for r in relations])
+    # The smallest solution is also the one whose free constant stays near zero.
+    fit = [
+        lsqr(system, side, atol=1e-14, btol=1e-14, iter_lim=4 * (ranks + teams))[0]
+        for side in (offsets, slopes)
+    ]
+    return fit[0][:ranks], fit[1][:ranks]
+
+
+def _residuals(corrected: Floats, item: Ints, at: Ints, ranks: int) -> Floats:
+    away, _ = _from_mean(corrected, item)
+    residual = np.zeros(ranks)
+    order = np.argsort(at, kind="stable")
+    cuts = np.searchsorted(at[order], np.arange(ranks + 1))
+    for rank in range(ranks):
+        mine = np.abs(away[order[cuts[rank] : cuts[rank + 1]]])
+        residual[rank] = np.median(mine) * MAD_TO_DEVIATION if len(mine) else 0.0
+    return residual
+
+
+def _clocks(
+    pool: Pool,
+    hosts: Mapping[int, str],
+    offset: Floats,
+    drift: Floats,
+    residual: Floats | None,
+    origin: int,
+) -> Clocks:
+    error = float(np.median(residual)) * ERROR_DEVIATIONS if residual is not None else 0.0
+    spread = residual if residual is not None else np.zeros(len(offset))
+    return Clocks(
+        ranks=pool.ranks,
+        hosts=tuple(hosts.get(rank, "") for rank in pool.ranks),
+        offset_us=tuple((offset / 1e3).tolist()),
+        drift_ppm=tuple((drift * 1e6).tolist()),
+        residual_us=tuple((spread / 1e3).tolist()),
+        origin_ns=origin,
+        error_us=error / 1e3,
+    )
+
+
+def aligned(clocks: Clocks, rank: int, times_ns: Ints) -> Ints:
+    """Times of a rank on the run's clock."""
+    at = clocks.ranks.index(rank)
+    return apply_clock(times_ns, clocks.offset_us[at], clocks.drift_ppm[at], clocks.origin_ns)
+
+
+def apply_clock(times_ns: Ints, offset_us: float, drift_ppm: float, origin_ns: int) -> Ints:
+    """Recorded times less the offset, and less the drift since the origin."""
+    since = (times_ns - origin_ns).astype(np.float64)
+    moved: Ints = times_ns - np.rint(offset_us * 1e3 + drift_ppm * 1e-6 * since).astype(np.int64)
+    return moved

@@ -1,0 +1,136 @@
+"""Judges of devices that run dry: waiting for input, for the host, or for a late start."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marey.trace.graph import Delay, Floats, Ints
+from marey.trace.results import Verdict, VerdictKind
+from marey.trace.verdicts.peers import deviation
+from marey.trace.verdicts.situation import Fix, Proposal, Situation
+
+# A rank stands out if it waits this share of a step longer than the median rank …
+OUTLYING_SHARE = 0.02
+# … and this many deviations of the ranks' own spread.
+OUTLYING_DEVIATIONS = 4.0
+# A delay shared by all ranks is called a bound only when it takes this share of the run: every
+# program has some.
+COMMON_SHARE = 0.1
+KINDS = {
+    Delay.INPUT: (VerdictKind.INPUT_BOUND, "waits for input"),
+    Delay.HOST: (VerdictKind.HOST_BOUND, "waits for its host to launch work"),
+    Delay.START: (VerdictKind.LATE_START, "starts its steps late"),
+}
+
+
+def starved_ranks(situation: Situation) -> list[Proposal]:
+    """Ranks that wait for input, host or start longer than the others do."""
+    proposals = []
+    for delay in KINDS:
+        waits = _by_step(situation, delay)
+        chosen = _outlying(situation, waits)
+        if len(chosen):
+            proposals.append(_single(situation, delay, waits, chosen))
+    return proposals
+
+
+def starved_run(situation: Situation) -> list[Proposal]:
+    """The part of input, host and start delays that all ranks share."""
+    proposals = []
+    for delay in KINDS:
+        waits = _by_step(situation, delay)
+        if waits.size and np.median(waits.sum(axis=1)) > 0:
+            proposals.append(_common(situation, delay, waits))
+    return proposals
+
+
+def _by_step(situation: Situation, delay: Delay) -> Floats:
+    """rank × step → ns of this delay."""
+    graph = situation.graph
+    waits = np.zeros((len(situation.ranks), len(situation.steps)))
+    place = situation.rank_place(graph.rank)
+    known = place >= 0
+    step = np.searchsorted(situation.steps, graph.step)
+    np.add.at(waits, (place[known], step[known]), graph.delay_ns[known, delay])
+    return waits
+
+
+def _outlying(situation: Situation, waits: Floats) -> Ints:
+    total = waits.sum(axis=1)
+    if len(total) < 2:
+        return np.zeros(0, np.int64)
+    usual = np.median(total)
+    if len(total) == 2:
+        usual = total.min()
+    spread = deviation(total)
+    limit = usual + max(OUTLYING_SHARE * situation.recorded_ns, OUTLYING_DEVIATIONS * spread)
+    return np.flatnonzero(total > max(limit, 1.5 * usual))
+
+
+def _single(situation: Situation, delay: Delay, waits: Floats, chosen: Ints) -> Proposal:
+    kind, does = KINDS[delay]
+    others = np.setdiff1d(np.arange(len(waits)), chosen)
+    usual = np.median(waits[others], axis=0) if len(others) else np.zeros(waits.shape[1])
+    excess = waits[chosen] - usual
+    steps = np.flatnonzero(excess.max(axis=0) > 0.25 * excess.max())
+    ranks = situation.named(chosen)
+    evidence = tuple(
+        f"rank {rank} {does} {wait / 1e6:.1f} ms a step, the median rank {usual.mean() / 1e6:.1f} ms"
+        for rank, wait in zip(ranks, waits[chosen].mean(axis=1).tolist(), strict=True)
+    )
+    share = float(excess.sum() / len(chosen) / max(situation.recorded_ns, 1.0))
+    verdict = Verdict(
+        kind=kind,
+        ranks=ranks,
+        steps=situation.step_list(steps),
+        operators=_operators(situation, delay),
+        confidence=float(np.clip(0.6 + 2 * share, 0.6, 0.97)),
+        evidence=evidence[:8],
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.nan_to_num(np.minimum(usual / waits[chosen], 1.0), nan=1.0)
+    full = np.ones_like(waits)
+    full[chosen] = factor
+    return Proposal(verdict, _scale(situation, delay, full))
+
+
+def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
+    kind, does = KINDS[delay]
+    kind = VerdictKind.INPUT_BOUND if delay == Delay.START else kind
+    usual = np.median(waits.sum(axis=1))
+    share = float(usual / max(situation.recorded_ns, 1.0))
+    verdict = Verdict(
+        kind=kind,
+        ranks=situation.named(np.arange(len(situation.ranks))),
+        steps=situation.step_list(),
+        operators=_operators(situation, delay),
+        # A gap between steps is input only by the usual order of things, not by name.
+        confidence=float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0),
+        evidence=(f"every rank {does}: {100 * share:.0f} % of the run",),
+    )
+    own = waits.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.nan_to_num(np.maximum(1 - usual / own, 0.0), nan=0.0, neginf=0.0)
+    return Proposal(
+        verdict, _scale(situation, delay, np.broadcast_to(factor, waits.shape)), COMMON_SHARE
+    )
+
+
+def _scale(situation: Situation, delay: Delay, factor: Floats) -> Fix:
+    graph = situation.graph
+    place = situation.rank_place(graph.rank)
+    step = np.searchsorted(situation.steps, graph.step)
+    scale = np.where(place >= 0, factor[np.maximum(place, 0), step], 1.0)
+
+    def fix(work: Floats, delays: Floats) -> tuple[Floats, Floats]:
+        fixed = delays.copy()
+        fixed[:, delay] *= scale
+        return work, fixed
+
+    return fix
+
+
+def _operators(situation: Situation, delay: Delay) -> tuple[str, ...]:
+    if delay == Delay.INPUT:
+        return ("data loading",)
+    return ("kernel launch",) if delay == Delay.HOST else ()

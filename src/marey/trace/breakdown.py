@@ -74,10 +74,12 @@ def device_time(
     *,
     has_device: bool = True,
     only: NDArray[np.bool_] | None = None,
+    around_ns: tuple[int, int] | None = None,
 ) -> DeviceTime:
     """Sort a rank's device activity into sets; ``events`` needs ``BREAKDOWN_COLUMNS``.
 
     ``only`` counts some rows of it; the table stays whole, because launches are row numbers.
+    ``around_ns`` also tells what the device waited on before its first and after its last work.
     """
     column = {n: events[n].to_numpy(zero_copy_only=False) for n in BREAKDOWN_COLUMNS}
     if only is not None:
@@ -93,7 +95,9 @@ def device_time(
     rest = device & ~np.isin(kind, (*COMMUNICATION_KINDS, EventKind.MEMCPY))
     compute = merge(column["start_ns"][rest], column["dur_ns"][rest])
     busy = unite(compute, communication, memcpy)
-    input_, peers, host, other = _idle(column, busy, symbols, has_device)
+    gaps = _gaps(busy, around_ns)
+    starved = _starved(column, gaps) if has_device else np.ones(len(gaps.start_ns), bool)
+    input_, peers, host, other = _idle(column, gaps, starved, symbols)
     return DeviceTime(
         compute=compute,
         communication=communication,
@@ -108,14 +112,23 @@ def device_time(
     )
 
 
-def _idle(
-    column: dict[str, NDArray[Any]], busy: Intervals, symbols: Symbols, has_device: bool
-) -> tuple[Intervals, Intervals, Intervals, Intervals]:
-    """The gaps in ``busy``, split by what the device waited on: input, peers, host, other."""
+def _gaps(busy: Intervals, around_ns: tuple[int, int] | None) -> Intervals:
+    """When the device did nothing."""
     if not len(busy.start_ns):
-        return busy, busy, busy, busy
-    gaps = complement(busy, int(busy.start_ns[0]), int(busy.end_ns[-1]))
-    starved = _starved(column, gaps) if has_device else np.ones(len(gaps.start_ns), bool)
+        return busy
+    lo, hi = int(busy.start_ns[0]), int(busy.end_ns[-1])
+    if around_ns is not None:
+        lo, hi = min(lo, around_ns[0]), max(hi, around_ns[1])
+    return complement(busy, lo, hi)
+
+
+def _idle(
+    column: dict[str, NDArray[Any]],
+    gaps: Intervals,
+    starved: NDArray[np.bool_],
+    symbols: Symbols,
+) -> tuple[Intervals, Intervals, Intervals, Intervals]:
+    """The gaps, split by what the device waited on: input, peers, host, other."""
     hosts_fault = Intervals(gaps.start_ns[starved], gaps.end_ns[starved])
     other = Intervals(gaps.start_ns[~starved], gaps.end_ns[~starved])
     fetching = _host_events(column, symbols.codes_where(is_input))
@@ -129,11 +142,15 @@ def _starved(column: dict[str, NDArray[Any]], gaps: Intervals) -> NDArray[np.boo
     """Which gaps end with work that the host had not yet launched when the device fell idle."""
     rows = np.flatnonzero(column["on_device"])
     starts = column["start_ns"][rows]
+    if not len(rows):
+        return np.zeros(len(gaps.start_ns), bool)
     order = np.argsort(starts, kind="stable")
-    following = rows[order[np.searchsorted(starts[order], gaps.end_ns)]]
+    at = np.searchsorted(starts[order], gaps.end_ns)
+    following = rows[order[np.minimum(at, len(rows) - 1)]]
     launch = column["launch"][following]
     launched_ns = np.where(launch >= 0, column["start_ns"][np.maximum(launch, 0)], -1)
-    late: NDArray[np.bool_] = launched_ns >= gaps.start_ns
+    # After the last work nothing follows, and nobody is known to have been waited for.
+    late: NDArray[np.bool_] = (launched_ns >= gaps.start_ns) & (at < len(rows))
     return late
 
 

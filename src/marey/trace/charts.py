@@ -11,7 +11,8 @@ from marey.trace.words import duration
 # Parts of a rank's time, in the order they are stacked; colours told apart without red and green.
 PARTS: tuple[tuple[str, str, str], ...] = (
     ("compute_ms", "compute", "#3b6fb6"),
-    ("exposed_comm_ms", "exposed communication", "#e08e2b"),
+    ("exposed_transfer_ms", "exposed transfer", "#e08e2b"),
+    ("exposed_wait_ms", "waiting for peers", "#f2c688"),
     ("exposed_memcpy_ms", "exposed copies", "#8c6bb1"),
     ("idle_input_ms", "idle: input", "#c2413f"),
     ("idle_peers_ms", "idle: peers", "#d98bb0"),
@@ -23,9 +24,16 @@ _LABEL = 150
 _ROW = 22
 
 
+def part_ms(row: Mapping[str, Any], part: str) -> float:
+    """A part of a rank's or a step's time; transfer is what of exposed communication is no wait."""
+    if part == "exposed_transfer_ms":
+        return max(float(row["exposed_comm_ms"]) - float(row["exposed_wait_ms"]), 0.0)
+    return float(row[part])
+
+
 def legend(rows: Sequence[Mapping[str, Any]]) -> str:
     """The colours of the parts that occur."""
-    shown = [part for part in PARTS if any(row.get(part[0], 0) > 0 for row in rows)]
+    shown = [part for part in PARTS if any(part_ms(row, part[0]) > 0 for row in rows)]
     items = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(label)}</span>'
         for _, label, colour in shown
@@ -59,7 +67,7 @@ def stacked_bars(rows: Sequence[Mapping[str, Any]], *, marked: frozenset[int]) -
 def _segments(row: Mapping[str, Any], y: float, scale: float) -> str:
     x, out = float(_LABEL), []
     for key, label, colour in PARTS:
-        ms = row.get(key) or 0.0
+        ms = part_ms(row, key)
         if ms * scale > 0.05:
             share = ms / (row["span_ms"] or 1.0)
             tip = f"rank {row['rank']}: {label} {duration(ms)} ({share:.0%})"
@@ -80,7 +88,7 @@ def step_columns(steps: Sequence[Mapping[str, Any]]) -> str:
     height, left, bottom = 180.0, 70.0, 24.0
     tallest = max((row["duration_ms"] for row in steps), default=0.0) or 1.0
     scale = (height - 14) / tallest
-    wide = min((WIDTH - left) / max(len(numbers), 1), 90.0)
+    wide = min((WIDTH - left) / max(len(numbers), 1), 120.0)
     lines = _grid(tallest, scale, height, left)
     every = max(1, round(30 / wide))
     for at, number in enumerate(numbers):
@@ -117,7 +125,7 @@ def _column(
     y, out = height, []
     pad = wide * 0.15
     for key, label, colour in PARTS:
-        ms = sum(row.get(key) or 0.0 for row in rows) / len(rows)
+        ms = sum(part_ms(row, key) for row in rows) / len(rows)
         if ms * scale > 0.05:
             y -= ms * scale
             tip = f"step {number}: {label} {duration(ms)} (mean of {len(rows)} ranks)"

@@ -72,15 +72,16 @@ def _verdicts(document: Document) -> str:
             + ("" if good else gain)
             + (f"<p>In: {escape(_short(operators))}</p>" if operators else "")
             + (f"<ul>{evidence}</ul>" if evidence else "")
-            + f"<p><small>{escape(advice(verdict))}</small></p></section>"
+            + f"<p><small>Try: {escape(advice(verdict))}</small></p></section>"
         )
     return f"<div class='cards'>{''.join(cards)}</div>"
 
 
 def _facts(document: Document) -> str:
     run, found = document["run"], document["collectives"]
-    busy = [row["busy_ms"] / row["span_ms"] for row in document["ranks"] if row["span_ms"] > 0]
-    facts = [("device busy", f"{sum(busy) / len(busy):.0%}" if busy else "–")]
+    active = [row for row in document["ranks"] if row["span_ms"] > 0]
+    busy = [row["compute_ms"] / row["span_ms"] for row in active]
+    facts = [("of the time computing", f"{sum(busy) / len(busy):.0%}" if busy else "–")]
     if run["step_time"]:
         facts.append(("median step", duration(run["step_time"]["median_ms"])))
         facts.append(("steps", str(run["steps"])))
@@ -105,7 +106,7 @@ def _ranks(document: Document) -> str:
     )
     columns = (
         *("compute_ms", "comm_ms", "exposed_comm_ms", "memcpy_ms", "busy_ms", "idle_ms"),
-        "peer_wait_ms",
+        *("exposed_wait_ms", "recompute_ms"),
     )
     table = _table(
         ["rank", "host", "span", *(c.removesuffix("_ms").replace("_", " ") for c in columns)],

@@ -19,7 +19,7 @@ from marey.model.traces import EventKind
 from marey.trace.breakdown import BREAKDOWN, breakdown_within, device_time
 from marey.trace.nesting import enclosing, operator_of
 from marey.trace.run import TraceRun, spans
-from marey.trace.steps import step_windows
+from marey.trace.steps import step_windows, window_span
 
 LAYERS = ("kernel", "operator", "module")
 Progress = Callable[[float], None]
@@ -132,7 +132,8 @@ def _add_rank(
     for layer, rows, code, cost_ns in layers:
         rows = rows & (slot >= 0)
         _add_layer(sums, layer, place, run, code[rows], slot[rows], cost_ns[rows])
-    time = device_time(events, run.symbols, has_device=has_device)
+    around = window_span(windows)
+    time = device_time(events, run.symbols, has_device=has_device, around_ns=around)
     chosen = windows.filter(pa.array(np.isin(windows["step"].to_numpy(), steps))).sort_by("step")
     table = (
         breakdown_within(time, chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy())

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from marey.trace.breakdown import breakdown_of, breakdown_within, device_time
-from marey.trace.intervals import merge
+from marey.trace.breakdown import DeviceTime, breakdown_of, breakdown_within, device_time
+from marey.trace.intervals import Intervals, cover, intersect, merge
 from marey.trace.kernel_tables import OPERATOR_COLUMNS, kernel_table, operator_table
 from marey.trace.launches import LaunchStatistics, launch_statistics
 from marey.trace.memory import memory_timeline
 from marey.trace.recompute import recomputed
 from marey.trace.run import TraceRun
-from marey.trace.steps import step_windows
+from marey.trace.steps import step_windows, window_span
 
 COLUMNS = [*OPERATOR_COLUMNS, "step"]
 
@@ -35,29 +36,53 @@ class RankReport:
     memory: list[dict[str, Any]]
 
 
-def report_rank(run: TraceRun, rank: int) -> RankReport:
+@dataclass(frozen=True)
+class Waits:
+    """How long a rank's communications waited for a late peer: row of the event, nanoseconds."""
+
+    row: NDArray[np.int64]
+    wait_ns: NDArray[np.int64]
+
+
+NO_WAITS = Waits(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def report_rank(run: TraceRun, rank: int, waits: Waits = NO_WAITS) -> RankReport:
     """Read one rank once and let go of its events."""
     info = run.info(rank)
     events = run.events(rank, COLUMNS)
-    time = device_time(events, run.symbols, has_device=info.has_device)
     windows = step_windows(events, run.symbols)
-    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    parts = breakdown_within(time, start, end).to_pylist()
-    steps = [
-        {"step": int(step), "duration_ms": part.pop("span_ms"), **part}
-        for step, part in zip(windows["step"].to_pylist(), parts, strict=True)
-    ]
+    time = device_time(
+        events, run.symbols, has_device=info.has_device, around_ns=window_span(windows)
+    )
+    waiting = intersect(
+        time.exposed_communication, merge(events["start_ns"].to_numpy()[waits.row], waits.wait_ns)
+    )
     return RankReport(
         rank=rank,
         host=info.host,
         events=events.num_rows,
-        breakdown={**breakdown_of(time), "recompute_ms": _recompute_ms(events, run)},
-        steps=steps,
+        breakdown={
+            **breakdown_of(time),
+            "exposed_wait_ms": waiting.total_ns / 1e6,
+            "recompute_ms": _recompute_ms(events, run),
+        },
+        steps=_steps(windows, time, waiting),
         kernels=kernel_table(events, run.symbols),
         operators=operator_table(events, run.symbols),
         launches=launch_statistics(events),
         memory=memory_timeline(run.memory(rank)),
     )
+
+
+def _steps(windows: pa.Table, time: DeviceTime, waiting: Intervals) -> list[dict[str, Any]]:
+    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    parts = breakdown_within(time, start, end).to_pylist()
+    waited = cover(waiting, start, end) / 1e6
+    return [
+        {"step": step, "duration_ms": part.pop("span_ms"), **part, "exposed_wait_ms": float(wait)}
+        for step, part, wait in zip(windows["step"].to_pylist(), parts, waited, strict=True)
+    ]
 
 
 def _recompute_ms(events: pa.Table, run: TraceRun) -> float:

@@ -80,6 +80,13 @@ def _table(step: Any, start: Any, end: Any) -> pa.Table:
     )
 
 
+def window_span(windows: pa.Table) -> tuple[int, int] | None:
+    """From the first step's start to the last one's end, or None without steps."""
+    if not windows.num_rows:
+        return None
+    return int(windows["start_ns"].to_numpy().min()), int(windows["end_ns"].to_numpy().max())
+
+
 def step_statistics(duration_ms: Any) -> dict[str, float]:
     """Count, mean, median, spread and extremes of step times; empty without steps."""
     ms = np.asarray(duration_ms, float)

@@ -150,10 +150,21 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+LAYOUTS = {
+    "data": "data parallel",
+    "fully_sharded": "fully sharded",
+    "tensor": "tensor parallel",
+    "pipeline": "pipeline",
+    "expert": "expert parallel",
+    "context": "context parallel",
+    "unknown": "unknown groups",
+}
+
+
 def layout(document: Mapping[str, Any]) -> str:
     """How the run is split: ``data parallel × 4, pipeline × 2 (1f1b)``."""
     found = document["parallelism"]
-    parts = [f"{d['kind'].replace('_', ' ')} × {d['size']}" for d in found["dimensions"]]
+    parts = [f"{LAYOUTS.get(d['kind'], d['kind'])} × {d['size']}" for d in found["dimensions"]]
     if found["schedule"] not in {"none", "unknown", ""}:
         parts.append(f"{found['schedule']} schedule")
     return ", ".join(parts) or "no parallelism seen"

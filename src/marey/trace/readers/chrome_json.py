@@ -13,6 +13,7 @@ from marey.trace.readers import kineto
 from marey.trace.readers.documents import Reading, read_events
 from marey.trace.readers.header import base_ns, describe, stated_rank
 from marey.trace.readers.msgspec_parser import MsgspecParser
+from marey.trace.readers.native_parser import NativeParser, native_module
 from marey.trace.readers.raw import Collector, Parser, RawEvents
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents
@@ -38,7 +39,8 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 def new_parser(native: bool | None) -> Parser:
     """The native parser where it was built, unless told otherwise."""
-    return MsgspecParser()
+    use = native_module() is not None if native is None else native
+    return NativeParser() if use else MsgspecParser()
 
 
 def read_raw(

@@ -260,17 +260,21 @@ def _times(values: Sequence[Any], missing: int) -> Ints:
     if kinds <= {float}:
         number = np.array(values, np.float64)
         usable = np.abs(number) < LARGEST_US
-        return np.where(
-            usable, np.rint(np.where(usable, number, 0) * 1000).astype(np.int64), missing
-        )
+        return np.where(usable, _rounded_ns(np.where(usable, number, 0.0)), missing)
     return np.array([_time(v, missing) for v in values], np.int64)
+
+
+def _rounded_ns(us: Any) -> Any:
+    """Whole and fraction apart: multiplied together they would be rounded twice."""
+    whole = np.floor(us)
+    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
 def _time(value: Any, missing: int) -> int:
     if type(value) is int:
         return value * 1000 if abs(value) < LARGEST_US else missing
     if type(value) is float and abs(value) < LARGEST_US:
-        return int(np.rint(value * 1000))
+        return int(_rounded_ns(np.float64(value)))
     return missing
 
 
@@ -295,7 +299,7 @@ def exact_ns(digits: bytes, missing: int) -> int:
     if abs(value) >= LARGEST_US:
         return missing
     if b"e" in digits or b"E" in digits:
-        return int(np.rint(value * 1000))
+        return int(_rounded_ns(np.float64(value)))
     whole, _, fraction = digits.partition(b".")
     padded = (fraction + b"0000")[:4]
     ns = abs(int(whole)) * 1000 + int(padded[:3]) + (padded[3:4] >= b"5")

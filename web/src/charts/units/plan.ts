@@ -4,6 +4,7 @@ import type { Attribute } from "@/base/attributes";
 import type { Column } from "@/base/columns";
 import { wordRanks } from "@/base/columns";
 import { formatValue } from "@/base/format";
+import type { Predicate } from "@/base/predicate";
 import { select } from "@/base/predicate";
 import type { Units } from "@/base/units";
 import type { GroupKey, GroupOrder } from "@/charts/units/group";
@@ -14,11 +15,11 @@ export interface Plan {
   request: LayoutRequest;
   /** The name of each group code, per layer. */
   names: (readonly string[])[];
+  /** What is true of the units of a group code, per layer. */
+  conditions: ((code: number) => Predicate)[];
   /** 1 where a unit passes the filter. */
   passing: Uint8Array;
 }
-
-export const NO_VALUE = "none";
 
 /** Work out what to lay out. */
 export function planLayout(
@@ -41,6 +42,7 @@ export function planLayout(
       viewport,
     },
     names: keyed.map(({ names }) => names),
+    conditions: keyed.map(({ condition }) => condition),
     passing,
   };
 }
@@ -52,13 +54,35 @@ function rowsOf(passing: Uint8Array): Int32Array {
   return rows.slice(0, n);
 }
 
-function layerKey(layer: Layer, units: Units, attribute: Attribute | undefined): { key: GroupKey; names: readonly string[] } {
+interface Keyed {
+  key: GroupKey;
+  names: readonly string[];
+  condition: (code: number) => Predicate;
+}
+
+function layerKey(layer: Layer, units: Units, attribute: Attribute | undefined): Keyed {
   const column = units.column(layer.by);
-  if (!column) return { key: { codes: new Int32Array(units.rows).fill(-1), size: 0, ranks: new Int32Array(0) }, names: [] };
+  const absent: Predicate = { field: layer.by, op: "missing", value: true };
+  if (!column) return { key: { codes: new Int32Array(units.rows).fill(-1), size: 0, ranks: new Int32Array(0) }, names: [], condition: () => absent };
   if (column.kind === "text") {
-    return { key: { codes: column.codes, size: column.words.length, ranks: wordRanks(column.words) }, names: column.words };
+    return {
+      key: { codes: column.codes, size: column.words.length, ranks: wordRanks(column.words) },
+      names: column.words,
+      condition: (code) => (code < 0 ? absent : { field: layer.by, op: "eq", value: column.words[code] }),
+    };
   }
-  return binned(column.values, layer.bins, attribute);
+  const { key, names, edges } = binned(column.values, layer.bins, attribute);
+  const last = edges.length - 2;
+  return {
+    key,
+    names,
+    condition: (code) => {
+      if (code < 0) return absent;
+      const from: Predicate[] = code === 0 ? [] : [{ field: layer.by, op: "ge", value: edges[code] }];
+      const to: Predicate[] = code === last ? [] : [{ field: layer.by, op: "lt", value: edges[code + 1] }];
+      return { and: [...from, ...to, { field: layer.by, op: "missing", value: false }] };
+    },
+  };
 }
 
 /** A numeric attribute in equal bins over the catalogue's range, or over the data where that has no end. */
@@ -66,7 +90,7 @@ export function binned(
   values: Float32Array | Float64Array,
   bins: number,
   attribute: Attribute | undefined,
-): { key: GroupKey; names: string[] } {
+): { key: GroupKey; names: string[]; edges: number[] } {
   let [low, high] = [attribute?.min ?? Infinity, attribute?.max ?? -Infinity];
   if (!Number.isFinite(low) || !Number.isFinite(high)) {
     for (const value of values) {
@@ -82,7 +106,8 @@ export function binned(
   }
   const unit = attribute?.unit ?? "";
   const names = Array.from({ length: bins }, (_, b) => `${formatValue(low + b * width)} – ${formatValue(low + (b + 1) * width, unit)}`);
-  return { key: { codes, size: bins, ranks: Int32Array.from({ length: bins }, (_, b) => b) }, names };
+  const edges = Array.from({ length: bins + 1 }, (_, b) => low + b * width);
+  return { key: { codes, size: bins, ranks: Int32Array.from({ length: bins }, (_, b) => b) }, names, edges };
 }
 
 function groupOrder(sort: Sort, units: Units): GroupOrder {

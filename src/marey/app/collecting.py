@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,16 @@ BACKLOG_LIMIT = 64
 
 class Store(SampleStore, RecordStore, Protocol):
     """A store of both kinds behind one close."""
+
+
+@runtime_checkable
+class OneStepStore(Protocol):
+    """A store that can take a whole tick as one step: all of it survives a kill, or nothing."""
+
+    def ingest(
+        self, observations: Sequence[Observation], batches: Sequence[SampleBatch] = ()
+    ) -> None:
+        """Take over observations and samples."""
 
 
 class Pace(Protocol):
@@ -186,20 +196,20 @@ class Collector:
         self._backlog.append(replace(observation, samples=labelled))
 
     def _drain(self) -> None:
-        """Records, then samples, in order; what cannot be written now waits for the next tick."""
-        while self._backlog:
-            observation = self._backlog[0]
-            try:
-                self.store.apply(observation)
-                if observation.samples:
-                    self.store.append(observation.samples)
-            except MareyError as error:
-                self.counts.store_failures += 1
-                self.counts.store_error = str(error)
-                self._bound_backlog()
-                return
-            self._backlog.popleft()
-            self.counts.store_error = ""
+        """Write everything that waits; what cannot be written now waits for the next tick."""
+        waiting = list(self._backlog)
+        if not waiting:
+            return
+        try:
+            keep(self.store, waiting)
+        except MareyError as error:
+            self.counts.store_failures += 1
+            self.counts.store_error = str(error)
+            self._bound_backlog()
+            return
+        self._backlog.clear()
+        self.counts.store_error = ""
+        for observation in waiting:
             self.counts.samples += sum(len(b) * len(b.columns) for b in observation.samples)
             for tell in self.watchers.observations:
                 tell(observation)
@@ -266,6 +276,18 @@ class Collector:
             self.counts.store_failures += 1
             self.counts.store_error = str(error)
         self.counts.maintain_seconds_total += time.perf_counter() - began
+
+
+def keep(store: Store, observations: Sequence[Observation]) -> None:
+    """Write records and samples: as one step where the store can, else records first."""
+    batches = [batch for observation in observations for batch in observation.samples]
+    if isinstance(store, OneStepStore):
+        store.ingest(observations, batches)
+        return
+    for observation in observations:
+        store.apply(observation)
+    if batches:
+        store.append(batches)
 
 
 def labelled_batch(batch: SampleBatch, table: ClusterTable) -> SampleBatch:

@@ -1,4 +1,4 @@
-"""Questions as values: asked of a workspace here, or of a running server by their path and query."""
+"""Questions as values: asked of a workspace, or of a running server by path and query."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +23,12 @@ from marey.model.workloads import WorkloadState, parse_state
 
 # As JSON a row costs a kilobyte of memory; larger tables travel as Arrow.
 JSON_ROWS_LIMIT = 200_000
+
+PAGE_BOUNDS = (1, 10_000)
+POINTS_BOUNDS = (4, 20_000)
+BINS_BOUNDS = (1, 1024)
+EVENTS_BOUNDS = (1, 100_000)
+SUMMARY_BOUNDS = (2, 10_000)
 
 WORKLOAD_FIELDS = tuple(WORKLOADS.names)
 
@@ -81,6 +88,12 @@ def query_of(question: Any) -> dict[str, str]:
     return query
 
 
+def within(what: str, value: int, low: int, high: int) -> None:
+    """Refuse a number outside its bounds; the API states the same bounds in its document."""
+    if not low <= value <= high:
+        raise InvalidInput(f"{what} is {value}; allowed: {low} to {high}.")
+
+
 class TableQuestion:
     """A question whose answer is a table."""
 
@@ -115,6 +128,9 @@ class AskWorkloads(TableQuestion):
     to_ms: int | None = None
     limit: int = 100
     cursor: str = ""
+
+    def __post_init__(self) -> None:
+        within("limit", self.limit, *PAGE_BOUNDS)
 
     def reply(self, workspace: Workspace) -> Reply:
         """The page, and the cursor of the next."""
@@ -157,8 +173,6 @@ class AskWorkload:
 
     def path(self) -> str:
         """Where the API answers it."""
-        from urllib.parse import quote
-
         return f"/workloads/{quote(self.workload, safe='')}"
 
     def query(self) -> dict[str, str]:
@@ -194,6 +208,9 @@ class AskSeries(_AskSamples):
     PATH: ClassVar[str] = "/series"
     points: int = 1000
 
+    def __post_init__(self) -> None:
+        within("points", self.points, *POINTS_BOUNDS)
+
     def reply(self, workspace: Workspace) -> Reply:
         """Columns entity, metric, time_ms, value."""
         answer = workspace.series(self.wanted(), self.points)
@@ -206,6 +223,9 @@ class AskHistograms(_AskSamples):
 
     PATH: ClassVar[str] = "/histograms"
     bins: int = 32
+
+    def __post_init__(self) -> None:
+        within("bins", self.bins, *BINS_BOUNDS)
 
     def reply(self, workspace: Workspace) -> Reply:
         """Columns entity, metric, low, high, counts, missing."""
@@ -270,6 +290,9 @@ class AskEvents(TableQuestion):
     to_ms: int | None = None
     limit: int = 1000
 
+    def __post_init__(self) -> None:
+        within("limit", self.limit, *EVENTS_BOUNDS)
+
     def reply(self, workspace: Workspace) -> Reply:
         """Events in order of time; the last day unless a span or a workload is given."""
         workspace.check_cluster(self.cluster)
@@ -292,6 +315,9 @@ class AskSummary(TableQuestion):
     from_ms: int | None = None
     to_ms: int | None = None
     points: int = 288
+
+    def __post_init__(self) -> None:
+        within("points", self.points, *SUMMARY_BOUNDS)
 
     def reply(self, workspace: Workspace) -> Reply:
         """Columns time_ms, gpus, allocated, idle, broken, running, waiting, waiting_gpus, util."""

@@ -1,0 +1,54 @@
+"""The API as one application over a service."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from marey.api import (
+    cluster_routes,
+    live_routes,
+    own_metrics,
+    sample_routes,
+    view_routes,
+    workload_routes,
+)
+from marey.api.guard import Access, Guard
+from marey.api.pages import WebApp
+from marey.api.problems import add_handlers
+from marey.app.service import Service
+
+ROOT = "/api/v1"
+
+# Registered by listing; the order is that of the OpenAPI document.
+ROUTERS = (
+    cluster_routes.router,
+    workload_routes.router,
+    sample_routes.router,
+    view_routes.router,
+)
+
+
+def build_app(service: Service | None = None, access: Access | None = None) -> FastAPI:
+    """The application; without a service only its OpenAPI document can be had."""
+    app = FastAPI(
+        title="Marey",
+        version=version("marey"),
+        summary="GPU clusters: who holds what, who waits, what is slow.",
+        openapi_url=f"{ROOT}/openapi.json",
+        # Their pages load scripts from elsewhere; the document itself is offered.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.state.clients = live_routes.LiveClients()
+    add_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router, prefix=ROOT)
+    app.include_router(live_routes.router)
+    app.include_router(own_metrics.router)
+    app.mount("/", WebApp(), name="web")
+    app.add_middleware(Guard, access=access or Access())
+    return app

@@ -1,0 +1,164 @@
+"""Who may speak to the server: the right host name, the right origin, a bounded body, a token."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from marey.api.problems import problem
+from marey.model.errors import shown
+
+BODY_LIMIT = 1_000_000
+COOKIE = "marey_token"
+OPEN_PATHS = ("/healthz",)
+
+# Everything the page needs comes from this server; styles may stand in elements.
+CONTENT_POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The names the server answers to, and the token it asks for, if any."""
+
+    names: Sequence[str] = ()
+    token: str | None = None
+
+
+class Guard:
+    """ASGI middleware: refuses before anything is parsed or looked up."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer it with a problem."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None and scope["type"] == "http":
+            await self._app(scope, _bounded(receive), _hardened(send))
+        elif refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await refusal(scope, receive, _hardened(send))
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._answers_to(host):
+            detail = f"This server does not answer to '{shown(host)}' (see server.names)."
+            return problem(421, "Misdirected request", detail)
+        origin = headers.get("origin")
+        if origin is not None and not _same_origin(origin, host):
+            detail = f"Pages of '{shown(origin)}' may not use this server."
+            return problem(403, "Forbidden", detail)
+        if _declared_length(headers) > BODY_LIMIT:
+            return problem(413, "Too large", f"A body may have {BODY_LIMIT} bytes.")
+        return self._without_token(scope, headers)
+
+    def _answers_to(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name == "localhost" or name in self._access.names:
+            return True
+        try:
+            return ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        token = self._access.token
+        if token is None or scope["path"] in OPEN_PATHS:
+            return None
+        bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+        if any(
+            hmac.compare_digest(given.encode(), token.encode())
+            for given in (bearer, _cookie(headers))
+        ):
+            return None
+        if scope["type"] == "http" and _link_token(scope, token):
+            target = Request(scope).url.remove_query_params("token")
+            response: Response = RedirectResponse(target.path or "/", 303)
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+            return response
+        detail = "An access token is needed: Authorization: Bearer …, or /?token=… in a browser."
+        challenge = {"WWW-Authenticate": "Bearer"}
+        return problem(401, "Unauthorized", detail, headers=challenge)
+
+
+def _link_token(scope: Scope, token: str) -> bool:
+    given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+    return scope["method"] == "GET" and hmac.compare_digest(given.encode(), token.encode())
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")[:4096]).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+def _same_origin(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def _declared_length(headers: Headers) -> int:
+    text = headers.get("content-length", "0")
+    return int(text) if text.isdigit() and len(text) < 16 else 0
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The same stream, ended as a disconnect once it exceeds the limit."""
+    taken = 0
+
+    async def take() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if taken > BODY_LIMIT else message
+
+    return take
+
+
+def _hardened(send: Send) -> Send:
+    async def give(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: Any = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return give

@@ -1,0 +1,116 @@
+"""About Marey itself: is it alive, how fast does it collect, how much does it hold."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import PlainTextResponse, Response
+
+from marey.api.live_routes import LiveClients
+from marey.api.replies import json_response
+from marey.app.service import Service
+
+router = APIRouter()
+
+_PAGE = resource.getpagesize()
+
+
+def resident_bytes() -> int:
+    """The memory that this process holds now."""
+    try:
+        fields = Path("/proc/self/statm").read_text().split()
+        return int(fields[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def store_bytes(service: Service) -> int:
+    """The size of the store's file and its log."""
+    path = getattr(service.store, "path", None)
+    if path is None:
+        return 0
+    files = (Path(path), Path(f"{path}.wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+@router.get("/healthz", include_in_schema=False)
+def health(request: Request) -> Response:
+    """Alive, and whether it collects."""
+    service: Service = request.app.state.service
+    counts = service.collector.counts
+    stale = [s["name"] for s in service.sources() if s["state"] == "stale"]
+    document: dict[str, Any] = {
+        "status": "ok" if not counts.store_error else "failing",
+        "version": version("marey"),
+        "pid": os.getpid(),
+        "ticks": counts.ticks,
+        "time_ms": service.workspace.now_ms(),
+        "stale_sources": stale,
+        "store_error": counts.store_error,
+    }
+    return json_response(document, 200 if not counts.store_error else 503)
+
+
+@router.get("/metrics", include_in_schema=False)
+def metrics(request: Request) -> Response:
+    """Counters and gauges in Prometheus' text format."""
+    lines = "".join(_lines(request.app.state.service, request.app.state.clients))
+    return PlainTextResponse(lines, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
+    counts = service.collector.counts
+    yield from _one("ticks_total", "counter", "Ticks of the collect loop.", counts.ticks)
+    yield from _one("tick_seconds", "gauge", "Duration of the last tick.", counts.tick_seconds)
+    yield from _one(
+        "tick_seconds_total", "counter", "Time spent in ticks.", counts.tick_seconds_total
+    )
+    yield from _one(
+        "tick_cpu_seconds_total",
+        "counter",
+        "CPU time of the collect loop's thread.",
+        counts.tick_cpu_seconds_total,
+    )
+    yield from _one(
+        "slowest_tick_seconds", "gauge", "The longest tick so far.", counts.slowest_tick_seconds
+    )
+    yield from _one("lag_seconds", "gauge", "How late the loop is.", counts.lag_seconds)
+    yield from _one(
+        "skipped_ticks_total", "counter", "Ticks left out to catch up.", counts.skipped_ticks
+    )
+    yield from _one("samples_total", "counter", "Values kept.", counts.samples)
+    yield from _one(
+        "dropped_samples_total", "counter", "Samples that were not kept.", counts.dropped_samples
+    )
+    yield from _one("store_failures_total", "counter", "Writes that failed.", counts.store_failures)
+    yield from _one("errors_total", "counter", "Faults of the loop itself.", counts.errors)
+    yield from _one(
+        "maintain_seconds_total",
+        "counter",
+        "Time spent rewriting the store.",
+        counts.maintain_seconds_total,
+    )
+    yield from _one("store_bytes", "gauge", "Size of the store.", store_bytes(service))
+    yield from _one("clients", "gauge", "Live clients.", clients.connected)
+    yield from _one("clients_total", "counter", "Live clients so far.", clients.served)
+    yield from _one("clients_dropped_total", "counter", "Clients that never read.", clients.dropped)
+    yield from _one("live_bytes_total", "counter", "Bytes sent live.", clients.bytes_sent)
+    yield from _one("resident_bytes", "gauge", "Memory of this process.", resident_bytes())
+    yield "# HELP marey_source_up Whether a source answers.\n# TYPE marey_source_up gauge\n"
+    for source in service.sources():
+        up = int(source["state"] == "fresh")
+        yield f'marey_source_up{{source="{_label(source["name"])}"}} {up}\n'
+
+
+def _one(name: str, kind: str, meaning: str, value: float) -> Iterator[str]:
+    yield f"# HELP marey_{name} {meaning}\n# TYPE marey_{name} {kind}\nmarey_{name} {value:.10g}\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

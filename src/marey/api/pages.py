@@ -1,0 +1,55 @@
+"""The web app: built files, and its one page for every address inside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+BUNDLE = Path(__file__).parent / "web"
+
+NOT_BUILT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Marey</title></head>
+<body style="font: 16px/1.5 system-ui; margin: 3rem auto; max-width: 40rem">
+<h1>Marey runs, but its web app is not built</h1>
+<p>This is a source checkout without the bundle. Run <code>make setup</code> and reload.</p>
+<p>The API is there: <a href="/api/v1/openapi.json">OpenAPI document</a>,
+<a href="/healthz">health</a>, <a href="/metrics">metrics</a>.</p>
+</body></html>
+"""
+
+
+class WebApp(StaticFiles):
+    """Files of the bundle; any other address without a file's ending gets the page itself."""
+
+    def __init__(self, folder: Path = BUNDLE) -> None:
+        self._folder = folder
+        super().__init__(directory=folder, check_dir=False)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file, the page, or 404."""
+        if path == "api" or path.startswith("api/"):
+            raise HTTPException(404)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        try:
+            response = await super().get_response(path, scope)
+        except (HTTPException, ValueError) as error:
+            if isinstance(error, HTTPException) and error.status_code != 404:
+                raise
+            return self._page(path)
+        if path.startswith("assets/"):
+            # Their names carry a digest of their content.
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+    def _page(self, path: str) -> Response:
+        if "." in path.rsplit("/", 1)[-1] and path != ".":
+            raise HTTPException(404)
+        index = self._folder / "index.html"
+        if not index.is_file():
+            return HTMLResponse(NOT_BUILT)
+        return FileResponse(index, headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,114 @@
+"""Errors as RFC 9457 problem documents, whatever raised them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from marey.model.errors import MareyError, shown
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_ERRORS_SHOWN = 20
+
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"at": {"type": "string"}, "problem": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def problem(
+    status: int,
+    title: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """A problem document as a response."""
+    document = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    return Response(
+        msgspec.json.encode(document), status, media_type=MEDIA_TYPE, headers=dict(headers or {})
+    )
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Make every error of the app a problem document."""
+    app.add_exception_handler(MareyError, _ours)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(RequestValidationError, _of_parameters)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    assert isinstance(error, MareyError)
+    return problem(error.status, error.title, _sound(str(error)))
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = HTTPStatus(error.status_code).phrase
+    where = f"{request.method} {shown(request.url.path)}"
+    details = {
+        404: f"There is nothing at {where}.",
+        405: f"{where} is not offered; allowed: {(error.headers or {}).get('Allow', 'nothing')}.",
+    }
+    detail = details.get(error.status_code, str(error.detail))
+    return problem(error.status_code, title, detail, headers=error.headers)
+
+
+async def _of_parameters(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        {"at": ".".join(str(step) for step in entry["loc"])[:200], "problem": _sound(entry["msg"])}
+        for entry in error.errors()[:_ERRORS_SHOWN]
+    ]
+    detail = "; ".join(f"{entry['at']}: {entry['problem']}" for entry in errors[:3])
+    return problem(422, "Invalid input", _sound(detail), errors=errors)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, shown(request.url.path), exc_info=error)
+    detail = "Marey failed to answer; its log says why. Nothing was changed halfway."
+    return problem(500, "Internal server error", detail)
+
+
+def _sound(text: str) -> str:
+    """Text that is surely UTF-8 (a client may have sent half a surrogate pair)."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problem responses of an operation, for the OpenAPI document."""
+    words = {
+        404: "No such thing.",
+        409: "Contradicts what is there.",
+        413: "More than the stated limit.",
+        422: "A parameter is not allowed.",
+        503: "Not available here or now.",
+    }
+    content = {MEDIA_TYPE: {"schema": PROBLEM_SCHEMA}}
+    return {status: {"description": words[status], "content": content} for status in statuses}

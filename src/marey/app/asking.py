@@ -1,0 +1,89 @@
+"""Asking a store from the command line: the file itself, or the server that holds it."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from marey.app.questions import Question
+from marey.app.summary import SummaryLog
+from marey.app.workspace import Workspace
+from marey.model import errors
+from marey.model.errors import MareyError, Unavailable
+from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.holder import Holder, holder
+
+TOKEN_VARIABLE = "MAREY_TOKEN"
+_TIMEOUT_S = 60.0
+
+
+class StoredClock:
+    """The time at which a store's history ends: its own now."""
+
+    speed = 1.0
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        spans = [store.span(cluster) for cluster in store.clusters()]
+        self._now_ms = max((span[1] for span in spans if span), default=0)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return self._now_ms
+
+
+def ask(path: Path, question: Question) -> Any:
+    """The answer as a JSON document, whoever gives it."""
+    server = holder(path)
+    if server is not None:
+        return ask_server(server, question)
+    with open_store(path, read_only=True) as store:
+        return question.ask(Workspace(store, StoredClock(store), {}, SummaryLog(store)))
+
+
+def ask_server(server: Holder, question: Question) -> Any:
+    """The answer of a running server; its errors are raised as if they were ours."""
+    query = urllib.parse.urlencode(question.query())
+    url = f"{server.url}/api/v1{question.path()}?{query}"
+    headers = {"Accept": "application/json"}
+    token = os.environ.get(TOKEN_VARIABLE)
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    # The server is on this machine: a proxy from the environment must not be asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_S) as got:
+            return msgspec.json.decode(got.read())
+    except urllib.error.HTTPError as error:
+        raise _refused(error) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise Unavailable(
+            f"The server at {server.url} (process {server.pid}) holds the store but does not "
+            f"answer: {error}."
+        ) from None
+
+
+_FAMILY: tuple[type[MareyError], ...] = (
+    errors.InvalidInput,
+    errors.NotFound,
+    errors.Conflict,
+    errors.TooLarge,
+    errors.Unavailable,
+    errors.StoreError,
+)
+
+
+def _refused(error: urllib.error.HTTPError) -> MareyError:
+    try:
+        detail = str(msgspec.json.decode(error.read())["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        detail = f"The server answered {error.code} {error.reason}."
+    for kind in _FAMILY:
+        if kind.status == error.code:
+            return kind(detail)
+    return Unavailable(detail)

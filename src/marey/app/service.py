@@ -1,0 +1,83 @@
+"""A running Marey: store, collect loop, live frames and background work as one thing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from marey.app.background import BackgroundWork
+from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
+from marey.app.feed import FrameFeed
+from marey.app.summary import SummaryLog
+from marey.app.workspace import Workspace
+from marey.model.errors import InvalidInput
+from marey.model.observation import Observation
+from marey.model.protocols import Source
+from marey.model.workloads import Progress
+
+
+class SimulationControl(Protocol):
+    """What can be changed about a simulated cluster while it runs."""
+
+    def state(self) -> dict[str, Any]:
+        """Policy, placement, backfill and speed now."""
+
+    def change(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Set some of them; the new state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a service is made of."""
+
+    store: Store
+    sources: Sequence[Source]
+    clock: Pace
+    rules: CollectRules = field(default_factory=CollectRules)
+    simulation: SimulationControl | None = None
+
+
+class Service:
+    """Everything behind the API; starts and stops as one."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.store = parts.store
+        self.simulation = parts.simulation
+        self.feed = FrameFeed()
+        self.summaries = SummaryLog(parts.store)
+        self.collector: Collector = collect(parts.sources, parts.store, parts.clock, parts.rules)
+        self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
+        self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
+        self.background = BackgroundWork()
+
+    def start(self) -> None:
+        """Show what the store remembers, then collect."""
+        for cluster in self.store.clusters():
+            self.collector.table(cluster)
+        self.collector.show(self.workspace.now_ms())
+        self.collector.start()
+
+    def stop(self) -> None:
+        """Finish the tick in hand, fold everything into the file, and let it go."""
+        self.collector.stop()
+        self.background.close()
+        self.store.close()
+
+    def sources(self) -> list[dict[str, Any]]:
+        """How every source is doing."""
+        now_ms = self.workspace.now_ms()
+        return [polled.state.document(now_ms) for polled in self.collector.polled]
+
+    def report_progress(self, cluster: str, reports: Sequence[Progress]) -> int:
+        """Keep what training scripts say of themselves; refuses workloads nobody knows."""
+        for report in reports:
+            self.store.workload(cluster, report.workload)
+            for name in ("throughput", "loss"):
+                value = getattr(report, name)
+                if value is not None and not math.isfinite(value):
+                    raise InvalidInput(f"{name} is {value}; allowed: a finite number.")
+        now_ms = self.workspace.now_ms()
+        self.store.apply(Observation(now_ms, cluster, progress=tuple(reports)))
+        return len(reports)

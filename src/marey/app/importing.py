@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from marey.model.inventory import Gpu, Host, resource_type
 from marey.model.metrics import Entity
 from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.observation import Observation
-from marey.model.protocols import RecordStore, SampleStore
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
 from marey.sources.samples_file import SamplesFile, open_samples
@@ -97,20 +97,24 @@ def _collect_problems(
     checked.warnings.extend(lines)
 
 
+class HistoryStore(Protocol):
+    """A store that takes records and samples as one step."""
+
+    def ingest(
+        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
+    ) -> None:
+        """Keep all of it, or on any failure nothing of it."""
+
+
 def write_import(
-    checked: CheckedImport,
-    records: RecordStore,
-    samples: SampleStore,
-    progress: ProgressCall = lambda _: None,
+    checked: CheckedImport, store: HistoryStore, progress: ProgressCall = lambda _: None
 ) -> ImportSummary:
-    """Write what was checked: the records as one step, then the samples as one step."""
+    """Write what was checked as one step: killed half-way, nothing of it is there."""
     rows = checked.workloads.rows if checked.workloads else []
     gpus = _all_gpus(checked.samples, rows)
     rows = [_with_resource_type(row, gpus) for row in rows]
-    records.apply_all(_observations(checked, rows, gpus))
-    if checked.samples is not None:
-        holders = Holders(rows)
-        samples.append(_labelled(checked.samples, holders, checked.request.cluster, progress))
+    observations = _observations(checked, rows, gpus)
+    store.ingest(observations, _labelled(checked, Holders(rows), progress))
     return _summary(checked, rows, gpus)
 
 
@@ -215,9 +219,11 @@ def _holder_at(spans: _Spans, time_ms: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _labelled(
-    file: SamplesFile, holders: Holders, cluster: str, progress: ProgressCall
+    checked: CheckedImport, holders: Holders, progress: ProgressCall
 ) -> Iterator[SampleBatch]:
-    fresh = open_samples(file.path)
+    if checked.samples is None:
+        return
+    fresh, cluster = open_samples(checked.samples.path), checked.request.cluster
     for done, batches in fresh.batches():
         for batch in batches:
             if batch.kind is Entity.GPU:

@@ -16,6 +16,17 @@ from marey.model.errors import MareyError
 # Name → module, in the order that `marey --help` lists them. Only the chosen command's
 # module is imported: `marey --help` and `marey trace` must not pay for the web server.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("marey.cli.demo", "a live simulated cluster in the browser"),
+    "serve": ("marey.cli.serve", "collect from real sources and serve"),
+    "workloads": ("marey.cli.workloads", "list workloads"),
+    "workload": ("marey.cli.workload", "show one workload"),
+    "series": ("marey.cli.series", "values over time"),
+    "stats": ("marey.cli.statistics", "exact statistics of samples"),
+    "histograms": ("marey.cli.histograms", "how values are spread"),
+    "progress": ("marey.cli.progress", "what a workload said of itself"),
+    "events": ("marey.cli.events", "what happened"),
+    "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
+    "import": ("marey.cli.import_history", "bring history from files into a store"),
     "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),
 }
 

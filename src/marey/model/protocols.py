@@ -143,9 +143,6 @@ class RecordStore(Protocol):
     def apply(self, observation: Observation) -> None:
         """Take over what was observed, as one step; the samples in it are not this store's."""
 
-    def apply_all(self, observations: Iterable[Observation]) -> None:
-        """Take over many observations (an import, a back-fill) as one step."""
-
     def clusters(self) -> list[str]:
         """The clusters there are."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,12 @@ class EmbeddedStore:
 
     # Samples
 
-    def append(self, batches: Sequence[SampleBatch]) -> None:
+    def append(self, batches: Iterable[SampleBatch]) -> None:
         """Keep these samples as one step; one with the same time, entity and metric replaces."""
         self.ingest((), batches)
 
     def ingest(
-        self, observations: Sequence[Observation], batches: Sequence[SampleBatch] = ()
+        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
     ) -> None:
         """Take over observations and samples as one step: one commit for a whole tick."""
         with self._lock:

@@ -1,0 +1,98 @@
+"""``marey import``: history from files into a store."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from marey.app.importing import ImportRequest, ImportSummary, check_import, write_import
+from marey.cli.output import Output
+from marey.model.errors import InvalidInput
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.times import HOUR_MS, format_time
+from marey.store.embedded import open_store
+
+DESCRIPTION = """\
+Bring history from files into a store: samples of GPUs and the workloads that used them.
+
+Both files are checked whole before anything is written; a bad row is reported with its line
+number, and then nothing is imported. Importing the same files again changes nothing.
+
+samples    CSV or Parquet, one row per time, host and gpu (index), then one column per metric,
+           by its name in Marey (util, power, …) or in an exporter (DCGM_FI_DEV_GPU_UTIL, …)
+workloads  CSV or a JSON array: id, name, user, project, partition, state, submit, start, end,
+           gpus (host:index separated by spaces); required: id, start, gpus
+FOLDER     what `marey sim --out FOLDER` wrote
+"""
+EXAMPLES = """\
+  marey import --samples samples.csv --workloads jobs.csv --store site.duckdb
+  marey import --samples samples.parquet --store site.duckdb
+  marey import run/ --store site.duckdb
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder that `marey sim` wrote")
+    parser.add_argument("--samples", type=Path, metavar="FILE", help="samples, CSV or Parquet")
+    parser.add_argument("--workloads", type=Path, metavar="FILE", help="workloads, CSV or JSON")
+    parser.add_argument(
+        "--store", type=Path, default=Path("marey.duckdb"), metavar="FILE",
+        help="the store to write to; created where missing (default: marey.duckdb)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cluster", default=DEFAULT_CLUSTER, help="the cluster's name (default: default)"
+    )
+    parser.add_argument(
+        "--skip-bad-rows", action="store_true", help="leave bad rows out instead of stopping"
+    )
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Check, write, and say what was brought in."""
+    if args.folder is not None and (args.samples or args.workloads):
+        raise InvalidInput("Name a folder, or --samples and --workloads; not both.")
+    request = ImportRequest(args.samples, args.workloads, args.cluster, args.skip_bad_rows)
+    with out.progress("checking", 1.0) as bar:
+        checked = check_import(request, bar.update)
+    for warning in checked.warnings:
+        out.remark(f"marey import: {warning}")
+    with open_store(args.store) as store, out.progress("importing", 1.0) as bar:
+        summary = write_import(checked, store, bar.update)
+        if summary.to_ms is not None:
+            # As of the history's own end: its hours are laid out for reading, none is too old.
+            store.maintain(summary.to_ms + HOUR_MS)
+    out.answer(_document(summary, args.store), _text(summary, args.store))
+
+
+def _document(summary: ImportSummary, store: Path) -> dict[str, object]:
+    def moment(time_ms: int | None) -> str | None:
+        return None if time_ms is None else format_time(time_ms)
+
+    return {
+        "store": str(store),
+        "cluster": summary.cluster,
+        "workloads": summary.workloads,
+        "samples": summary.samples,
+        "gpus": summary.gpus,
+        "hosts": summary.hosts,
+        "from": moment(summary.from_ms),
+        "to": moment(summary.to_ms),
+        "bad_rows": summary.bad_rows,
+        "warnings": list(summary.warnings),
+    }
+
+
+def _text(summary: ImportSummary, store: Path) -> str:
+    span = ""
+    if summary.from_ms is not None and summary.to_ms is not None:
+        span = f", {format_time(summary.from_ms)} to {format_time(summary.to_ms)}"
+    left_out = f"; {summary.bad_rows} bad rows left out" if summary.bad_rows else ""
+    return (
+        f"{store}: {_count(summary.workloads, 'workload')}, {summary.samples} rows of samples of "
+        f"{_count(summary.gpus, 'GPU')} on {_count(summary.hosts, 'host')}{span}{left_out}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -187,10 +187,12 @@ class UnitRows:
         held = bool(self.workloads[row])
         if row in self._failed:
             return GpuState.FAILED, self._failed[row]
-        if host is None or host.state is HostState.UP:
+        # Whether a host that nobody spoke for is up is not known.
+        host = host or HostStatus("", HostState.UNKNOWN)
+        if host.state is HostState.UP:
             return (GpuState.ALLOCATED if held else GpuState.IDLE), ""
         # A host that drains lets its workloads finish: such a GPU is in use, and says why.
-        if held and host.state is HostState.DRAINED:
+        if held and host.state is not HostState.DOWN:
             return GpuState.ALLOCATED, host.reason
         return _HOST_STATES[host.state], host.reason
 

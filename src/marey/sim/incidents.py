@@ -1,0 +1,301 @@
+"""Faults in the life of the cluster: when they strike, what follows, and the truth about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.errors import Conflict, InvalidInput, NotFound, shown
+from marey.model.events import Event, EventKind
+from marey.model.faults import FaultKind, Truth
+from marey.model.inventory import GpuStatus, HostState
+from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
+from marey.model.workloads import WorkloadState
+from marey.sim import faults
+from marey.sim import kernels as k
+from marey.sim.chance import Dice
+from marey.sim.cluster import Cluster, What
+from marey.sim.config import FaultPlan
+from marey.sim.jobs import Job
+
+XID_TEXT = {
+    13: "Graphics engine exception",
+    31: "GPU memory page fault",
+    43: "GPU stopped processing",
+    48: "Double-bit ECC error",
+    63: "Row remapping recorded",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    94: "Contained memory error",
+    119: "GSP RPC timeout",
+}
+# Of these the machine may recover while the workload goes on.
+PASSING = (FaultKind.THROTTLED_GPU, FaultKind.SLOW_NODE, FaultKind.SLOW_FABRIC)
+
+
+@dataclass(slots=True)
+class _Open:
+    kind: FaultKind
+    seq: int
+    workload: str
+    gpus: tuple[str, ...]
+    hosts: tuple[str, ...]
+    start_ms: int
+    end_ms: int | None = None
+
+
+class Incidents:
+    """Decides who falls ill, carries out what follows, and writes the truth down."""
+
+    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
+        self.cluster, self.plan = cluster, plan
+        self.records: list[_Open] = []
+        cluster.on_start = self._job_starts
+        cluster.on_end = self._job_ends
+        cluster.on_event[What.FAULT] = self._strikes
+        cluster.on_event[What.RECOVERED] = self._recovers
+        cluster.on_event[What.NODE_LOST] = self._node_is_lost
+
+    def truth(self, now_ms: int) -> list[Truth]:
+        """Every fault so far; one that goes on ends now."""
+        return [
+            Truth(
+                r.kind, r.workload, r.gpus, r.hosts, r.start_ms,
+                r.end_ms if r.end_ms is not None else max(now_ms, r.start_ms),
+            )
+            for r in self.records
+        ]  # fmt: skip
+
+    def inject(self, kind: FaultKind, workload: str | None) -> str:
+        """Let a fault strike now; without a name, the largest workload that can have it."""
+        job = self._candidate(kind, workload)
+        self._apply(job, kind)
+        return job.id
+
+    def _candidate(self, kind: FaultKind, workload: str | None) -> Job:
+        running = [j for j in self.cluster.jobs.values() if j.state is WorkloadState.RUNNING]
+        if workload is None:
+            able = [j for j in running if j.fault is None and faults.eligible(kind, j)]
+            if not able:
+                raise NotFound(f"No running workload can have the fault '{kind}' now.")
+            return max(able, key=lambda j: (j.gpus, -j.seq))
+        named = [j for j in running if j.id == workload]
+        if not named:
+            raise NotFound(f"No workload '{shown(workload)}' is running.")
+        job = named[0]
+        if job.fault is not None:
+            raise Conflict(f"Workload {job.id} already has the fault '{job.fault}'.")
+        if not faults.eligible(kind, job):
+            raise InvalidInput(
+                f"Workload {job.id} ({job.kind}, {job.gpus} GPUs) cannot have the fault '{kind}'."
+            )
+        return job
+
+    # -- beginnings -----------------------------------------------------------------------------
+
+    def _job_starts(self, job: Job) -> None:
+        job.wellness = job.regime
+        dice = Dice(self.cluster.config.seed, 91, job.seq)
+        kind = job.planned_fault or faults.choose(self.plan, job, dice)
+        if kind is None:
+            return
+        if kind in faults.FROM_START:
+            case = self._case(job, kind, fresh=True)
+            affected = faults.shape(kind, case)
+            job.regime, job.fault = case.regime, kind
+            self._note(kind, job, affected)
+            if kind is FaultKind.MEMORY_LEAK:
+                self._plan_overflow(job)
+            return
+        role = job.regime.roles[0]
+        ready = int(role[k.INIT_MS] + role[k.LOAD_MS]) + 4 * MINUTE_MS
+        run = min(job.duration_ms, job.limit_ms)
+        delay = min(ready + dice.between(0.1, 0.45) * max(0, run - ready), run * 0.8)
+        self.cluster.at(self.cluster.now_ms + int(delay), What.FAULT, job.seq, kind)
+
+    def _plan_overflow(self, job: Job) -> None:
+        full = faults.leak_time_ms(job.regime)
+        if full < job.duration_ms:
+            job.duration_ms, job.outcome = full, WorkloadState.FAILED
+
+    def _case(self, job: Job, kind: FaultKind, *, fresh: bool = False) -> faults.Case:
+        hosts = self.cluster.hardware.gpu_host[job.gpu_numbers].astype(np.int64)
+        number = list(FaultKind).index(kind)
+        dice = Dice(self.cluster.config.seed, 92, job.seq, number)
+        return faults.Case(job, job.wellness.copy(), hosts, dice, fresh)
+
+    def _note(self, kind: FaultKind, job: Job, affected: NDArray[np.bool_]) -> None:
+        hardware = self.cluster.hardware
+        gpus = job.gpu_numbers[affected]
+        hosts = np.unique(hardware.gpu_host[gpus])
+        self.records.append(
+            _Open(
+                kind,
+                job.seq,
+                job.id,
+                tuple(hardware.gpu_names[g] for g in gpus.tolist()),
+                tuple(hardware.host_names[h] for h in hosts.tolist()),
+                self.cluster.now_ms,
+            )
+        )
+
+    def _strikes(self, seq: int, kind: FaultKind) -> None:
+        job = self.cluster.jobs.get(seq)
+        if job is not None and job.state is WorkloadState.RUNNING and job.fault is None:
+            self._apply(job, kind)
+
+    def _apply(self, job: Job, kind: FaultKind) -> None:
+        job.fault = kind
+        if kind is FaultKind.XID:
+            self._xid(job)
+        elif kind is FaultKind.NODE_FAILURE:
+            self._node_dies(job)
+        else:
+            self._sicken(job, kind)
+
+    # -- courses --------------------------------------------------------------------------------
+
+    def _sicken(self, job: Job, kind: FaultKind) -> None:
+        cluster, case = self.cluster, self._case(job, kind)
+        affected = faults.shape(kind, case)
+        left = max(0, job.planned_end_ms - cluster.now_ms)
+        cluster.change(job, case.regime)
+        self._note(kind, job, affected)
+        if kind is FaultKind.STALLED:
+            # Nobody looks at night: it hangs until someone notices or time runs out.
+            hang = int(case.dice.between(0.6, 3.5) * HOUR_MS)
+            cluster.schedule_end(job, cluster.now_ms + hang, WorkloadState.CANCELLED)
+            return
+        if kind is FaultKind.MEMORY_LEAK:
+            full = faults.leak_time_ms(case.regime)
+            if full < left:
+                cluster.schedule_end(job, cluster.now_ms + full, WorkloadState.FAILED)
+            return
+        rate = max(0.05, case.regime.rate / job.wellness.rate)
+        cluster.schedule_end(job, cluster.now_ms + int(left / rate), job.planned_outcome)
+        if kind is FaultKind.THROTTLED_GPU:
+            self._tell_throttle(job, affected, case)
+        if kind in PASSING and case.dice.chance(0.5):
+            until = int(case.dice.between(0.75, 3.0) * HOUR_MS)
+            cluster.at(cluster.now_ms + until, What.RECOVERED, job.seq, kind)
+
+    def _tell_throttle(self, job: Job, affected: NDArray[np.bool_], case: faults.Case) -> None:
+        hardware = self.cluster.hardware
+        gpu = int(job.gpu_numbers[affected][0])
+        clock = float(case.regime.lanes[affected, k.CLOCK][0])
+        self.cluster.tell(
+            Event(
+                self.cluster.now_ms,
+                EventKind.THROTTLE,
+                host=hardware.host_names[int(hardware.gpu_host[gpu])],
+                gpu=hardware.gpu_names[gpu],
+                workload=job.id,
+                value=clock,
+                text="HW thermal slowdown",
+            )
+        )
+
+    def _recovers(self, seq: int, kind: FaultKind) -> None:
+        job = self.cluster.jobs.get(seq)
+        if job is None or job.state is not WorkloadState.RUNNING or job.fault is not kind:
+            return
+        left = max(0, job.planned_end_ms - self.cluster.now_ms)
+        rate = max(0.05, job.regime.rate / job.wellness.rate)
+        self.cluster.change(job, job.wellness.copy())
+        self._close(seq)
+        end = self.cluster.now_ms + int(left * rate)
+        self.cluster.schedule_end(job, end, job.planned_outcome)
+
+    def _hang_the_rest(self, job: Job) -> None:
+        """What ranks do when a peer has vanished: they wait in a collective."""
+        case = self._case(job, FaultKind.STALLED)
+        faults.shape(FaultKind.STALLED, case)
+        self.cluster.change(job, case.regime)
+
+    def _xid(self, job: Job) -> None:
+        cluster, hardware = self.cluster, self.cluster.hardware
+        case = self._case(job, FaultKind.XID)
+        victim = case.one_rank()
+        gpu = int(job.gpu_numbers[victim][0])
+        host = int(hardware.gpu_host[gpu])
+        lot = case.dice.uniform()
+        group = (
+            faults.XID_DEVICE
+            if lot < 0.45
+            else faults.XID_PROGRAM
+            if lot < 0.8
+            else faults.XID_SURVIVED
+        )
+        number = case.dice.pick(group)
+        self._note(FaultKind.XID, job, victim)
+        cluster.tell(
+            Event(
+                cluster.now_ms, EventKind.XID, hardware.host_names[host], hardware.gpu_names[gpu],
+                job.id, float(number), XID_TEXT[number],
+            )
+        )  # fmt: skip
+        if group is faults.XID_DEVICE:
+            self._break_gpu(job, gpu, host, number, case.dice)
+        elif group is faults.XID_PROGRAM:
+            soon = int(case.dice.between(3.0, 30.0) * SECOND_MS)
+            cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
+
+    def _break_gpu(self, job: Job, gpu: int, host: int, number: int, dice: Dice) -> None:
+        cluster, hardware = self.cluster, self.cluster.hardware
+        cluster.lanes.silence(np.array([gpu]), cluster.now_ms)
+        status = GpuStatus(hardware.gpu_names[gpu], True, f"XID {number}")
+        cluster.failed_gpus[gpu] = status
+        cluster.tell(status)
+        self._hang_the_rest(job)
+        soon = int(dice.between(20.0, 150.0) * SECOND_MS)
+        cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
+        reason = f"XID {number} on GPU {gpu - int(hardware.host_first[host])}"
+        cluster.set_host(host, HostState.DRAINED, reason)
+        cluster.tell(
+            Event(cluster.now_ms, EventKind.NODE_DRAIN, host=hardware.host_names[host], text=reason)
+        )
+        repair = int(dice.between(2.0, 8.0) * HOUR_MS)
+        cluster.at(cluster.now_ms + repair, What.REPAIRED, host)
+
+    def _node_dies(self, job: Job) -> None:
+        """The host falls silent now; the scheduler notices when it has missed enough answers."""
+        cluster, hardware = self.cluster, self.cluster.hardware
+        case = self._case(job, FaultKind.NODE_FAILURE)
+        host = int(case.hosts[case.dice.integer(len(case.hosts))])
+        first = int(hardware.host_first[host])
+        gpus = np.arange(first, first + int(hardware.host_size[host]))
+        cluster.host_up[host] = False
+        cluster.lanes.silence(gpus, cluster.now_ms)
+        for seq in sorted(cluster.host_jobs[host]):
+            other = cluster.jobs[seq]
+            self._close(seq)
+            other.fault = FaultKind.NODE_FAILURE
+            self._note(FaultKind.NODE_FAILURE, other, hardware.gpu_host[other.gpu_numbers] == host)
+            self._hang_the_rest(other)
+            # It cannot end by itself any more.
+            other.end_token += 1
+        delay = int(case.dice.between(60.0, 300.0) * SECOND_MS)
+        repair = delay + int(case.dice.between(1.0, 8.0) * HOUR_MS)
+        cluster.at(cluster.now_ms + delay, What.NODE_LOST, host)
+        cluster.at(cluster.now_ms + repair, What.REPAIRED, host)
+
+    def _node_is_lost(self, host: int) -> None:
+        cluster = self.cluster
+        cluster.set_host(host, HostState.DOWN, "Not responding")
+        name = cluster.hardware.host_names[host]
+        cluster.tell(Event(cluster.now_ms, EventKind.NODE_DOWN, host=name, text="Not responding"))
+        for seq in sorted(cluster.host_jobs[host]):
+            cluster.end(cluster.jobs[seq], WorkloadState.NODE_FAIL)
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def _close(self, seq: int) -> None:
+        for record in reversed(self.records):
+            if record.seq == seq and record.end_ms is None:
+                record.end_ms = self.cluster.now_ms
+
+    def _job_ends(self, job: Job) -> None:
+        if job.fault is not None:
+            self._close(job.seq)

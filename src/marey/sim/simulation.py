@@ -1,0 +1,360 @@
+"""The simulated cluster as others use it: advance time, take observations, change the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from marey.model.errors import InvalidInput
+from marey.model.events import Event, EventKind
+from marey.model.faults import FaultKind, Truth
+from marey.model.inventory import GpuStatus, HostStatus
+from marey.model.observation import Observation
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+from marey.sim.cluster import Cluster
+from marey.sim.config import (
+    FaultPlan,
+    PartitionPlan,
+    SimConfig,
+    fault_named,
+    placement_named,
+    policy_named,
+)
+from marey.sim.demand import new_job
+from marey.sim.hardware import Hardware, build
+from marey.sim.incidents import Incidents
+from marey.sim.jobs import Kind
+from marey.sim.people import populate
+from marey.sim.tracks import Reports
+
+# Blocks of history hold about this many rows of samples: large enough for speed, small enough
+# for memory (twelve columns of four bytes each).
+BLOCK_ROWS = 1_200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many ticks at once: records with their own moments, samples and progress as columns."""
+
+    from_ms: int
+    to_ms: int
+    observations: tuple[Observation, ...]
+    # (moment, record) with the exact moments that observations round up to the tick.
+    log: tuple[tuple[int, Any], ...]
+    samples: tuple[SampleBatch, ...]
+    progress: Reports
+
+
+class Simulation:
+    """A cluster in software; equal configurations and commands give equal worlds."""
+
+    def __init__(self, config: SimConfig | None = None) -> None:
+        self.config = config or SimConfig()
+        self.hardware: Hardware = build(self.config)
+        self.users = populate(self.hardware.gpus, self.config.seed)
+        self.cluster = Cluster(self.config, self.hardware, self.users)
+        self.incidents = Incidents(self.cluster, self.config.fault_plan)
+        self._commands: list[dict[str, Any]] = []
+        self._next_tick = 0
+        self._complete = True
+        self._live_through(self.config.start_ms - 1)
+
+    @property
+    def now_ms(self) -> int:
+        """The moment up to which everything has happened."""
+        return self.cluster.now_ms
+
+    def ticks_due(self, to_ms: int) -> int:
+        """How many ticks ``advance`` would yield up to this moment."""
+        return max(0, (to_ms - self.config.start_ms) // self.config.tick_ms + 1 - self._next_tick)
+
+    def _tick_ms(self, tick: int) -> int:
+        return self.config.start_ms + tick * self.config.tick_ms
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def advance(self, to_ms: int) -> Iterator[Observation]:
+        """One observation per tick up to this moment: what changed, and every sample."""
+        while self._tick_ms(self._next_tick) <= to_ms:
+            tick, time_ms = self._next_tick, self._tick_ms(self._next_tick)
+            records = self._records(time_ms)
+            reports = self.cluster.tracks.reports(time_ms - self.config.tick_ms, time_ms)
+            samples = self.cluster.lanes.samples(tick, 1)
+            self._next_tick += 1
+            yield replace(records, samples=samples, progress=reports.records())
+
+    def history(self, hours: float) -> Iterator[Observation]:
+        """The next hours, fast: records per tick, then many ticks of samples in one observation.
+
+        Together they say exactly what ``advance`` would, with the samples of a block after its
+        records, ordered by GPU and then by time.
+        """
+        for block in self.blocks(hours):
+            yield from block.observations
+            yield Observation(
+                time_ms=block.to_ms,
+                cluster=self.config.cluster,
+                samples=block.samples,
+                progress=block.progress.records(),
+            )
+
+    def blocks(self, hours: float) -> Iterator[Block]:
+        """The next hours as blocks of columns, the fastest way to produce them."""
+        end_tick = self._next_tick + max(1, round(hours * HOUR_MS / self.config.tick_ms))
+        size = max(1, BLOCK_ROWS // self.hardware.gpus)
+        while self._next_tick < end_tick:
+            count = min(size, end_tick - self._next_tick)
+            yield self._block(self._next_tick, count)
+
+    def _block(self, first: int, count: int) -> Block:
+        observations = []
+        log: list[tuple[int, Any]] = []
+        for tick in range(first, first + count):
+            time_ms = self._tick_ms(tick)
+            self.cluster.run_until(time_ms)
+            log.extend(self.cluster.log)
+            observation = self._records(time_ms)
+            if observation != Observation(time_ms=time_ms, cluster=self.config.cluster):
+                observations.append(observation)
+        begin, end = self._tick_ms(first), self._tick_ms(first + count - 1)
+        block = Block(
+            begin,
+            end,
+            tuple(observations),
+            tuple(log),
+            self.cluster.lanes.samples(first, count),
+            self.cluster.tracks.reports(begin - self.config.tick_ms, end),
+        )
+        self._next_tick = first + count
+        return block
+
+    def fast_forward(self, to_ms: int) -> None:
+        """Live up to this moment without observations; the next one is complete again."""
+        self._live_through(to_ms)
+        self._next_tick = max(0, -((self.config.start_ms - to_ms - 1) // self.config.tick_ms))
+
+    def _live_through(self, to_ms: int) -> None:
+        self.cluster.lanes.stop_recording()
+        # In steps, so that what is told to nobody does not pile up.
+        while self.cluster.now_ms < to_ms:
+            self.cluster.run_until(min(to_ms, self.cluster.now_ms + 10 * MINUTE_MS))
+            self.cluster.log.clear()
+            self.cluster.tracks.forget()
+        self.cluster.lanes.start_recording()
+        self._complete = True
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _records(self, time_ms: int) -> Observation:
+        self.cluster.run_until(time_ms)
+        entries = [record for _, record in self.cluster.log]
+        self.cluster.log.clear()
+        if self._complete:
+            self._complete = False
+            return self._snapshot(time_ms, entries)
+        return grouped(time_ms, self.config.cluster, entries)
+
+    def _snapshot(self, time_ms: int, entries: list[Any]) -> Observation:
+        cluster = self.cluster
+        events = grouped(time_ms, self.config.cluster, entries).events
+        jobs = list(cluster.jobs.values())
+        running = [job for job in jobs if job.state is WorkloadState.RUNNING]
+        inventory = self.hardware.inventory
+        return Observation(
+            time_ms=time_ms,
+            cluster=self.config.cluster,
+            hosts=inventory.hosts,
+            gpus=inventory.gpus,
+            partitions=inventory.partitions,
+            host_states=tuple(cluster.host_states.values()),
+            gpu_states=tuple(cluster.failed_gpus.values()),
+            workloads=tuple(job.record() for job in jobs),
+            statuses=tuple(job.status() for job in jobs),
+            allocations=tuple(a for job in running for a in cluster.allocations(job)),
+            events=events,
+            complete=True,
+        )
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def set_policy(
+        self,
+        *,
+        policy: str | None = None,
+        placement: str | None = None,
+        backfill: bool | None = None,
+    ) -> None:
+        """Change how the scheduler works, from now on."""
+        cluster = self.cluster
+        before = self.policy()
+        cluster.policy = policy_named(policy) if policy is not None else cluster.policy
+        if placement is not None:
+            cluster.placement = placement_named(placement)
+        if backfill is not None:
+            cluster.backfill = backfill
+        after = self.policy()
+        changes = [
+            f"{name}: {before[name]} → {after[name]}"
+            for name in after
+            if before[name] != after[name]
+        ]
+        if not changes:
+            return
+        self._commands.append({"time_ms": self.now_ms, "policy": after})
+        cluster.tell(Event(self.now_ms, EventKind.POLICY_CHANGE, text="; ".join(changes)))
+        for partition in range(len(self.hardware.parts)):
+            cluster.call_pass(partition)
+
+    def policy(self) -> dict[str, Any]:
+        """How the scheduler works now."""
+        cluster = self.cluster
+        return {
+            "policy": cluster.policy.value,
+            "placement": cluster.placement.value,
+            "backfill": cluster.backfill,
+        }
+
+    def inject(self, kind: str, workload: str | None = None) -> str:
+        """Let a fault strike now; returns the workload (the largest able one unless named)."""
+        chosen = self.incidents.inject(fault_named(kind), workload)
+        self._commands.append({"time_ms": self.now_ms, "inject": [str(kind), chosen]})
+        return chosen
+
+    def submit(
+        self,
+        *,
+        gpus: int,
+        partition: str | None = None,
+        duration_s: float = 3600.0,
+        time_limit_s: float | None = None,
+        kind: str = "train",
+        strategy: str | None = None,
+        fault: str | None = None,
+        user: int = 0,
+    ) -> str:
+        """Submit a workload by hand; returns its id."""
+        asked = {
+            "gpus": gpus,
+            "partition": partition,
+            "duration_s": duration_s,
+            "time_limit_s": time_limit_s,
+            "kind": kind,
+            "strategy": strategy,
+            "fault": fault,
+            "user": user,
+        }
+        number = self._partition_for(gpus, partition)
+        part = self.hardware.parts[number]
+        limit_s = time_limit_s if time_limit_s is not None else part.plan.time_limit_s
+        job = new_job(
+            seq=self.cluster.new_seq(),
+            part=part,
+            number=number,
+            user_number=user % len(self.users),
+            user=self.users[user % len(self.users)],
+            kind=Kind(kind),
+            gpus=gpus,
+            submit_ms=self.now_ms,
+            limit_ms=int(limit_s * 1000),
+            duration_ms=int(duration_s * 1000),
+            outcome=WorkloadState.COMPLETED,
+            seed=self.config.seed,
+            strategy=strategy,
+        )
+        job.planned_fault = fault_named(fault) if fault is not None else None
+        self._commands.append({"time_ms": self.now_ms, "submit": asked})
+        self.cluster.submit(job)
+        return job.id
+
+    def _partition_for(self, gpus: int, name: str | None) -> int:
+        for number, part in enumerate(self.hardware.parts):
+            fits = part.plan.min_gpus <= gpus <= (part.plan.max_gpus or part.gpu_count)
+            if (name is None and fits) or part.plan.name == name:
+                return number
+        names = ", ".join(part.plan.name for part in self.hardware.parts)
+        raise InvalidInput(f"No partition takes {gpus} GPUs under that name; there are: {names}.")
+
+    def truth(self) -> list[Truth]:
+        """Every fault so far, with exactly the GPUs it affected."""
+        return self.incidents.truth(self.now_ms)
+
+    # -- resuming -------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What is needed to continue from here later: configuration, commands, the moment."""
+        plan = self.config.fault_plan
+        settings = {
+            name: getattr(self.config, name)
+            for name in SimConfig.__slots__
+            if name not in ("faults", "partitions")
+        }
+        parts = [
+            {name: getattr(p, name) for name in PartitionPlan.__slots__}
+            for p in self.config.partitions
+        ]
+        return {
+            "config": settings,
+            "faults": {"rate": plan.rate, "weights": {str(k): v for k, v in plan.weights.items()}},
+            "partitions": parts,
+            "commands": [dict(command) for command in self._commands],
+            "now_ms": self._tick_ms(self._next_tick - 1) if self._next_tick else self.now_ms,
+        }
+
+    @classmethod
+    def resume(cls, state: Mapping[str, Any]) -> Simulation:
+        """A simulation that continues where ``state`` was taken, without repeating anything."""
+        weights = {FaultKind(name): w for name, w in state["faults"]["weights"].items()}
+        config = SimConfig(
+            **state["config"],
+            faults=FaultPlan(state["faults"]["rate"], weights),
+            partitions=tuple(PartitionPlan(**plan) for plan in state["partitions"]),
+        )
+        simulation = cls(config)
+        for command in state["commands"]:
+            if command["time_ms"] > simulation.now_ms:
+                simulation.fast_forward(command["time_ms"])
+            if "policy" in command:
+                simulation.set_policy(**command["policy"])
+            elif "inject" in command:
+                simulation.inject(*command["inject"])
+            else:
+                simulation.submit(**command["submit"])
+        if state["now_ms"] >= config.start_ms:
+            simulation.fast_forward(state["now_ms"])
+        return simulation
+
+
+def grouped(time_ms: int, cluster: str, entries: list[Any]) -> Observation:
+    """Records as one observation; of a workload's several records the last one counts."""
+    workloads: dict[str, Workload] = {}
+    statuses: dict[str, WorkloadStatus] = {}
+    hosts: dict[str, HostStatus] = {}
+    gpus: dict[str, GpuStatus] = {}
+    allocations: list[Any] = []
+    events: list[Event] = []
+    for entry in entries:
+        if isinstance(entry, WorkloadStatus):
+            statuses[entry.workload] = entry
+        elif isinstance(entry, Workload):
+            workloads[entry.workload] = entry
+        elif isinstance(entry, tuple):
+            allocations.extend(entry)
+        elif isinstance(entry, Event):
+            events.append(entry)
+        elif isinstance(entry, HostStatus):
+            hosts[entry.host] = entry
+        else:
+            gpus[entry.gpu] = entry
+    return Observation(
+        time_ms=time_ms,
+        cluster=cluster,
+        host_states=tuple(hosts.values()),
+        gpu_states=tuple(gpus.values()),
+        workloads=tuple(workloads.values()),
+        statuses=tuple(statuses.values()),
+        allocations=tuple(allocations),
+        events=tuple(events),
+    )

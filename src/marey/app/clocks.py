@@ -41,5 +41,10 @@ class ScaledClock:
             self._from_ms, self._from_s = self._now(), time.monotonic()
             self._speed = speed
 
+    def set_time(self, now_ms: int) -> None:
+        """Go on from this time."""
+        with self._lock:
+            self._from_ms, self._from_s = float(now_ms), time.monotonic()
+
     def _now(self) -> float:
         return self._from_ms + (time.monotonic() - self._from_s) * 1000 * self._speed

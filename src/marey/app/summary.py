@@ -78,6 +78,18 @@ class SummaryLog:
             cluster, _, hour = name.rpartition("/")
             self._hours[cluster, int(hour)] = document["rows"]
 
+    def add(self, cluster: str, rows: list[Row]) -> None:
+        """Take rows that were made elsewhere, in order of time."""
+        touched: dict[tuple[str, int], dict[str, Any]] = {}
+        with self._lock:
+            for row in rows:
+                key = (cluster, row["time_ms"] // HOUR_MS)
+                hour = self._hours.setdefault(key, [])
+                hour.append(row)
+                touched[key] = {"rows": list(hour)}
+        for (name, number), document in touched.items():
+            self._store.put_document(DOCUMENT_KIND, f"{name}/{number}", document)
+
     def watch(self, frame: Frame) -> None:
         """Record the frame if a new five minutes have begun."""
         key = (frame.cluster, frame.time_ms // HOUR_MS)

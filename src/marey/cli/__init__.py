@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("marey.cli.events", "what happened"),
     "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
     "import": ("marey.cli.import_history", "bring history from files into a store"),
+    "trace": ("marey.cli.trace", "who makes whom wait, from profiler traces"),
     "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),
 }
 

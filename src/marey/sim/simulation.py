@@ -9,7 +9,7 @@ from typing import Any
 from marey.model.errors import InvalidInput
 from marey.model.events import Event, EventKind
 from marey.model.faults import FaultKind, Truth
-from marey.model.inventory import GpuStatus, HostStatus
+from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
@@ -169,7 +169,11 @@ class Simulation:
             hosts=inventory.hosts,
             gpus=inventory.gpus,
             partitions=inventory.partitions,
-            host_states=tuple(cluster.host_states.values()),
+            # A host of which nothing is said would be unknown, so those that are up say so too.
+            host_states=tuple(
+                cluster.host_states.get(number, HostStatus(name, HostState.UP))
+                for number, name in enumerate(self.hardware.host_names)
+            ),
             gpu_states=tuple(cluster.failed_gpus.values()),
             workloads=tuple(job.record() for job in jobs),
             statuses=tuple(job.status() for job in jobs),

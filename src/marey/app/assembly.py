@@ -1,0 +1,67 @@
+"""From a configuration to a running service: the only place that knows every part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from marey.app.clocks import WallClock
+from marey.app.collecting import CollectRules
+from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
+from marey.app.service import Parts, Service
+from marey.app.simulated import live_through_history, open_simulated
+from marey.model.errors import InvalidInput
+from marey.model.times import DAY_MS
+from marey.store.embedded import EmbeddedStore, Retention, open_store
+
+Report = Callable[[float], None]
+
+
+def check_address(settings: ServerSettings) -> str | None:
+    """The access token, if any; refuses to listen beyond loopback without one."""
+    token = access_token(settings)
+    if token is None and not settings.loopback:
+        raise InvalidInput(
+            f"Refused to listen on {settings.host}: anybody on the network could read and change "
+            "everything. Listen on 127.0.0.1, or set server.token_env or server.token_file."
+        )
+    return token
+
+
+def open_service(configuration: Configuration, report: Report = lambda _: None) -> Service:
+    """Store, sources and collect loop, ready to start; a simulated past is made first."""
+    simulated = [s for s in configuration.sources if isinstance(s, SimulatedSettings)]
+    if simulated and len(configuration.sources) > 1:
+        raise InvalidInput(
+            "A simulated source runs on its own clock and cannot stand beside another source."
+        )
+    settings = configuration.store
+    store = open_store(
+        Path(settings.path),
+        retention=Retention(settings.retention_ms / DAY_MS, settings.sketch_retention_ms / DAY_MS),
+    )
+    try:
+        if simulated:
+            return _simulated_service(configuration, simulated[0], store, report)
+        return Service(Parts(store, [], WallClock(), collect_rules(configuration)))
+    except BaseException:
+        store.close()
+        raise
+
+
+def _simulated_service(
+    configuration: Configuration, settings: SimulatedSettings, store: EmbeddedStore, report: Report
+) -> Service:
+    cluster = open_simulated(settings, store, WallClock().now_ms())
+    rules = collect_rules(configuration)
+    service = Service(Parts(store, [cluster], cluster.clock, rules, cluster))
+    live_through_history(cluster, service.summaries, report)
+    cluster.remember()
+    cluster.start_clock()
+    return service
+
+
+def collect_rules(configuration: Configuration) -> CollectRules:
+    """How the collect loop is told to work."""
+    collect = configuration.collect
+    return CollectRules(collect.interval_ms, collect.patience_ms, collect.stale_after_ms)

@@ -1,0 +1,44 @@
+"""``marey serve``: collect as the configuration says, and serve."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from marey.app.configuration import load_configuration
+from marey.cli.output import Output
+from marey.cli.serving import run_server
+from marey.model.errors import InvalidInput
+
+DESCRIPTION = """\
+Collect from the sources of a configuration, keep their history, and serve it: the web app, the
+REST API and the live connection, from one process. The URL is the first line of the output."""
+EXAMPLES = """\
+  marey serve --config marey.toml
+  marey serve --config marey.toml --port 0 --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the configuration, TOML"
+    )
+    parser.add_argument("--port", type=int, help="instead of the configuration's; 0: any free one")
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    configuration = load_configuration(args.config)
+    if args.port is not None:
+        server = replace(configuration.server, port=checked_port(args.port))
+        configuration = replace(configuration, server=server)
+    run_server(configuration, out)
+
+
+def checked_port(port: int) -> int:
+    """The port, if there is such a one."""
+    if not 0 <= port <= 65535:
+        raise InvalidInput(f"Port {port} does not exist; allowed: 0 to 65535.")
+    return port

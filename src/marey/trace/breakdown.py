@@ -27,6 +27,7 @@ from marey.trace.intervals import (
     unite,
 )
 from marey.trace.kernels import is_communication_call
+from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
 # What waits for the next batch: PyTorch's own loader marks, and names people give such ranges.
@@ -131,8 +132,8 @@ def _idle(
     """The gaps, split by what the device waited on: input, peers, host, other."""
     hosts_fault = Intervals(gaps.start_ns[starved], gaps.end_ns[starved])
     other = Intervals(gaps.start_ns[~starved], gaps.end_ns[~starved])
-    fetching = _host_events(column, symbols.codes_where(is_input))
-    talking = _host_events(column, symbols.codes_where(is_communication_call))
+    fetching = _host_events(column, codes_of(symbols, is_input))
+    talking = _host_events(column, codes_of(symbols, is_communication_call))
     input_ = intersect(hosts_fault, fetching)
     peers = subtract(intersect(hosts_fault, talking), fetching)
     return input_, peers, subtract(hosts_fault, unite(fetching, talking)), other

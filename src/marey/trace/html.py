@@ -96,7 +96,7 @@ def _facts(document: Document) -> str:
 
 def _ranks(document: Document) -> str:
     rows = document["ranks"]
-    marked = frozenset(r for v in document["verdicts"] for r in v["ranks"])
+    marked = culprits(document)
     shown = notable(rows, marked, MOST_BARS)
     note = (
         f"<p class='soft'>{len(shown)} of {len(rows)} ranks: those with a verdict, the most and "
@@ -120,6 +120,13 @@ def _ranks(document: Document) -> str:
         f"<h2>Where the time went</h2>{note}{stacked_bars(shown, marked=marked)}{legend(shown)}"
         f"<details><summary>Figures</summary>{table}</details>"
     )
+
+
+def culprits(document: Document) -> frozenset[int]:
+    """Ranks that a verdict names; a cause that all share singles nobody out."""
+    whole = len(document["ranks"])
+    named = [v["ranks"] for v in document["verdicts"] if len(v["ranks"]) < whole]
+    return frozenset(rank for ranks in named for rank in ranks)
 
 
 def notable(
@@ -251,20 +258,20 @@ def _network(document: Document) -> str:
 
 def _causes(document: Document) -> str:
     blame = _table(
-        ["because of", "waited", "step", "cause", "operator", "GPU seconds"],
+        ["because of", "waited", "cause", "operator", "steps", "GPU seconds"],
         (
             [
                 f"rank {row['culprit']}",
                 f"rank {row['victim']}",
-                row["step"],
                 row["cause"],
                 row["operator"],
+                row["steps"],
                 f"{row['gpu_seconds']:.3f}",
             ]
             for row in document["blame"][:15]
         ),
-        texts=frozenset({0, 1, 3}),
-        names=frozenset({4}),
+        texts=frozenset({0, 1, 2}),
+        names=frozenset({3}),
     )
     path = document["critical_path"]
     shares = ", ".join(

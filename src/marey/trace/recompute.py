@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from marey.model.traces import EventKind
 from marey.trace.intervals import merge
+from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
 RECOMPUTE_COLUMNS = ["on_device", "kind", "name", "stream", "start_ns", "dur_ns", "launch"]
@@ -27,7 +28,7 @@ def launched(events: pa.Table) -> NDArray[np.bool_]:
 
 def recomputed(events: pa.Table, symbols: Symbols) -> NDArray[np.bool_]:
     """Device work launched while a checkpoint was computed again; needs Python frames recorded."""
-    codes = symbols.codes_where(is_recompute)
+    codes = codes_of(symbols, is_recompute)
     mask = launched(events)
     if not len(codes):
         return np.zeros(len(mask), bool)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from marey.model.traces import EventKind
+from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
 STEP_WINDOWS = pa.schema(
@@ -35,7 +36,7 @@ def step_windows(events: pa.Table, symbols: Symbols) -> pa.Table:
     step = events["step"].to_numpy()
     start = events["start_ns"].to_numpy()
     end = start + events["dur_ns"].to_numpy()
-    marks = np.isin(events["name"].to_numpy(), symbols.codes_where(is_step_mark))
+    marks = np.isin(events["name"].to_numpy(), codes_of(symbols, is_step_mark))
     marks &= (events["kind"].to_numpy() == EventKind.ANNOTATION) & (step >= 0)
     marks &= ~events["on_device"].to_numpy(zero_copy_only=False)
     if marks.any():

@@ -103,11 +103,11 @@ def title(verdict: Mapping[str, Any]) -> str:
 def sentence(
     verdict: Mapping[str, Any], hosts: Mapping[int, str] | None = None, *, world: int = 2
 ) -> str:
-    """What is wrong and who causes it, in one sentence; alone in the world, nobody waits."""
+    """What is wrong and who causes it, in one sentence; a cause on every rank is the run's."""
     wording = WORDINGS.get(verdict["kind"])
     if wording is None:
         return title(verdict)
-    if not verdict["ranks"] or world == 1:
+    if not 0 < len(verdict["ranks"]) < world:
         return wording.whole
     return wording.some.replace("{who}", who(verdict["ranks"], hosts))
 

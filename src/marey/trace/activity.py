@@ -7,7 +7,7 @@ communications, not of kernels, so that a run of any size fits in memory.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,11 @@ BACKWARD_NAME = re.compile(r"^autograd::engine|Backward\d*$")
 
 # From a launch call to the first instruction on an idle device, generously.
 LAUNCH_LATENCY_NS = 20_000
+
+# A pause of compute worth asking about.
+LONG_GAP_NS = 100_000
+# Run-loop threads log the end of a gloo call up to this long after the waiting thread went on.
+LATE_LOG_NS = 2_000_000
 
 FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = 0, 1, 2
 PHASE_NAMES = ("forward", "backward", "update")
@@ -143,10 +148,15 @@ def reduce_events(rank: int, events: dict[str, Ints], symbols: Symbols) -> RankA
     computes = on_device & ~talks & (events["dur_ns"] > 0)
     steps = _steps(events, end, symbols)
     threads = _launch_threads(events)
-    backward = computes & _backward(events, threads, symbols)
-    communications = _communications(events, end, talks, steps)
     launched = _launch_times(events)
-    segments = _segments(events, end, computes, backward, launched, communications, steps)
+    backward = computes & _backward(events, threads, launched, symbols)
+    communications = _communications(events, end, talks, steps)
+    loading = _loading(events, symbols)
+    work = merge(events["start_ns"][computes], events["dur_ns"][computes])
+    communications = _ended_by_waking(communications, work, launched[computes])
+    waits = _waits_inside(work, communications)
+    marks = (communications.start_ns, communications.end_ns, *loading, waits)
+    segments = _segments(events, end, computes, backward, launched, np.concatenate(marks), steps)
     device = np.flatnonzero(on_device)
     first = int(events["start_ns"][device].min()) if len(device) else 0
     last = int(end[device].max()) if len(device) else 0
@@ -155,7 +165,7 @@ def reduce_events(rank: int, events: dict[str, Ints], symbols: Symbols) -> RankA
         communications=communications,
         segments=segments,
         operators=_operators(events, computes),
-        loading=_loading(events, symbols),
+        loading=loading,
         between_steps=_between(steps),
         steps=steps,
         first_ns=first,
@@ -208,15 +218,22 @@ def _launch_times(events: dict[str, Ints]) -> Ints:
     return np.where(launcher >= 0, events["start_ns"][np.maximum(launcher, 0)], NO_VALUE)
 
 
-def _backward(events: dict[str, Ints], threads: Ints, symbols: Symbols) -> Flags:
-    """Events launched from the threads that run the autograd engine."""
+def _backward(events: dict[str, Ints], threads: Ints, launched: Ints, symbols: Symbols) -> Flags:
+    """Events launched by the autograd engine: from its own threads, or inside it on the main one."""
     named = symbols.codes_where(lambda text: BACKWARD_NAME.search(text) is not None)
     host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
     marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
     engine = np.unique(events["stream"][marks])
     stepping = symbols.codes_where(lambda text: STEP_NAME.match(text) is not None)
     main = np.unique(events["stream"][np.isin(events["name"], stepping) & host])
-    return np.isin(threads, np.setdiff1d(engine, main))
+    chosen = np.isin(threads, np.setdiff1d(engine, main))
+    called = np.where(launched >= 0, launched, events["start_ns"])
+    for thread in np.intersect1d(engine, main):
+        inside = marks & (events["stream"] == thread)
+        spans = merge(events["start_ns"][inside], events["dur_ns"][inside])
+        at = np.searchsorted(spans.start_ns, called, side="right") - 1
+        chosen |= (threads == thread) & (at >= 0) & (called < np.append(spans.end_ns, 0)[at])
+    return chosen
 
 
 def _communications(
@@ -237,6 +254,26 @@ def _communications(
     )
 
 
+def _waits_inside(work: Intervals, talks: Communications) -> Ints:
+    """Where compute resumes after a long gap in which a communication was under way."""
+    resumed, paused = work.start_ns[1:], work.end_ns[:-1]
+    begun = np.searchsorted(talks.start_ns, resumed, side="left")
+    over = np.searchsorted(np.sort(talks.end_ns), paused, side="right")
+    return resumed[(resumed - paused >= LONG_GAP_NS) & (begun > over)]
+
+
+def _ended_by_waking(talks: Communications, work: Intervals, launched: Ints) -> Communications:
+    """Where the host is the device, a wait is over when the work goes on, not when a log line says so."""
+    if (launched >= 0).any() or not len(work.start_ns) or not len(talks):
+        return talks
+    resumed, paused = work.start_ns[1:], work.end_ns[:-1]
+    long = resumed[resumed - paused >= LONG_GAP_NS]
+    at = np.searchsorted(long, talks.end_ns, side="left") - 1
+    woke = np.where(at >= 0, np.append(long, 0)[at], 0)
+    early = (talks.end_ns - woke <= LATE_LOG_NS) & (woke > talks.start_ns)
+    return replace(talks, end_ns=np.where(early, woke, talks.end_ns))
+
+
 def _step_at(steps: Ints, times: Ints) -> Ints:
     """The step that was running at each time, or the last one begun."""
     if not len(steps):
@@ -251,10 +288,10 @@ def _segments(
     computes: Flags,
     backward: Flags,
     launched: Ints,
-    communications: Communications,
+    marks: Ints,
     steps: Ints,
 ) -> Segments:
-    """Cut the union of compute at every communication boundary and step, and sum each piece."""
+    """Cut the union of compute at every mark and change of phase, and sum each piece."""
     rows = np.flatnonzero(computes)
     rows = rows[np.argsort(events["start_ns"][rows], kind="stable")]
     start, stop = events["start_ns"][rows], end[rows]
@@ -262,17 +299,12 @@ def _segments(
     if not len(pieces.start_ns):
         empty = np.zeros(0, np.int64)
         return Segments(empty, empty, empty, empty, empty, empty, empty)
-    changes = rows[1:][backward[rows][1:] != backward[rows][:-1]]
-    cuts = np.unique(
-        np.concatenate(
-            [
-                communications.start_ns,
-                communications.end_ns,
-                steps[:, 1],
-                events["start_ns"][changes],
-            ]
-        )
-    )
+    launch = launched[rows]
+    step = events["step"][rows]
+    step = np.where(step >= 0, step, _step_at(steps, np.where(launch >= 0, launch, start)))
+    phase = np.where(backward[rows], BACKWARD_PHASE, FORWARD_PHASE)
+    changed = (np.diff(phase) != 0) | (np.diff(step) != 0)
+    cuts = np.unique(np.concatenate([marks, start[1:][changed]]))
     cut_start, cut_end = _cut(pieces, cuts)
     slot = np.searchsorted(cuts, cut_start, side="right")
     _, first = np.unique(slot, return_index=True)
@@ -280,14 +312,9 @@ def _segments(
     busy = np.add.reduceat(cut_end - cut_start, first)
     begins = cut_start[first]
     kernel = np.clip(np.searchsorted(start, begins, side="right") - 1, 0, len(start) - 1)
-    step = events["step"][rows][kernel]
-    launch = launched[rows][kernel]
-    called = np.where(launch >= 0, launch, begins)
-    step = np.where(step >= 0, step, _step_at(steps, called))
-    phase = np.where(backward[rows][kernel], BACKWARD_PHASE, FORWARD_PHASE)
-    phase = _with_updates(phase, step)
-    starved = _starved(start, stop, launched[rows], begins)
-    return Segments(begins, cut_end[last], busy, starved, launch, step, phase)
+    of_segment = _with_updates(phase[kernel], step[kernel])
+    starved = _starved(start, stop, launch, begins)
+    return Segments(begins, cut_end[last], busy, starved, launch[kernel], step[kernel], of_segment)
 
 
 def _starved(start: Ints, stop: Ints, launch: Ints, begins: Ints) -> Ints:

@@ -1,7 +1,243 @@
-"""From a run to everything that can be said about it: ``analyse(run) -> Analysis``."""
+"""From a run to everything that can be said about it: ``analyse(run) -> Analysis``.
+
+The steps, in order: reduce each rank → match communications → align clocks → recognise the
+parallelism → build the dependency graph → slowdown, critical path, blame → verdicts. Each is a
+plain function that a notebook can call on its own.
+"""
 
 from __future__ import annotations
 
-from marey.trace.results import Analysis
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property, partial
 
-__all__ = ["Analysis"]
+import numpy as np
+import pyarrow as pa
+
+from marey.trace.activity import BACKWARD_PHASE, Flags, Ints, RankActivity, reduce_rank
+from marey.trace.blame import blame_table
+from marey.trace.clocks import align_pool, aligned
+from marey.trace.collectives import Matching, match_pool
+from marey.trace.communications import Pool, pool_communications
+from marey.trace.critical_path import critical_path
+from marey.trace.dependencies import dependency_graph
+from marey.trace.graph import OperationGraph
+from marey.trace.matches import tabulate_matches
+from marey.trace.operation_runs import is_operation_run, operation_graph_of, operation_parallelism
+from marey.trace.parallelism import recognise
+from marey.trace.results import STEPS, Analysis, Clocks, Matches, Parallelism, Slowdown, Verdict
+from marey.trace.run import TraceRun
+from marey.trace.slowdown import measure_slowdown
+from marey.trace.verdicts import Situation
+from marey.trace.verdicts import judge as judge_situation
+
+__all__ = [
+    "Analysis",
+    "Workbench",
+    "align_clocks",
+    "analyse",
+    "blame",
+    "judge",
+    "match_collectives",
+    "recognise_parallelism",
+    "reduce_run",
+]
+
+Progress = Callable[[str, float], None]
+# Collectives whose members rightly carry different sizes.
+VARYING = ("alltoall", "gather", "scatter", "sendrecv", "broadcast", "reduce", "barrier")
+
+
+def analyse(
+    run: TraceRun, progress: Progress | None = None, executor: Executor | None = None
+) -> Analysis:
+    """Everything the analysis of a run finds; memory grows with communications, not with events."""
+    report = progress or (lambda what, done: None)
+    bench = Workbench(run, reduce_run(run, report, executor))
+    report("matching", 0.7)
+    matches, clocks, parallelism = bench.matches, bench.clocks, bench.parallelism
+    report("replaying", 0.85)
+    slowdown = bench.slowdown
+    verdicts = bench.verdicts
+    report("blaming", 0.95)
+    found = Analysis(
+        ranks=tuple(run.ranks),
+        hosts={rank: run.info(rank).host for rank in run.ranks},
+        steps=bench.steps,
+        matches=matches,
+        clocks=clocks,
+        parallelism=parallelism,
+        slowdown=slowdown,
+        blame=bench.blame,
+        critical_path=critical_path(bench.graph),
+        verdicts=verdicts,
+        notes=tuple(bench.notes()),
+    )
+    report("done", 1.0)
+    return found
+
+
+def reduce_run(
+    run: TraceRun, progress: Progress | None = None, executor: Executor | None = None
+) -> tuple[RankActivity, ...]:
+    """Every rank reduced to what the analysis needs, one after the other or through an executor."""
+    reduced: Iterable[RankActivity] = map(partial(reduce_rank, run), run.ranks)
+    if executor is not None:
+        reduced = executor.map(partial(reduce_rank, run), run.ranks)
+    activities = []
+    for done, activity in enumerate(reduced, start=1):
+        activities.append(activity)
+        if progress is not None:
+            progress("reading ranks", 0.65 * done / len(run.ranks))
+    return tuple(activities)
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """The steps of an analysis, each computed when first asked for."""
+
+    run: TraceRun
+    activities: tuple[RankActivity, ...]
+
+    @cached_property
+    def pool(self) -> Pool:
+        """Communications of all ranks side by side."""
+        infos = {rank: self.run.info(rank) for rank in self.run.ranks}
+        return pool_communications(self.activities, infos, self.run.symbols)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Which of them belong together."""
+        codes = [self.run.symbols.code(name) for name in VARYING]
+        known = [code for code in codes if code is not None]
+        return match_pool(self.pool, np.isin(self.pool.collective, known))
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        """Every rank's clock."""
+        hosts = {rank: self.run.info(rank).host for rank in self.run.ranks}
+        return align_pool(self.pool, self.matching.item, hosts)
+
+    @cached_property
+    def matches(self) -> Matches:
+        """The matched communications as tables."""
+        return tabulate_matches(self.pool, self.matching, self.clocks, self.run.symbols)
+
+    @cached_property
+    def parallelism(self) -> Parallelism:
+        """How the run is split."""
+        if is_operation_run(self.run):
+            return operation_parallelism(self.run)
+        world = {rank: self.run.info(rank).host for rank in self.run.ranks}
+        early = _before_backward(self.activities)
+        return recognise(self.pool, self.matching.item, self.run.symbols, early=early, world=world)
+
+    @cached_property
+    def graph(self) -> OperationGraph:
+        """Who waits for what, and what it costs."""
+        if is_operation_run(self.run):
+            return operation_graph_of(self.run)
+        return dependency_graph(
+            self.activities, self.pool, self.matching.item, self.clocks, self.run.symbols
+        )
+
+    @cached_property
+    def slowdown(self) -> Slowdown | None:
+        """The what-if measures; none for a run without compute."""
+        if not self.graph.dag.count or not (self.graph.work_ns > 0).any():
+            return None
+        return measure_slowdown(self.graph, self.parallelism.stages, self.parallelism.replicas)
+
+    @cached_property
+    def situation(self) -> Situation:
+        """What the judges look at."""
+        confidence = self.matches.confidence if self.matches.matched else 1.0
+        return Situation(
+            graph=self.graph,
+            parallelism=self.parallelism,
+            clocks=self.clocks,
+            symbols=self.run.symbols,
+            activities=self.activities,
+            pool=self.pool,
+            item=self.matching.item,
+            match_confidence=confidence,
+        )
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What is wrong, the most costly first."""
+        return judge_situation(self.situation)
+
+    @cached_property
+    def blame(self) -> pa.Table:
+        """Who made whom wait."""
+        return blame_table(self.situation)
+
+    @cached_property
+    def steps(self) -> pa.Table:
+        """The steps of each rank on the run's clock."""
+        rows = [
+            (
+                np.full(len(a.steps), a.rank),
+                a.steps[:, 0],
+                aligned(self.clocks, a.rank, a.steps[:, 1]),
+                aligned(self.clocks, a.rank, a.steps[:, 2]),
+            )
+            for a in self.activities
+        ]
+        columns = [np.concatenate(c) for c in zip(*rows, strict=True)] if rows else [[]] * 4
+        return pa.table(dict(zip(STEPS.names, columns, strict=True))).cast(STEPS)
+
+    def notes(self) -> list[str]:
+        """What the reader of the result should know."""
+        notes = []
+        if self.matches.unmatched:
+            share = self.matches.unmatched / max(len(self.pool), 1)
+            notes.append(
+                f"{self.matches.unmatched} communications ({100 * share:.0f} %) have no partner "
+                "among the traced ranks"
+            )
+        return notes
+
+
+def _before_backward(activities: tuple[RankActivity, ...]) -> Flags:
+    """For each communication whether its step's backward had not begun."""
+    flags = []
+    for activity in activities:
+        segments, talks = activity.segments, activity.communications
+        backward = segments.phase == BACKWARD_PHASE
+        first: dict[int, int] = {}
+        pairs = zip(
+            segments.step[backward].tolist(), segments.start_ns[backward].tolist(), strict=True
+        )
+        for step, start in pairs:
+            first.setdefault(step, start)
+        begun: Ints = np.array([first.get(s, -1) for s in talks.step.tolist()], np.int64)
+        flags.append(talks.start_ns < begun)
+    return np.concatenate(flags) if flags else np.zeros(0, bool)
+
+
+def match_collectives(run: TraceRun) -> Matches:
+    """The communications of a run matched across ranks, on aligned clocks."""
+    return Workbench(run, reduce_run(run)).matches
+
+
+def align_clocks(run: TraceRun) -> Clocks:
+    """The clocks of a run's ranks, from the ends of the collectives they shared."""
+    return Workbench(run, reduce_run(run)).clocks
+
+
+def recognise_parallelism(run: TraceRun) -> Parallelism:
+    """How a run is split over its ranks."""
+    return Workbench(run, reduce_run(run)).parallelism
+
+
+def blame(run: TraceRun) -> pa.Table:
+    """Who made whom wait, by cause, in GPU-seconds."""
+    return Workbench(run, reduce_run(run)).blame
+
+
+def judge(run: TraceRun) -> list[Verdict]:
+    """What is wrong with a run, the most costly first."""
+    return list(Workbench(run, reduce_run(run)).verdicts)

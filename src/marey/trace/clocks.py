@@ -9,7 +9,7 @@ that much, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,8 @@ SHORTEST_DRIFT_SPAN_NS = 20e6
 FEWEST_FOR_DRIFT = 8
 # Crystals are specified to some tens of ppm; a steeper slope is not a clock.
 LARGEST_DRIFT = 500e-6
+# A slope must stand out of the scatter of slopes by this many of its own errors.
+DRIFT_DEVIATIONS = 4.0
 # The median absolute deviation of a normal distribution is this much below its deviation.
 MAD_TO_DEVIATION = 1.4826
 # Claims are made beyond three deviations of the ends.
@@ -36,12 +38,11 @@ ERROR_DEVIATIONS = 3.0
 
 @dataclass(frozen=True)
 class _Relation:
-    """A rank's clock against the mean of one group."""
+    """A rank's clock against the mean of one set of ranks that met."""
 
     rank: int
     group: int
-    offset: float
-    slope: float
+    value: float
     weight: float
 
 
@@ -55,9 +56,14 @@ def align_pool(pool: Pool, item: Ints, hosts: Mapping[int, str]) -> Clocks:
     if not len(rows):
         return _clocks(pool, hosts, np.zeros(len(ranks)), np.zeros(len(ranks)), None, origin)
     team = _teams(item[rows], at)
-    away, mean = _from_mean(end, item[rows])
-    relations = _relations(away, mean, at, team)
-    offset, drift = _solve(relations, len(ranks))
+    drift = _drifts(pool, hosts, end, item[rows], at, team)
+    steady = end * (1 - drift[at])
+    away, _ = _from_mean(steady, item[rows])
+    relations = [
+        _Relation(rank, group, float(np.median(away[chosen])), float(np.sqrt(len(chosen))))
+        for rank, group, chosen in _by_rank_and_team(end, at, team)
+    ]
+    offset = _solve(relations, len(ranks))
     corrected = end - offset[at] - drift[at] * end
     residual = _residuals(corrected, item[rows], at, len(ranks))
     return _clocks(pool, hosts, offset, drift, residual, origin)
@@ -79,34 +85,50 @@ def _from_mean(end: Floats, item: Ints) -> tuple[Floats, Floats]:
     return end - mean, mean
 
 
-def _relations(away: Floats, time: Floats, at: Ints, team: Ints) -> list[_Relation]:
+def _by_rank_and_team(time: Floats, at: Ints, team: Ints) -> Iterator[tuple[int, int, Ints]]:
+    """The rows of each rank in each team, in order of time."""
     order = np.lexsort((time, at, team))
     key = np.stack([team[order], at[order]])
     cuts = np.flatnonzero((np.diff(key, axis=1) != 0).any(axis=0)) + 1
-    relations = []
     for rows in np.split(order, cuts):
-        offset, slope = robust_line(time[rows], away[rows])
-        weight = float(np.sqrt(len(rows)))
-        relations.append(_Relation(int(at[rows[0]]), int(team[rows[0]]), offset, slope, weight))
-    return relations
+        yield int(at[rows[0]]), int(team[rows[0]]), rows
 
 
-def robust_line(time: Floats, value: Floats) -> tuple[float, float]:
-    """Offset and slope by medians: the slope from pairs half the range apart (Theil-Sen thinned)."""
+def _drifts(
+    pool: Pool, hosts: Mapping[int, str], end: Floats, item: Ints, at: Ints, team: Ints
+) -> Floats:
+    """The drift of each rank's clock; ranks of one host share theirs."""
+    away, mean = _from_mean(end, item)
+    relations = [
+        _Relation(rank, group, robust_slope(mean[rows], away[rows]), float(np.sqrt(len(rows))))
+        for rank, group, rows in _by_rank_and_team(mean, at, team)
+    ]
+    drift = _solve(relations, len(pool.ranks))
+    names = np.array([hosts.get(rank) or f"rank {rank}" for rank in pool.ranks])
+    for name in np.unique(names):
+        drift[names == name] = np.median(drift[names == name])
+    return drift - np.median(drift)
+
+
+def robust_slope(time: Floats, value: Floats) -> float:
+    """The median slope of pairs half the range apart (Theil-Sen thinned), if it is beyond noise."""
     count = len(time)
-    slope = 0.0
-    if count >= FEWEST_FOR_DRIFT and time[-1] - time[0] >= SHORTEST_DRIFT_SPAN_NS:
-        half = count // 2
-        run = time[count - half :] - time[:half]
-        rise = value[count - half :] - value[:half]
-        slopes = rise[run > 0] / run[run > 0]
-        if len(slopes):
-            slope = float(np.clip(np.median(slopes), -LARGEST_DRIFT, LARGEST_DRIFT))
-    return float(np.median(value - slope * time)), slope
+    if count < FEWEST_FOR_DRIFT or time[-1] - time[0] < SHORTEST_DRIFT_SPAN_NS:
+        return 0.0
+    half = count // 2
+    run = time[count - half :] - time[:half]
+    rise = value[count - half :] - value[:half]
+    slopes = rise[run > 0] / run[run > 0]
+    if not len(slopes):
+        return 0.0
+    slope = float(np.median(slopes))
+    noise = float(np.median(np.abs(slopes - slope))) * MAD_TO_DEVIATION / np.sqrt(len(slopes))
+    beyond = abs(slope) > DRIFT_DEVIATIONS * noise
+    return slope if beyond and abs(slope) <= LARGEST_DRIFT else 0.0
 
 
-def _solve(relations: list[_Relation], ranks: int) -> tuple[Floats, Floats]:
-    """Rank clocks that agree best with all relations; the mean clock is the run's."""
+def _solve(relations: list[_Relation], ranks: int) -> Floats:
+    """Values of the ranks that agree best with all relations; the smallest such solution."""
     teams = max(r.group for r in relations) + 1
     count = len(relations)
     rows = np.repeat(np.arange(count), 2)
@@ -114,14 +136,10 @@ def _solve(relations: list[_Relation], ranks: int) -> tuple[Floats, Floats]:
     weight = np.array([r.weight for r in relations])
     signs = np.stack([weight, -weight], axis=1).reshape(-1)
     system = coo_matrix((signs, (rows, columns)), shape=(count, ranks + teams)).tocsr()
-    offsets = weight * np.array([r.offset for r in relations])
-    slopes = weight * np.array([r.slope for r in relations])
-    # The smallest solution is also the one whose free constant stays near zero.
-    fit = [
-        lsqr(system, side, atol=1e-14, btol=1e-14, iter_lim=4 * (ranks + teams))[0]
-        for side in (offsets, slopes)
-    ]
-    return fit[0][:ranks], fit[1][:ranks]
+    side = weight * np.array([r.value for r in relations])
+    fit = lsqr(system, side, atol=1e-14, btol=1e-14, iter_lim=4 * (ranks + teams))[0]
+    values: Floats = fit[:ranks]
+    return values
 
 
 def _residuals(corrected: Floats, item: Ints, at: Ints, ranks: int) -> Floats:

@@ -66,9 +66,7 @@ def recognise(
     )
 
 
-def _dimensions(
-    pool: Pool, symbols: Symbols, early: Flags, pipeline: Pipeline
-) -> list[Dimension]:
+def _dimensions(pool: Pool, symbols: Symbols, early: Flags, pipeline: Pipeline) -> list[Dimension]:
     found: dict[str, list[tuple[tuple[int, ...], float, str]]] = defaultdict(list)
     traffics = _traffics(pool, symbols, early)
     for traffic in traffics:
@@ -140,7 +138,9 @@ def _kind_by_traffic(
         for o in others
     )
     in_forward = traffic.early > 0.2
-    if sharding and not (quieter and in_forward and reduces == 0 and busy > 4 * TENSOR_CALLS_PER_STEP):
+    if sharding and not (
+        quieter and in_forward and reduces == 0 and busy > 4 * TENSOR_CALLS_PER_STEP
+    ):
         return "fully_sharded", TRAFFIC, "gathers parameters and scatters gradients"
     if in_forward and busy >= TENSOR_CALLS_PER_STEP and (reduces > 0 or sharding):
         return "tensor", TRAFFIC, "synchronises inside forward and backward of every layer"

@@ -108,24 +108,18 @@ def _micro_batches(pool: Pool, sends: Ints, stages: dict[int, int]) -> int:
 
 
 def _schedule(pool: Pool, rows: Ints, stages: dict[int, int], batches: int) -> str:
-    """GPipe finishes every forward before the first backward; 1F1B alternates."""
+    """GPipe finishes every forward before the first backward; 1F1B alternates from the start."""
     if batches <= 1:
         return "unknown"
+    # The last stage shows the order best: it has no warm-up in which the two look alike.
+    depth = max(stages.values())
+    mine = rows[np.isin(pool.rank[rows], [r for r, s in stages.items() if s == depth])]
     votes: Counter[str] = Counter()
-    depth = max(stages.values()) + 1
-    # The first stage shows the order best: it sends forward and receives backward only.
-    chosen = [r for r, s in stages.items() if s == 0]
-    mine = rows[np.isin(pool.rank[rows], chosen)]
-    keys = np.stack([pool.rank[mine], pool.step[mine]])
-    for rank, step in np.unique(keys, axis=1).T.tolist():
-        of = mine[(pool.rank[mine] == rank) & (pool.step[mine] == step)]
-        of = of[np.argsort(pool.start_ns[of], kind="stable")]
-        forward = np.flatnonzero(pool.kind[of] == EventKind.SEND)
-        backward = np.flatnonzero(pool.kind[of] == EventKind.RECV)
-        if not len(forward) or not len(backward):
-            continue
-        before = int((forward < backward[0]).sum())
-        votes["gpipe" if before >= len(forward) and batches > depth else "1f1b"] += 1
-        if before >= len(forward) and batches <= depth:
-            votes["unknown"] += 2
+    order = mine[np.lexsort((pool.start_ns[mine], pool.step[mine], pool.rank[mine]))]
+    key = np.stack([pool.rank[order], pool.step[order]])
+    for of in np.split(order, np.flatnonzero((np.diff(key, axis=1) != 0).any(axis=0)) + 1):
+        sends = np.flatnonzero(pool.kind[of] == EventKind.SEND)
+        receives = np.flatnonzero(pool.kind[of] == EventKind.RECV)
+        if len(sends) and len(receives) > 1:
+            votes["gpipe" if receives[-1] < sends[0] else "1f1b"] += 1
     return votes.most_common(1)[0][0] if votes else "unknown"

@@ -8,9 +8,10 @@ import numpy as np
 
 from marey.trace.results import VerdictKind
 from marey.trace.run import TraceRun
+from marey.trace.synthetic.costs import healthy_step_ns
 from marey.trace.synthetic.faults import Truth, inject, possible_kinds
 from marey.trace.synthetic.layout import Layout
-from marey.trace.synthetic.program import healthy_step_ns, run_program
+from marey.trace.synthetic.program import run_program
 from marey.trace.synthetic.simulation import Simulation
 from marey.trace.synthetic.tables import Clock, Dress, build_run, make_clock
 

@@ -9,6 +9,13 @@ from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput, unknown
 from marey.trace.results import VerdictKind
+from marey.trace.synthetic.costs import (
+    EXCHANGE_NS,
+    LAUNCH_NS,
+    data_transfer_ns,
+    launches_per_step,
+    transfer_ns,
+)
 from marey.trace.synthetic.layout import Ints, Layout
 
 Floats = NDArray[np.float64]
@@ -146,9 +153,6 @@ def _host_bound(
 
 def _launch_time(layout: Layout) -> float:
     """The host's time for the launches of one healthy step."""
-    from marey.trace.synthetic.program import launches_per_step
-    from marey.trace.synthetic.simulation import LAUNCH_NS
-
     return launches_per_step(layout) * LAUNCH_NS
 
 
@@ -171,17 +175,19 @@ def _sequence_imbalance(
 def _slow_link(
     c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
-    factor = rng.uniform(6, 12)
     if layout.pipeline > 1 and (rng.random() < 0.5 or len(layout.groups().get("data", ())) < 2):
         stage = int(rng.integers(layout.pipeline - 1))
         shape = (layout.data, layout.tensor)
         replica, shard = (int(rng.integers(n)) for n in shape)
         a, b = (int(layout.grid[s, replica, shard]) for s in (stage, stage + 1))
-        c.edge[(a, b)] = c.edge[(b, a)] = factor * 20
+        exchanges = 2 * (layout.micro_batches + 1)
+        slow = 2 + rng.uniform(0.5, 1.5) * ns / (exchanges * EXCHANGE_NS)
+        c.edge[(a, b)] = c.edge[(b, a)] = slow
         return np.array([a, b])
-    groups = layout.groups()["data"]
+    # The first stage synchronises last, so its link is the one that a pipeline cannot hide.
+    groups = [g for g in layout.groups()["data"] if g[0] in layout.stage_ranks(0)]
     members = groups[int(rng.integers(len(groups)))]
-    c.link[list(members)] = factor
+    c.link[list(members)] = 2 + rng.uniform(0.3, 0.7) * ns / data_transfer_ns(layout)
     # Nothing in a trace says which rank of a ring is the slow one: all share its pace.
     return np.array(members)
 
@@ -189,7 +195,7 @@ def _slow_link(
 def _communication_bound(
     c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
-    c.transfer = rng.uniform(12, 25)
+    c.transfer = 1 + rng.uniform(1.0, 2.0) * ns / transfer_ns(layout)
     return np.zeros(0, np.int64)
 
 

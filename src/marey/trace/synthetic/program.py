@@ -7,31 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from marey.trace.synthetic.costs import (
+    BACKWARD_KERNELS,
+    BUCKET_NS,
+    EXCHANGE_NS,
+    FORWARD_KERNELS,
+    GATHER_NS,
+    INPUT_NS,
+    OPTIMIZER_KERNEL,
+    TENSOR_NS,
+    US,
+)
 from marey.trace.synthetic.layout import Ints, Layout
 from marey.trace.synthetic.simulation import Call, Simulation
 
-MS = 1e6
-US = 1e3
-FORWARD_KERNELS = (
-    ("aten::linear", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", 180 * US),
-    ("FlashAttnFunc", "flash_fwd_kernel", 140 * US),
-    ("aten::gelu", "vectorized_elementwise_kernel_gelu", 40 * US),
-    ("aten::linear", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize256x128x64", 240 * US),
-)
-BACKWARD_KERNELS = (
-    ("MmBackward0", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_nt_n_tilesize256x128x64", 480 * US),
-    ("GeluBackward0", "vectorized_elementwise_kernel_gelu_backward", 60 * US),
-    ("FlashAttnFuncBackward", "flash_bwd_dq_dk_dv_loop_kernel", 350 * US),
-    ("MmBackward0", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_nt_n_tilesize128x128x64", 360 * US),
-)
-OPTIMIZER_KERNEL = ("Optimizer.step#AdamW.step", "multi_tensor_apply_kernel_adam", 300 * US)
 TENSOR_STREAM, DATA_STREAM, SHARD_STREAM = 20, 24, 25
 SEND_STREAMS = {"forward": 28, "backward": 29}
 RECV_STREAMS = {"forward": 32, "backward": 33}
-TENSOR_NS, BUCKET_NS, GATHER_NS, EXCHANGE_NS = 40 * US, 250 * US, 120 * US, 60 * US
-INPUT_NS = 400 * US
 HIDDEN_BYTES, BUCKET_BYTES = 8 << 20, 64 << 20
-BUCKETS_PER_LAYER = 1
 
 Instruction = tuple[str, int]  # forward, backward, … and its micro-batch
 
@@ -48,19 +41,6 @@ def schedule(layout: Layout, stage: int) -> list[Instruction]:
     for m in range(count - warm):
         order += [("forward", warm + m), ("backward", m)]
     return order + [("backward", m) for m in range(count - warm, count)]
-
-
-def launches_per_step(layout: Layout) -> int:
-    """About how many kernels a rank launches in a step."""
-    per_layer = len(FORWARD_KERNELS) + len(BACKWARD_KERNELS) + (4 if layout.tensor > 1 else 0)
-    return layout.layers * layout.micro_batches * per_layer + 10
-
-
-def healthy_step_ns(layout: Layout) -> float:
-    """About how long a healthy step takes."""
-    kernels = sum(k[2] for k in FORWARD_KERNELS + BACKWARD_KERNELS)
-    bubbles = layout.micro_batches + layout.pipeline - 1
-    return kernels * layout.layers * bubbles
 
 
 class Stage:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.trace.synthetic.costs import LAUNCH_NS
 from marey.trace.synthetic.faults import Conditions
 from marey.trace.synthetic.layout import Ints, Layout
 
 Floats = NDArray[np.float64]
 
-LAUNCH_NS = 6_000.0
 LAUNCH_CALL_NS = 4_000.0
 # A launched kernel reaches an idle device after this long.
 DEVICE_LATENCY_NS = 3_000.0

@@ -37,7 +37,11 @@ def starved_ranks(situation: Situation) -> list[Proposal]:
 def starved_run(situation: Situation) -> list[Proposal]:
     """The part of input, host and start delays that all ranks share."""
     proposals = []
+    # Without a device the host is what computes: its own pauses are not a bound on anything.
+    launches = any(activity.has_launches for activity in situation.activities)
     for delay in KINDS:
+        if delay == Delay.HOST and not launches:
+            continue
         waits = _by_step(situation, delay)
         if waits.size and np.median(waits.sum(axis=1)) > 0:
             proposals.append(_common(situation, delay, waits))

@@ -161,7 +161,9 @@ def mostly_transfers(situation: Situation) -> list[Proposal]:
         steps=situation.step_list(),
         operators=_names(situation, transfers),
         confidence=0.8 * situation.match_confidence,
-        evidence=("transfers that compute does not hide take most of the run; "
-                  "what could be won is an upper bound",),
+        evidence=(
+            "transfers that compute does not hide take most of the run; "
+            "what could be won is an upper bound",
+        ),
     )
     return [Proposal(verdict, fix, COMMUNICATION_SHARE)]

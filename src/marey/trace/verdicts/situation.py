@@ -120,7 +120,11 @@ class Situation:
     def compute_nodes(self, rank_flags: Flags) -> Flags:
         """The compute nodes of the flagged ranks (flags along ``ranks``)."""
         place = self.rank_place(self.graph.rank)
-        return (self.graph.kind == NodeKind.COMPUTE) & (place >= 0) & np.append(rank_flags, False)[place]
+        return (
+            (self.graph.kind == NodeKind.COMPUTE)
+            & (place >= 0)
+            & np.append(rank_flags, False)[place]
+        )
 
     def named(self, places: Ints) -> tuple[int, ...]:
         """Ranks at these places, as a verdict lists them."""

@@ -1,0 +1,245 @@
+"""Who made whom wait, propagated to what started it, in GPU-seconds.
+
+After "Identifying the root causes of wait states in large-scale parallel applications" (Böhme et
+al.): a rank that waits at a meeting waits for its last arrival. What that rank did longer than the
+waiting ones since their last meeting is the cause; where it waited itself, the blame moves on to the
+meeting it waited at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from marey.trace.graph import DELAY_NAMES, Delay, Floats, Ints, NodeKind
+from marey.trace.results import BLAME
+from marey.trace.verdicts.situation import Situation
+
+CAUSES = ("compute", *DELAY_NAMES, "transfer")
+COMPUTE, TRANSFER, WAITING = 0, len(DELAY_NAMES) + 1, len(DELAY_NAMES) + 2
+# A chain of waits longer than this is not followed: what is left goes to its last culprit.
+LONGEST_CHAIN = 16
+# Blame of less than this share of all waiting is left out of the table.
+SMALLEST_SHARE = 1e-4
+
+
+def blame_table(situation: Situation) -> pa.Table:
+    """GPU-seconds that each rank made each other one wait, by cause and step."""
+    graph = situation.graph
+    arrivals = np.flatnonzero((graph.kind == NodeKind.ARRIVAL) & (graph.item >= 0))
+    if not len(arrivals):
+        return BLAME.empty_table()
+    members = _members(situation, arrivals)
+    error_ns = situation.clocks.error_us * 1e3
+    records = _follow(*members, error_ns)
+    return _tabulate(situation, arrivals, records)
+
+
+def _members(situation: Situation, arrivals: Ints) -> tuple[Ints, ...]:
+    """Arrays for the walk: members by item, what each rank has done until it arrived, and before."""
+    graph = situation.graph
+    finish = graph.finish(graph.work_ns, graph.delay_ns)
+    if not graph.chained:
+        finish = finish + np.searchsorted(situation.steps, graph.step) * float(finish.max() + 1)
+    arrived = finish[arrivals]
+    done = _done_until_arrival(situation, arrivals, finish)
+    item, rank = graph.item[arrivals], graph.rank[arrivals]
+    order = np.lexsort((arrived, item))
+    first = np.searchsorted(item[order], np.arange(int(item.max()) + 2))
+    previous = _rows_at_last_sync(item, rank, arrived, first, order)
+    waited_most = _longest_wait(rank, arrived, first, order, previous)
+    return order, first, arrived, done, previous, waited_most, item
+
+
+def _done_until_arrival(situation: Situation, arrivals: Ints, finish: Floats) -> Floats:
+    """For each arrival what its rank had spent on each cause, and on waiting, until then."""
+    graph = situation.graph
+    owned = np.flatnonzero(graph.rank >= 0)
+    order = owned[
+        np.lexsort((graph.kind[owned] != NodeKind.ARRIVAL, finish[owned], graph.rank[owned]))
+    ]
+    spent = np.zeros((graph.dag.count, len(CAUSES) + 1))
+    compute, transfer = graph.kind == NodeKind.COMPUTE, graph.kind == NodeKind.TRANSFER
+    spent[compute, COMPUTE] = graph.work_ns[compute]
+    spent[transfer, TRANSFER] = graph.work_ns[transfer]
+    spent[:, 1 : 1 + len(Delay)] = graph.delay_ns
+    last = np.zeros(int(graph.item.max()) + 1)
+    np.maximum.at(last, graph.item[arrivals], finish[arrivals])
+    joined = np.flatnonzero(transfer & (graph.item >= 0))
+    began = np.full(graph.dag.count, np.nan)
+    began[joined] = last[graph.item[joined]]
+    key = graph.rank * (int(graph.item.max()) + 1) + graph.item
+    place = np.argsort(key[arrivals], kind="stable")
+    at = np.searchsorted(key[arrivals][place], key[joined])
+    at = arrivals[place[np.minimum(at, len(place) - 1)]]
+    spent[joined, WAITING] = np.maximum(began[joined] - finish[at], 0)
+    total = np.cumsum(spent[order], axis=0)
+    full = np.zeros_like(spent)
+    full[order] = total
+    return full[arrivals]
+
+
+def _rows_at_last_sync(item: Ints, rank: Ints, arrived: Floats, first: Ints, order: Ints) -> Ints:
+    """For each arrival the same rank's arrival where all members were last known to be together."""
+    rng = np.random.default_rng(5)
+    code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
+    team = np.zeros(len(first) - 1, np.int64)
+    np.add.at(team, item, code[rank])
+    earliest, latest = arrived[order[first[:-1]]], arrived[order[first[1:] - 1]]
+    by_team = np.lexsort((latest, team))
+    before = _last_complete(by_team, team, earliest, latest)
+    # Teams have the same ranks, so a rank has the same place among them in every meeting.
+    by_rank = np.lexsort((rank, item))
+    place = np.empty(len(item), np.int64)
+    place[by_rank] = np.arange(len(item)) - first[item[by_rank]]
+    known = before[item] >= 0
+    previous = np.full(len(item), -1, np.int64)
+    previous[known] = by_rank[first[before[item[known]]] + place[known]]
+    return previous
+
+
+@njit(cache=True, nogil=True)
+def _last_complete(by_team, team, earliest, latest):  # type: ignore[no-untyped-def]
+    """The latest meeting of the same ranks that everybody had joined before this one's first arrival."""
+    before = np.full(len(team), -1, np.int64)
+    for at in range(len(by_team)):
+        meeting = by_team[at]
+        back = at - 1
+        while back >= 0 and team[by_team[back]] == team[meeting]:
+            if latest[by_team[back]] <= earliest[meeting]:
+                before[meeting] = by_team[back]
+                break
+            back -= 1
+    return before
+
+
+def _longest_wait(rank: Ints, arrived: Floats, first: Ints, order: Ints, previous: Ints) -> Ints:
+    """For each arrival the earlier arrival of its rank, since the previous meeting, that waited most."""
+    last = np.repeat(arrived[order[first[1:] - 1]], np.diff(first))
+    wait = np.zeros(len(arrived))
+    wait[order] = last - arrived[order]
+    by = np.lexsort((arrived, rank))
+    return _window_maximum(by, rank, wait, previous)
+
+
+@njit(cache=True, nogil=True)
+def _window_maximum(by, rank, wait, previous):  # type: ignore[no-untyped-def]
+    found = np.full(len(rank), -1, np.int64)
+    place = np.empty(len(rank), np.int64)
+    for at in range(len(by)):
+        place[by[at]] = at
+    for at in range(len(by)):
+        row = by[at]
+        back = at - 1
+        seen = 0
+        # Meetings further back than this hardly ever decide an arrival.
+        while back >= 0 and rank[by[back]] == rank[row] and seen < 64:
+            other = by[back]
+            if previous[row] >= 0 and place[previous[row]] > back:
+                break
+            if found[row] < 0 or wait[other] > wait[found[row]]:
+                found[row] = other
+            back -= 1
+            seen += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):  # type: ignore[no-untyped-def]
+    culprits, victims, causes, costs = [0], [0], [0], [0.0]
+    culprits.pop()
+    victims.pop()
+    causes.pop()
+    costs.pop()
+    causes_count = done.shape[1] - 1
+    for meeting in range(len(first) - 1):
+        lo, hi = first[meeting], first[meeting + 1]
+        last = order[hi - 1]
+        if arrived[last] - arrived[order[lo]] <= error_ns:
+            continue
+        left = 1.0
+        row = last
+        at = meeting
+        for _ in range(LONGEST_CHAIN):
+            a, b = first[at], first[at + 1]
+            mine = done[row].copy()
+            if previous[row] >= 0:
+                mine -= done[previous[row]]
+            others = np.zeros(done.shape[1])
+            for k in range(a, b - 1):
+                others += done[order[k]]
+                if previous[order[k]] >= 0:
+                    others -= done[previous[order[k]]]
+            others /= max(b - a - 1, 1)
+            excess = np.maximum(mine - others, 0.0)
+            total = excess.sum()
+            if total <= 0:
+                break
+            # What the excess does not explain is nobody's.
+            total = max(total, arrived[order[b - 1]] - arrived[order[a]])
+            waiting = excess[causes_count] / total
+            blocked = waited_most[row]
+            if blocked < 0:
+                waiting = 0.0
+            for cause in range(causes_count):
+                share = left * excess[cause] / total
+                if share > 1e-3:
+                    for k in range(lo, hi - 1):
+                        wait = arrived[last] - arrived[order[k]]
+                        if wait > error_ns:
+                            culprits.append(row)
+                            victims.append(order[k])
+                            causes.append(cause)
+                            costs.append(wait * share)
+            left *= waiting
+            if left < 1e-2:
+                break
+            at = item[blocked]
+            row = order[first[at + 1] - 1]
+            if row == blocked:
+                break
+    return np.array(culprits), np.array(victims), np.array(causes), np.array(costs)
+
+
+def _tabulate(situation: Situation, arrivals: Ints, records: tuple[Ints, ...]) -> pa.Table:
+    culprit, victim, cause, cost = records
+    if not len(culprit):
+        return BLAME.empty_table()
+    graph = situation.graph
+    rank = graph.rank[arrivals]
+    step = graph.step[arrivals][victim]
+    key = np.stack([rank[culprit], rank[victim], step, cause.astype(np.int64)])
+    rows, place = np.unique(key, axis=1, return_inverse=True)
+    seconds = np.bincount(place.reshape(-1), weights=cost) / 1e9
+    kept = (rows[0] != rows[1]) & (seconds >= SMALLEST_SHARE * seconds.sum())
+    order = np.flatnonzero(kept)[np.argsort(-seconds[kept], kind="stable")]
+    rows, seconds = rows[:, order], seconds[order]
+    operator = _operators(situation, rows)
+    return pa.table(
+        {
+            "culprit": rows[0],
+            "victim": rows[1],
+            "step": rows[2],
+            "cause": [CAUSES[c] for c in rows[3].tolist()],
+            "operator": operator,
+            "gpu_seconds": seconds,
+        }
+    ).cast(BLAME)
+
+
+def _operators(situation: Situation, rows: Ints) -> list[str]:
+    """The kernel in which each culprit exceeds the others most, for compute."""
+    from marey.trace.verdicts.compute import slowest_operators
+
+    known: dict[int, str] = {}
+    texts = []
+    for culprit, cause in zip(rows[0].tolist(), rows[3].tolist(), strict=True):
+        if cause != COMPUTE:
+            texts.append("")
+            continue
+        if culprit not in known:
+            place = situation.rank_place(np.array([culprit]))
+            known[culprit] = next(iter(slowest_operators(situation, place, 1)), "")
+        texts.append(known[culprit])
+    return texts

@@ -335,7 +335,7 @@ class _Parser:
         if spec.kind is FactKind.TEXT:
             return Words((self.text_value(),))
         if spec.kind is FactKind.DURATION:
-            return Quantity(self.duration(spec.fact))
+            return Quantity(float(self.duration(spec.fact)))
         token = self.token
         return Quantity(
             self.with_unit(self.number(), FACT_UNITS.get(spec.fact, ""), token, what=spec.fact)

@@ -1,0 +1,99 @@
+"""The court: judge and findings moved on together, at the same moments live and in a back-test.
+
+Verdicts that open and close findings fall on whole minutes of the clock. Whoever feeds the court,
+in whatever portions, gets the same findings from the same samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from marey.model.events import Event
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
+from marey.rules.definition import Rule
+from marey.rules.findings import Change, Finding, FindingBook
+from marey.rules.judge import FUTURE_MS, Judge, Judgement, rows_of
+from marey.rules.tenants import Facts, Seat
+
+EVERY_MS = MINUTE_MS
+# After a longer silence nothing is judged in between: there was nothing to judge by.
+LONGEST_GAP_MS = 24 * 60 * MINUTE_MS
+
+
+class Court:
+    """A judge, its findings, and the clock that says when verdicts fall."""
+
+    def __init__(
+        self,
+        rules: Iterable[Rule] = (),
+        *,
+        cluster: str = DEFAULT_CLUSTER,
+        judge: Judge | None = None,
+        findings: Iterable[Finding] = (),
+        every_ms: int = EVERY_MS,
+    ) -> None:
+        self.judge = judge or Judge(rules)
+        self.book = FindingBook(findings, cluster)
+        self.every_ms = every_ms
+        self.judged_ms: int | None = None
+        self.latest: Judgement | None = None
+
+    def admit(self, facts: Facts, seats: Sequence[Seat]) -> None:
+        """A workload runs, or something about it changed."""
+        self.judge.tenants.admit(facts, seats)
+
+    def note(self, event: Event) -> None:
+        """An event happened to a GPU, a host or a workload."""
+        self.judge.tenants.note(event.gpu, event.host, event.kind, event.time_ms, event.workload)
+
+    def progress(self, workload: str, time_ms: int) -> None:
+        """The workload's script reported a step."""
+        tenant = self.judge.tenants.by_name.get(workload)
+        if tenant is not None:
+            tenant.progress_ms = max(tenant.progress_ms or 0, time_ms)
+
+    def take(self, batch: SampleBatch, now_ms: int | None = None) -> list[Change]:
+        """Take samples in order of time; verdicts fall between them where a minute is full."""
+        if not len(batch):
+            return []
+        if self.judged_ms is None:
+            self.judged_ms = int(batch.time_ms[0]) // self.every_ms * self.every_ms
+        changes: list[Change] = []
+        times = batch.time_ms
+        if now_ms is not None and times[-1] > now_ms + FUTURE_MS:
+            # A broken clock must not let verdicts fall in the future.
+            batch = rows_of(batch, times <= now_ms + FUTURE_MS)
+            times = batch.time_ms
+        at = 0
+        while at < len(times):
+            due_ms = self.judged_ms + self.every_ms
+            end = int(np.searchsorted(times, due_ms, side="right")) if times[-1] > due_ms else None
+            part = batch if at == 0 and end is None else rows_of(batch, slice(at, end))
+            self.judge.take(part, now_ms)
+            if end is None:
+                break
+            changes += self._judge(due_ms)
+            at = end
+        return changes
+
+    def advance(self, to_ms: int) -> list[Change]:
+        """Let verdicts fall up to this moment."""
+        if self.judged_ms is None:
+            self.judged_ms = to_ms // self.every_ms * self.every_ms - self.every_ms
+        if to_ms - self.judged_ms > LONGEST_GAP_MS:
+            self.judged_ms = to_ms // self.every_ms * self.every_ms - self.every_ms
+        changes: list[Change] = []
+        while self.judged_ms + self.every_ms <= to_ms:
+            changes += self._judge(self.judged_ms + self.every_ms)
+        return changes
+
+    def _judge(self, time_ms: int) -> list[Change]:
+        self.judged_ms = time_ms
+        self.latest = self.judge.judge(time_ms)
+        changes = self.book.step(self.latest)
+        self.judge.sweep(time_ms)
+        return changes

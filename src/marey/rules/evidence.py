@@ -1,0 +1,106 @@
+"""Why a rule holds for a workload: which GPUs, which values, against which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from marey.rules.expressions import Condition, Fact, Series, Words, conditions
+from marey.rules.judge import Judgement, Verdict
+from marey.rules.measuring import is_text
+from marey.rules.printer import condition_text, value_text
+from marey.rules.truth import TRUE
+
+# A finding names this many GPUs with their values; the rest are counted.
+GPUS_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One condition on one GPU: the value measured and the limit it was compared with."""
+
+    condition: str
+    value: float | str | None
+    limit: float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEvidence:
+    """What was read on one GPU."""
+
+    gpu: str
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The GPUs that fulfil the rule (all counted, the first ones with their values)."""
+
+    count: int
+    gpus: tuple[str, ...]
+    readings: tuple[GpuEvidence, ...]
+
+
+def evidence_of(judgement: Judgement, verdict: Verdict, place: int) -> Evidence:
+    """The evidence of a verdict for the workload at ``place`` of the judgement."""
+    layout = judgement.layout
+    if verdict.gpus_life is None or verdict.gpus_now is None or verdict.variant is None:
+        return Evidence(0, (), ())
+    start, end = layout.first[place], layout.first[place + 1]
+    # What holds now is what a person will find; where that is not judged, what held over the life.
+    span = slice(start, end)
+    truths = verdict.gpus_now[span] if (verdict.gpus_now[span] == TRUE).any() else None
+    over_life = truths is None
+    held = (verdict.gpus_life[span] if truths is None else truths) == TRUE
+    rows = np.flatnonzero(held) + start
+    clause = verdict.rule.variants()[int(verdict.variant[place])][1]
+    window = None if over_life else verdict.rule.now_ms
+    names = tuple(_gpu(judgement, int(row)) for row in rows)
+    readings = tuple(
+        GpuEvidence(
+            name,
+            tuple(
+                Reading(
+                    condition_text(c),
+                    *_read(judgement, c, int(row), window),
+                )
+                for c in conditions(clause.expression)
+            ),
+        )
+        for name, row in zip(names[:GPUS_SHOWN], rows, strict=False)
+    )
+    return Evidence(len(rows), names, readings)
+
+
+def _gpu(judgement: Judgement, row: int) -> str:
+    seat = judgement.measuring.tenants.seats[judgement.layout.rows[row]]
+    return seat.gpu if seat else ""
+
+
+def _read(
+    judgement: Judgement, condition: Condition, row: int, window: int | None
+) -> tuple[float | str | None, float | str | None]:
+    measuring, left = judgement.measuring, condition.left
+    if is_text(condition) and isinstance(left, Fact) and isinstance(condition.right, Words):
+        tenant = judgement.layout.tenants[judgement.layout.workload[row]]
+        text = getattr(tenant.facts, left.name, None)
+        return text, value_text(condition.right, left)
+    value = measuring.left(left, window)[row]
+    right = measuring.right(condition, window)
+    limit = right if isinstance(right, float) else right[row]
+    return _number(value), _number(limit)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 3)
+
+
+def windows_named(verdict: Verdict) -> list[int]:
+    """The trailing windows that the rule's own text names."""
+    clause = verdict.rule.clause
+    return [
+        c.left.window_ms
+        for c in conditions(clause.expression)
+        if isinstance(c.left, Series | Fact) and c.left.window_ms
+    ]

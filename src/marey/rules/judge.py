@@ -1,0 +1,355 @@
+"""The judge: takes samples, events and facts as they come, and says at any moment which rules hold.
+
+It is the same object live, in a rebuild from history and in a back-test; only who feeds it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from marey.model.metrics import Entity, catalogue
+from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
+from marey.rules.definition import Rule
+from marey.rules.expressions import Clause, Series, conditions
+from marey.rules.measuring import Measuring, Sketches, statistic_of
+from marey.rules.tenants import Layout, Tenants
+from marey.rules.truth import FALSE, TRUE, UNKNOWN, Truths, quantify
+from marey.rules.vocabulary import statistic_named
+from marey.stats.sketch_tables import Roster, SketchTable, Span, Ticks, WindowRing
+
+# Clocks of hosts differ; a sample further ahead of us than this is a broken clock.
+FUTURE_MS = 5 * MINUTE_MS
+# How long a finished workload's rows still take late samples.
+GRACE_MS = 15 * MINUTE_MS
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one rule says of every workload, over its life and now."""
+
+    rule: Rule
+    life: Truths
+    now: Truths
+    # Per GPU; kept only where any workload is in violation.
+    gpus_life: Truths | None = None
+    gpus_now: Truths | None = None
+    # Which variant of the rule (override) each workload was judged by.
+    variant: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Every verdict at one moment, and the numbers behind them."""
+
+    time_ms: int
+    layout: Layout
+    verdicts: Sequence[Verdict]
+    measuring: Measuring = field(repr=False)
+
+    @property
+    def workloads(self) -> list[str]:
+        """The workloads in the order of the verdicts' arrays."""
+        return [tenant.facts.workload for tenant in self.layout.tenants]
+
+
+@njit(cache=True, nogil=True)
+def _touch(last_ms, seen, time_ms, entity, first_row, rows, from_ms, to_ms):  # type: ignore[no-untyped-def]
+    for i in range(len(time_ms)):
+        code = entity[i]
+        if not seen[i] or code < 0 or code + 1 >= len(first_row):
+            continue
+        for place in range(first_row[code], first_row[code + 1]):
+            row = rows[place]
+            if from_ms[row] <= time_ms[i] < to_ms[row] and time_ms[i] > last_ms[row]:
+                last_ms[row] = time_ms[i]
+
+
+class Judge:
+    """Streaming state of all workloads under a set of rules."""
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self.tenants = Tenants()
+        self.sketches = Sketches(SketchTable([]), {}, {}, {}, {})
+        self.newest_ms = 0
+        self.rules: list[Rule] = []
+        self._variants: dict[str, list[tuple[Any, Clause]]] = {}
+        self._rosters: dict[Entity, tuple[object, int, Roster]] = {}
+        self._attributes: dict[str, tuple[Roster, NDArray[np.float64]]] = {}
+        self.use(rules)
+
+    # -- rules
+    def use(self, rules: Iterable[Rule]) -> set[str]:
+        """Judge by these rules from now on; returns metrics whose windows start empty."""
+        self.rules = [rule for rule in rules if rule.enabled]
+        self._variants = {rule.id: rule.variants() for rule in self.rules}
+        fresh = set()
+        for metric, window_ms in windows_of(self.rules).items():
+            if self._ring(metric, window_ms) and self.newest_ms:
+                fresh.add(metric)
+        return fresh
+
+    def watch(self, metric: str, window_ms: int) -> bool:
+        """Keep windows of a metric that no rule names; True where they start empty."""
+        return self._ring(metric, window_ms) and bool(self.newest_ms)
+
+    def _ring(self, metric: str, window_ms: int) -> bool:
+        self._place(metric)
+        ring = self.sketches.rings.get(metric)
+        new = WindowRing(self.sketches.spans[metric], window_ms, self.tenants.room)
+        if ring is not None and ring.slots >= new.slots:
+            return False
+        self.sketches.rings[metric] = new
+        self.sketches.since_ms.pop(metric, None)
+        return True
+
+    def _place(self, metric: str) -> int:
+        sketches = self.sketches
+        if metric not in sketches.metrics:
+            known = catalogue()[metric]
+            span = Span(known.minimum, known.maximum)
+            sketches.table.add_metrics([span])
+            sketches.spans[metric] = span
+            sketches.metrics[metric] = len(sketches.metrics)
+        return sketches.metrics[metric]
+
+    # -- samples
+    def take(self, batch: SampleBatch, now_ms: int | None = None) -> int:
+        """Take samples of GPUs or hosts into all sketches; returns how many values were taken."""
+        if now_ms is not None and len(batch) and batch.time_ms.max() > now_ms + FUTURE_MS:
+            batch = rows_of(batch, batch.time_ms <= now_ms + FUTURE_MS)
+        if not len(batch):
+            return 0
+        self._reserve()
+        roster = self._roster(batch)
+        columns = self._columns(batch)
+        if not columns:
+            return 0
+        names = list(columns)
+        slots = np.array([self._place(name) for name in names], np.int64)
+        time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
+        entity = np.ascontiguousarray(batch.entity, np.int32)
+        values = np.ascontiguousarray(np.stack([columns[n] for n in names]), np.float32)
+        ticks = Ticks(time_ms, entity, values)
+        taken = self.sketches.table.update(ticks, slots, roster)
+        self._windows(names, ticks, roster)
+        self._seen(ticks, roster, batch.kind)
+        return taken
+
+    def _seen(self, ticks: Ticks, roster: Roster, kind: Entity) -> None:
+        # A row without a single value says nothing, not even that the GPU is there.
+        seen = ~np.isnan(ticks.values).all(axis=0)
+        if seen.any():
+            self.newest_ms = max(self.newest_ms, int(ticks.time_ms[seen].max()))
+        if kind is Entity.GPU:
+            args = (roster.first_row, roster.rows, roster.from_ms, roster.to_ms)
+            _touch(self.tenants.last_ms, seen, ticks.time_ms, ticks.entity, *args)
+
+    def _windows(self, names: list[str], ticks: Ticks, roster: Roster) -> None:
+        newest = int(ticks.time_ms.max())
+        for column, name in enumerate(names):
+            ring = self.sketches.rings.get(name)
+            if ring is not None:
+                self.sketches.since_ms.setdefault(name, int(ticks.time_ms.min()))
+                ring.advance(max(newest, self.newest_ms))
+                ring.update(ticks, column, roster)
+
+    def _reserve(self) -> None:
+        room = self.tenants.room
+        self.sketches.table.reserve(room)
+        for ring in self.sketches.rings.values():
+            ring.reserve(room)
+
+    def _roster(self, batch: SampleBatch) -> Roster:
+        kept = self._rosters.get(batch.kind)
+        if kept and kept[0] is batch.entities and kept[1] == self.tenants.version:
+            return kept[2]
+        roster = self.tenants.roster(batch.entities, hosts=batch.kind is Entity.HOST)
+        self._rosters[batch.kind] = (batch.entities, self.tenants.version, roster)
+        return roster
+
+    def _columns(self, batch: SampleBatch) -> dict[str, NDArray[np.float32]]:
+        known = catalogue()
+        columns = {name: values for name, values in batch.columns.items() if name in known}
+        for name, metric in known.items():
+            derived = metric.derived
+            if derived and derived.base in columns and name not in columns:
+                whole = self._attribute(batch, derived.per)
+                columns[name] = (100.0 * columns[derived.base] / whole[batch.entity]).astype(
+                    np.float32
+                )
+        return columns
+
+    def _attribute(self, batch: SampleBatch, per: str) -> NDArray[np.float64]:
+        roster = self._roster(batch)
+        kept = self._attributes.get(per)
+        if kept is not None and kept[0] is roster:
+            return kept[1]
+        values = np.full(len(batch.entities), np.nan)
+        for code in range(len(batch.entities)):
+            for place in range(roster.first_row[code], roster.first_row[code + 1]):
+                seat = self.tenants.seats[roster.rows[place]]
+                value = getattr(seat, per, None)
+                if value:
+                    values[code] = value
+        self._attributes[per] = (roster, values)
+        return values
+
+    # -- verdicts
+    def measure(self, time_ms: int) -> Measuring:
+        """The numbers of every GPU under judgement at this moment."""
+        self._reserve()
+        return Measuring(
+            time_ms, self.tenants.layout(), self.tenants, self.sketches, self.newest_ms
+        )
+
+    def judge(self, time_ms: int) -> Judgement:
+        """Every rule on every workload; one that has ended gets its last verdict here."""
+        measuring = self.measure(time_ms)
+        layout = measuring.layout
+        verdicts = [self._verdict(rule, measuring) for rule in self.rules]
+        for tenant in layout.tenants:
+            if tenant.facts.end_ms is not None and tenant.facts.end_ms <= time_ms:
+                self.tenants.finish(tenant)
+        return Judgement(time_ms, layout, verdicts, measuring)
+
+    def test(
+        self, clause: Clause, time_ms: int, now_ms: int | None = None
+    ) -> tuple[Truths, Truths]:
+        """A clause that is no rule yet: its truth per workload and per GPU, as laid out."""
+        measuring = self.measure(time_ms)
+        truths = measuring.truth(clause.expression, now_ms)
+        return quantify(clause.quantifier, truths, measuring.layout), truths
+
+    def _verdict(self, rule: Rule, measuring: Measuring) -> Verdict:
+        layout = measuring.layout
+        variants = self._variants[rule.id]
+        chosen = _chosen(variants, layout)
+        count = len(layout.tenants)
+        life, now = np.full(count, UNKNOWN, np.uint8), np.full(count, UNKNOWN, np.uint8)
+        gpus = [np.full(len(layout), UNKNOWN, np.uint8) for _ in range(2)]
+        for place, (override, clause) in enumerate(variants):
+            mine = chosen == place
+            if override is not None and not override.enabled:
+                life[mine] = now[mine] = FALSE
+                continue
+            if not mine.any():
+                continue
+            rows = mine[layout.workload]
+            for out, window, per_gpu in ((life, None, gpus[0]), (now, rule.now_ms, gpus[1])):
+                truths = measuring.truth(clause.expression, window)
+                out[mine] = quantify(clause.quantifier, truths, layout)[mine]
+                per_gpu[rows] = truths[rows]
+        if not ((life == TRUE).any() or (now == TRUE).any()):
+            return Verdict(rule, life, now)
+        return Verdict(rule, life, now, gpus[0], gpus[1], chosen)
+
+    def sweep(self, time_ms: int) -> list[str]:
+        """Forget workloads that ended long enough ago that no late sample will come."""
+        gone = [
+            name
+            for name, tenant in self.tenants.by_name.items()
+            if tenant.finished and (tenant.facts.end_ms or 0) + GRACE_MS < time_ms
+        ]
+        for name in gone:
+            for row in self.tenants.forget(name):
+                self.clear_row(row)
+        return gone
+
+    def clear_row(self, row: int) -> None:
+        """Forget what a row's sketches hold."""
+        if row < len(self.sketches.table.agg):
+            self.sketches.table.clear(row)
+        for ring in self.sketches.rings.values():
+            if row < len(ring.agg):
+                ring.clear(row)
+
+    # -- what information cards and diagnostics ask for
+    def statistics(
+        self, workload: str, metrics: Sequence[str], words: Sequence[str]
+    ) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Whole-life statistics of one workload: GPU → metric → statistic → value."""
+        tenant = self.tenants.by_name.get(workload)
+        if tenant is None:
+            return {}
+        self._reserve()
+        rows = np.array(list(tenant.rows.values()), np.int64)
+        out: dict[str, dict[str, dict[str, float | None]]] = {gpu: {} for gpu in tenant.rows}
+        for metric in metrics:
+            if metric in self.sketches.metrics:
+                for gpu, entry in zip(out, self._whole_life(metric, words, rows), strict=True):
+                    out[gpu][metric] = entry
+        return out
+
+    def _whole_life(
+        self, metric: str, words: Sequence[str], rows: NDArray[np.int64]
+    ) -> list[dict[str, float | None]]:
+        place = self.sketches.metrics[metric]
+        agg = self.sketches.table.agg[rows, place]
+        bins = self.sketches.table.bins[rows, place]
+        columns: Mapping[str, NDArray[np.float64]] = {
+            word: statistic_of(statistic, agg, lambda: bins, self.sketches.spans[metric])
+            for word in words
+            if (statistic := statistic_named(word)) is not None
+        }
+        return [
+            {
+                word: None if np.isnan(values[i]) else float(values[i])
+                for word, values in columns.items()
+            }
+            for i in range(len(rows))
+        ]
+
+    @property
+    def nbytes(self) -> tuple[int, int]:
+        """Memory of whole-life sketches, and of windows."""
+        rings = sum(ring.nbytes for ring in self.sketches.rings.values())
+        return self.sketches.table.nbytes, rings
+
+
+def windows_of(rules: Iterable[Rule]) -> dict[str, int]:
+    """The longest trailing window of each metric that the rules name, *now* included."""
+    longest: dict[str, int] = {}
+    for rule in rules:
+        for _, clause in rule.variants():
+            for condition in conditions(clause.expression):
+                if isinstance(condition.left, Series):
+                    metric = condition.left.metric
+                    window = condition.left.window_ms or rule.now_ms
+                    longest[metric] = max(longest.get(metric, 0), window)
+    return longest
+
+
+def _chosen(variants: Sequence[tuple[Any, Clause]], layout: Layout) -> NDArray[np.int64]:
+    """Which variant judges each workload: the first override that matches it, else the last."""
+    last = len(variants) - 1
+    chosen = np.full(len(layout.tenants), last, np.int64)
+    if last == 0:
+        return chosen
+    for place, tenant in enumerate(layout.tenants):
+        facts = tenant.facts
+        for number, (override, _) in enumerate(variants[:-1]):
+            if override.matches(facts.partition, facts.project):
+                chosen[place] = number
+                break
+    return chosen
+
+
+def rows_of(batch: SampleBatch, kept: NDArray[np.bool_] | slice) -> SampleBatch:
+    """Some rows of a batch."""
+    return SampleBatch(
+        batch.time_ms[kept],
+        batch.entity[kept],
+        batch.entities,
+        {name: values[kept] for name, values in batch.columns.items()},
+        batch.kind,
+        batch.cluster,
+        None if batch.workload is None else batch.workload[kept],
+        batch.workloads,
+    )

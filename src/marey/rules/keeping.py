@@ -1,0 +1,113 @@
+"""The judge's state as bytes, so that a restart forgets nothing; damaged ones are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from marey.rules.definition import Rule
+from marey.rules.judge import Judge
+from marey.rules.tenants import Facts, Seat, Tenant, Tenants
+from marey.stats.sketch_codec import pack, unpack
+from marey.stats.sketch_tables import SLOT_MS
+
+VERSION = 1
+
+
+class _TenantDocument(msgspec.Struct, frozen=True):
+    facts: Facts
+    rows: dict[str, int]
+    progress_ms: int | None
+    finished: bool
+
+
+class _State(msgspec.Struct, frozen=True):
+    version: int
+    newest_ms: int
+    metrics: list[str]
+    rings: dict[str, tuple[int, int | None]]
+    seats: list[Seat | None]
+    tenants: list[_TenantDocument]
+    events: dict[int, list[tuple[int, str]]]
+
+
+def dump(judge: Judge) -> bytes:
+    """Everything that the judge knows, but for the rules themselves."""
+    book, sketches = judge.tenants, judge.sketches
+    judge._reserve()
+    rows = book.room
+    state = _State(
+        VERSION,
+        judge.newest_ms,
+        list(sketches.metrics),
+        {n: (ring.slots, sketches.since_ms.get(n)) for n, ring in sketches.rings.items()},
+        book.seats,
+        [
+            _TenantDocument(t.facts, t.rows, t.progress_ms, t.finished)
+            for t in book.by_name.values()
+        ],
+        book.events,
+    )
+    arrays = {
+        "agg": sketches.table.agg[:rows],
+        "bins": sketches.table.bins[:rows],
+        "last_ms": book.last_ms[:rows],
+    }
+    for name, ring in sketches.rings.items():
+        arrays[f"{name}.agg"] = ring.agg[:rows]
+        arrays[f"{name}.bins"] = ring.bins[:rows]
+        arrays[f"{name}.held"] = ring.held
+    return pack(msgspec.to_builtins(state, str_keys=True), arrays)
+
+
+def load(data: bytes, rules: list[Rule]) -> Judge:
+    """A judge as it was; ``ValueError`` where the bytes are damaged or of another version."""
+    document, arrays = unpack(data)
+    try:
+        state = msgspec.convert(document, _State, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the kept state is not one of this version: {error}") from None
+    if state.version != VERSION:
+        raise ValueError(f"the kept state has version {state.version}, not {VERSION}")
+    judge = Judge()
+    try:
+        _restore(judge, state, arrays)
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"the kept state is damaged: {error}") from None
+    judge.use(rules)
+    return judge
+
+
+def _restore(judge: Judge, state: _State, arrays: dict[str, NDArray[Any]]) -> None:
+    judge.newest_ms = state.newest_ms
+    book = judge.tenants
+    for place, seat in enumerate(state.seats):
+        _sit(book, place, seat)
+    for document in state.tenants:
+        tenant = Tenant(
+            document.facts, dict(document.rows), document.progress_ms, document.finished
+        )
+        book.restore(tenant)
+    book.last_ms[: book.room] = arrays["last_ms"]
+    book.events = {row: list(noted) for row, noted in state.events.items()}
+    for metric in state.metrics:
+        judge._place(metric)
+    table = judge.sketches.table
+    if arrays["agg"].shape[:2] != (book.room, len(state.metrics)):
+        raise ValueError("the kept state is damaged: its sketches do not fit its rows")
+    table.agg, table.bins = arrays["agg"], arrays["bins"]
+    for name, (slots, since) in state.rings.items():
+        judge._ring(name, (slots - 1) * SLOT_MS)
+        ring = judge.sketches.rings[name]
+        ring.agg, ring.bins = arrays[f"{name}.agg"], arrays[f"{name}.bins"]
+        ring.held = arrays[f"{name}.held"]
+        if since is not None:
+            judge.sketches.since_ms[name] = since
+
+
+def _sit(book: Tenants, place: int, seat: Seat | None) -> None:
+    book.append_seat(seat)
+    if seat is None:
+        book.free.append(place)

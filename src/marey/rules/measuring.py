@@ -1,0 +1,305 @@
+"""The numbers behind conditions at one moment: each statistic and fact as one array, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.events import EventKind
+from marey.rules.expressions import (
+    And,
+    By,
+    Condition,
+    Expression,
+    Fact,
+    Group,
+    Not,
+    Over,
+    Peers,
+    Quantity,
+    Series,
+    Statistic,
+    Words,
+)
+from marey.rules.tenants import Layout, Seat, Tenant, Tenants, gpu_type
+from marey.rules.truth import FALSE, TRUE, UNKNOWN, Truths, compare, negate
+from marey.rules.vocabulary import FACTS, FactKind
+from marey.stats import groups, sketch
+from marey.stats.sketch_tables import SketchTable, Span, WindowRing
+
+Floats = NDArray[np.float64]
+_HOW = {By.MEDIAN: groups.MEDIAN, By.MEAN: groups.MEAN, By.MIN: groups.MIN, By.MAX: groups.MAX}
+_EVENTS = {
+    "xid_events": EventKind.XID,
+    "throttle_events": EventKind.THROTTLE,
+    "node_down_events": EventKind.NODE_DOWN,
+}
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """Everything that was sketched: whole lives, and a ring for each metric with windows."""
+
+    table: SketchTable
+    metrics: dict[str, int]
+    spans: dict[str, Span]
+    rings: dict[str, WindowRing]
+    # From when on each ring has seen everything.
+    since_ms: dict[str, int]
+
+
+@dataclass
+class Measuring:
+    """Statistics, facts and truths of every GPU under judgement at ``time_ms``.
+
+    ``now_ms`` stands in for the whole life where *violated now* is asked: a trailing window.
+    """
+
+    time_ms: int
+    layout: Layout
+    tenants: Tenants
+    sketches: Sketches
+    newest_ms: int
+    _series: dict[object, Floats] = field(default_factory=dict)
+    _truths: dict[object, Truths] = field(default_factory=dict)
+    _windows: dict[object, NDArray[Any]] = field(default_factory=dict)
+
+    # -- truth
+    def truth(self, expression: Expression, now_ms: int | None = None) -> Truths:
+        """The truth of an expression on every GPU."""
+        if isinstance(expression, Condition):
+            key = (expression, now_ms if needs_now(expression) else None)
+            if key not in self._truths:
+                self._truths[key] = self._condition(expression, key[1])
+            return self._truths[key]
+        if isinstance(expression, Not):
+            return negate(self.truth(expression.part, now_ms))
+        parts = [self.truth(part, now_ms) for part in expression.parts]
+        join = np.minimum if isinstance(expression, And) else np.maximum
+        return np.asarray(join.reduce(parts), np.uint8)
+
+    def _condition(self, condition: Condition, now_ms: int | None) -> Truths:
+        left, right = condition.left, condition.right
+        if isinstance(right, Words):
+            return self._text(left, condition.op, frozenset(right.words))
+        return compare(self.left(left, now_ms), condition.op, self.right(condition, now_ms))
+
+    def left(self, left: Series | Fact, now_ms: int | None = None) -> Floats:
+        """What a condition measures, per GPU; NaN where it is not known."""
+        if isinstance(left, Fact):
+            return self.number(left, now_ms)
+        return self.series(left, now_ms)
+
+    def right(self, condition: Condition, now_ms: int | None = None) -> Floats | float:
+        """What a condition compares with, per GPU."""
+        right, left = condition.right, condition.left
+        if isinstance(right, Quantity):
+            return right.value
+        if isinstance(right, Peers) and isinstance(left, Series):
+            own = Series(left.metric, left.statistic, left.window_ms)
+            return right.factor * self._over(self.series(own, now_ms), right.over) + right.offset
+        raise ValueError(f"A condition was judged with its threshold unbound: {right}")
+
+    # -- statistics
+    def series(self, series: Series, now_ms: int | None = None) -> Floats:
+        """A metric's statistic per GPU (or its group's, given to each of its GPUs)."""
+        window = series.window_ms or now_ms
+        key = (series, window)
+        if key not in self._series:
+            plain = self._statistic(series.metric, series.statistic, window)
+            if series.window_ms:
+                plain = np.where(self._filled(series.metric, series.window_ms), plain, np.nan)
+            self._series[key] = self._over(plain, series.over) if series.over else plain
+        return self._series[key]
+
+    def _statistic(self, metric: str, statistic: Statistic, window: int | None) -> Floats:
+        key = (metric, statistic, window)
+        if key not in self._series:
+            agg = self._agg(metric, window)
+            if agg is None:
+                values = np.full(len(self.layout), np.nan)
+            else:
+                span = self.sketches.spans[metric]
+                values = statistic_of(statistic, agg, lambda: self._bins(metric, window), span)
+                values = values[self.layout.rows]
+            self._series[key] = values
+        return self._series[key]
+
+    def _agg(self, metric: str, window: int | None) -> Floats | None:
+        place = self.sketches.metrics.get(metric)
+        if place is None:
+            return None
+        if window is None:
+            return self.sketches.table.agg[:, place]
+        ring = self.sketches.rings.get(metric)
+        if ring is None:
+            return None
+        key = ("agg", metric, window)
+        if key not in self._windows:
+            self._windows[key] = ring.summary(self.time_ms, window)
+        return self._windows[key]
+
+    def _bins(self, metric: str, window: int | None) -> NDArray[Any]:
+        if window is None:
+            return self.sketches.table.bins[:, self.sketches.metrics[metric]]
+        key = ("bins", metric, window)
+        if key not in self._windows:
+            ring = self.sketches.rings[metric]
+            self._windows[key] = ring.histogram(self.time_ms, window)
+        return self._windows[key]
+
+    def _filled(self, metric: str, window: int) -> NDArray[np.bool_]:
+        """Where a window that the rule names has been filled once: before, it is not judged."""
+        since = self.sketches.since_ms.get(metric, self.time_ms)
+        begun = np.maximum(self.tenants.from_ms[self.layout.rows], since)
+        return np.asarray(self.time_ms - begun >= window)
+
+    def _over(self, values: Floats, over: Over) -> Floats:
+        whole = over.group is Group.WORKLOAD
+        first = self.layout.first if whole else self.layout.node_first
+        place = self.layout.workload if whole else self.layout.node
+        return groups.per_group(values, first, _HOW[over.by])[place]
+
+    # -- facts
+    def number(self, fact: Fact, now_ms: int | None = None) -> Floats:
+        """A fact per GPU as a number (durations in ms)."""
+        window = (fact.window_ms or now_ms) if FACTS[fact.name].windowed else None
+        key = (fact.name, window)
+        if key not in self._series:
+            self._series[key] = self._number(fact.name, window)
+        return self._series[key]
+
+    def _number(self, name: str, window: int | None) -> Floats:
+        if name in _EVENTS:
+            return self._events(_EVENTS[name], window)
+        if name in _WORKLOAD_FACTS:
+            take = _WORKLOAD_FACTS[name]
+            values = np.array([_float(take(t, self.time_ms)) for t in self.layout.tenants])
+            return values[self.layout.workload] if len(values) else np.zeros(0)
+        if name == "since_sample":
+            last = self.tenants.last_ms[self.layout.rows]
+            return np.where(last > 0, (self.newest_ms - last).astype(float), np.nan)
+        if name in _COUNTS:
+            return _COUNTS[name](self.layout)
+        take_seat = _SEAT_FACTS[name]
+        return np.array([_float(take_seat(seat)) for seat in self._seats()])
+
+    def _seats(self) -> list[Seat]:
+        return [seat for row in self.layout.rows if (seat := self.tenants.seats[row]) is not None]
+
+    def _events(self, kind: EventKind, window: int | None) -> Floats:
+        since = self.time_ms - window if window else 0
+        counts = np.zeros(len(self.tenants.from_ms))
+        for row, noted in self.tenants.events.items():
+            counts[row] = sum(k == kind and since < t <= self.time_ms for t, k in noted)
+        return counts[self.layout.rows]
+
+    def _text(self, left: Series | Fact, op: str, words: frozenset[str]) -> Truths:
+        name = left.name if isinstance(left, Fact) else ""
+        if name in ("gpu_type", "host"):
+            texts = [gpu_type(s) if name == "gpu_type" else s.host for s in self._seats()]
+            return np.array([_same(text, op, words) for text in texts], np.uint8)
+        per_workload = np.array(
+            [_same(getattr(t.facts, name), op, words) for t in self.layout.tenants], np.uint8
+        )
+        return per_workload[self.layout.workload] if len(per_workload) else per_workload
+
+
+def statistic_of(
+    statistic: Statistic, agg: Floats, bins: Callable[[], NDArray[Any]], span: Span
+) -> Floats:
+    """One statistic of each sketch, in the unit that rules use for it."""
+    name = statistic.name
+    if name == "p":
+        return sketch.quantile(agg, bins(), span.low, span.step, (statistic.quantile or 0.0) / 100)
+    if name == "share":
+        limit, op = statistic.limit or 0.0, statistic.op or "<"
+        return 100.0 * sketch.share_beyond(agg, bins(), span.low, span.step, op, limit)
+    return _SIMPLE[name](agg)
+
+
+_SIMPLE: dict[str, Callable[[Floats], Floats]] = {
+    "min": lambda agg: sketch.field(agg, sketch.MIN),
+    "max": lambda agg: sketch.field(agg, sketch.MAX),
+    "last": lambda agg: sketch.field(agg, sketch.LAST),
+    "mean": sketch.mean,
+    "std": lambda agg: np.asarray(np.sqrt(sketch.variance(agg))),
+    "range": sketch.spread,
+    "trend": sketch.trend,
+    "steadiness": lambda agg: 100.0 * sketch.steadiness(agg),
+    "count": lambda agg: sketch.field(agg, sketch.COUNT),
+}
+
+
+def _since(later: int | None, earlier: int | None) -> float | None:
+    return None if later is None or earlier is None else float(later - earlier)
+
+
+def _runtime(tenant: Tenant, now_ms: int) -> float | None:
+    facts = tenant.facts
+    end_ms = now_ms if facts.end_ms is None else min(now_ms, facts.end_ms)
+    return _since(end_ms, facts.start_ms)
+
+
+def _remaining(tenant: Tenant, now_ms: int) -> float | None:
+    limit, runtime = tenant.facts.time_limit_s, _runtime(tenant, now_ms)
+    return None if limit is None or runtime is None else 1000.0 * limit - runtime
+
+
+_WORKLOAD_FACTS: dict[str, Callable[[Tenant, int], float | None]] = {
+    "runtime": _runtime,
+    "waited": lambda t, now: _since(t.facts.start_ms or now, t.facts.submit_ms),
+    "time_limit": lambda t, now: (
+        None if t.facts.time_limit_s is None else 1e3 * t.facts.time_limit_s
+    ),
+    "remaining": _remaining,
+    "since_progress": lambda t, now: _since(now, t.progress_ms),
+    "failures": lambda t, now: float(t.facts.failures),
+}
+_SEAT_FACTS: dict[str, Callable[[Seat], float | None]] = {
+    "global_rank": lambda seat: seat.global_rank,
+    "local_rank": lambda seat: seat.local_rank,
+    "share": lambda seat: seat.share,
+    "gpu_memory": lambda seat: seat.memory_mib,
+    "gpu_power_limit": lambda seat: seat.power_limit_w,
+}
+
+
+def _nodes(layout: Layout) -> Floats:
+    owner = layout.workload[layout.node_first[:-1]]
+    return np.bincount(owner, minlength=len(layout.tenants)).astype(float)[layout.workload]
+
+
+_COUNTS: dict[str, Callable[[Layout], Floats]] = {
+    "gpus": lambda layout: np.diff(layout.first).astype(float)[layout.workload],
+    "gpus_on_node": lambda layout: np.diff(layout.node_first).astype(float)[layout.node],
+    "nodes": _nodes,
+}
+
+
+def needs_now(condition: Condition) -> bool:
+    """Whether *now* differs from the whole life for this condition."""
+    left = condition.left
+    if left.window_ms:
+        return False
+    return isinstance(left, Series) or FACTS[left.name].windowed
+
+
+def is_text(condition: Condition) -> bool:
+    """Whether the condition compares texts."""
+    left = condition.left
+    return isinstance(left, Fact) and FACTS[left.name].kind is FactKind.TEXT
+
+
+def _same(text: str, op: str, words: frozenset[str]) -> int:
+    if not text:
+        return UNKNOWN
+    return TRUE if (text in words) == (op == "=") else FALSE
+
+
+def _float(value: float | None) -> float:
+    return np.nan if value is None else float(value)

@@ -1,0 +1,267 @@
+"""Who holds which GPU, as rows: one row per allocation, kept dense and sorted for the kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.inventory import short_model
+from marey.stats.sketch_tables import Roster, room_for
+
+FOREVER = np.iinfo(np.int64).max
+EVENT_LIMIT = 1_000
+NO_RANK = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a workload that rules may ask for; times in milliseconds."""
+
+    workload: str
+    user: str = ""
+    project: str = ""
+    partition: str = ""
+    qos: str = ""
+    experiment: str = ""
+    name: str = ""
+    state: str = "running"
+    submit_ms: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    time_limit_s: int | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One GPU in a workload, from when to when."""
+
+    gpu: str
+    host: str
+    from_ms: int
+    to_ms: int = FOREVER
+    global_rank: int | None = None
+    local_rank: int | None = None
+    share: float = 1.0
+    model: str = ""
+    power_limit_w: float | None = None
+    memory_mib: float | None = None
+
+
+@dataclass
+class Tenant:
+    """A workload with its rows, its last progress and what happened to its GPUs."""
+
+    facts: Facts
+    rows: dict[str, int] = field(default_factory=dict)
+    progress_ms: int | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The rows of the workloads under judgement, sorted by workload and host."""
+
+    tenants: Sequence[Tenant]
+    rows: NDArray[np.int64]
+    first: NDArray[np.int64]
+    node_first: NDArray[np.int64]
+    # Per sorted row: the place of its workload and of its node.
+    workload: NDArray[np.int64]
+    node: NDArray[np.int64]
+    # Global rank, or where the scheduler gave none the order of admission after all known ranks.
+    rank: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Tenants:
+    """The book of allocations: gives each a row, and frees it when the workload is forgotten."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Tenant] = {}
+        self.seats: list[Seat | None] = []
+        self.free: list[int] = []
+        self.version = 0
+        self.from_ms = np.zeros(0, np.int64)
+        self.to_ms = np.zeros(0, np.int64)
+        self.last_ms = np.zeros(0, np.int64)
+        self.events: dict[int, list[tuple[int, str]]] = {}
+        self._by_gpu: dict[str, list[int]] = defaultdict(list)
+        self._by_host: dict[str, list[int]] = defaultdict(list)
+        self._layouts: dict[int, Layout] = {}
+
+    @property
+    def room(self) -> int:
+        """How many rows the tables need."""
+        return len(self.seats)
+
+    def admit(self, facts: Facts, seats: Iterable[Seat]) -> Tenant:
+        """Take up a workload, or what is new about it; GPUs that it lost keep their past."""
+        tenant = self.by_name.get(facts.workload)
+        if tenant is None:
+            tenant = self.by_name[facts.workload] = Tenant(facts)
+            self.version += 1
+        elif tenant.facts != facts:
+            self._refact(tenant, facts)
+        for seat in seats:
+            self._seat(tenant, seat)
+        return tenant
+
+    def _refact(self, tenant: Tenant, facts: Facts) -> None:
+        tenant.facts = facts
+        self.version += 1
+        if facts.end_ms is not None:
+            for row in tenant.rows.values():
+                self._until(row, facts.end_ms)
+
+    def _until(self, row: int, end_ms: int) -> None:
+        seat = self.seats[row]
+        if seat is not None and end_ms < seat.to_ms:
+            self.seats[row] = replace(seat, to_ms=end_ms)
+            self.to_ms[row] = end_ms
+
+    def _seat(self, tenant: Tenant, seat: Seat) -> None:
+        end_ms = tenant.facts.end_ms
+        if end_ms is not None and end_ms < seat.to_ms:
+            seat = replace(seat, to_ms=end_ms)
+        row = tenant.rows.get(seat.gpu)
+        if row is not None:
+            before = self.seats[row]
+            if before is not None:
+                seat = replace(seat, from_ms=min(before.from_ms, seat.from_ms))
+            if before == seat:
+                return
+        else:
+            row = self._new_row()
+            tenant.rows[seat.gpu] = row
+            self._by_gpu[seat.gpu].append(row)
+            self._by_host[seat.host].append(row)
+        self.seats[row] = seat
+        self.from_ms[row], self.to_ms[row] = seat.from_ms, seat.to_ms
+        self.version += 1
+
+    def _new_row(self) -> int:
+        if self.free:
+            return self.free.pop()
+        return self.append_seat(None)
+
+    def append_seat(self, seat: Seat | None) -> int:
+        """A new row at the end, with room for it."""
+        self.seats.append(seat)
+        room = room_for(len(self.seats), len(self.from_ms))
+        if room > len(self.from_ms):
+            more = np.zeros(room - len(self.from_ms), np.int64)
+            self.from_ms = np.append(self.from_ms, more)
+            self.to_ms = np.append(self.to_ms, more)
+            self.last_ms = np.append(self.last_ms, more)
+        row = len(self.seats) - 1
+        if seat is not None:
+            self.from_ms[row], self.to_ms[row] = seat.from_ms, seat.to_ms
+        return row
+
+    def restore(self, tenant: Tenant) -> None:
+        """Take back a workload whose rows are already in place."""
+        self.by_name[tenant.facts.workload] = tenant
+        for gpu, row in tenant.rows.items():
+            self._by_gpu[gpu].append(row)
+            seat = self.seats[row]
+            if seat is not None:
+                self._by_host[seat.host].append(row)
+        self.version += 1
+
+    def leave(self, workload: str, gpu: str, at_ms: int) -> None:
+        """The workload no longer holds the GPU from this moment on."""
+        tenant = self.by_name.get(workload)
+        if tenant and gpu in tenant.rows:
+            self._until(tenant.rows[gpu], at_ms)
+            self.version += 1
+
+    def forget(self, workload: str) -> list[int]:
+        """Let go of a workload; returns its rows, which others may have from now on."""
+        tenant = self.by_name.pop(workload)
+        rows = list(tenant.rows.values())
+        for gpu, row in tenant.rows.items():
+            seat = self.seats[row]
+            self._by_gpu[gpu].remove(row)
+            if seat is not None:
+                self._by_host[seat.host].remove(row)
+            self.seats[row] = None
+            self.last_ms[row] = 0
+            self.events.pop(row, None)
+        self.free.extend(rows)
+        self.version += 1
+        return rows
+
+    def note(self, gpu: str, host: str, kind: str, time_ms: int, workload: str = "") -> None:
+        """Something happened to a GPU, or to a whole host; it counts for who held it then."""
+        rows = self._by_gpu.get(gpu, []) if gpu else self._by_host.get(host, [])
+        if not gpu and not host and workload in self.by_name:
+            rows = list(self.by_name[workload].rows.values())
+        for row in rows:
+            # A host that goes down ends its workloads at that very moment: count it too.
+            if self.from_ms[row] <= time_ms <= self.to_ms[row]:
+                noted = self.events.setdefault(row, [])
+                if (time_ms, kind) not in noted and len(noted) < EVENT_LIMIT:
+                    noted.append((time_ms, kind))
+
+    def roster(self, entities: Sequence[str], *, hosts: bool = False) -> Roster:
+        """The rows of each entity of a batch, GPUs or hosts."""
+        book = self._by_host if hosts else self._by_gpu
+        found = [book.get(name, ()) for name in entities]
+        first = np.zeros(len(found) + 1, np.int64)
+        np.cumsum([len(rows) for rows in found], out=first[1:])
+        rows = np.fromiter((row for rows in found for row in rows), np.int64, int(first[-1]))
+        return Roster(first, rows, self.from_ms, self.to_ms)
+
+    def layout(self) -> Layout:
+        """The rows of every workload that is not finished, sorted; made anew when they change."""
+        if self.version not in self._layouts:
+            self._layouts = {self.version: _layout(self)}
+        return self._layouts[self.version]
+
+    def finish(self, tenant: Tenant) -> None:
+        """The workload has had its last verdict."""
+        tenant.finished = True
+        self.version += 1
+
+
+def _layout(book: Tenants) -> Layout:
+    tenants = [t for t in book.by_name.values() if not t.finished and t.rows]
+    rows, owner, hosts, ranks = [], [], [], []
+    for place, tenant in enumerate(tenants):
+        for row in tenant.rows.values():
+            seat = book.seats[row]
+            rows.append(row)
+            owner.append(place)
+            hosts.append(seat.host if seat else "")
+            known = seat.global_rank if seat else None
+            ranks.append(NO_RANK if known is None else known)
+    _, host_codes = np.unique(np.array(hosts, object), return_inverse=True)
+    workload = np.array(owner, np.int64)
+    order = np.lexsort((np.array(rows, np.int64), host_codes, workload))
+    workload = workload[order]
+    codes = host_codes[order]
+    changes = np.ones(len(order), bool)
+    changes[1:] = (workload[1:] != workload[:-1]) | (codes[1:] != codes[:-1])
+    node_first = np.append(np.flatnonzero(changes), len(order)).astype(np.int64)
+    first = np.searchsorted(workload, np.arange(len(tenants) + 1)).astype(np.int64)
+    return Layout(
+        tenants,
+        np.array(rows, np.int64)[order] if rows else np.zeros(0, np.int64),
+        first,
+        node_first,
+        workload,
+        np.cumsum(changes) - 1,
+        np.array(ranks, np.int64)[order] if ranks else np.zeros(0, np.int64),
+    )
+
+
+def gpu_type(seat: Seat) -> str:
+    """``A100`` for any of its full names; empty where the model is not known."""
+    return short_model(seat.model) if seat.model else ""

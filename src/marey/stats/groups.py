@@ -1,0 +1,46 @@
+"""One value per group of neighbouring rows: medians and extremes without a loop in Python."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+MEDIAN, MEAN, MIN, MAX = range(4)
+
+
+@njit(cache=True, nogil=True)
+def _grouped(values, first, how, out):  # type: ignore[no-untyped-def]
+    room = np.empty(len(values))
+    for group in range(len(first) - 1):
+        n = 0
+        for i in range(first[group], first[group + 1]):
+            if values[i] == values[i]:
+                room[n] = values[i]
+                n += 1
+        if n == 0:
+            out[group] = np.nan
+        elif how == MEDIAN:
+            room[:n].sort()
+            out[group] = 0.5 * (room[(n - 1) // 2] + room[n // 2])
+        elif how == MEAN:
+            out[group] = room[:n].sum() / n
+        elif how == MIN:
+            out[group] = room[:n].min()
+        else:
+            out[group] = room[:n].max()
+
+
+def per_group(
+    values: NDArray[np.float64], first: NDArray[np.int64], how: int
+) -> NDArray[np.float64]:
+    """The median, mean, least or greatest of ``values[first[g]:first[g+1]]``; NaN is left out."""
+    out = np.empty(len(first) - 1)
+    _grouped(values, first, how, out)
+    return out
+
+
+def count_per_group(flags: NDArray[np.bool_], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows of each group are flagged."""
+    total = np.concatenate([[0], np.cumsum(flags)])
+    return np.asarray(total[first[1:]] - total[first[:-1]], np.int64)

@@ -25,6 +25,10 @@ _HEADERS_BYTES = 3 * 4096
 # The log is folded into the file when it has grown to this size: about 100 ticks of 10,000 GPUs.
 _LOG_LIMIT = "64MB"
 
+_FULL_WORDS = ("No space left", "File too large", "Disk quota")
+_DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
+_DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
+
 _open_here: set[str] = set()
 _open_lock = threading.Lock()
 
@@ -46,6 +50,7 @@ class Database:
         self._lock = threading.RLock()
         self._cursors_lock = threading.Lock()
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
+        self._log_is_whole = True
         self._claimed = self._claim()
         try:
             self._root = self._connect()
@@ -79,6 +84,8 @@ class Database:
                 raise StoreError(f"There is no store at '{self.path}'.")
             _create(self.path, self._config)
         check_ours(self.path, self._config)
+        # A log that a kill or a full disk cut short is folded in before anything follows it.
+        self._log_is_whole = not self.path.with_name(self.path.name + ".wal").exists()
         with opening(self.path):
             return duckdb.connect(str(self.path), read_only=self.read_only, config=self._config)
 
@@ -87,6 +94,8 @@ class Database:
         """One transaction: kept when the block ends, undone when it raises."""
         with self._lock:
             self._ready()
+            if not self._log_is_whole:
+                self.checkpoint()
             connection = self._cursor()
             try:
                 with self._translated():
@@ -121,10 +130,9 @@ class Database:
             self._ready()
             connection = self._cursor()
             try:
-                with self._translated():
+                with self._translated(), suppress(duckdb.TransactionException):
                     connection.execute("CHECKPOINT")
-            except duckdb.TransactionException:
-                pass
+                    self._log_is_whole = True
             finally:
                 self._forget(connection)
 
@@ -178,21 +186,16 @@ class Database:
             yield
         except MareyError:
             raise
-        except duckdb.TransactionException as error:
-            if "invalidated" in str(error):
-                self._broken = True
-                raise self._failure(error) from error
-            raise
         except duckdb.Error as error:
-            if isinstance(
-                error, duckdb.FatalException | duckdb.IOException | duckdb.InternalException
-            ):
-                self._broken = self.path is not None
+            # Whatever failed on disk may have left half a line in the log: open it anew.
+            self._broken = self.path is not None and (
+                isinstance(error, _DISK_ERRORS) or any(word in str(error) for word in _DISK_WORDS)
+            )
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> StoreError:
         text = str(error)
-        if any(word in text for word in ("No space left", "File too large", "Disk quota")):
+        if any(word in text for word in _FULL_WORDS):
             return StoreError(
                 f"The disk of the store '{self.path}' is full; nothing that was kept is lost. "
                 "Free some space and it goes on."

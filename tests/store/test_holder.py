@@ -1,0 +1,64 @@
+"""Who holds a store, as told by the file beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marey.store.holder import Holder, address_path, holder, remove_address, write_address
+
+
+def test_a_living_server_is_found_until_it_takes_its_address_away(tmp_path: Path) -> None:
+    store = tmp_path / "s.marey"
+    assert holder(store) is None
+    write_address(store, "http://127.0.0.1:8000")
+    assert address_path(store).name == "s.marey.server"
+    assert holder(store) == Holder("http://127.0.0.1:8000", os.getpid())
+    assert address_path(store).stat().st_mode & 0o077 == 0
+    remove_address(store)
+    assert holder(store) is None
+    remove_address(store)
+
+
+def test_the_address_of_a_dead_process_is_stale(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    document = {"url": "http://127.0.0.1:1", "pid": dead.pid}
+    address_path(tmp_path / "s").write_text(json.dumps(document))
+    assert holder(tmp_path / "s") is None
+
+
+def test_another_process_s_address_is_not_removed(tmp_path: Path) -> None:
+    address_path(tmp_path / "s").write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
+    remove_address(tmp_path / "s")
+    assert holder(tmp_path / "s") == Holder("http://127.0.0.1:1", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "{}",
+        '{"url": 5, "pid": 1}',
+        '{"url": "http://x", "pid": "1"}',
+        '{"url": "http://x", "pid": true}',
+        '{"url": "http://x", "pid": -1}',
+        '{"url": "http://x", "pid": 1e400}',
+        '{"url": "http://x", "pid": 99999999999999999999999}',
+        '{"url": "file:///etc/passwd", "pid": 1}',
+        '{"url": "http://[", "pid": 1}',
+        "[" * 4000,
+        '{"url": "http://x", "pid": 1}' + " " * 100_000,
+        "\xff\xfe",
+    ],
+)
+def test_nonsense_is_no_holder(tmp_path: Path, text: str) -> None:
+    address_path(tmp_path / "s").write_text(text, encoding="latin-1")
+    assert holder(tmp_path / "s") is None

@@ -1,0 +1,80 @@
+"""What a diagnosis says: findings with their evidence, confidence and next step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.diagnose.matrix import WorkloadMatrix
+from marey.model.faults import FaultKind
+from marey.model.times import HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One number against what it is compared with."""
+
+    what: str
+    value: float
+    against: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.what}: {self.value:.4g}{unit} against {self.against:.4g}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, on exactly these GPUs, in this window."""
+
+    kind: FaultKind
+    gpus: tuple[str, ...]
+    hosts: tuple[str, ...]
+    from_ms: int
+    to_ms: int
+    summary: str
+    evidence: tuple[Evidence, ...]
+    confidence: float
+    next: str
+    # GPU-hours of the whole workload that this costs or puts at risk.
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a judge claims, before it is turned into a finding."""
+
+    kind: FaultKind
+    rows: NDArray[np.bool_]
+    # First and last column of the window, half-open.
+    span: tuple[int, int]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    confidence: float
+    # Share of the workload's GPU time in the window that is lost.
+    lost: float
+    next: str
+
+
+def to_finding(matrix: WorkloadMatrix, claim: Claim) -> Finding:
+    """The claim with names and times instead of rows and columns."""
+    members = [gpu for gpu, kept in zip(matrix.gpus, claim.rows, strict=True) if kept]
+    first, last = claim.span
+    from_ms = int(matrix.time_ms[first])
+    to_ms = int(matrix.time_ms[last - 1]) + matrix.step_ms
+    hours = (to_ms - from_ms) / HOUR_MS * len(matrix.gpus)
+    return Finding(
+        kind=claim.kind,
+        gpus=tuple(gpu.gpu for gpu in members),
+        hosts=tuple(sorted({gpu.host for gpu in members})),
+        from_ms=from_ms,
+        to_ms=to_ms,
+        summary=claim.summary,
+        evidence=claim.evidence,
+        confidence=round(claim.confidence, 2),
+        next=claim.next,
+        gpu_hours=round(hours * claim.lost, 2),
+    )

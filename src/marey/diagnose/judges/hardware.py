@@ -1,0 +1,143 @@
+"""Faults of the machine: dead nodes, driver errors, throttled clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from marey.diagnose.findings import Claim, Evidence
+from marey.diagnose.signals import Flags, Signals, quiet_median, runs
+from marey.model.events import EventKind
+from marey.model.faults import FaultKind
+from marey.model.times import MINUTE_MS
+
+# A host whose GPUs are all silent this long, while others report, has gone.
+SILENT_MS = 3 * MINUTE_MS
+# Clocks below this share of the peers' (or the GPU's own best) are held down by something.
+THROTTLED_SHARE = 0.85
+BUSY_UTIL = 50.0
+
+
+def node_failure(signals: Signals) -> Iterator[Claim]:
+    """A node that the scheduler called down, or that fell silent while others go on."""
+    matrix = signals.matrix
+    told = {
+        event.host: event.time_ms
+        for event in matrix.events
+        if event.kind is EventKind.NODE_DOWN and event.host in matrix.hosts
+    }
+    for row, host in enumerate(matrix.hosts):
+        members = matrix.host_of == row
+        silent_from = _silent_from(signals, members)
+        if host not in told and silent_from is None:
+            continue
+        columns = len(matrix.time_ms)
+        if host in told:
+            first = int(np.searchsorted(matrix.time_ms, told[host]))
+        else:
+            first = silent_from if silent_from is not None else columns - 1
+        first = min(first, columns - 1)
+        minutes = (matrix.time_ms[-1] - matrix.time_ms[first]) / MINUTE_MS
+        yield Claim(
+            FaultKind.NODE_FAILURE,
+            members,
+            (first, columns),
+            f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
+            (Evidence("minutes without a sample of the node", float(minutes), 0.0, "min"),),
+            0.97 if host in told else 0.8,
+            1.0,
+            "Restart from the last checkpoint without this node; have it drained and checked.",
+        )
+
+
+def _silent_from(signals: Signals, members: Flags) -> int | None:
+    """The column from which on none of the members report while others do."""
+    matrix = signals.matrix
+    if not matrix.columns or members.all():
+        return None
+    known: Flags = np.asarray(~np.isnan(next(iter(matrix.columns.values()))))
+    own: Flags = np.asarray(known[members].any(axis=0))
+    others: Flags = np.asarray(known[~members].any(axis=0))
+    if not own.any() or own[-1]:
+        return None
+    last = int(np.flatnonzero(own)[-1]) + 1
+    least = max(2, round(SILENT_MS / matrix.step_ms))
+    return last if others[last:].sum() >= least else None
+
+
+def xid(signals: Signals) -> Iterator[Claim]:
+    """Errors that the driver reported for GPUs of the workload."""
+    matrix = signals.matrix
+    names = {gpu.gpu: row for row, gpu in enumerate(matrix.gpus)}
+    found = [e for e in matrix.events if e.kind is EventKind.XID and e.gpu in names]
+    if not found or not len(matrix.time_ms):
+        return
+    rows = np.zeros(signals.count, bool)
+    for event in found:
+        rows[names[event.gpu]] = True
+    first = int(np.searchsorted(matrix.time_ms, min(e.time_ms for e in found)))
+    first = min(first, len(matrix.time_ms) - 1)
+    texts = sorted({e.text for e in found if e.text})
+    yield Claim(
+        FaultKind.XID,
+        rows,
+        (first, len(matrix.time_ms)),
+        f"The driver reported an error: {texts[0] if texts else 'XID'}.",
+        tuple(Evidence(f"XID on {e.gpu}", e.value or 0.0, 0.0) for e in found[:8]),
+        0.99,
+        rows.mean(),
+        "Look the number up in the vendor's table; reset or replace the GPU if it comes back.",
+    )
+
+
+def throttled_gpu(signals: Signals) -> Iterator[Claim]:
+    """A busy GPU whose clock stays well below that of its peers."""
+    if not signals.has("sm_clock", "util"):
+        return
+    clock, util = signals.by_block("sm_clock"), signals.by_block("util")
+    busy = util >= BUSY_UTIL
+    # Peers of the same model; a lone GPU is compared with its own best.
+    models = np.array([gpu.model for gpu in signals.matrix.gpus])
+    usual = np.full_like(clock, np.nan)
+    for model in np.unique(models):
+        same = models == model
+        if same.sum() > 1:
+            usual[same] = quiet_median(np.where(busy[same], clock[same], np.nan), 0)[None, :]
+    own = np.nanmax(clock, axis=1, keepdims=True)
+    usual = np.where(np.isnan(usual), own, np.maximum(usual, 0.9 * own))
+    low = busy & (clock < THROTTLED_SHARE * usual)
+    rows = np.array([bool(runs(flags, 2)) for flags in low])
+    if not rows.any():
+        return
+    spans = runs(low[rows].any(axis=0), 2)
+    first, last = spans[0][0], spans[-1][1]
+    share = float(quiet_median((clock / usual)[rows][:, first:last]))
+    evidence = [
+        Evidence(
+            "SM clock",
+            float(quiet_median(clock[rows][:, first:last])),
+            float(quiet_median(usual[rows][:, first:last])),
+            "MHz",
+        )
+    ]
+    if signals.has("temp") and not rows.all():
+        temp = signals.by_block("temp")[:, first:last]
+        evidence.append(
+            Evidence(
+                "temperature",
+                float(quiet_median(temp[rows])),
+                float(quiet_median(temp[~rows])),
+                "°C",
+            )
+        )
+    yield Claim(
+        FaultKind.THROTTLED_GPU,
+        rows,
+        signals.columns_of(first, last),
+        "Clocks are held down by heat or power; the other ranks wait for this GPU.",
+        tuple(evidence),
+        0.95,
+        1.0 - share,
+        "Check cooling, power cap and the node's inlet; exclude the node until it is repaired.",
+    )

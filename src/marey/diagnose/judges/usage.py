@@ -1,0 +1,208 @@
+"""How well the GPUs are used by what runs on them, and how memory develops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.diagnose.findings import Claim, Evidence
+from marey.diagnose.signals import Signals, quiet_median
+from marey.model.faults import FaultKind
+from marey.model.times import HOUR_MS, MINUTE_MS
+
+# Input-bound: low in this share of the time, again and again, all GPUs together.
+STARVED_SHARE = (0.15, 0.85)
+STARVED_CYCLES_PER_HOUR = 8.0
+LEAK_PER_HOUR = 0.004
+LEAK_MS = 30 * MINUTE_MS
+LEAK_FIT = 0.9
+UNDERUSED_UTIL = 80.0
+UNDERUSED_SM = 32.0
+UNDERUSED_TENSOR = 7.0
+UNDERUSED_POWER = 0.33
+OVERSIZED_UTIL = 35.0
+OVERSIZED_MEMORY = 0.12
+
+
+def input_bound(signals: Signals) -> Iterator[Claim]:
+    """Utilization of all GPUs rises and falls together and regularly: they wait for data."""
+    if not signals.has("util"):
+        return
+    rows = ~signals.idle_rows
+    util = quiet_median(signals.after_start("util")[rows], 0)
+    util = util[~np.isnan(util)]
+    if len(util) * signals.matrix.step_ms < 20 * MINUTE_MS:
+        return
+    top = float(np.percentile(util, 95))
+    if top < 20.0:
+        return
+    starved = util < 0.6 * top
+    share = float(starved.mean())
+    hours = len(util) * signals.matrix.step_ms / HOUR_MS
+    cycles = float((np.diff(starved.astype(np.int8)) == 1).sum()) / hours
+    if not STARVED_SHARE[0] <= share <= STARVED_SHARE[1] or cycles < STARVED_CYCLES_PER_HOUR:
+        return
+    regular = _regularity(util)
+    training = len(signals.matrix.progress) > 0
+    # People at a notebook come and go irregularly; a loader has a beat.
+    if regular < (0.25 if training else 0.45):
+        return
+    evidence = [
+        Evidence("share of time with starved GPUs", 100 * share, 100 * STARVED_SHARE[0], "%"),
+        Evidence("waits per hour", cycles, STARVED_CYCLES_PER_HOUR),
+    ]
+    cpu = signals.matrix.host_columns.get("host_cpu")
+    if cpu is not None:
+        evidence.append(Evidence("host CPU", float(quiet_median(cpu)), 50.0, "%"))
+    yield Claim(
+        FaultKind.INPUT_BOUND,
+        rows,
+        (signals.begin, len(signals.matrix.time_ms)),
+        "The GPUs wait for data again and again.",
+        tuple(evidence),
+        0.93 if training else 0.8,
+        share,
+        "Give the data loader more workers and prefetching, move decoding off the critical "
+        "path, or stage the data on local disks.",
+    )
+
+
+def _regularity(values: NDArray[np.float64]) -> float:
+    """The highest autocorrelation after the first dip: near 1 for a steady beat."""
+    centred = values - values.mean()
+    size = 1 << int(np.ceil(np.log2(2 * len(centred))))
+    spectrum = np.fft.rfft(centred, size)
+    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[: len(centred) // 2]
+    if correlation[0] <= 0:
+        return 0.0
+    correlation = correlation / correlation[0]
+    dips = np.flatnonzero(correlation < 0.1)
+    return float(correlation[dips[0] :].max()) if len(dips) else 0.0
+
+
+def memory_leak(signals: Signals) -> Iterator[Claim]:
+    """Memory that grows steadily on most GPUs and will run out."""
+    if not signals.has("mem_used"):
+        return
+    memory = signals.by_block("mem_used")[:, 1:]
+    if memory.shape[1] * signals.per_block * signals.matrix.step_ms < LEAK_MS:
+        return
+    hours = np.arange(memory.shape[1]) * signals.per_block * signals.matrix.step_ms / HOUR_MS
+    slope, fit = _trend(memory, hours)
+    capacity = _capacity(signals, memory)
+    growing = (slope > LEAK_PER_HOUR * capacity) & (fit >= LEAK_FIT) & ~signals.idle_rows
+    used = ~signals.idle_rows
+    if growing.sum() < max(1, 0.5 * used.sum()):
+        return
+    rate = float(np.median(slope[growing]))
+    last = np.nanmax(memory[growing], axis=1)
+    left = float(np.median((capacity[growing] - last) / np.maximum(slope[growing], 1e-9)))
+    known = all(gpu.memory_mib for gpu in signals.matrix.gpus)
+    yield Claim(
+        FaultKind.MEMORY_LEAK,
+        growing,
+        (signals.begin, len(signals.matrix.time_ms)),
+        f"GPU memory grows by {rate:.0f} MiB an hour"
+        + (f"; it is full in about {max(0.0, left):.1f} h." if known else "."),
+        (Evidence("growth per hour", rate, LEAK_PER_HOUR * float(np.median(capacity)), "MiB"),),
+        0.95 if float(np.median(fit[growing])) > 0.97 else 0.85,
+        0.1,
+        "Look for tensors kept between steps (losses appended with their graph, caches, "
+        "growing sequences); save a checkpoint before it runs out.",
+    )
+
+
+def _trend(
+    values: NDArray[np.float64], hours: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Slope per row and the share of the variance that a straight line explains."""
+    known = ~np.isnan(values)
+    n = np.maximum(known.sum(axis=1), 1)
+    x = np.where(known, hours[None, :], 0.0)
+    y = np.where(known, values, 0.0)
+    dx = np.where(known, x - (x.sum(axis=1) / n)[:, None], 0.0)
+    dy = np.where(known, y - (y.sum(axis=1) / n)[:, None], 0.0)
+    sxx, sxy, syy = (dx * dx).sum(1), (dx * dy).sum(1), (dy * dy).sum(1)
+    slope = sxy / np.maximum(sxx, 1e-12)
+    fit = np.where(syy > 0, sxy**2 / np.maximum(sxx * syy, 1e-12), 0.0)
+    return slope, fit
+
+
+def _capacity(signals: Signals, memory: NDArray[np.float64]) -> NDArray[np.float64]:
+    stated = np.array([gpu.memory_mib or np.nan for gpu in signals.matrix.gpus])
+    return np.where(np.isnan(stated), np.nanmax(memory, axis=1) * 1.25, stated)
+
+
+def underused(signals: Signals) -> Iterator[Claim]:
+    """Always a kernel running, always a small one: the GPU is hardly working."""
+    if not signals.has("util"):
+        return
+    rows = ~signals.idle_rows
+    util = float(quiet_median(signals.after_start("util")[rows]))
+    if not util >= UNDERUSED_UTIL:
+        return
+    evidence = [Evidence("utilization", util, UNDERUSED_UTIL, "%")]
+    low: list[bool] = []
+    for metric, label, limit in (
+        ("sm_active", "SM activity", UNDERUSED_SM),
+        ("tensor_active", "tensor activity", UNDERUSED_TENSOR),
+    ):
+        if signals.has(metric):
+            value = float(quiet_median(signals.after_start(metric)[rows]))
+            low.append(value < limit)
+            evidence.append(Evidence(label, value, limit, "%"))
+    confidence = 0.93
+    if not low:
+        share = signals.power_share
+        if share is None:
+            return
+        value = float(quiet_median(share[rows, signals.begin :]))
+        low.append(value < UNDERUSED_POWER)
+        evidence.append(Evidence("power above idle, of what is allowed", 100 * value, 33.0, "%"))
+        confidence = 0.75 if signals.knows_limits else 0.6
+    if not all(low):
+        return
+    yield Claim(
+        FaultKind.UNDERUSED,
+        rows,
+        (signals.begin, len(signals.matrix.time_ms)),
+        "The GPUs are busy all the time, but with little of what they can do.",
+        tuple(evidence),
+        confidence,
+        0.5,
+        "Use larger batches, mixed precision or compiled (fused) kernels; several such runs "
+        "could share one GPU.",
+    )
+
+
+def oversized(signals: Signals) -> Iterator[Claim]:
+    """Far more GPUs than the work can use: little memory, short bursts, long waits."""
+    rows = ~signals.idle_rows
+    if not signals.has("util", "mem_used") or rows.sum() < 2:
+        return
+    util = float(quiet_median(signals.after_start("util")[rows]))
+    memory = quiet_median(signals.after_start("mem_used")[rows], 1)
+    capacity = _capacity(signals, signals.by_block("mem_used"))[rows]
+    known = all(gpu.memory_mib for gpu in signals.matrix.gpus)
+    share = float(np.nanmedian(memory / capacity)) if known else float("nan")
+    if not 2.0 <= util <= OVERSIZED_UTIL or (known and share > OVERSIZED_MEMORY):
+        return
+    if signals.has("sm_active"):
+        active = float(quiet_median(signals.after_start("sm_active")[rows]))
+        if active > 15.0:
+            return
+    evidence = [Evidence("utilization", util, OVERSIZED_UTIL, "%")]
+    if known:
+        evidence.append(Evidence("memory share", 100 * share, 100 * OVERSIZED_MEMORY, "%"))
+    yield Claim(
+        FaultKind.OVERSIZED,
+        rows,
+        (signals.begin, len(signals.matrix.time_ms)),
+        f"The work does not need {rows.sum()} GPUs: they are mostly idle and nearly empty.",
+        tuple(evidence),
+        0.92 if known else 0.6,
+        1.0 - util / 100.0,
+        "Run it on fewer or smaller GPUs; it will hardly be slower.",
+    )

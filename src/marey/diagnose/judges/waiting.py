@@ -1,0 +1,161 @@
+"""Ranks that wait for something: for a slow GPU, a slow node, or the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.diagnose.findings import Claim, Evidence
+from marey.diagnose.signals import Flags, Signals, quiet_median, runs
+from marey.model.faults import FaultKind
+
+# The slow one keeps its kernels resident while the others' share of a step shrinks.
+RESIDENT = 1.2
+# A node that feeds its GPUs late leaves gaps that the others fill by spinning.
+LATE = 0.9
+LEAST_BLOCKS = 2
+# Communication-bound: activity falls at least this far while utilization stays.
+FALLEN = 0.75
+FALLEN_BLOCKS = 3
+WORKING_UTIL = 50.0
+
+
+def slow_gpu(signals: Signals) -> Iterator[Claim]:
+    """One GPU at full clocks whose multiprocessors are busy while all others wait."""
+    if not signals.has("sm_active", "util") or signals.count < 4:
+        return
+    active, util = signals.by_block("sm_active"), signals.by_block("util")
+    usual = quiet_median(active, 0)
+    peers = quiet_median(util, 0)
+    # Peers spin at high utilization: where they are idle instead, it is the load that is uneven.
+    resident = (active > RESIDENT * usual[None, :]) & (peers[None, :] >= WORKING_UTIL)
+    resident &= util >= 0.95 * peers[None, :]
+    slow = np.array([bool(runs(flags, LEAST_BLOCKS)) for flags in resident])
+    if not slow.any() or slow.sum() > max(1, signals.count // 16):
+        return
+    spans = runs(resident[slow].any(axis=0), LEAST_BLOCKS)
+    first, last = spans[0][0], spans[-1][1]
+    own = float(quiet_median(active[slow][:, first:last]))
+    others = float(quiet_median(active[~slow][:, first:last]))
+    evidence = [Evidence("SM activity", own, others, "%")]
+    if signals.has("sm_clock"):
+        clock = signals.by_block("sm_clock")[:, first:last]
+        evidence.append(
+            Evidence(
+                "SM clock",
+                float(quiet_median(clock[slow])),
+                float(quiet_median(clock[~slow])),
+                "MHz",
+            )
+        )
+    yield Claim(
+        FaultKind.SLOW_GPU,
+        slow,
+        signals.columns_of(first, last),
+        "This GPU needs longer for the same work at full clocks; all others wait for it.",
+        tuple(evidence),
+        0.93,
+        1.0 - min(1.0, others / own),
+        "Run a burn-in on it and compare with a neighbour; exclude it and have it replaced.",
+    )
+
+
+def slow_node(signals: Signals) -> Iterator[Claim]:
+    """All GPUs of one node have gaps while those of the other nodes wait busily."""
+    matrix = signals.matrix
+    if not signals.has("util") or len(matrix.hosts) < 2:
+        return
+    util = signals.by_block("util")
+    by_host = np.stack(
+        [quiet_median(util[matrix.host_of == h], 0) for h in range(len(matrix.hosts))]
+    )
+    usual = quiet_median(by_host, 0)
+    late = (by_host < LATE * usual[None, :]) & (usual[None, :] >= WORKING_UTIL)
+    # Nearly idle is not late: those are unused GPUs, or the workload has ended there.
+    late &= by_host >= 0.25 * usual[None, :]
+    slow = np.array([bool(runs(flags, LEAST_BLOCKS)) for flags in late])
+    if not slow.any() or slow.sum() * 2 > len(matrix.hosts):
+        return
+    for host in np.flatnonzero(slow):
+        spans = runs(late[host], LEAST_BLOCKS)
+        first, last = spans[0][0], spans[-1][1]
+        own = float(quiet_median(by_host[host, first:last]))
+        others = float(quiet_median(usual[first:last]))
+        evidence = [Evidence("utilization", own, others, "%")]
+        evidence += _host_evidence(signals, int(host), signals.columns_of(first, last))
+        yield Claim(
+            FaultKind.SLOW_NODE,
+            matrix.host_of == host,
+            signals.columns_of(first, last),
+            f"Node {matrix.hosts[host]} feeds its GPUs late; the other nodes wait for it.",
+            tuple(evidence),
+            0.93 if len(evidence) > 1 else 0.85,
+            1.0 - own / others,
+            "Look at the node's CPU load, memory and PCIe links; exclude it and compare.",
+        )
+
+
+def _host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[Evidence]:
+    values = signals.matrix.host_columns.get("host_cpu")
+    if values is None:
+        return []
+    own = float(quiet_median(values[host, span[0] : span[1]]))
+    others = float(quiet_median(np.delete(values, host, 0)[:, span[0] : span[1]]))
+    return [Evidence("host CPU", own, others, "%")] if own == own and own > 1.2 * others else []
+
+
+def slow_fabric(signals: Signals) -> Iterator[Claim]:
+    """All ranks of several nodes wait in communication: less work at the same utilization."""
+    matrix = signals.matrix
+    activity = next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
+    if activity is None or not signals.has("util") or len(matrix.hosts) < 2:
+        return
+    level = _common(signals, activity)
+    util = _common(signals, "util")
+    found = _fallen(level, util)
+    if found is None:
+        return
+    first, last, usual = found
+    rows = ~signals.idle_rows
+    now = float(quiet_median(level[first:last]))
+    evidence = [Evidence(f"{activity.replace('_', ' ')} against before", now, usual)]
+    network = matrix.host_columns.get("host_net_rx")
+    span = signals.columns_of(first, last)
+    if network is not None:
+        carried = float(quiet_median(network[:, span[0] : span[1]]))
+        before = float(quiet_median(network[:, signals.begin : span[0]]))
+        if before == before:
+            evidence.append(Evidence("network received against before", carried, before, "MB/s"))
+    yield Claim(
+        FaultKind.SLOW_FABRIC,
+        rows,
+        span,
+        "All ranks wait in communication between nodes; no single GPU or node is slower.",
+        tuple(evidence),
+        0.85 if activity == "tensor_active" else 0.65,
+        1.0 - now / usual,
+        "Check the links and switches between these nodes (errors, speed, congestion) and "
+        "where else the same switches are used.",
+    )
+
+
+def _common(signals: Signals, metric: str) -> NDArray[np.float64]:
+    return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
+
+
+def _fallen(level: NDArray[np.float64], util: NDArray[np.float64]) -> tuple[int, int, float] | None:
+    """The blocks in which activity is far below its usual while utilization is not."""
+    working = util >= WORKING_UTIL
+    if working.sum() < FALLEN_BLOCKS + 1:
+        return None
+    usual = float(np.nanpercentile(level[working], 90))
+    before = float(np.nanpercentile(util[working], 50))
+    low: Flags = working & (level < FALLEN * usual) & (util >= 0.93 * before)
+    # A single block may hold an evaluation; what stays low is not one.
+    spans = runs(low, FALLEN_BLOCKS)
+    if not spans:
+        return None
+    first, last = spans[0][0], spans[-1][1]
+    return first, last, usual

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from marey.model.times import MINUTE_MS, SECOND_MS
 from marey.sim import kernels as k
-from marey.sim.chance import Dice, generator, key
+from marey.sim.chance import Dice, bells, key
 from marey.sim.hardware import GpuModel
 from marey.sim.jobs import Job, Kind
 from marey.sim.lanes import Lanes, Regime, nominal_share
@@ -85,14 +85,13 @@ def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -
 def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]:
     gpus, hardware = job.gpu_numbers, lanes.hardware
     table = lanes.idle_lanes(gpus)
-    chance = generator(seed, 73, job.seq)
-    count = len(gpus)
-    spread = chance.normal(1.0, 1.0, (count, 7)) - 1.0
+    chance = bells(np.uint64(key(seed, 73, job.seq)), len(gpus), 8)
+    spread = chance[:, :7]
     # Ranks of one workload differ little where they do the same.
     table[:, k.K_UTIL : k.K_TX + 1] = 1.0 + spread * (0.004, 0.012, 0.012, 0.012, 0.02, 0.05, 0.05)
     memory = job.recipe.memory * dice.between(0.86, 1.05) * hardware.memory_mib[gpus]
     table[:, k.MEM_MIB] = np.minimum(
-        memory * (1.0 + 0.004 * chance.normal(0.0, 1.0, count)), 0.97 * hardware.memory_mib[gpus]
+        memory * (1.0 + 0.004 * chance[:, 7]), 0.97 * hardware.memory_mib[gpus]
     )
     # The first rank logs, evaluates and keeps a few tensors more.
     table[0, k.MEM_MIB] *= 1.015

@@ -52,6 +52,23 @@ def generator(*parts: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
+@njit(cache=True, nogil=True)
+def bells(number, rows, columns):  # type: ignore[no-untyped-def]
+    """A table of nearly normal numbers (sums of four even ones) for a key."""
+    table = np.empty((rows, columns))
+    counter = np.uint64(number)
+    word = np.uint64(0xFFFF)
+    for i in range(rows):
+        for j in range(columns):
+            counter += np.uint64(0x9E3779B97F4A7C15)
+            h = mix(counter)
+            total = np.float64(h & word) + np.float64((h >> np.uint64(16)) & word)
+            total += np.float64((h >> np.uint64(32)) & word) + np.float64(h >> np.uint64(48))
+            # Four even numbers in [0, 65536) have mean 131072 and a variance of 4 * 65536²/12.
+            table[i, j] = (total - 131_072.0) / 37_837.2
+    return table
+
+
 class Dice:
     """A short sequence of draws for one thing (a workload, a fault)."""
 

@@ -205,9 +205,7 @@ class Cluster:
 
     def _enqueue(self, job: Job) -> None:
         job.reason = Reason.PRIORITY
-        job.priority = job.said_priority = (
-            FIFO_FIRST - job.seq if self.policy is Policy.FIFO else 0.0
-        )
+        job.priority = FIFO_FIRST - job.seq if self.policy is Policy.FIFO else 0.0
         self.queues[job.partition].push(
             seq=job.seq,
             gpus=job.gpus,
@@ -216,6 +214,8 @@ class Cluster:
             submit_ms=job.submit_ms,
             user=job.user_number,
             qos=QOS_FACTOR.get(job.qos, 0.2),
+            reason=int(job.reason),
+            told=job.priority,
         )
         self.call_pass(job.partition)
 
@@ -294,7 +294,7 @@ class Cluster:
         if self.watch_reservations and head >= 0:
             self.reservations.append((self.now_ms, int(queue.view("seq")[head]), int(shadow)))
         seqs = queue.view("seq").tolist()
-        self._tell_waiting(seqs, reasons, priority)
+        self._tell_waiting(queue, reasons, priority)
         begin = 0
         for slot, end in zip(slots[:count].tolist(), ends[:count].tolist(), strict=True):
             job = self.jobs[seqs[slot]]
@@ -305,16 +305,16 @@ class Cluster:
             queue.drop(reasons != 0)
 
     def _tell_waiting(
-        self, seqs: list[int], reasons: NDArray[np.int64], priority: NDArray[np.float64]
+        self, queue: Queue, reasons: NDArray[np.int64], priority: NDArray[np.float64]
     ) -> None:
-        for seq, reason, value in zip(seqs, reasons.tolist(), priority.tolist(), strict=True):
-            if reason == 0:
-                continue
-            job = self.jobs[seq]
-            if reason != job.reason or abs(value - job.said_priority) >= TOLD_PRIORITY:
-                job.reason = Reason(reason)
-                job.priority = job.said_priority = value
-                self.tell(job.status())
+        moved = np.abs(priority - queue.view("told")) >= TOLD_PRIORITY
+        news = np.flatnonzero(((reasons != queue.view("reason")) | moved) & (reasons != 0))
+        queue.view("reason")[news] = reasons[news]
+        queue.view("told")[news] = priority[news]
+        for slot in news.tolist():
+            job = self.jobs[int(queue.view("seq")[slot])]
+            job.reason, job.priority = Reason(int(reasons[slot])), float(priority[slot])
+            self.tell(job.status())
 
     # -- running --------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.model.inventory import resource_type
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import WorkloadState
 from marey.sim.chance import Dice, generator
@@ -225,6 +226,7 @@ def new_job(
         duration_ms=duration_ms,
         outcome=outcome,
         attributes=_attributes(dice, kind, recipe, strategy, gpus, tensor, pipeline, lr),
+        resource_type=resource_type(part.model.name, min(gpus, part.plan.gpus_per_host)),
         strategy=strategy,
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.faults import FaultKind
-from marey.model.inventory import resource_type
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from marey.sim.people import Recipe, User
 from marey.sim.schedule import REASON_WORDS, Reason
@@ -49,6 +48,7 @@ class Job:
     duration_ms: int
     outcome: WorkloadState
     attributes: dict[str, str]
+    resource_type: str = ""
     strategy: str = "single"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -71,7 +71,6 @@ class Job:
     wellness: Any = None
     regime: Any = None
     fault: FaultKind | None = None
-    said_priority: float = -1.0
 
     @property
     def id(self) -> str:
@@ -91,7 +90,7 @@ class Job:
             gpus_requested=self.gpus,
             gpus_per_host=self.per_host,
             gpu_model=self.gpu_model,
-            resource_type=resource_type(self.gpu_model, self.per_host),
+            resource_type=self.resource_type,
             time_limit_s=self.limit_ms // 1000,
             submit_ms=self.submit_ms,
             eligible_ms=self.eligible_ms if self.reason not in _NOT_ELIGIBLE else None,

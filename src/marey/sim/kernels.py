@@ -118,7 +118,7 @@ def _signed(key, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def role_levels(role, time_ms, tick_ms, out):  # type: ignore[no-untyped-def]
+def role_levels(role, time_ms, tick_ms, out, r, n):  # type: ignore[no-untyped-def]
     """What the role does on average over the tick that ends here; returns its share of power."""
     key = np.uint64(role[KEY])
     end = time_ms - role[START_MS]
@@ -183,21 +183,23 @@ def role_levels(role, time_ms, tick_ms, out):  # type: ignore[no-untyped-def]
     sm = role[SM] * work_share + load * 0.02
     tensor = role[TENSOR] * work_share
     dram = role[DRAM] * work_share + load * 0.01 + checkpoint * 0.03
-    out[L_UTIL] = 100.0 * util
-    out[L_SM] = 100.0 * sm
-    out[L_TENSOR] = 100.0 * tensor
-    out[L_DRAM] = 100.0 * dram
-    out[L_NVLINK] = role[NVLINK] * (on + off * floor + 0.3 * evaluation)
-    out[L_RX] = role[PCIE_RX] * (on + off * floor + evaluation) + load * 3_000.0 + checkpoint * 20.0
-    out[L_TX] = role[PCIE_TX] * (on + off * floor + 0.5 * evaluation) + checkpoint * 4_000.0
+    out[r, L_UTIL, n] = 100.0 * util
+    out[r, L_SM, n] = 100.0 * sm
+    out[r, L_TENSOR, n] = 100.0 * tensor
+    out[r, L_DRAM, n] = 100.0 * dram
+    out[r, L_NVLINK, n] = role[NVLINK] * (on + off * floor + 0.3 * evaluation)
+    out[r, L_RX, n] = (
+        role[PCIE_RX] * (on + off * floor + evaluation) + load * 3_000.0 + checkpoint * 20.0
+    )
+    out[r, L_TX, n] = role[PCIE_TX] * (on + off * floor + 0.5 * evaluation) + checkpoint * 4_000.0
     loaded = 1.0 - init
-    out[L_MEM] = 0.012 * init + loaded * (0.55 if work <= 0.0 else 1.0)
-    out[L_CPU] = (
+    out[r, L_MEM, n] = 0.012 * init + loaded * (0.55 if work <= 0.0 else 1.0)
+    out[r, L_CPU, n] = (
         role[CPU] * (on + off + 0.8 * evaluation + 0.5 * load + 0.3 * checkpoint) + 0.3 * init
     )
-    out[L_READ] = role[FS_READ] * (on + 0.7 * off + evaluation) + load * 350.0
-    out[L_WRITE] = checkpoint * role[FS_WRITE] + 0.05
-    out[L_NET] = role[NET] * (on + off * floor + 0.2 * evaluation)
+    out[r, L_READ, n] = role[FS_READ] * (on + 0.7 * off + evaluation) + load * 350.0
+    out[r, L_WRITE, n] = checkpoint * role[FS_WRITE] + 0.05
+    out[r, L_NET, n] = role[NET] * (on + off * floor + 0.2 * evaluation)
     return W_UTIL * util + W_SM * sm + W_TENSOR * tensor + W_DRAM * dram
 
 
@@ -209,7 +211,7 @@ def fill_levels(rows, roles, heat_tick, heat, first, count, start_ms, tick_ms, l
     fast-forward), it is replayed from where it stands, so the result never depends on slicing.
     """
     keep = np.float64(np.exp(-tick_ms / TIME_CONSTANT_MS))
-    spare = np.empty(LEVEL_COLUMNS, np.float32)
+    spare = np.empty((1, LEVEL_COLUMNS, 1), np.float32)
     for i in range(len(rows)):
         r = rows[i]
         role = roles[r]
@@ -217,17 +219,17 @@ def fill_levels(rows, roles, heat_tick, heat, first, count, start_ms, tick_ms, l
         state = heat[r]
         t = max(begin, heat_tick[r] + 1)
         while t < first:
-            power = role_levels(role, start_ms + t * tick_ms, tick_ms, spare)
+            power = role_levels(role, start_ms + t * tick_ms, tick_ms, spare, 0, 0)
             state = state * keep + (1.0 - keep) * min(power, 1.0)
             t += 1
         for k in range(count):
             t = first + k
             if t < begin:
                 continue
-            power = role_levels(role, start_ms + t * tick_ms, tick_ms, levels[r, k])
+            power = role_levels(role, start_ms + t * tick_ms, tick_ms, levels, r, k)
             if t > heat_tick[r]:
                 state = state * keep + (1.0 - keep) * min(power, 1.0)
-            levels[r, k, L_HEAT] = state
+            levels[r, L_HEAT, k] = state
         heat[r] = state
         heat_tick[r] = max(heat_tick[r], first + count - 1)
 
@@ -275,7 +277,7 @@ def fill_lanes(  # type: ignore[no-untyped-def]
         clock = lane[CLOCK]
         begun = begins[i]
         for t in range(a, b):
-            level = levels[r, t - first]
+            n = t - first
             h = mix(key + np.uint64(t) * np.uint64(0x9E3779B97F4A7C15))
             n0 = np.float32(np.int64(h & word) - 32768)
             n1 = np.float32(np.int64((h >> np.uint64(16)) & word) - 32768)
@@ -286,10 +288,10 @@ def fill_lanes(  # type: ignore[no-untyped-def]
             n5 = np.float32(np.int64((h >> np.uint64(16)) & word) - 32768)
             n6 = np.float32(np.int64((h >> np.uint64(32)) & word) - 32768)
             n7 = np.float32(np.int64(h >> np.uint64(48)) - 32768)
-            util = level[L_UTIL] * k_util * (one + np.float32(0.03) * jitter * n0)
-            sm = level[L_SM] * k_sm * (one + np.float32(0.05) * jitter * n1)
-            tensor = level[L_TENSOR] * k_tensor * (one + np.float32(0.06) * jitter * n2)
-            dram = level[L_DRAM] * k_dram * (one + np.float32(0.05) * jitter * n3)
+            util = levels[r, L_UTIL, n] * k_util * (one + np.float32(0.03) * jitter * n0)
+            sm = levels[r, L_SM, n] * k_sm * (one + np.float32(0.05) * jitter * n1)
+            tensor = levels[r, L_TENSOR, n] * k_tensor * (one + np.float32(0.06) * jitter * n2)
+            dram = levels[r, L_DRAM, n] * k_dram * (one + np.float32(0.05) * jitter * n3)
             util = min(max(util, zero), full)
             sm = min(max(sm, zero), full)
             tensor = min(max(tensor, zero), full)
@@ -302,10 +304,10 @@ def fill_lanes(  # type: ignore[no-untyped-def]
             over = max(zero, share - np.float32(0.92))
             speed = clock - np.float32(15.0) * np.floor(clock * over * np.float32(0.7 / 15.0))
             since = t - begun
-            temp = cool + kelvin * level[L_HEAT] * heat_gain + np.float32(0.4) * calm * n4
-            if since < COOL_TICKS:
-                temp += warm * decay[since]
-            used = min(mem * level[L_MEM] + leak * np.float32(since), cap)
+            fade = decay[min(since, COOL_TICKS - 1)]
+            temp = cool + kelvin * levels[r, L_HEAT, n] * heat_gain + np.float32(0.4) * calm * n4
+            temp += warm * fade
+            used = min(mem * levels[r, L_MEM, n] + leak * np.float32(since), cap)
             row = base + t
             workload[row] = code
             out[0, row] = np.floor(util + half)
@@ -318,14 +320,17 @@ def fill_lanes(  # type: ignore[no-untyped-def]
             out[7, row] = np.floor(temp + half)
             out[8, row] = speed
             out[9, row] = np.floor(
-                level[L_TX] * k_tx * (one + np.float32(0.08) * jitter * n7) + half
+                levels[r, L_TX, n] * k_tx * (one + np.float32(0.08) * jitter * n7) + half
             )
             out[10, row] = np.floor(
-                level[L_RX] * k_rx * (one + np.float32(0.08) * jitter * n6) + half
+                levels[r, L_RX, n] * k_rx * (one + np.float32(0.08) * jitter * n6) + half
             )
             out[11, row] = (
                 np.floor(
-                    level[L_NVLINK] * k_nvlink * (one + np.float32(0.06) * jitter * n5) * tenth
+                    levels[r, L_NVLINK, n]
+                    * k_nvlink
+                    * (one + np.float32(0.06) * jitter * n5)
+                    * tenth
                     + half
                 )
                 * ten
@@ -351,13 +356,13 @@ def add_hosts(  # type: ignore[no-untyped-def]
         for t in range(max(begins[i], first), min(ends[i], first + count)):
             if t % every:
                 continue
-            level = levels[role_of[i], t - first]
+            r, n = role_of[i], t - first
             into = sums[host, t // every - (first + every - 1) // every]
-            into[0] += np.int64(level[L_CPU] * cpu * FIXED)
-            into[1] += np.int64(level[L_READ] * io * FIXED)
-            into[2] += np.int64(level[L_WRITE] * FIXED)
-            into[3] += np.int64(level[L_NET] * lanes[i, K_NVLINK] * FIXED)
-            into[4] += np.int64(level[L_MEM] * lanes[i, MEM_MIB] * FIXED)
+            into[0] += np.int64(levels[r, L_CPU, n] * cpu * FIXED)
+            into[1] += np.int64(levels[r, L_READ, n] * io * FIXED)
+            into[2] += np.int64(levels[r, L_WRITE, n] * FIXED)
+            into[3] += np.int64(levels[r, L_NET, n] * lanes[i, K_NVLINK] * FIXED)
+            into[4] += np.int64(levels[r, L_MEM, n] * lanes[i, MEM_MIB] * FIXED)
 
 
 @njit(cache=True, nogil=True)

@@ -60,6 +60,20 @@ class _Closed:
     codes: NDArray[np.int64]
 
 
+@dataclass(slots=True)
+class Shot:
+    """The state behind the samples of some ticks, apart from the living cluster."""
+
+    first: int
+    count: int
+    rows: NDArray[np.int64]
+    roles: NDArray[np.float64]
+    heat: NDArray[np.float64]
+    heat_tick: NDArray[np.int64]
+    groups: list[_Closed]
+    retired: list[NDArray[np.int64]]
+
+
 class Lanes:
     """Every GPU's current lane, and those that ended since the last samples were taken."""
 
@@ -85,8 +99,11 @@ class Lanes:
         self._roles[IDLE_ROLE, k.START_MS] = config.start_ms - config.warmup_ms
         ticks = np.arange(k.COOL_TICKS) * config.tick_ms / k.TIME_CONSTANT_MS
         self._decay = np.exp(-ticks).astype(np.float32)
+        # Everything later than the table is cold.
+        self._decay[-1] = 0.0
         self._seed = np.uint64(key(config.seed, 61))
         self._workers = ThreadPoolExecutor(max(1, min(2, os.cpu_count() or 1)))
+        self._numbers: dict[tuple[int, int], NDArray[np.int32]] = {}
 
     def tick_at(self, time_ms: int) -> int:
         """The first tick at or after this moment."""
@@ -194,11 +211,14 @@ class Lanes:
         self._free.extend(range(2 * size - 1, size - 1, -1))
 
     def _forget(self) -> None:
-        for rows in self._retired:
+        self._free_rows(self._retired)
+        self._retired = []
+        self._closed = []
+
+    def _free_rows(self, retired: list[NDArray[np.int64]]) -> None:
+        for rows in retired:
             self._used[rows] = False
             self._free.extend(rows.tolist()[::-1])
-        self._retired.clear()
-        self._closed.clear()
 
     def stop_recording(self) -> None:
         """Nobody will ask for samples of what happens now (fast-forward)."""
@@ -211,27 +231,53 @@ class Lanes:
 
     def samples(self, first: int, count: int) -> tuple[SampleBatch, ...]:
         """Samples of every GPU and host for ``count`` ticks from ``first``, then forget them."""
-        config = self.config
+        shot = self.snapshot(first, count)
+        batches = self.render(shot)
+        self.settle(shot)
+        return batches
+
+    def snapshot(self, first: int, count: int) -> Shot:
+        """All that samples of these ticks depend on; the cluster may live on while they are made.
+
+        Exactly one snapshot may be open: ``settle`` it before the next is taken.
+        """
         rows = np.flatnonzero(self._used)
-        levels = np.empty((len(self._roles), count, k.LEVEL_COLUMNS), np.float32)
+        shot = Shot(
+            first, count, rows, self._roles.copy(), self._heat.copy(), self._heat_tick.copy(),
+            self._groups(first + count), self._retired,
+        )  # fmt: skip
+        self._closed, self._retired = [], []
+        return shot
+
+    def settle(self, shot: Shot) -> None:
+        """Take over the warmth that ``render`` has computed, and forget ended roles."""
+        self._heat[shot.rows] = shot.heat[shot.rows]
+        self._heat_tick[shot.rows] = shot.heat_tick[shot.rows]
+        self._free_rows(shot.retired)
+
+    def render(self, shot: Shot) -> tuple[SampleBatch, ...]:
+        """The samples of a snapshot; touches nothing else, so it may run in a thread."""
+        config, count = self.config, shot.count
+        levels = np.empty((len(shot.roles), k.LEVEL_COLUMNS, count), np.float32)
         self._each_half(
-            len(rows),
+            len(shot.rows),
             lambda low, high: k.fill_levels(
-                rows[low:high], self._roles, self._heat_tick, self._heat, first, count,
+                shot.rows[low:high], shot.roles, shot.heat_tick, shot.heat, shot.first, count,
                 float(config.start_ms), float(config.tick_ms), levels,
             ),
-            len(rows) * count * 4,
+            len(shot.rows) * count * 4,
         )  # fmt: skip
-        groups = self._groups(first + count)
-        batches = (self._gpu_batch(groups, levels, first, count),)
-        hosts = self._host_batch(groups, levels, first, count)
-        self._forget()
-        return batches if hosts is None else (*batches, hosts)
+        gpus = self._gpu_batch(shot.groups, levels, shot.first, count)
+        hosts = self._host_batch(shot.groups, levels, shot.first, count)
+        return (gpus,) if hosts is None else (gpus, hosts)
 
     def _groups(self, end: int) -> list[_Closed]:
         """What has ended and what goes on, as groups of lanes with an end."""
         ends = np.full(len(self._gpus), end, np.int64)
-        now = _Closed(self._gpus, self._begins, ends, self._role, self._lane, self._code)
+        now = _Closed(
+            self._gpus, self._begins.copy(), ends, self._role.copy(), self._lane.copy(),
+            self._code.copy(),
+        )  # fmt: skip
         if not self._closed:
             return [now]
         past = _Closed(
@@ -273,13 +319,23 @@ class Lanes:
         times = self.config.start_ms + (first + np.arange(count)) * self.config.tick_ms
         return SampleBatch(
             time_ms=np.tile(times.astype(np.int64), len(self._gpus)),
-            entity=np.repeat(np.arange(len(self._gpus), dtype=np.int32), count),
+            entity=self._repeated(len(self._gpus), count),
             entities=self.hardware.gpu_names,
             columns={metric: out[i] for i, metric in enumerate(EVERYDAY)},
             cluster=self.config.cluster,
             workload=workload,
             workloads=tuple(str(FIRST_ID + seq) for seq in held.tolist()),
         )
+
+    def _repeated(self, things: int, times: int) -> NDArray[np.int32]:
+        """0 0 0 1 1 1 …; kept, because block after block needs the same."""
+        if (things, times) not in self._numbers:
+            if len(self._numbers) > 8:
+                self._numbers.clear()
+            numbers = np.repeat(np.arange(things, dtype=np.int32), times)
+            numbers.flags.writeable = False
+            self._numbers[things, times] = numbers
+        return self._numbers[things, times]
 
     def _host_batch(
         self, groups: list[_Closed], levels: NDArray[np.float32], first: int, count: int
@@ -305,7 +361,7 @@ class Lanes:
         times = config.start_ms + (first_host + np.arange(ticks)) * config.host_tick_ms
         return SampleBatch(
             time_ms=np.tile(times.astype(np.int64), hosts),
-            entity=np.repeat(np.arange(hosts, dtype=np.int32), ticks),
+            entity=self._repeated(hosts, ticks),
             entities=hardware.host_names,
             columns={metric: out[i] for i, metric in enumerate(HOST_METRICS)},
             kind=Entity.HOST,

@@ -230,6 +230,9 @@ class Queue:
         ("submit_ms", np.int64),
         ("user", np.int64),
         ("qos", np.float64),
+        # What was last told of it: why it waits, and its priority.
+        ("reason", np.int64),
+        ("told", np.float64),
     )
 
     def __init__(self) -> None:

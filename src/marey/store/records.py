@@ -47,6 +47,7 @@ class Records:
         self._ended: dict[tuple[str, str], None] = {}
         self._by_workload: dict[str, dict[str, set[Key]]] = {}
         self._happenings = Happenings()
+        self._unseen: set[tuple[str, str, Key]] = set()
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Read what holds now; ended workloads are looked up when they are named again."""
@@ -66,6 +67,22 @@ class Records:
 
     def apply(self, connection: duckdb.DuckDBPyConnection, observation: Observation) -> None:
         """Take over one observation inside the caller's transaction."""
+        self.apply_all(connection, (observation,))
+
+    def apply_all(
+        self, connection: duckdb.DuckDBPyConnection, observations: Sequence[Observation]
+    ) -> None:
+        """Take over observations inside the caller's transaction: in memory, then in one go."""
+        self._unseen = self._find_unseen(connection, observations)
+        for observation in observations:
+            self._take(connection, observation)
+        for kind in KINDS:
+            write_edits(connection, self._timelines[kind.name])
+        self._unseen = set()
+        for told in _told_by_cluster(observations):
+            self._happenings.keep(connection, bounded(told.cluster), told)
+
+    def _take(self, connection: duckdb.DuckDBPyConnection, observation: Observation) -> None:
         cluster, time_ms = bounded(observation.cluster), int(observation.time_ms)
         self.note_cluster(connection, cluster)
         for kind, values in _stated(observation):
@@ -75,10 +92,25 @@ class Records:
             self._end_missing(connection, cluster, observation, time_ms)
         self._free_idle(cluster, observation, time_ms)
         self._allocate(connection, cluster, observation, time_ms)
-        for kind in KINDS:
-            write_edits(connection, self._timelines[kind.name])
-        self._happenings.keep(connection, cluster, observation)
         self._forget_ended(cluster, observation.statuses)
+
+    def _find_unseen(
+        self, connection: duckdb.DuckDBPyConnection, observations: Sequence[Observation]
+    ) -> set[tuple[str, str, Key]]:
+        """Keys that neither memory nor file has: what is new needs no look at its past."""
+        asked: dict[tuple[Kind, str], set[Key]] = {}
+        for observation in observations:
+            cluster = bounded(observation.cluster)
+            for kind, values in (*_stated(observation), (ALLOCATIONS, observation.allocations)):
+                held = self._timelines[kind.name].held(cluster)
+                keys = {kind.key_of(kind.clean(v)) for v in values if kind.key_of(v) not in held}
+                if keys:
+                    asked.setdefault((kind, cluster), set()).update(keys)
+        unseen: set[tuple[str, str, Key]] = set()
+        for (kind, cluster), keys in asked.items():
+            new = keys - seen_keys(connection, kind, cluster, list(keys))
+            unseen.update((kind.name, cluster, key) for key in new)
+        return unseen
 
     def note_cluster(self, connection: duckdb.DuckDBPyConnection, cluster: str) -> None:
         """Remember that there is such a cluster."""
@@ -98,9 +130,14 @@ class Records:
         unsettled = [value for value in values if not timeline.put(cluster, value, time_ms)]
         if not unsettled:
             return
+        cleaned = {kind.key_of(value): value for value in map(kind.clean, unsettled)}
+        for key in [key for key in cleaned if (kind.name, cluster, key) in self._unseen]:
+            self._unseen.discard((kind.name, cluster, key))
+            timeline.start(cluster, cleaned.pop(key), time_ms)
+        if not cleaned:
+            return
         # The past of a key is in the file only once what is waiting has been written.
         write_edits(connection, timeline)
-        cleaned = {kind.key_of(value): value for value in map(kind.clean, unsettled)}
         past = past_of(connection, kind, cluster, list(cleaned), time_ms)
         for key, value in cleaned.items():
             if key not in past:
@@ -239,6 +276,43 @@ def _stated(observation: Observation) -> list[tuple[Kind, Sequence[Any]]]:
         (WORKLOADS, observation.workloads),
         (STATES, observation.statuses),
     ]
+
+
+def _told_by_cluster(observations: Sequence[Observation]) -> list[Observation]:
+    """Progress and events of many observations as one per cluster."""
+    together: dict[str, tuple[list[Any], list[Any]]] = {}
+    for observation in observations:
+        progress, events = together.setdefault(observation.cluster, ([], []))
+        progress.extend(observation.progress)
+        events.extend(observation.events)
+    return [
+        Observation(0, cluster, progress=tuple(progress), events=tuple(events))
+        for cluster, (progress, events) in together.items()
+    ]
+
+
+def seen_keys(
+    connection: duckdb.DuckDBPyConnection, kind: Kind, cluster: str, keys: list[Key]
+) -> set[Key]:
+    """Which of these keys the file has, now or in the past."""
+    wanted = pa.table(
+        {
+            name: pa.array(c, pa.string())
+            for name, c in zip(kind.keys, zip(*keys, strict=True), strict=True)
+        }
+    )
+    columns = ", ".join(f't."{key}"' for key in kind.keys)
+    match = " AND ".join(f't."{key}" = w."{key}"' for key in kind.keys)
+    part = f"SELECT {columns} FROM {{table}} t JOIN wanted w ON {match} WHERE t.cluster = $cluster"
+    connection.register("wanted", wanted)
+    try:
+        rows = connection.execute(
+            f"{part.format(table=kind.past)} UNION {part.format(table=kind.now)}",
+            {"cluster": cluster},
+        ).fetchall()
+    finally:
+        connection.unregister("wanted")
+    return {tuple(row) for row in rows}
 
 
 def _end_of(workload: Workload | None, time_ms: int) -> int:

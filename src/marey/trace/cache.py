@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 # Raise when the tables written for the same file change.
-FORMAT = 1
+FORMAT = 2
 
 
 def default_cache() -> Path:

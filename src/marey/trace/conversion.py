@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class ConvertedRank:
     # Folder and number of events-N.parquet, memory-N.parquet and symbols-N.parquet.
     folder: str
     position: int
+    # Columns that are one number in every row, and therefore not in the file.
+    constants: dict[str, int] = field(default_factory=dict)
 
     def path(self, what: str) -> Path:
         """The Parquet file of this rank's events, memory or symbols."""
@@ -40,6 +42,12 @@ class Converted:
     path: str
     ranks: tuple[ConvertedRank, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+# Columns with so many different values that a dictionary would only cost time.
+_DISTINCT = frozenset(
+    {"start_ns", "dur_ns", "launch", "correlation", "external_id", "forward", "sequence", "bytes"}
+)
 
 
 def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) -> Converted:
@@ -80,11 +88,14 @@ def _make(entry: Path, path: Path, reader: Reader, options: ReadOptions) -> Conv
 
 def _write(draft: Path, entry: Path, position: int, rank: RankEvents) -> ConvertedRank:
     """Write one rank a row group at a time, so that no whole table is ever in memory."""
-    result = ConvertedRank(rank.info, rank.rows, str(entry), position)
-    options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
+    constants = rank.constants()
+    result = ConvertedRank(rank.info, rank.rows, str(entry), position, constants)
+    schema = pa.schema([f for f in EVENTS if f.name not in constants or f.name == "start_ns"])
+    options: dict[str, Any] = {"compression": "lz4", "write_statistics": False}
+    repeating = [name for name in schema.names if name not in _DISTINCT]
     events = draft / f"events-{position}.parquet"
-    with pq.ParquetWriter(events, EVENTS, **options) as writer:
-        for table in rank.batches():
+    with pq.ParquetWriter(events, schema, use_dictionary=repeating, **options) as writer:
+        for table in rank.batches(schema):
             writer.write_table(table)
     pq.write_table(rank.memory, draft / f"memory-{position}.parquet", **options)
     texts = pa.array([_storable(t) for t in rank.symbols.texts()], pa.string())

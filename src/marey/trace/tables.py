@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,17 +27,31 @@ class RankTables:
 def from_cache(stored: ConvertedRank, rank: int, codes: npt.NDArray[np.int32]) -> RankTables:
     """A rank's tables in the cache, given the run's symbol codes and the rank that it has there."""
 
+    constants = {**stored.constants, "rank": rank}
+
     def events(columns: Columns) -> pa.Table:
         names = EVENTS.names if columns is None else list(columns)
-        table = pq.read_table(stored.path("events"), columns=names, partitioning=None)
-        table = recode(table.combine_chunks(), codes)
-        place = table.schema.get_field_index("rank")
-        if place >= 0 and rank != stored.info.rank:
-            ranks = pa.array(np.full(len(table), rank, np.int32))
-            table = table.set_column(place, EVENTS.field("rank"), ranks)
-        return table.replace_schema_metadata(None)
+        held = [name for name in names if name not in constants]
+        # One column is always read: it tells how many rows there are.
+        table = pq.read_table(
+            stored.path("events"), columns=held or ["start_ns"], partitioning=None
+        )
+        rows = len(table)
+        arrays = [
+            table.column(name).combine_chunks()
+            if name in held
+            else _constant(name, constants, rows)
+            for name in names
+        ]
+        schema = pa.schema([EVENTS.field(name) for name in names])
+        return recode(pa.Table.from_arrays(arrays, schema=schema), codes)
 
     return RankTables(events, lambda: pq.read_table(stored.path("memory"), partitioning=None))
+
+
+def _constant(name: str, constants: Mapping[str, int], rows: int) -> pa.Array:
+    kind = EVENTS.field(name).type
+    return pa.array(np.full(rows, constants[name], kind.to_pandas_dtype()), kind)
 
 
 def stored_symbols(stored: ConvertedRank) -> list[str]:

@@ -19,8 +19,8 @@ from marey.trace.readers.recovery import recover, value_end, walk
 from marey.trace.readers.streams import TraceBytes
 
 BLOCK_BYTES = 8 << 20
-# simdjson reads this far past the end of its text.
-PADDING = 64
+# simdjson reads up to 64 bytes past the end of its text, which may itself grow by a bracket.
+PADDING = 80
 # One event, or one member of the header, may not be larger than this.
 LARGEST_ITEM_BYTES = 64 << 20
 GUESSES = 4
@@ -107,7 +107,7 @@ def read_events(
     window = _Window(stream, block_bytes, progress)
     reading = Reading()
     while (byte := window.skip(_SPACE)) in _OPENING:
-        document = Document(first_span=_span_rows(collector))
+        document = Document(first_span=collector.rows("spans"))
         reading.documents.append(document)
         window.start += 1
         if byte == ord("["):
@@ -128,10 +128,6 @@ def read_events(
     if reading.dropped:
         reading.problems.append(f"{reading.dropped} events could not be read and are left out")
     return reading
-
-
-def _span_rows(collector: Collector) -> int:
-    return sum(len(block.phase) for block in collector.parts["spans"])
 
 
 def _read_object(
@@ -189,7 +185,7 @@ def _read_array(window: _Window, parser: Parser, collector: Collector, reading: 
         if window.skip(_SEPARATION) == ord("]"):
             window.start += 1
             return True
-        if not window.ended and window.stop < len(window.buffer) - PADDING:
+        if window.start > 1:
             window.fill()
         if window.start >= window.stop:
             return False
@@ -248,7 +244,7 @@ def _salvage(
         if block is None:
             reading.dropped += 1
         else:
-            collector.add(block)
+            collector.add(block, parser)
     window.start = stop
     return "cut"
 
@@ -261,7 +257,7 @@ def _parse(window: _Window, parser: Parser, collector: Collector, cut: int) -> b
     window.buffer[window.start - 1], window.buffer[cut] = before, at
     if block is None:
         return False
-    collector.add(block)
+    collector.add(block, parser)
     return True
 
 

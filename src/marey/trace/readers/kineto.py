@@ -31,8 +31,18 @@ from marey.trace.readers.links import (
     rows_by_key,
 )
 from marey.trace.readers.nesting import innermost, top_level
-from marey.trace.readers.raw import NO_TIME, Block, Codes, Ints, Lane, RawEvents, Sparse
-from marey.trace.readers.spans import RankEvents, order_by_start, resorted
+from marey.trace.readers.raw import (
+    NO_TIME,
+    Block,
+    Codes,
+    Ints,
+    Lane,
+    RawEvents,
+    Sparse,
+    empty_block,
+    narrow,
+)
+from marey.trace.readers.spans import Column, RankEvents, order_by_start, resorted
 from marey.trace.readers.work import Work
 from marey.trace.symbols import Symbols
 
@@ -55,29 +65,45 @@ def interpret(raw: RawEvents, info: RankInfo) -> RankEvents:
 
 def _start(raw: RawEvents, info: RankInfo) -> Work:
     """Keep what is activity of the run, sorted by start, with the kind its category says."""
-    spans = raw.spans
+    spans, raw.spans = raw.spans, empty_block()
     kinds, devices, ignored = _category_tables(raw.texts, spans.category)
     kept = (spans.phase == ord("X")) & (spans.start_ns != NO_TIME) & ~ignored[spans.category]
     rows = np.flatnonzero(kept)
-    order = rows[order_by_start(spans.start_ns[rows], spans.dur_ns[rows])]
+    order = rows[order_by_start(spans.start_ns[rows], spans.dur_ns[rows])].astype(np.int32)
+    del rows, kept
+    args = {}
     place = np.full(len(spans.phase), -1, np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
-    args = {key: resorted(spans.args.pop(key), place) for key in list(spans.args)}
-    category = spans.category[order]
-    return Work(
+    for key in list(spans.args):
+        moved = resorted(spans.args.pop(key), place)
+        if len(moved.rows):
+            args[key] = moved
+    del place
+
+    def column(name: str) -> npt.NDArray[Any]:
+        """One column in order; the unsorted one is let go, so that only one is held twice."""
+        values: npt.NDArray[Any] = getattr(spans, name)[order]
+        object.__setattr__(spans, name, None)
+        return values
+
+    category = column("category")
+    work = Work(
         raw=raw,
         symbols=Symbols(),
         info=info,
-        name=spans.name[order],
+        name=column("name"),
         category=category,
-        lane=spans.lane[order],
-        start_ns=spans.start_ns[order] + np.int64(info.base_ns),
-        dur_ns=spans.dur_ns[order],
-        args={key: sparse for key, sparse in args.items() if len(sparse.rows)},
+        lane=column("lane"),
+        start_ns=column("start_ns"),
+        dur_ns=column("dur_ns"),
+        args=args,
         kind=kinds[category],
         on_device=devices[category],
         columns={},
+        sparse={},
     )
+    work.start_ns += np.int64(info.base_ns)
+    return work
 
 
 def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
@@ -85,7 +111,7 @@ def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
     kinds = np.full(len(texts), EventKind.CPU_OP, np.int8)
     devices = np.zeros(len(texts), bool)
     ignored = np.zeros(len(texts), bool)
-    for code in np.unique(used):
+    for code in np.flatnonzero(np.bincount(used, minlength=1)):
         text = texts[code].lower()
         ignored[code] = text in IGNORED_CATEGORIES
         if category := CATEGORIES.get(text):
@@ -95,21 +121,22 @@ def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
 
 def _place_on_lanes(work: Work) -> None:
     """Device and stream of device events, thread of host events."""
-    tids = np.array([_tid(lane, n) for n, lane in enumerate(work.raw.lanes)] or [0], np.int64)
-    pids = np.array([_pid(lane) for lane in work.raw.lanes] or [0], np.int64)
-    stream = tids[work.lane]
-    device = np.full(work.size, NO_VALUE, np.int32)
-    annotation = np.zeros(len(work.raw.texts), bool)
-    for code, text in enumerate(work.raw.texts):
-        annotation[code] = text == "gpu_user_annotation"
+    tids = narrow(np.array([_tid(lane, n) for n, lane in enumerate(work.raw.lanes)], np.int64))
+    pids = narrow(np.array([_pid(lane) for lane in work.raw.lanes], np.int64))
+    annotation = np.array([text == "gpu_user_annotation" for text in work.raw.texts])
     beside = work.on_device | work.kinds(EventKind.SYNC) | annotation[work.category]
-    device[beside] = pids[work.lane[beside]]
-    for key, column in (("stream", stream), ("device", device)):
+    for key, of_lane in (("stream", tids), ("device", pids)):
         sparse = work.args.pop(key, None)
+        mine = beside[sparse.rows] if sparse is not None else None
+        wide = (
+            narrow(np.append(of_lane, sparse.values)).dtype if sparse is not None else of_lane.dtype
+        )
+        column = of_lane.astype(wide)[work.lane]
+        if key == "device":
+            column[~beside] = NO_VALUE
         if sparse is not None:
-            mine = beside[sparse.rows]
             column[sparse.rows[mine]] = sparse.values[mine]
-    work.columns["stream"], work.columns["device"] = stream, device
+        work.columns[key] = column
 
 
 def _tid(lane: Lane, position: int) -> int:
@@ -132,16 +159,11 @@ def _name_kernels(work: Work) -> None:
 
 
 def _communication_kinds(work: Work, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
-    """Kind of communication and, in its column, which collective, from the names of these rows."""
-    names = work.name[rows]
-    codes, inverse = np.unique(names, return_inverse=True)
-    collectives = [collective_name(work.raw.texts[c]) for c in codes]
-    kinds = np.array([int(communication_kind(c)) for c in collectives] or [0], np.int8)
-    symbols = np.array(
-        [work.symbols.add(c) if c else NO_VALUE for c in collectives] or [NO_VALUE], np.int32
-    )
-    work.column("collective")[rows] = symbols[inverse]
-    return kinds[inverse]
+    """Collective, send or receive, as the names of these rows say."""
+    kinds = np.zeros(len(work.raw.texts), np.int8)
+    for code in work.used_names:
+        kinds[code] = communication_kind(collective_name(work.raw.texts[code]))
+    return kinds[work.name[rows]]
 
 
 def _name_markers(work: Work) -> None:
@@ -296,24 +318,16 @@ def _around(work: Work, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return innermost(spans, work.lane, work.start_ns)
 
 
-def _note_waits(work: Work) -> None:
-    """What a synchronisation waits for."""
-    for key, name in (
-        ("wait_on_stream", "wait_stream"),
-        ("wait_on_cuda_event_record_corr_id", "wait_correlation"),
-    ):
-        if sparse := work.args.get(key):
-            work.column(name, np.int64)[sparse.rows] = sparse.values
-
-
-def _number_links(work: Work) -> None:
-    """The ids that the trace itself uses."""
+def _keep_ids(work: Work) -> None:
+    """The ids that the trace itself uses, and what a synchronisation waits for."""
     for name, sparse in (
         ("correlation", work.args.get("correlation")),
         ("external_id", _external(work)),
+        ("wait_stream", work.args.get("wait_on_stream")),
+        ("wait_correlation", work.args.get("wait_on_cuda_event_record_corr_id")),
     ):
         if sparse is not None:
-            work.column(name, np.int64)[sparse.rows] = sparse.values
+            work.sparse[name] = sparse
 
 
 STEPS: tuple[Callable[[Work], None], ...] = (
@@ -327,25 +341,27 @@ STEPS: tuple[Callable[[Work], None], ...] = (
     _number_steps,
     _name_modules,
     fill_communication,
-    _note_waits,
-    _number_links,
+    _keep_ids,
 )
 
 
 def _finish(work: Work) -> RankEvents:
-    used, inverse = np.unique(work.name, return_inverse=True)
-    codes = work.symbols.add_all([work.raw.texts[c] for c in used])
-    work.columns |= {
-        "name": codes[inverse] if len(used) else work.name,
+    codes = np.zeros(len(work.raw.texts), np.int32)
+    for code in work.used_names:
+        codes[code] = work.symbols.add(work.raw.texts[code])
+    host = work.symbols.add(work.info.host)
+    memory = memory_table(work.raw.instants, work.info.base_ns)
+    columns: dict[str, Column] = {
+        **work.columns,
+        **work.sparse,
+        "name": codes[work.name],
         "kind": work.kind,
         "on_device": work.on_device,
         "start_ns": work.start_ns,
         "dur_ns": work.dur_ns,
+        "rank": work.info.rank,
+        "host": host,
     }
-    columns: dict[str, Any] = dict(work.columns)
-    columns["rank"] = work.info.rank
-    columns["host"] = work.symbols.add(work.info.host)
-    memory = memory_table(work.raw.instants, work.info.base_ns)
     return RankEvents(work.info, work.symbols, columns, memory)
 
 

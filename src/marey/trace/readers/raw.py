@@ -7,7 +7,7 @@ table, a (process, thread) pair is a *lane*. Arguments are sparse: most events h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -136,29 +136,41 @@ class Collector:
     parts: dict[str, list[Block]] = field(
         default_factory=lambda: {"spans": [], "flows": [], "instants": [], "metadata": []}
     )
-    rows: int = 0
+    # By code of a category: whether its flows say something that is not known otherwise.
+    _flow_categories: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, parser: Parser) -> None:
         """Keep the rows of this block that carry something."""
-        for part, phases in _PARTS.items():
-            rows = np.flatnonzero(np.isin(block.phase, phases))
+        part_of_row = _PART_OF_PHASE[block.phase]
+        for number, part in enumerate(_PARTS):
+            rows = np.flatnonzero(part_of_row == number)
+            if len(rows) and part == "flows":
+                rows = rows[self._useful_flows(block.category[rows], parser)]
             if len(rows):
                 self.parts[part].append(_take(block, rows, _PART_ARGS[part]))
-                self.rows += len(rows)
+
+    def _useful_flows(self, categories: Codes, parser: Parser) -> npt.NDArray[np.bool_]:
+        """Launch flows repeat the correlation; only forward → backward says something new."""
+        if categories.max() >= len(self._flow_categories):
+            texts = parser.texts()
+            self._flow_categories = np.array([t.startswith("fwdbwd") for t in texts], bool)
+        useful: npt.NDArray[np.bool_] = self._flow_categories[categories]
+        return useful
+
+    def rows(self, part: str) -> int:
+        """How many rows of a part there are so far."""
+        return sum(len(block.phase) for block in self.parts[part])
 
     def finish(self, parser: Parser) -> RawEvents:
         """Everything that was added, as one set of columns."""
-        joined = {part: _join(blocks) for part, blocks in self.parts.items()}
-        self.parts = {}
+        joined = {part: _join(self.parts.pop(part)) for part in _PARTS}
         return RawEvents(parser.texts(), parser.lanes(), **joined)
 
 
-_PARTS = {
-    "spans": np.frombuffer(b"XBE", np.uint8),
-    "flows": np.frombuffer(b"sft", np.uint8),
-    "instants": np.frombuffer(b"iI", np.uint8),
-    "metadata": np.frombuffer(b"M", np.uint8),
-}
+_PARTS = {"spans": b"XBE", "flows": b"sft", "instants": b"iI", "metadata": b"M"}
+_PART_OF_PHASE = np.full(256, -1, np.int8)
+for _number, _phases in enumerate(_PARTS.values()):
+    _PART_OF_PHASE[list(_phases)] = _number
 _MEMORY_ARGS = ("Bytes", "Device Id", "Device Type", "Total Allocated", "Total Reserved")
 _PART_ARGS: dict[str, frozenset[str]] = {
     "spans": frozenset(INT_ARGS + TEXT_ARGS + JSON_ARGS) - frozenset(_MEMORY_ARGS),
@@ -168,42 +180,52 @@ _PART_ARGS: dict[str, frozenset[str]] = {
 }
 
 
+def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers in as few bytes as hold them: two, four or eight."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    for dtype in (np.int16, np.int32):
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return values.astype(dtype, copy=False)
+    return values
+
+
 def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> Block:
-    """The given rows of a block, with the arguments renumbered."""
-    everything = len(rows) == len(block.phase)
+    """The given rows of a block, narrow, with the arguments renumbered."""
     place = np.full(len(block.phase), -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     args = {}
     for key, sparse in block.args.items():
         if key not in wanted:
             continue
-        if everything:
-            args[key] = sparse
-            continue
         new = place[sparse.rows]
         kept = new >= 0
         if kept.any():
-            args[key] = Sparse(new[kept], sparse.values[kept])
-    dense = {name: getattr(block, name)[rows] for name in _DENSE}
-    return Block(phase=block.phase[rows], args=args, **dense)
+            args[key] = Sparse(new[kept], narrow(sparse.values[kept]))
+    return Block(
+        phase=block.phase[rows],
+        category=narrow(block.category[rows]),
+        name=block.name[rows],
+        lane=narrow(block.lane[rows]),
+        start_ns=block.start_ns[rows],
+        dur_ns=narrow(block.dur_ns[rows]),
+        args=args,
+    )
 
 
 def _join(blocks: list[Block]) -> Block:
     """The blocks one after the other; each piece is let go as soon as it is copied."""
     if not blocks:
         return empty_block()
-    starts = np.cumsum([0] + [len(b.phase) for b in blocks])
-    keys = sorted({key for b in blocks for key in b.args})
+    sizes = [len(b.phase) for b in blocks]
+    starts = np.cumsum([0, *sizes[:-1]])
     args = {}
-    for key in keys:
-        rows = [
-            b.args[key].rows + np.int32(s)
-            for b, s in zip(blocks, starts, strict=False)
-            if key in b.args
-        ]
-        values = [b.args.pop(key).values for b in blocks if key in b.args]
-        args[key] = Sparse(np.concatenate(rows), np.concatenate(values))
-        del rows, values
+    for key in sorted({key for b in blocks for key in b.args}):
+        held = [(b.args.pop(key), s) for b, s in zip(blocks, starts, strict=True) if key in b.args]
+        rows = np.concatenate([sparse.rows + np.int32(start) for sparse, start in held])
+        args[key] = Sparse(rows, np.concatenate([sparse.values for sparse, _ in held]))
     dense = {}
     for name in ("phase", *_DENSE):
         dense[name] = np.concatenate([getattr(b, name) for b in blocks])

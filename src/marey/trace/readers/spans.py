@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ from marey.trace.symbols import Symbols
 
 Rows = npt.NDArray[np.int64]
 # Rows of one Parquet row group, and of the table that is in memory while it is written.
-GROUP_ROWS = 1 << 18
+GROUP_ROWS = 1 << 17
+Column = npt.NDArray[Any] | Sparse | int
 
 
 def order_by_start(start_ns: Ints, dur_ns: Ints) -> Rows:
@@ -35,11 +37,14 @@ def order_by_start(start_ns: Ints, dur_ns: Ints) -> Rows:
 
 @dataclass
 class RankEvents:
-    """What a reader gives for one rank; a column that is one number everywhere is that number."""
+    """What a reader gives for one rank.
+
+    A column is an array, the rows that have a value, or one number that holds everywhere.
+    """
 
     info: RankInfo
     symbols: Symbols
-    columns: dict[str, npt.NDArray[np.generic] | int]
+    columns: dict[str, Column]
     memory: pa.Table = field(default_factory=MEMORY.empty_table)
 
     @property
@@ -53,11 +58,25 @@ class RankEvents:
         assert isinstance(values, np.ndarray)
         return values
 
-    def batches(self) -> Iterator[pa.Table]:
-        """The events in the schema of the contract, a row group at a time."""
+    def constants(self) -> dict[str, int]:
+        """The columns that are one number in every row: they need not be stored."""
+        found = {}
+        for name in EVENTS.names:
+            values = self.columns.get(name, NO_VALUE)
+            if isinstance(values, int):
+                found[name] = values
+            elif isinstance(values, Sparse):
+                found |= {} if len(values.rows) else {name: NO_VALUE}
+            elif len(values) and values[0] == values[-1] and (values == values[0]).all():
+                found[name] = int(values[0])
+        return found
+
+    def batches(self, schema: pa.Schema = EVENTS) -> Iterator[pa.Table]:
+        """The events in the schema of the contract (or part of it), a row group at a time."""
         for first in range(0, self.rows, GROUP_ROWS):
             stop = min(first + GROUP_ROWS, self.rows)
-            yield pa.Table.from_arrays([self._array(f, first, stop) for f in EVENTS], schema=EVENTS)
+            arrays = [self._array(f, first, stop) for f in schema]
+            yield pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self) -> pa.Table:
         """Everything at once; for small traces and tests."""
@@ -68,15 +87,12 @@ class RankEvents:
         dtype = column.type.to_pandas_dtype()
         if isinstance(values, np.ndarray):
             return pa.array(values[first:stop].astype(dtype, copy=False), column.type)
-        return pa.array(np.full(stop - first, values, dtype), column.type)
-
-
-def dense(sparse: Sparse | None, size: int, missing: int = NO_VALUE) -> Ints:
-    """A sparse argument as a full column."""
-    column = np.full(size, missing, np.int64)
-    if sparse is not None:
-        column[sparse.rows] = sparse.values
-    return column
+        if isinstance(values, int):
+            return pa.array(np.full(stop - first, values, dtype), column.type)
+        filled = np.full(stop - first, NO_VALUE, dtype)
+        low, high = np.searchsorted(values.rows, [first, stop])
+        filled[values.rows[low:high] - first] = values.values[low:high]
+        return pa.array(filled, column.type)
 
 
 def resorted(sparse: Sparse, place: npt.NDArray[np.int32]) -> Sparse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ class Work:
     args: dict[str, Sparse]
     kind: npt.NDArray[np.int8]
     on_device: npt.NDArray[np.bool_]
+    # Columns that most rows fill, and those that few do.
     columns: dict[str, npt.NDArray[Any]]
+    sparse: dict[str, Sparse]
 
     @property
     def size(self) -> int:
@@ -44,15 +47,33 @@ class Work:
 
     def kinds(self, *kinds: EventKind) -> npt.NDArray[np.bool_]:
         """Which rows are of one of these kinds."""
-        return np.isin(self.kind, np.array(kinds, np.int8))
+        wanted = np.zeros(128, bool)
+        wanted[list(kinds)] = True
+        chosen: npt.NDArray[np.bool_] = wanted[self.kind]
+        return chosen
+
+    @cached_property
+    def used_names(self) -> npt.NDArray[np.int64]:
+        """The codes of all names that occur."""
+        return np.flatnonzero(np.bincount(self.name, minlength=len(self.raw.texts)))
 
     def names_where(self, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
         """Which rows have a name for which the predicate holds; each name is looked at once."""
-        return self._by_text(predicate)[self.name]
+        chosen = np.zeros(len(self.raw.texts), bool)
+        for code in self.used_names:
+            chosen[code] = predicate(self.raw.texts[code])
+        if not chosen.any():
+            return np.zeros(self.size, bool)
+        rows: npt.NDArray[np.bool_] = chosen[self.name]
+        return rows
 
-    def _by_text(self, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        used = np.zeros(len(self.raw.texts), bool)
-        used[np.unique(self.name)] = True
-        for code in np.flatnonzero(used):
-            used[code] = predicate(self.raw.texts[code])
-        return used
+    def name_of(self, row: int) -> str:
+        """The name of one event."""
+        return self.raw.texts[int(self.name[row])]
+
+    def row_values(self, key: str) -> dict[int, int]:
+        """A rare argument as row → value."""
+        sparse = self.args.get(key)
+        return (
+            dict(zip(sparse.rows.tolist(), sparse.values.tolist(), strict=True)) if sparse else {}
+        )

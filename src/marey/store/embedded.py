@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from marey.model.errors import InvalidInput
 from marey.model.metrics import Entity
 from marey.model.names import bounded
 from marey.model.observation import Observation
 from marey.model.protocols import Answer, Moment, Selection, WorkloadQuery
 from marey.model.samples import SampleBatch
-from marey.model.times import HOUR_MS
-from marey.store import answers, documents, moments
+from marey.store import documents, moments, upkeep
+from marey.store.charts import Charts
 from marey.store.database import Database
-from marey.store.queries import Reader, checked_points, checked_quantiles
+from marey.store.queries import Reader
 from marey.store.records import Records
-from marey.store.samples import SampleTables, hours_before
+from marey.store.samples import SampleTables
+from marey.store.upkeep import Retention
+
+__all__ = ["EmbeddedStore", "Retention", "open_store"]
 
 MEMORY_LIMIT_MB = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How many days raw samples and their hourly sketches are kept; None keeps them for ever."""
-
-    raw_days: float | None = 30.0
-    sketch_days: float | None = 400.0
-
-    def __post_init__(self) -> None:
-        for name, days in (("raw_days", self.raw_days), ("sketch_days", self.sketch_days)):
-            if days is not None and not days > 0:
-                raise InvalidInput(f"Retention {name} is {days}; allowed: more than 0, or none.")
 
 
 def open_store(
@@ -103,8 +92,7 @@ class EmbeddedStore:
         with self._lock:
             self._refresh()
             with self._database.write() as connection:
-                for observation in observations:
-                    self._records.apply(connection, observation)
+                self._records.apply_all(connection, list(observations))
                 for batch in batches:
                     self._records.note_cluster(connection, bounded(batch.cluster))
                     self._samples.append(connection, batch)
@@ -117,44 +105,26 @@ class EmbeddedStore:
 
     def series(self, selection: Selection, points: int) -> Answer:
         """Downsampled series that keep extremes."""
-        self._refresh()
-        points = checked_points(points)
-        with self._database.read() as connection:
-            reader = self._reader(connection)
-            columns = [c for c in reader.columns(selection) if c.code >= 0]
-            tables = (
-                answers.series_of(rows, columns, reader.names(rows.codes), points)
-                for rows in reader.parts(selection)
-            )
-            return Answer(answers.joined(tables, answers.SERIES))
+        with self._charts(selection) as charts:
+            return charts.series(points)
 
     def histograms(
         self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
     ) -> Answer:
         """Counts per entity and metric over equal bins (metric's own range unless given)."""
-        self._refresh()
-        with self._database.read() as connection:
-            reader = self._reader(connection)
-            asked = answers.checked_ranges(reader.columns(selection), bins, ranges)
-            columns = [c for c in reader.columns(selection) if c.code >= 0]
-            tables = (
-                answers.histograms_of(rows, columns, reader.names(rows.codes), bins, asked)
-                for rows in reader.parts(selection)
-            )
-            return Answer(answers.joined(tables, answers.HISTOGRAMS))
+        with self._charts(selection) as charts:
+            return charts.histograms(bins, ranges)
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
         """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
+        with self._charts(selection) as charts:
+            return charts.statistics(quantiles)
+
+    @contextmanager
+    def _charts(self, selection: Selection) -> Iterator[Charts]:
         self._refresh()
-        asked = checked_quantiles(quantiles)
         with self._database.read() as connection:
-            reader = self._reader(connection)
-            columns = [c for c in reader.columns(selection) if c.code >= 0]
-            tables = (
-                answers.statistics_of(rows, columns, reader.names(rows.codes), asked)
-                for rows in reader.parts(selection)
-            )
-            return Answer(answers.joined(tables, answers.STATISTICS))
+            yield Charts(connection, self._samples, selection)
 
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
         """The newest value of every metric of every entity, none older than ``since_ms``."""
@@ -169,20 +139,17 @@ class EmbeddedStore:
             return self._reader(connection).span(cluster)
 
     def maintain(self, now_ms: int) -> None:
-        """Rewrite finished hours for reading, reduce and drop what is old."""
-        cut_ms = now_ms - now_ms % HOUR_MS
-        for kind in Entity:
-            self._rewrite(kind, cut_ms)
-
-    def _rewrite(self, kind: Entity, cut_ms: int) -> None:
+        """Rewrite finished hours for reading, reduce what is old, drop what is older."""
         with self._lock:
             self._refresh()
-            with self._database.read() as connection:
-                spans = hours_before(connection, f"{kind}_hot", cut_ms)
-            for span in spans:
-                with self._database.write() as connection:
-                    self._samples.rewrite(connection, kind, span)
-            if spans:
+            changed = False
+            for kind in Entity:
+                changed |= upkeep.rewrite(self._database, self._samples, kind, now_ms)
+                changed |= upkeep.reduce_old(
+                    self._database, self._samples, kind, now_ms, self._retention
+                )
+                changed |= upkeep.drop_old(self._database, kind, now_ms, self._retention)
+            if changed:
                 self._database.checkpoint()
 
     # Records

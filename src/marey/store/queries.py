@@ -58,11 +58,24 @@ class Reader:
         return [known.get(name) or column_for(name, -1) for name in names]
 
     def where(self, selection: Selection) -> str | None:
-        """The condition for a selection, of integers only; None where nothing can match."""
-        conditions = [
-            f"time_ms >= {int(selection.from_ms)}",
-            f"time_ms < {int(selection.to_ms)}",
-        ]
+        """The condition for raw samples, of integers only; None where nothing can match."""
+        return self._and_names(
+            selection,
+            [f"time_ms >= {int(selection.from_ms)}", f"time_ms < {int(selection.to_ms)}"],
+        )
+
+    def where_reduced(self, selection: Selection) -> str | None:
+        """The condition for sketches: an hour belongs to a span when one of its samples does."""
+        from_ms, to_ms = int(selection.from_ms), int(selection.to_ms)
+        return self._and_names(
+            selection,
+            [
+                f"hour_ms > {from_ms - HOUR_MS} AND hour_ms < {to_ms}",
+                f"hour_ms + last_at >= {from_ms} AND hour_ms + first_at < {to_ms}",
+            ],
+        )
+
+    def _and_names(self, selection: Selection, conditions: list[str]) -> str | None:
         scope = (bounded(selection.cluster), str(selection.kind))
         if selection.workload is not None:
             code = self._tables.workloads.find(scope[:1], selection.workload)
@@ -237,12 +250,14 @@ class Reader:
                 continue
             alone = not self._is_one_of_several((bounded(cluster), str(kind)))
             where = "true" if alone else self.where(everything)
-            for table in (f"{kind}_hot", f"{kind}_cold"):
-                row = one_row(
-                    self._connection,
-                    f"SELECT min(time_ms), max(time_ms) FROM {table} WHERE {where}",
-                )
-                times += [t for t in row or () if t is not None]
+            reduced = "true" if alone else self.where_reduced(everything)
+            for sql in (
+                f"SELECT min(time_ms), max(time_ms) FROM {kind}_hot WHERE {where}",
+                f"SELECT min(time_ms), max(time_ms) FROM {kind}_cold WHERE {where}",
+                f"SELECT min(hour_ms + first_at), max(hour_ms + last_at) FROM {kind}_sketches "
+                f"WHERE {reduced}",
+            ):
+                times += [t for t in one_row(self._connection, sql) or () if t is not None]
         return (min(times), max(times)) if times else None
 
 

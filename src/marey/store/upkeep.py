@@ -1,0 +1,85 @@
+"""What keeps the file fast and small: finished hours rewritten, old ones reduced, older dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from marey.model.errors import InvalidInput
+from marey.model.metrics import Entity
+from marey.model.times import DAY_MS, HOUR_MS
+from marey.store.database import Database
+from marey.store.rows import one_row
+from marey.store.samples import SampleTables, hours_before
+from marey.store.sketches import reduce_span
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many days raw samples and their hourly sketches are kept; None keeps them for ever."""
+
+    raw_days: float | None = 30.0
+    sketch_days: float | None = 400.0
+
+    def __post_init__(self) -> None:
+        for name, days in (("raw_days", self.raw_days), ("sketch_days", self.sketch_days)):
+            if days is not None and not days > 0:
+                raise InvalidInput(f"Retention {name} is {days}; allowed: more than 0, or none.")
+
+
+def rewrite(database: Database, tables: SampleTables, kind: Entity, now_ms: int) -> bool:
+    """Move every finished hour into the cold table, each few in one transaction."""
+    with database.read() as connection:
+        spans = hours_before(connection, f"{kind}_hot", _whole_hour(now_ms))
+    for span in spans:
+        with database.write() as connection:
+            tables.rewrite(connection, kind, span)
+    return bool(spans)
+
+
+def reduce_old(
+    database: Database, tables: SampleTables, kind: Entity, now_ms: int, retention: Retention
+) -> bool:
+    """Put sketches in the place of raw samples older than the retention."""
+    if retention.raw_days is None:
+        return False
+    with database.read() as connection:
+        now_ms = _believed(connection, kind, now_ms)
+        cut_ms = _whole_hour(now_ms - int(retention.raw_days * DAY_MS))
+        spans = hours_before(connection, f"{kind}_cold", cut_ms)
+    for span in spans:
+        with database.write() as connection:
+            reduce_span(connection, tables, kind, span)
+    return bool(spans)
+
+
+def drop_old(database: Database, kind: Entity, now_ms: int, retention: Retention) -> bool:
+    """Forget sketches older than the retention."""
+    if retention.sketch_days is None:
+        return False
+    table = f"{kind}_sketches"
+    with database.read() as connection:
+        now_ms = _believed(connection, kind, now_ms)
+        cut_ms = _whole_hour(now_ms - int(retention.sketch_days * DAY_MS))
+        oldest = one_row(connection, f"SELECT min(hour_ms) FROM {table}")
+    if oldest is None or oldest[0] is None or oldest[0] >= cut_ms:
+        return False
+    with database.write() as connection:
+        connection.execute(f"DELETE FROM {table} WHERE hour_ms < ?", [cut_ms])
+    return True
+
+
+def _believed(connection: duckdb.DuckDBPyConnection, kind: Entity, now_ms: int) -> int:
+    """The time by which age is told: a clock that jumps ahead of the samples ages nothing."""
+    row = one_row(
+        connection,
+        f"SELECT greatest((SELECT max(time_ms) FROM {kind}_hot), "
+        f"(SELECT max(time_ms) FROM {kind}_cold), (SELECT max(hour_ms) FROM {kind}_sketches))",
+    )
+    newest = row[0] if row else None
+    return now_ms if newest is None else min(now_ms, newest + HOUR_MS)
+
+
+def _whole_hour(time_ms: int) -> int:
+    return time_ms - time_ms % HOUR_MS

@@ -19,6 +19,8 @@ NVLINK_SHARE = {"single": 0.0, "ddp": 0.04, "fsdp": 0.14, "tp": 0.34}
 # Between hosts, MB/s per GPU.
 NET_MB_S = {"single": 0.0, "ddp": 1_900.0, "fsdp": 3_600.0, "tp": 1_400.0}
 
+CONTEXT_SHARE = 0.02
+
 
 def healthy(job: Job, lanes: Lanes, model: GpuModel, seed: int) -> Regime:
     """The regime of a workload with which nothing is wrong, for the GPUs it has been given."""
@@ -96,6 +98,8 @@ def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]
     # The first rank logs, evaluates and keeps a few tensors more.
     table[0, k.MEM_MIB] *= 1.015
     table[:, k.CLOCK] = hardware.clock_mhz[gpus]
+    # An open context keeps the clocks up, whatever the GPU does.
+    table[:, k.IDLE_W] += CONTEXT_SHARE * hardware.limit_w[gpus]
     table[:, k.HOST_CPU] = table[:, k.HOST_IO] = 1.0
     table[:, k.HEAT_GAIN] = hardware.silicon[gpus]
     if job.pipeline_parallel > 1:

@@ -246,6 +246,8 @@ class Cluster:
     def user_cap(self, partition: int) -> int:
         """How many GPUs of a partition one user may hold (the quality of service's limit)."""
         part = self.hardware.parts[partition]
+        if part.plan.user_gpus is not None:
+            return part.plan.user_gpus
         if part.plan.min_gpus > 8:
             return max(part.gpu_count // 2, part.plan.min_gpus)
         return max(2 * part.plan.gpus_per_host, part.gpu_count // 8)

@@ -57,6 +57,8 @@ class PartitionPlan:
     max_gpus: int | None = None
     time_limit_s: int = 7 * 86_400
     last_host_gpus: int = 0
+    # How many GPUs one user may hold at once; None = by the partition's size.
+    user_gpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

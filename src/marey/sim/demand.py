@@ -32,7 +32,7 @@ SIZES_SMALL = {1: 0.62, 2: 0.12, 4: 0.12, 8: 0.14}
 SIZES_LARGE = {16: 0.36, 32: 0.27, 64: 0.21, 128: 0.11, 256: 0.04, 512: 0.01}
 
 # Median in minutes and log-sigma by size; the last entry is for everything larger.
-DURATIONS = {1: (18.6, 1.97), 2: (40.0, 2.0), 4: (50.0, 2.0), 8: (150.0, 1.8), 16: (210.0, 1.5)}
+DURATIONS = {1: (18.6, 1.97), 2: (40.0, 2.0), 4: (50.0, 2.0), 8: (75.0, 1.5), 16: (210.0, 1.5)}
 NOTEBOOK_MINUTES, SERVE_MINUTES = (90.0, 0.8), (480.0, 1.0)
 
 LIMIT_HOURS = np.array([1, 2, 4, 8, 12, 24, 48, 72, 96, 120, 168], np.float64)
@@ -114,7 +114,7 @@ class Demand:
         self, hour_ms: int, load: float, waiting_share: float
     ) -> tuple[Draws, NDArray[np.int64]]:
         """Submissions of the hour that begins here; fewer when the queue is already long."""
-        elastic = min(1.6, max(0.15, 1.0 + 0.8 * (0.6 - waiting_share)))
+        elastic = min(2.0, max(0.1, 1.0 + 1.2 * (0.8 - waiting_share)))
         capacity = self.part.gpu_count * float(HOUR_MS)
         mean = load * capacity / self.mean_gpu_ms * rhythm(hour_ms) * elastic
         chance = generator(self.seed, 42, self.number, hour_ms)

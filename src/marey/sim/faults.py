@@ -18,7 +18,7 @@ from marey.sim.behaviour import settle_heat
 from marey.sim.chance import Dice
 from marey.sim.config import FAULTS, FaultPlan
 from marey.sim.jobs import Job, Kind
-from marey.sim.lanes import Regime
+from marey.sim.lanes import Regime, nominal_share
 
 # Shorter work ends before anybody could see a fault in it.
 SHORTEST_MS = 25 * MINUTE_MS
@@ -270,7 +270,10 @@ def _throttled_gpu(case: Case) -> NDArray[np.bool_]:
     lanes[victim, k.CLOCK] = np.floor(lanes[victim, k.CLOCK] * rate / 15.0) * 15.0
     lanes[victim, k.GAIN] *= rate**0.6
     # Hot, although it draws less: its cooling is what has failed.
-    lanes[victim, k.AMBIENT] += dice.between(26.0, 32.0)
+    draw = lanes[victim, k.IDLE_W] + (lanes[victim, k.LIMIT_W] - lanes[victim, k.IDLE_W]) * (
+        nominal_share(slow[None, :])[0] * lanes[victim, k.GAIN]
+    )
+    lanes[victim, k.AMBIENT] = dice.between(86.0, 92.0) - lanes[victim, k.KELVIN] * draw
     regime.rate = rate
     return victim
 
@@ -327,7 +330,7 @@ def _oversized(case: Case) -> NDArray[np.bool_]:
     role[k.UTIL] = dice.between(0.12, 0.30)
     role[k.SM], role[k.TENSOR] = dice.between(0.03, 0.08), dice.between(0.004, 0.015)
     role[k.DRAM] = dice.between(0.015, 0.04)
-    role[k.NVLINK] *= 0.1
+    role[[k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX, k.FS_READ]] *= 0.1
     role[k.NOISE] = 0.08
     regime.lanes[:, k.MEM_MIB] = regime.lanes[:, k.MEM_CAP] * dice.between(0.03, 0.08)
     return case.everyone()
@@ -340,7 +343,7 @@ def _underused(case: Case) -> NDArray[np.bool_]:
     role[k.UTIL] = dice.between(0.90, 0.98)
     role[k.SM], role[k.TENSOR] = dice.between(0.14, 0.26), dice.between(0.012, 0.045)
     role[k.DRAM] = dice.between(0.06, 0.13)
-    role[k.NVLINK] *= 0.4
+    role[[k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX]] *= 0.4
     regime.lanes[:, k.MEM_MIB] = regime.lanes[:, k.MEM_CAP] * dice.between(0.10, 0.22)
     return case.everyone()
 

@@ -56,10 +56,10 @@ def plan_partitions(gpus: int) -> tuple[PartitionPlan, ...]:
     large = rest // 8 * 8
     v100 += rest - large
     plans = [
-        _plan("a100-small", "A100", small, max_gpus=8, time_limit_s=3 * DAY_S),
+        _plan("a100-small", "A100", small, max_gpus=8, time_limit_s=DAY_S // 2),
         _plan("a100-large", "A100", large, min_gpus=9, max_gpus=large),
         _plan("h100-large", "H100", h100, min_gpus=9, max_gpus=h100),
-        _plan("v100-small", "V100", v100, per_host=4, max_gpus=4, time_limit_s=2 * DAY_S),
+        _plan("v100-small", "V100", v100, per_host=4, max_gpus=4, time_limit_s=DAY_S),
     ]
     return tuple(plan for plan in plans if plan.hosts)
 

@@ -59,11 +59,12 @@ class Incidents:
         cluster.on_event[What.NODE_LOST] = self._node_is_lost
 
     def truth(self, now_ms: int) -> list[Truth]:
-        """Every fault so far; one that goes on ends now."""
+        """Every fault so far; one that goes on ends with the tick after now."""
+        end_ms = now_ms + self.cluster.config.tick_ms
         return [
             Truth(
                 r.kind, r.workload, r.gpus, r.hosts, r.start_ms,
-                r.end_ms if r.end_ms is not None else max(now_ms, r.start_ms),
+                r.end_ms if r.end_ms is not None else end_ms,
             )
             for r in self.records
         ]  # fmt: skip

@@ -6,8 +6,8 @@ import { tableFromIPC } from "@uwdata/flechette";
 export interface SourceState {
   name: string;
   state: string;
-  last_success_ms?: number | null;
-  lag_s?: number | null;
+  last_ms?: number | null;
+  age_ms?: number | null;
   error?: string | null;
 }
 

@@ -1,7 +1,9 @@
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "@/app/App";
+import { applyTheme } from "@/base/theme";
 
+applyTheme();
 const root = document.getElementById("root");
 if (root === null) throw new Error("The page has no element with id 'root'.");
 createRoot(root).render(

@@ -1,0 +1,125 @@
+/** The few controls every view uses. */
+
+import { Popover as RadixPopover } from "radix-ui";
+import type { ButtonHTMLAttributes, ReactNode } from "react";
+import { useId } from "react";
+import { sparklinePath } from "@/base/sparkline";
+import type { IconName } from "@/base/ui/Icon";
+import { Icon } from "@/base/ui/Icon";
+
+type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement>;
+
+export function IconButton({ icon, label, pressed, ...rest }: ButtonProps & { icon: IconName; label: string; pressed?: boolean }) {
+  return (
+    <button type="button" className="icon-button" aria-label={label} title={label} {...(pressed === undefined ? {} : { "aria-pressed": pressed })} {...rest}>
+      <Icon name={icon} />
+    </button>
+  );
+}
+
+/** A button that opens a panel beside itself; Escape and a click outside close it. */
+export function Popover({ trigger, children, label, side = "bottom", align = "start" }: { trigger: ReactNode; children: ReactNode; label: string; side?: "bottom" | "right" | "left" | "top"; align?: "start" | "end" }) {
+  return (
+    <RadixPopover.Root>
+      <RadixPopover.Trigger asChild>{trigger}</RadixPopover.Trigger>
+      <RadixPopover.Portal>
+        <RadixPopover.Content className="popover" side={side} align={align} sideOffset={6} collisionPadding={8} aria-label={label}>
+          {children}
+        </RadixPopover.Content>
+      </RadixPopover.Portal>
+    </RadixPopover.Root>
+  );
+}
+
+export const PopoverClose = RadixPopover.Close;
+
+export interface Option {
+  value: string;
+  label: string;
+  group?: string;
+}
+
+export function Select({ label, value, options, onChange, hideLabel }: { label: string; value: string; options: readonly Option[]; onChange: (value: string) => void; hideLabel?: boolean }) {
+  const id = useId();
+  const groups = [...new Set(options.map((option) => option.group ?? ""))];
+  const items = (group: string) =>
+    options.filter((option) => (option.group ?? "") === group).map((option) => (
+      <option key={option.value} value={option.value}>
+        {option.label}
+      </option>
+    ));
+  return (
+    <div className="field">
+      <label htmlFor={id} className={hideLabel ? "visually-hidden" : ""}>
+        {label}
+      </label>
+      <select id={id} value={value} onChange={(event) => onChange(event.target.value)}>
+        {groups.map((group) => (group ? <optgroup key={group} label={group}>{items(group)}</optgroup> : items(group)))}
+      </select>
+    </div>
+  );
+}
+
+export function Slider({ label, value, min, max, step = 1, unit = "", onChange }: { label: string; value: number; min: number; max: number; step?: number; unit?: string; onChange: (value: number) => void }) {
+  const id = useId();
+  return (
+    <div className="field slider">
+      <label htmlFor={id}>{label}</label>
+      <input id={id} type="range" min={min} max={max} step={step} value={value} onChange={(event) => onChange(Number(event.target.value))} />
+      <output htmlFor={id}>
+        {value}
+        {unit && `\u2009${unit}`}
+      </output>
+    </div>
+  );
+}
+
+export function NumberField({ label, value, placeholder, onChange }: { label: string; value: number | null; placeholder: string; onChange: (value: number | null) => void }) {
+  const id = useId();
+  return (
+    <div className="field">
+      <label htmlFor={id}>{label}</label>
+      <input
+        id={id}
+        type="number"
+        value={value ?? ""}
+        placeholder={placeholder}
+        onChange={(event) => onChange(event.target.value === "" ? null : Number(event.target.value))}
+      />
+    </div>
+  );
+}
+
+export function Toggle({ label, checked, onChange }: { label: string; checked: boolean; onChange: (checked: boolean) => void }) {
+  return (
+    <label className="toggle">
+      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} />
+      {label}
+    </label>
+  );
+}
+
+/** One of a few, side by side. */
+export function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly { value: T; label: string; icon?: IconName }[]; onChange: (value: T) => void }) {
+  return (
+    <div className="field">
+      <span id={`${label}-label`}>{label}</span>
+      <div className="choice" role="group" aria-labelledby={`${label}-label`}>
+        {options.map((option) => (
+          <button key={option.value} type="button" aria-pressed={option.value === value} title={option.label} aria-label={option.label} onClick={() => onChange(option.value)}>
+            {option.icon ? <Icon name={option.icon} /> : option.label}
+          </button>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+export function Sparkline({ values, width = 64, height = 18, range, label }: { values: readonly (number | null)[]; width?: number; height?: number; range?: readonly [number, number]; label: string }) {
+  const path = sparklinePath(values, width, height - 2, range);
+  return (
+    <svg className="sparkline" width={width} height={height} viewBox={`0 -1 ${width} ${height}`} role="img" aria-label={label}>
+      <path d={path} />
+    </svg>
+  );
+}

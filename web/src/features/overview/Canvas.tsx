@@ -1,0 +1,257 @@
+import { useEffect, useRef, useState } from "react";
+import { IconButton } from "@/base/ui/controls";
+import { useTheme } from "@/base/theme";
+import type { Mark } from "@/charts/units/overlay";
+import type { Hit } from "@/charts/units/pick";
+import { Stage } from "@/charts/units/stage";
+import { attributesOf } from "@/charts/units/view";
+import { useShared } from "@/features/overview/context";
+import { Engine } from "@/features/overview/engine";
+import { Layouts } from "@/features/overview/layouts";
+import { countNumbers } from "@/features/overview/numbers";
+import { choose, useOverview } from "@/features/overview/store";
+import { groupPredicate, unitPredicate, unitsPredicate } from "@/features/overview/targets";
+import type { Hover } from "@/features/overview/Tooltip";
+import { Tooltip } from "@/features/overview/Tooltip";
+
+/** The canvas with every GPU on it. */
+export function Canvas() {
+  const shared = useShared();
+  const holder = useRef<HTMLDivElement>(null);
+  const below = useRef<HTMLCanvasElement>(null);
+  const above = useRef<HTMLCanvasElement>(null);
+  const [hover, setHover] = useState<Hover | null>(null);
+  const drawn = useOverview((state) => state.drawn);
+
+  useEffect(() => {
+    if (!holder.current || !below.current || !above.current) return;
+    return start(holder.current, below.current, above.current, shared, setHover);
+  }, [shared]);
+
+  const engine = shared.engine;
+  return (
+    <div
+      className="canvas"
+      ref={holder}
+      tabIndex={0}
+      role="application"
+      aria-label="The cluster. Arrow keys pan, plus and minus zoom, 0 fits everything, Escape clears the selection."
+      data-testid="canvas"
+      data-units={drawn?.shown ?? 0}
+      data-layout-ms={drawn?.layoutMs.toFixed(1)}
+    >
+      <canvas ref={below} />
+      <canvas ref={above} />
+      <div className="zoom-buttons" role="group" aria-label="Zoom">
+        <IconButton icon="plus" label="Zoom in" onClick={() => engine.current?.stage.zoomAt(1.5)} />
+        <IconButton icon="minus" label="Zoom out" onClick={() => engine.current?.stage.zoomAt(1 / 1.5)} />
+        <IconButton icon="fit" label="Fit everything" onClick={() => engine.current?.stage.fit()} />
+      </div>
+      {hover && <Tooltip hover={hover} />}
+    </div>
+  );
+}
+
+/** The camera as the stage last told it: it must not be sent back there. */
+const reported: { camera: [number, number, number] | null } = { camera: null };
+
+function start(
+  holder: HTMLDivElement,
+  below: HTMLCanvasElement,
+  above: HTMLCanvasElement,
+  shared: ReturnType<typeof useShared>,
+  setHover: (hover: Hover | null) => void,
+): () => void {
+  const stage = new Stage(below, above, {
+    reducedMotion: matchMedia("(prefers-reduced-motion: reduce)").matches,
+    software: new URLSearchParams(location.search).get("renderer") === "software",
+    onCamera: (camera) => {
+      const fit = camera[0] === 1 && camera[1] === 0.5 && camera[2] === 0.5;
+      reported.camera = fit ? null : camera;
+      useOverview.setState({ camera: reported.camera });
+    },
+  });
+  holder.dataset["renderer"] = stage.renderer.kind;
+  const layouts = new Layouts();
+  const engine = new Engine(stage, layouts, shared.attributes, (drawn) => useOverview.setState({ drawn }));
+  shared.engine.current = engine;
+  const stops = [
+    followSize(holder, stage, engine),
+    followState(shared, engine),
+    followStore(shared, engine),
+    useTheme.subscribe(({ theme }) => engine.setTheme(theme)),
+    listenToPointer(holder, stage, engine, setHover),
+    listenToKeys(holder, stage),
+  ];
+  engine.setTheme(useTheme.getState().theme);
+  return () => {
+    for (const stop of stops) stop();
+    shared.engine.current = null;
+    layouts.dispose();
+    stage.dispose();
+  };
+}
+
+function followSize(holder: HTMLElement, stage: Stage, engine: Engine): () => void {
+  const measure = () => {
+    stage.resize(holder.clientWidth, holder.clientHeight, Math.min(2, window.devicePixelRatio || 1));
+    engine.resize();
+  };
+  measure();
+  const observer = new ResizeObserver(measure);
+  observer.observe(holder);
+  return () => observer.disconnect();
+}
+
+function followState(shared: ReturnType<typeof useShared>, engine: Engine): () => void {
+  return shared.session.listen((state, change) => {
+    engine.setState(state, change);
+    useOverview.setState({ numbers: countNumbers(state, useOverview.getState().view.filter) });
+  });
+}
+
+function followStore(shared: ReturnType<typeof useShared>, engine: Engine): () => void {
+  const { session, attributes } = shared;
+  const need = () => {
+    const named = attributesOf(useOverview.getState().view).filter((name) => attributes.get(name)?.metric);
+    session.need("overview", [...new Set(["util", ...named])]);
+  };
+  const initial = useOverview.getState();
+  engine.setView(initial.view);
+  engine.setSelection(initial.selection);
+  engine.stage.lookFrom(initial.camera);
+  need();
+  return useOverview.subscribe((now, before) => {
+    if (now.view !== before.view) {
+      need();
+      engine.setView(now.view);
+    }
+    if (now.selection !== before.selection) engine.setSelection(now.selection);
+    if (now.camera !== before.camera && now.camera !== reported.camera) engine.stage.lookFrom(now.camera);
+  });
+}
+
+function markOf(hit: Hit): Mark | null {
+  if (hit.position >= 0) return { position: hit.position };
+  return hit.group > 0 ? { group: hit.group } : null;
+}
+
+function listenToPointer(holder: HTMLElement, stage: Stage, engine: Engine, setHover: (hover: Hover | null) => void): () => void {
+  const abort = new AbortController();
+  const options = { signal: abort.signal };
+  const pointers = new Map<number, { x: number; y: number }>();
+  let start: { x: number; y: number; lasso: boolean } | null = null;
+  let dragged = false;
+  const place = (event: PointerEvent | WheelEvent) => {
+    const box = holder.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+
+  holder.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const at = place(event);
+    const pixels = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
+    // Two fingers pan where the device says which way; a wheel or a pinch zooms.
+    if (event.deltaX !== 0 && !event.ctrlKey) stage.panBy(-event.deltaX, -event.deltaY);
+    else stage.zoomAt(Math.exp(-pixels * (event.ctrlKey ? 0.01 : 0.0018)), at.x, at.y);
+    setHover(null);
+  }, { ...options, passive: false });
+
+  holder.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || (event.target as Element).closest("button")) return;
+    holder.setPointerCapture(event.pointerId);
+    pointers.set(event.pointerId, place(event));
+    start = { ...place(event), lasso: event.shiftKey };
+    dragged = false;
+    setHover(null);
+  }, options);
+
+  holder.addEventListener("pointermove", (event) => {
+    const at = place(event);
+    const before = pointers.get(event.pointerId);
+    if (!before || !start) return hoverAt(at);
+    if (Math.hypot(at.x - start.x, at.y - start.y) > 4) dragged = true;
+    if (pointers.size === 2) pinch(event.pointerId, before, at);
+    else if (start.lasso) stage.setMarks({ lasso: [Math.min(at.x, start.x), Math.min(at.y, start.y), Math.abs(at.x - start.x), Math.abs(at.y - start.y)] });
+    else if (dragged) stage.panBy(at.x - before.x, at.y - before.y);
+    pointers.set(event.pointerId, at);
+  }, options);
+
+  const release = (event: PointerEvent) => {
+    if (!pointers.delete(event.pointerId) || !start) return;
+    const at = place(event);
+    if (start.lasso && dragged) chooseWithin(start, at);
+    else if (!dragged && event.type === "pointerup") chooseAt(at, event.shiftKey || event.ctrlKey || event.metaKey);
+    stage.setMarks({ lasso: null });
+    if (pointers.size === 0) start = null;
+  };
+  holder.addEventListener("pointerup", release, options);
+  holder.addEventListener("pointercancel", release, options);
+  holder.addEventListener("pointerleave", () => {
+    setHover(null);
+    stage.setMarks({ hover: null });
+  }, options);
+  holder.addEventListener("dblclick", (event) => {
+    const hit = stage.pickAt(place(event as unknown as PointerEvent).x, place(event as unknown as PointerEvent).y);
+    const { current } = engine;
+    if (!hit || hit.group === 0 || !current) return;
+    const { groupX, groupY, groupW, groupH } = current.layout;
+    stage.flyTo({ x: groupX[hit.group], y: groupY[hit.group], w: groupW[hit.group], h: groupH[hit.group] });
+  }, options);
+  return () => abort.abort();
+
+  function hoverAt(at: { x: number; y: number }): void {
+    const hit = stage.pickAt(at.x, at.y);
+    const mark = hit && markOf(hit);
+    stage.setMarks({ hover: mark });
+    setHover(hit && mark ? { ...at, hit } : null);
+  }
+
+  function pinch(id: number, before: { x: number; y: number }, at: { x: number; y: number }): void {
+    const other = [...pointers].find(([key]) => key !== id)?.[1];
+    if (!other) return;
+    const ratio = Math.hypot(at.x - other.x, at.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+    stage.zoomAt(ratio, (at.x + other.x) / 2, (at.y + other.y) / 2);
+    stage.panBy((at.x - before.x) / 2, (at.y - before.y) / 2);
+  }
+
+  function chooseAt(at: { x: number; y: number }, more: boolean): void {
+    const hit = stage.pickAt(at.x, at.y);
+    const { current } = engine;
+    if (!hit || !current) return choose(null, more);
+    if (hit.position >= 0) choose(unitPredicate(current.units, current.layout.tree.order[hit.position]), more);
+    else choose(hit.group > 0 ? groupPredicate(current.layout, current.plan, hit.group) : null, more);
+  }
+
+  function chooseWithin(from: { x: number; y: number }, to: { x: number; y: number }): void {
+    const { current } = engine;
+    if (!current) return;
+    const units = stage.unitsIn(Math.min(from.x, to.x), Math.min(from.y, to.y), Math.max(from.x, to.x), Math.max(from.y, to.y));
+    choose(unitsPredicate(current.units, units), true);
+  }
+}
+
+const PAN_STEP_PX = 80;
+
+function listenToKeys(holder: HTMLElement, stage: Stage): () => void {
+  const actions: Record<string, () => void> = {
+    ArrowLeft: () => stage.panBy(PAN_STEP_PX, 0),
+    ArrowRight: () => stage.panBy(-PAN_STEP_PX, 0),
+    ArrowUp: () => stage.panBy(0, PAN_STEP_PX),
+    ArrowDown: () => stage.panBy(0, -PAN_STEP_PX),
+    "+": () => stage.zoomAt(1.4),
+    "=": () => stage.zoomAt(1.4),
+    "-": () => stage.zoomAt(1 / 1.4),
+    "0": () => stage.fit(),
+    Home: () => stage.fit(),
+    Escape: () => choose(null, false),
+  };
+  const press = (event: KeyboardEvent) => {
+    const action = event.target === holder && !event.ctrlKey && !event.metaKey ? actions[event.key] : undefined;
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+  holder.addEventListener("keydown", press);
+  return () => holder.removeEventListener("keydown", press);
+}

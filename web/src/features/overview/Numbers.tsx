@@ -1,0 +1,80 @@
+import { useEffect, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { getJson } from "@/api/client";
+import { formatCount } from "@/base/format";
+import { Sparkline } from "@/base/ui/controls";
+import type { Numbers as Values } from "@/features/overview/numbers";
+import { NumberHistory } from "@/features/overview/numbers";
+import { useOverview } from "@/features/overview/store";
+
+interface SummaryRow {
+  gpus: number;
+  allocated: number;
+  idle: number;
+  broken: number;
+  waiting: number;
+  waiting_gpus: number;
+  util: number | null;
+}
+
+const SHOWN: { key: keyof Values; label: string; unit: string; kind: string }[] = [
+  { key: "gpus", label: "GPUs", unit: "", kind: "" },
+  { key: "allocated", label: "allocated", unit: "", kind: "allocated" },
+  { key: "idle", label: "idle", unit: "", kind: "idle" },
+  { key: "broken", label: "out of service", unit: "", kind: "broken" },
+  { key: "waitingWorkloads", label: "workloads waiting", unit: "", kind: "waiting" },
+  { key: "waitingGpus", label: "GPUs asked for", unit: "", kind: "waiting" },
+  { key: "meanUtil", label: "mean utilization", unit: "%", kind: "" },
+];
+const KEPT = 120;
+
+/** The numbers beside the picture, in the current filter, each with its recent history. */
+export function Numbers() {
+  const numbers = useOverview((state) => state.numbers);
+  const filter = useOverview((state) => state.view.filter);
+  const filterKey = JSON.stringify(filter);
+  const history = useHistory(filterKey, numbers);
+  return (
+    <section className="numbers" aria-label={filter.length > 0 ? "Numbers within the filter" : "Numbers of the whole cluster"}>
+      {SHOWN.map(({ key, label, unit, kind }) => (
+        <div key={key} className="number" data-testid={`number-${key}`} data-value={numbers?.[key] ?? ""}>
+          <div>
+            <strong>{shown(numbers?.[key] ?? null, unit)}</strong>
+            <span className={kind}>{label}</span>
+          </div>
+          <Sparkline values={history.line(key)} label={`Recent history of ${label}`} {...(key === "meanUtil" ? { range: [0, 100] as const } : {})} />
+        </div>
+      ))}
+      {filter.length > 0 && <span className="badge">filtered</span>}
+    </section>
+  );
+}
+
+function shown(value: number | null, unit: string): string {
+  if (value === null) return "–";
+  return unit === "%" ? `${value.toFixed(0)}\u2009%` : formatCount(value);
+}
+
+/** Seeded from the server's summary where there is no filter; then it grows with every tick. */
+function useHistory(filterKey: string, numbers: Values | null): NumberHistory {
+  const [history, setHistory] = useState(() => new NumberHistory(KEPT));
+  const past = useQuery({
+    queryKey: ["summary"],
+    queryFn: () => getJson<{ rows: SummaryRow[] }>("/summary", { points: 90 }),
+    staleTime: Infinity,
+    retry: 1,
+  });
+  useEffect(() => {
+    const fresh = new NumberHistory(KEPT);
+    if (filterKey === "[]" && past.data) fresh.seed(past.data.rows.map(numbersOf));
+    setHistory(fresh);
+  }, [filterKey, past.data]);
+  useEffect(() => {
+    if (numbers) history.add(numbers);
+  }, [history, numbers]);
+  return history;
+}
+
+function numbersOf(row: SummaryRow): Values {
+  return { gpus: row.gpus, allocated: row.allocated, idle: row.idle, broken: row.broken, waitingWorkloads: row.waiting, waitingGpus: row.waiting_gpus, meanUtil: row.util };
+}

@@ -1,0 +1,103 @@
+import { useEffect, useMemo, useState } from "react";
+import type { Catalogue } from "@/base/catalogue";
+import { useLive } from "@/base/live";
+import type { LiveSession } from "@/base/live";
+import { IconButton } from "@/base/ui/controls";
+import { Canvas } from "@/features/overview/Canvas";
+import type { OverviewContext } from "@/features/overview/context";
+import { Context } from "@/features/overview/context";
+import { FilterPanel } from "@/features/overview/FilterPanel";
+import { InfoCard } from "@/features/overview/InfoCard";
+import { LayersPanel } from "@/features/overview/LayersPanel";
+import { Legend } from "@/features/overview/Legend";
+import { Numbers } from "@/features/overview/Numbers";
+import { Search } from "@/features/overview/Search";
+import { Policy, Status, ThemeButton } from "@/features/overview/Status";
+import { editView, useOverview } from "@/features/overview/store";
+import { applyAddress, useAddress } from "@/features/overview/useAddress";
+import { ViewPicker } from "@/features/overview/ViewPicker";
+import "@/features/overview/overview.css";
+
+/** The first screen: the whole cluster on one canvas. */
+export function Overview({ session, catalogue }: { session: LiveSession; catalogue: Catalogue }) {
+  const shared = useMemo<OverviewContext>(() => ({ session, ...catalogue, engine: { current: null } }), [session, catalogue]);
+  const [ready, setReady] = useState(false);
+  useEffect(() => {
+    void applyAddress(location.search, session).then(() => setReady(true));
+  }, [session]);
+  useAddress(session);
+  const panel = useOverview((state) => state.panel);
+  if (!ready) return null;
+  return (
+    <Context.Provider value={shared}>
+      <div className="overview">
+        <header className="top">
+          <a className="logo" href="/" aria-label="Marey, the overview">
+            <svg width="22" height="22" viewBox="0 0 16 16" aria-hidden="true">
+              <path d="M2 13.500 5.800 2.500M6.500 13.500l3.800-11M11 13.500l3.800-11" />
+            </svg>
+            Marey
+          </a>
+          <ViewPicker />
+          <Search />
+          <Policy />
+          <Status />
+          <IconButton icon="panel" label={panel ? "Hide the panel" : "Show the panel"} pressed={panel} onClick={() => useOverview.setState({ panel: !panel })} />
+          <ThemeButton />
+        </header>
+        <Numbers />
+        <div className="body">
+          {panel && (
+            <div className="panel">
+              <LayersPanel />
+              <FilterPanel />
+            </div>
+          )}
+          <main className="stage">
+            <Canvas />
+            <Legend />
+            <Emptiness />
+            <Problems />
+          </main>
+          <InfoCard />
+        </div>
+      </div>
+    </Context.Provider>
+  );
+}
+
+/** Says why there is nothing to see, and the way out. */
+function Emptiness() {
+  const drawn = useOverview((state) => state.drawn);
+  const view = useOverview((state) => state.view);
+  const me = useOverview((state) => state.me);
+  const { ready, connection } = useLive();
+  if (!ready) {
+    return <div className="empty-state">{connection === "lost" ? "The server does not answer. Trying again…" : <span className="loading">Reading the cluster…</span>}</div>;
+  }
+  if (!drawn || drawn.shown > 0) return null;
+  const personal = view.filter.some((condition) => "field" in condition && condition.field === "user" && condition.value === "");
+  if (personal && me === "") return <div className="empty-state">Say who you are: open the views, and type your user name under “My work”.</div>;
+  if (drawn.total === 0) return <div className="empty-state">{view.units === "waiting" ? "Nothing waits." : "This cluster has no GPUs yet. They appear here as soon as a source reports them."}</div>;
+  return (
+    <div className="empty-state">
+      Nothing passes the filter.
+      <button type="button" onClick={() => editView({ filter: [] })}>
+        Remove the filter
+      </button>
+    </div>
+  );
+}
+
+function Problems() {
+  const problems = useOverview((state) => state.problems);
+  if (problems.length === 0) return null;
+  return (
+    <div className="problems" role="alert">
+      {problems.map((problem) => (
+        <p key={problem}>{problem}</p>
+      ))}
+      <IconButton icon="close" label="Dismiss" onClick={() => useOverview.setState({ problems: [] })} />
+    </div>
+  );
+}

@@ -1,0 +1,140 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { ApiError, getJson, putJson } from "@/api/client";
+import { formatDuration, formatTime } from "@/base/format";
+import { useLive } from "@/base/live";
+import { useTheme } from "@/base/theme";
+import { IconButton, Popover, Select, Toggle } from "@/base/ui/controls";
+import { Icon } from "@/base/ui/Icon";
+import { useShared } from "@/features/overview/context";
+
+/** Whether the picture is live: the connection, a hold, sources that went silent. */
+export function Status() {
+  const { session } = useShared();
+  const live = useLive();
+  const now = useNow();
+  const stale = live.sources.filter((source) => source.state === "stale");
+  return (
+    <div className="status">
+      {live.connection !== "open" && (
+        <span className="pill alert" role="alert" data-testid="connection">
+          {live.ready ? `Connection lost ${formatDuration((now - live.arrivedMs) / 1000)} ago; trying again` : "Connecting…"}
+        </span>
+      )}
+      {stale.map((source) => (
+        <span key={source.name} className="pill warn" role="alert" title={source.error ?? ""}>
+          {source.name}: nothing new for {formatDuration((source.age_ms ?? 0) / 1000)}
+        </span>
+      ))}
+      {live.connection === "open" && !live.hold && stale.length === 0 && (
+        <Popover
+          label="Sources"
+          align="end"
+          trigger={
+            <button type="button" className="pill live" data-testid="live">
+              <i /> live <time dateTime={new Date(live.timeMs).toISOString()}>{formatTime(live.timeMs)}</time>
+              {live.speed !== 1 && <span>{live.speed}×</span>}
+            </button>
+          }
+        >
+          <Sources />
+        </Popover>
+      )}
+      {live.hold && (
+        <span className="pill warn" data-testid="held">
+          held at {formatTime(live.timeMs)}
+        </span>
+      )}
+      <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />
+    </div>
+  );
+}
+
+function Sources() {
+  const sources = useLive((state) => state.sources);
+  return (
+    <div className="settings">
+      <h3>Sources</h3>
+      <table>
+        <tbody>
+          {sources.map((source) => (
+            <tr key={source.name}>
+              <th scope="row">{source.name}</th>
+              <td>{source.state}</td>
+              <td>{source.age_ms === null || source.age_ms === undefined ? "never heard of" : `${formatDuration(source.age_ms / 1000)} ago`}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function useNow(): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+export function ThemeButton() {
+  const { theme, setTheme } = useTheme();
+  const other = theme === "dark" ? "light" : "dark";
+  return <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />;
+}
+
+interface Simulation {
+  policy: string;
+  placement: string;
+  backfill: boolean;
+  speed: number;
+  policies?: string[];
+  placements?: string[];
+  allowed?: { policy?: string[]; placement?: string[] };
+}
+
+/** The simulated scheduler's policy, switched while it runs; only a demo has it. */
+export function Policy() {
+  const client = useQueryClient();
+  const simulation = useQuery({
+    queryKey: ["simulation"],
+    queryFn: () => getJson<Simulation>("/simulation").catch((error: unknown) => (error instanceof ApiError ? null : Promise.reject(error as Error))),
+    staleTime: 60_000,
+  });
+  const [said, setSaid] = useState("");
+  const now = simulation.data;
+  if (!now) return null;
+  const change = async (part: Partial<Simulation>) => {
+    try {
+      client.setQueryData(["simulation"], await putJson<Simulation>("/simulation", part));
+      setSaid("Switched.");
+    } catch (error) {
+      setSaid(error instanceof Error ? error.message : "It could not be switched.");
+    }
+  };
+  const options = (listed: string[] | undefined, present: string) => [...new Set([...(listed ?? []), present])].map((value) => ({ value, label: value.replaceAll("_", " ") }));
+  return (
+    <Popover
+      label="Scheduler of the demo"
+      align="end"
+      trigger={
+        <button type="button" className="pill" data-testid="policy">
+          {now.policy.replaceAll("_", " ")} · {now.placement.replaceAll("_", " ")} <Icon name="down" size={12} />
+        </button>
+      }
+    >
+      <div className="settings">
+        <h3>Scheduler of the demo</h3>
+        <Select label="Policy" value={now.policy} options={options(now.allowed?.policy ?? now.policies, now.policy)} onChange={(policy) => void change({ policy })} />
+        <Select label="Placement" value={now.placement} options={options(now.allowed?.placement ?? now.placements, now.placement)} onChange={(placement) => void change({ placement })} />
+        <Toggle label="Backfill" checked={now.backfill} onChange={(backfill) => void change({ backfill })} />
+        <Select label="Speed" value={String(now.speed)} options={options(["1", "10", "60", "300", "1000"], String(now.speed)).map((one) => ({ ...one, label: `${one.label}×` }))} onChange={(speed) => void change({ speed: Number(speed) })} />
+        <p role="status" className="said">
+          {said}
+        </p>
+      </div>
+    </Popover>
+  );
+}

@@ -1,0 +1,62 @@
+import { valueAt } from "@/base/columns";
+import { formatCount, formatValue } from "@/base/format";
+import type { Hit } from "@/charts/units/pick";
+import { useShared } from "@/features/overview/context";
+import { useOverview } from "@/features/overview/store";
+import { layerOf } from "@/features/overview/targets";
+
+export interface Hover {
+  x: number;
+  y: number;
+  hit: Hit;
+}
+
+/** What is under the pointer, in a few lines. */
+export function Tooltip({ hover }: { hover: Hover }) {
+  const { engine, attributes } = useShared();
+  const drawn = useOverview((state) => state.drawn);
+  const colourBy = useOverview((state) => state.view.colour.by);
+  if (!drawn || hover.hit.group >= drawn.layout.tree.groups) return null;
+  const lines = hover.hit.position >= 0 ? unitLines() : groupLines();
+  const style = { left: Math.min(hover.x + 14, (engine.current?.stage.size.width ?? 400) - 240), top: hover.y + 16 };
+  return (
+    <div className="tooltip" style={style} role="status">
+      {lines.map(([key, value], i) => (
+        <div key={key} className={i === 0 ? "tooltip-title" : ""}>
+          {i > 0 && <span>{key}</span>} {value}
+        </div>
+      ))}
+    </div>
+  );
+
+  function unitLines(): [string, string][] {
+    if (!drawn) return [];
+    const { units, layout } = drawn;
+    const unit = layout.tree.order[hover.hit.position];
+    const text = (name: string) => String(valueAt(units.column(name), unit) ?? "");
+    const waiting = units.gpu[unit] < 0;
+    const attribute = attributes.get(colourBy);
+    const value = valueAt(units.column(colourBy), unit);
+    const lines: [string, string][] = [["title", waiting ? `Waiting: ${text("name") || text("workload")}` : text("gpu")]];
+    lines.push(["State", [text("state"), text("reason")].filter(Boolean).join(", ")]);
+    if (text("workload")) lines.push(["Workload", [text("name"), text("workload")].filter(Boolean).join(" · ")]);
+    if (text("user")) lines.push(["User", text("user")]);
+    if (waiting) lines.push(["Asks for", `${text("gpus_requested")} GPUs, ${text("resource_type")}`], ["Waiting", formatValue(Number(valueAt(units.column("waiting_s"), unit)), "s")], ["Place in the queue", text("queue_position")]);
+    if (attribute && value !== null && !["state", "user", "workload"].includes(colourBy)) {
+      lines.push([attribute.label, typeof value === "number" ? formatValue(value, attribute.unit) : value]);
+    }
+    return lines;
+  }
+
+  function groupLines(): [string, string][] {
+    if (!drawn) return [];
+    const { tree } = drawn.layout;
+    const { group } = hover.hit;
+    const layer = layerOf(drawn.layout, group);
+    const by = attributes.get(drawn.plan.request.layers.length >= layer ? (useOverview.getState().view.layers[layer - 1]?.by ?? "") : "");
+    const lines: [string, string][] = [["title", engine.current?.groupName(group, layer) ?? ""]];
+    lines.push([by?.label ?? "Group", `${formatCount(tree.weight[group])} units`]);
+    if (layer < tree.layers) lines.push(["Inside", `${formatCount(tree.childCount[group])} groups`]);
+    return lines;
+  }
+}

@@ -1,0 +1,201 @@
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useId, useRef, useState } from "react";
+import { getJson, putJson, remove } from "@/api/client";
+import { useTheme } from "@/base/theme";
+import { IconButton, Popover, PopoverClose } from "@/base/ui/controls";
+import { Icon } from "@/base/ui/Icon";
+import { parseView, printView, ViewError } from "@/charts/units/view";
+import { useShared } from "@/features/overview/context";
+import { canvasPng, download, pictureSvg } from "@/features/overview/exporting";
+import { PRESETS } from "@/features/overview/presets";
+import { chooseMe, choosePreset, showView, useOverview } from "@/features/overview/store";
+import { useClusterState } from "@/features/overview/useClusterState";
+
+const SAVED = "saved:";
+
+/** Choose a view, save one, share it, take it along. */
+export function ViewPicker() {
+  const viewName = useOverview((state) => state.viewName);
+  const edited = useOverview((state) => state.edited);
+  const preset = PRESETS.find((one) => one.id === viewName);
+  const title = preset?.title ?? viewName?.replace(SAVED, "") ?? "Own view";
+  return (
+    <div className="view-picker">
+      <Popover
+        label="Views"
+        trigger={
+          <button type="button" className="view-button" data-testid="view-button">
+            <span>
+              {title}
+              {edited && <em> (edited)</em>}
+            </span>
+            <Icon name="down" />
+          </button>
+        }
+      >
+        <ViewList />
+      </Popover>
+      <p className="question">{preset && !edited ? preset.question : ""}</p>
+    </div>
+  );
+}
+
+function ViewList() {
+  const viewName = useOverview((state) => state.viewName);
+  const saved = useQuery({ queryKey: ["views"], queryFn: () => getJson<Record<string, unknown>>("/views") });
+  const client = useQueryClient();
+  const forget = useMutation({
+    mutationFn: (name: string) => remove(`/views/${encodeURIComponent(name)}`),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["views"] }),
+  });
+  const open = (name: string, document: unknown) => {
+    try {
+      showView(parseView(document), SAVED + name);
+    } catch (error) {
+      useOverview.setState({ problems: [`The view '${name}' is not valid. ${error instanceof Error ? error.message : ""}`] });
+    }
+  };
+  return (
+    <div className="view-list">
+      <h3>Views</h3>
+      <ul>
+        {PRESETS.map((preset) => (
+          <li key={preset.id}>
+            <PopoverClose asChild>
+              <button type="button" className="view-item" aria-current={viewName === preset.id} onClick={() => choosePreset(preset.id)} data-testid={`preset-${preset.id}`}>
+                <strong>{preset.title}</strong>
+                <span>{preset.question}</span>
+              </button>
+            </PopoverClose>
+            {preset.personal && <ChooseMe />}
+          </li>
+        ))}
+      </ul>
+      <h3>Saved</h3>
+      {saved.isError && <p className="muted">Saved views could not be read. {saved.error.message}</p>}
+      <ul>
+        {Object.entries(saved.data ?? {}).map(([name, document]) => (
+          <li key={name} className="saved">
+            <PopoverClose asChild>
+              <button type="button" className="view-item" aria-current={viewName === SAVED + name} onClick={() => open(name, document)}>
+                <strong>{name}</strong>
+              </button>
+            </PopoverClose>
+            <IconButton icon="trash" label={`Delete the view ${name}`} onClick={() => forget.mutate(name)} />
+          </li>
+        ))}
+        {saved.data && Object.keys(saved.data).length === 0 && <li className="muted">None yet.</li>}
+      </ul>
+      <SaveView />
+      <Share />
+    </div>
+  );
+}
+
+function ChooseMe() {
+  const me = useOverview((state) => state.me);
+  const state = useClusterState();
+  const id = useId();
+  const users = state?.workloads.columns.get("user");
+  const names = users?.kind === "text" ? [...new Set(users.words)].sort() : [];
+  return (
+    <div className="field me">
+      <label htmlFor={id}>I am</label>
+      <input id={id} list={`${id}-users`} value={me} placeholder="a user name" onChange={(event) => chooseMe(event.target.value)} />
+      <datalist id={`${id}-users`}>
+        {names.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
+    </div>
+  );
+}
+
+function SaveView() {
+  const [name, setName] = useState("");
+  const client = useQueryClient();
+  const save = useMutation({
+    mutationFn: (title: string) => putJson(`/views/${encodeURIComponent(title)}`, printView({ ...useOverview.getState().view, title })),
+    onSuccess: async (_, title) => {
+      await client.invalidateQueries({ queryKey: ["views"] });
+      useOverview.setState({ viewName: SAVED + title, edited: false });
+      setName("");
+    },
+  });
+  return (
+    <form
+      className="save-view"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (name.trim()) save.mutate(name.trim());
+      }}
+    >
+      <input aria-label="Name of the view" placeholder="Save this view as…" value={name} maxLength={120} onChange={(event) => setName(event.target.value)} />
+      <button type="submit" disabled={!name.trim() || save.isPending}>
+        <Icon name="save" /> Save
+      </button>
+      {save.isError && <p role="alert">{save.error.message}</p>}
+    </form>
+  );
+}
+
+function Share() {
+  const { engine, attributes } = useShared();
+  const { theme } = useTheme();
+  const [said, setSaid] = useState("");
+  const file = useRef<HTMLInputElement>(null);
+  const asFile = (kind: string, text: string) => new Blob([text], { type: kind });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      setSaid("The link is on the clipboard.");
+    } catch {
+      setSaid(location.href);
+    }
+  };
+  const svg = () => {
+    const picture = engine.current?.stage.current;
+    if (picture) download("marey.svg", asFile("image/svg+xml", pictureSvg(picture, theme)));
+  };
+  const png = async () => {
+    const canvases = [...document.querySelectorAll<HTMLCanvasElement>(".canvas canvas")];
+    engine.current?.stage.drawFrame();
+    download("marey.png", await canvasPng(canvases));
+  };
+  const json = () => download("marey-view.json", asFile("application/json", JSON.stringify(printView(useOverview.getState().view), null, 2)));
+  const read = async (given: File) => {
+    try {
+      showView(parseView(JSON.parse(await given.text()), [...attributes.keys()]), null);
+      setSaid(`${given.name} is shown.`);
+    } catch (error) {
+      const words = error instanceof ViewError ? error.problems.join(" ") : error instanceof Error ? error.message : "";
+      setSaid(`${given.name} is not a view. ${words}`);
+    }
+  };
+  return (
+    <div className="share">
+      <h3>Share</h3>
+      <div className="buttons">
+        <button type="button" onClick={() => void copy()}>
+          <Icon name="share" /> Link
+        </button>
+        <button type="button" onClick={json}>
+          <Icon name="download" /> JSON
+        </button>
+        <button type="button" onClick={svg}>
+          <Icon name="download" /> SVG
+        </button>
+        <button type="button" onClick={() => void png()}>
+          <Icon name="download" /> PNG
+        </button>
+        <button type="button" onClick={() => file.current?.click()}>
+          <Icon name="plus" /> Open JSON
+        </button>
+        <input ref={file} type="file" accept="application/json,.json" hidden data-testid="view-file" onChange={(event) => event.target.files?.[0] && void read(event.target.files[0])} />
+      </div>
+      <p className="said" role="status">
+        {said}
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,21 @@
+/** What the overview's components share: the live session, the catalogue, and the engine once there is a canvas. */
+
+import { createContext, useContext } from "react";
+import type { Attribute, Metric } from "@/base/attributes";
+import type { LiveSession } from "@/base/live";
+import type { Engine } from "@/features/overview/engine";
+
+export interface OverviewContext {
+  session: LiveSession;
+  attributes: ReadonlyMap<string, Attribute>;
+  metrics: readonly Metric[];
+  engine: { current: Engine | null };
+}
+
+export const Context = createContext<OverviewContext | null>(null);
+
+export function useShared(): OverviewContext {
+  const shared = useContext(Context);
+  if (!shared) throw new Error("This part of the overview stands outside of it.");
+  return shared;
+}

@@ -1,0 +1,196 @@
+/** From the cluster's state and a view to a picture on the stage: plan, lay out, paint, and again when it changes. */
+
+import type { Attribute } from "@/base/attributes";
+import type { Change } from "@/base/cluster";
+import type { Theme } from "@/base/colour";
+import { packed } from "@/base/colour";
+import { valueAt } from "@/base/columns";
+import { formatCount, formatValue } from "@/base/format";
+import type { Predicate } from "@/base/predicate";
+import { select } from "@/base/predicate";
+import type { ClusterState, Units } from "@/base/units";
+import { buildUnits } from "@/base/units";
+import type { UnitLayout } from "@/charts/units/layout";
+import type { ColourMemory, Legend } from "@/charts/units/paint";
+import { paintUnits, towards } from "@/charts/units/paint";
+import type { Plan } from "@/charts/units/plan";
+import { planLayout } from "@/charts/units/plan";
+import type { Stage } from "@/charts/units/stage";
+import type { View } from "@/charts/units/view";
+import { attributesOf } from "@/charts/units/view";
+import type { Layouts } from "@/features/overview/layouts";
+import { selectionMarks } from "@/features/overview/targets";
+
+export interface Drawn {
+  legend: Legend;
+  /** Units on the canvas, and units before the filter. */
+  shown: number;
+  total: number;
+  layoutMs: number;
+  units: Units;
+  plan: Plan;
+  layout: UnitLayout;
+}
+
+const DIM: Record<Theme, number> = { dark: packed([24, 30, 37]), light: packed([234, 238, 242]) };
+
+export class Engine {
+  private view: View | null = null;
+  private state: ClusterState | null = null;
+  private theme: Theme = "dark";
+  private selection: readonly Predicate[] = [];
+  private readonly memory: ColourMemory = new Map();
+  private drawn: Drawn | null = null;
+
+  constructor(
+    readonly stage: Stage,
+    private readonly layouts: Layouts,
+    private readonly attributes: ReadonlyMap<string, Attribute>,
+    private readonly publish: (drawn: Drawn) => void,
+  ) {}
+
+  get current(): Drawn | null {
+    return this.drawn;
+  }
+
+  setView(view: View): void {
+    this.view = view;
+    this.arrange();
+  }
+
+  setTheme(theme: Theme): void {
+    this.theme = theme;
+    this.stage.setTheme(theme);
+    this.repaint();
+  }
+
+  setSelection(selection: readonly Predicate[]): void {
+    this.selection = selection;
+    this.repaint();
+    this.markSelection();
+  }
+
+  /** The window changed its size: what aims at its shape is laid out anew. */
+  resize(): void {
+    this.arrange();
+  }
+
+  setState(state: ClusterState, change: Change): void {
+    this.state = state;
+    if (change.structure || this.layoutDependsOn(change.metrics)) this.arrange();
+    else this.repaint();
+    if (change.rows.length > 0) this.stage.flash(change.rows);
+  }
+
+  /** Where a predicate's units stand, as one rectangle of the world. */
+  rectOf(predicate: Predicate): { x: number; y: number; w: number; h: number } | null {
+    if (!this.drawn) return null;
+    const { units, layout } = this.drawn;
+    const chosen = select(predicate, units);
+    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+    layout.tree.order.forEach((unit, i) => {
+      if (!chosen[unit]) return;
+      left = Math.min(left, layout.x[i]);
+      top = Math.min(top, layout.y[i]);
+      right = Math.max(right, layout.x[i] + 1);
+      bottom = Math.max(bottom, layout.y[i] + 1);
+    });
+    return left <= right ? { x: left, y: top, w: right - left, h: bottom - top } : null;
+  }
+
+  private layoutDependsOn(metrics: readonly string[]): boolean {
+    const { view } = this;
+    if (!view) return false;
+    const colourOnly = new Set([view.colour.by]);
+    const needed = attributesOf({ ...view, colour: { ...view.colour, by: "state" } });
+    // Waiting and running times grow by themselves; bins of them are looked at anew with every tick.
+    return needed.some((name) => metrics.includes(name) || name === "waiting_s" || name === "running_s") && !needed.every((name) => colourOnly.has(name) && !metrics.includes(name));
+  }
+
+  private arrange(): void {
+    const { view, state, stage } = this;
+    if (!view || !state || stage.size.width < 2) return;
+    const units = buildUnits(state, view);
+    const plan = planLayout(view, units, this.attributes, { width: stage.size.width - 36, height: stage.size.height - 36 });
+    this.layouts.ask(plan.request, ({ layout, ms }) => this.show(view, units, plan, layout, ms));
+  }
+
+  private show(view: View, units: Units, plan: Plan, layout: UnitLayout, layoutMs: number): void {
+    const paint = this.paint(view, units, plan);
+    this.drawn = { legend: paint.legend, shown: layout.tree.order.length, total: units.rows, layoutMs, units, plan, layout };
+    const waitingIds = units.column("workload");
+    this.stage.show({
+      layout,
+      identity: { gpu: units.gpu, waiting: (unit) => String(valueAt(waitingIds, unit) ?? "") },
+      colours: paint.colours,
+      nameOf: (group, layer) => this.groupName(group, layer),
+      detailOf: (group) => formatCount(Math.round(layout.tree.weight[group] * 10) / 10),
+      wordOf: (unit) => this.unitWord(unit),
+    });
+    this.markSelection();
+    this.publish(this.drawn);
+  }
+
+  private repaint(): void {
+    const { view, state, drawn } = this;
+    if (!view || !state || !drawn) return;
+    const units = buildUnits(state, view);
+    // Rows that came or went wait for their layout; until then the old picture keeps its colours.
+    if (units.rows !== drawn.units.rows) return;
+    const paint = this.paint(view, units, drawn.plan);
+    this.drawn = { ...drawn, units, legend: paint.legend };
+    this.stage.recolour(paint.colours);
+    this.publish(this.drawn);
+  }
+
+  private paint(view: View, units: Units, plan: Plan): { colours: Uint32Array; legend: Legend } {
+    const attribute = this.attributes.get(view.colour.by) ?? fallback(view.colour.by);
+    const paint = paintUnits(units, { spec: view.colour, attribute, theme: this.theme, memory: this.memory, passing: plan.passing });
+    const dim = DIM[this.theme];
+    const { colours } = paint;
+    if (view.others === "fade") for (let i = 0; i < units.rows; i++) if (!plan.passing[i]) colours[i] = towards(colours[i], dim, 0.86);
+    if (this.selection.length > 0) {
+      const chosen = select({ or: [...this.selection] }, units);
+      for (let i = 0; i < units.rows; i++) if (!chosen[i]) colours[i] = towards(colours[i], dim, 0.6);
+    }
+    return paint;
+  }
+
+  private markSelection(): void {
+    if (this.drawn) this.stage.setMarks({ selected: selectionMarks(this.drawn.layout, this.drawn.units, this.selection) });
+  }
+
+  /** What a group is called; a workload by its name and id. */
+  groupName(group: number, layer: number): string {
+    const { drawn, view } = this;
+    const code = drawn?.layout.tree.code[group] ?? -1;
+    const by = view?.layers[layer - 1]?.by ?? "";
+    if (!drawn || code < 0) return absentName(by);
+    const name = drawn.plan.names[layer - 1][code] ?? "";
+    if (by !== "workload") return name;
+    const unit = drawn.layout.tree.order[drawn.layout.tree.firstUnit[group]];
+    const called = valueAt(drawn.units.column("name"), unit);
+    return called ? `${called} · ${name}` : name;
+  }
+
+  private unitWord(unit: number): string {
+    const { drawn, view } = this;
+    if (!drawn || !view) return "";
+    const attribute = this.attributes.get(view.colour.by);
+    const value = valueAt(drawn.units.column(view.colour.by), unit);
+    if (typeof value === "number") return formatValue(value, attribute?.unit === "s" ? "s" : "");
+    const index = valueAt(drawn.units.column("index"), unit);
+    return index === null ? "" : String(index);
+  }
+}
+
+function fallback(id: string): Attribute {
+  return { id, label: id.replace("attributes.", ""), kind: "text", unit: "", description: "", min: null, max: null, metric: false };
+}
+
+/** What units without a value are called, by the attribute they have none of. */
+export function absentName(by: string): string {
+  if (["user", "project", "workload", "experiment", "name", "qos"].includes(by)) return "no workload";
+  if (["host", "rack", "gpu", "model"].includes(by)) return "not placed yet";
+  return `no ${by.replace("attributes.", "").replaceAll("_", " ")}`;
+}

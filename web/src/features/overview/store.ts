@@ -1,0 +1,107 @@
+/** What is on screen in the overview; everything here is also in the address. */
+
+import { create } from "zustand";
+import type { Predicate } from "@/base/predicate";
+import type { Layer, View } from "@/charts/units/view";
+import type { Drawn } from "@/features/overview/engine";
+import type { Numbers } from "@/features/overview/numbers";
+import { presetView } from "@/features/overview/presets";
+import type { UrlState } from "@/features/overview/url";
+
+export interface OverviewState {
+  viewName: string | null;
+  view: View;
+  /** Whether the view differs from what its name stands for. */
+  edited: boolean;
+  selection: Predicate[];
+  camera: [number, number, number] | null;
+  me: string;
+  panel: boolean;
+  problems: string[];
+  drawn: Drawn | null;
+  numbers: Numbers | null;
+}
+
+export const useOverview = create<OverviewState>(() => ({
+  viewName: "everything",
+  view: presetView("everything", "") as View,
+  edited: false,
+  selection: [],
+  camera: null,
+  me: "",
+  panel: true,
+  problems: [],
+  drawn: null,
+  numbers: null,
+}));
+
+const set = useOverview.setState;
+const get = useOverview.getState;
+
+/** Change the view; the rest of what is on screen stays. */
+export function editView(change: Partial<View>): void {
+  set({ view: { ...get().view, ...change }, edited: true });
+}
+
+/** Change one layer of the view. */
+export function editLayer(index: number, change: Partial<Layer>): void {
+  editView({ layers: get().view.layers.map((layer, i) => (i === index ? { ...layer, ...change } : layer)) });
+}
+
+/** Move a layer to another depth. */
+export function moveLayer(from: number, to: number): void {
+  const layers = [...get().view.layers];
+  const [layer] = layers.splice(from, 1);
+  if (!layer) return;
+  layers.splice(Math.max(0, Math.min(layers.length, to)), 0, layer);
+  editView({ layers });
+}
+
+/** Show a preset. */
+export function choosePreset(id: string): void {
+  const view = presetView(id, get().me);
+  if (view) set({ viewName: id, view, edited: false, selection: [], camera: null });
+}
+
+/** Show a saved or imported view. */
+export function showView(view: View, viewName: string | null): void {
+  set({ viewName, view, edited: viewName === null, selection: [], camera: null });
+}
+
+/** Who is looking; a personal view follows. */
+export function chooseMe(me: string): void {
+  set({ me });
+  const { viewName, edited } = get();
+  if (viewName && !edited) {
+    const view = presetView(viewName, me);
+    if (view) set({ view });
+  }
+}
+
+/** Select this, or with `more` add it to (or take it from) what is selected. */
+export function choose(predicate: Predicate | null, more: boolean): void {
+  if (predicate === null) {
+    if (!more) set({ selection: [] });
+    return;
+  }
+  const text = JSON.stringify(predicate);
+  const { selection } = get();
+  const without = selection.filter((one) => JSON.stringify(one) !== text);
+  if (!more) set({ selection: [predicate] });
+  else set({ selection: without.length < selection.length ? without : [...selection, predicate] });
+}
+
+/** Replace the condition on one field, or remove it. */
+export function setCondition(field: string, condition: Predicate | null): void {
+  const { view } = get();
+  const at = view.filter.findIndex((one) => "field" in one && one.field === field);
+  const rest = view.filter.filter((_, i) => i !== at);
+  if (condition === null) editView({ filter: rest });
+  else editView({ filter: at >= 0 ? view.filter.map((one, i) => (i === at ? condition : one)) : [...view.filter, condition] });
+}
+
+/** The state as the address has it. */
+export function urlState(hold: boolean): UrlState {
+  const { viewName, view, edited, selection, camera, me, panel } = get();
+  return { viewName, view: edited ? view : null, selection, camera, me, hold, panel };
+}

@@ -1,0 +1,73 @@
+/** Everything that makes up what is on screen, in the address: back, forward, reload and sharing just work. */
+
+import type { Predicate } from "@/base/predicate";
+import { parsePredicate } from "@/base/predicate";
+import type { View } from "@/charts/units/view";
+import { parseView, printView } from "@/charts/units/view";
+
+export interface UrlState {
+  /** A preset ("physical") or a saved view ("saved:night shift"); null when only the document says. */
+  viewName: string | null;
+  /** The view itself where it was edited. */
+  view: View | null;
+  selection: Predicate[];
+  camera: [number, number, number] | null;
+  me: string;
+  hold: boolean;
+  panel: boolean;
+}
+
+/** Read an address; parts that make no sense are reported and left out. */
+export function readUrl(search: string): { state: UrlState; problems: string[] } {
+  const query = new URLSearchParams(search);
+  const problems: string[] = [];
+  const attempt = <T>(what: string, read: () => T, fallback: T): T => {
+    try {
+      return read();
+    } catch (error) {
+      problems.push(`The ${what} in the address was left out. ${error instanceof Error ? error.message : ""}`);
+      return fallback;
+    }
+  };
+  const doc = query.get("doc");
+  const selection = query.get("sel");
+  const camera = query.get("cam");
+  return {
+    state: {
+      viewName: query.get("view"),
+      view: doc === null ? null : attempt("view", () => parseView(JSON.parse(doc)), null),
+      selection: selection === null ? [] : attempt("selection", () => readSelection(selection), []),
+      camera: camera === null ? null : attempt("camera", () => readCamera(camera), null),
+      me: query.get("me") ?? "",
+      hold: query.get("hold") === "1",
+      panel: query.get("panel") !== "0",
+    },
+    problems,
+  };
+}
+
+function readSelection(text: string): Predicate[] {
+  const parsed: unknown = JSON.parse(text);
+  if (!Array.isArray(parsed)) throw new Error("Allowed: a list of filters.");
+  return parsed.map((item) => parsePredicate(item));
+}
+
+function readCamera(text: string): [number, number, number] {
+  const numbers = text.split(",").map(Number);
+  if (numbers.length !== 3 || numbers.some((n) => !Number.isFinite(n)) || numbers[0] <= 0) throw new Error("Allowed: zoom,x,y.");
+  return numbers as [number, number, number];
+}
+
+/** The address of a state; what is as always is left out. */
+export function printUrl(state: UrlState): string {
+  const query = new URLSearchParams();
+  if (state.viewName !== null && state.viewName !== "everything") query.set("view", state.viewName);
+  if (state.view) query.set("doc", JSON.stringify(printView(state.view)));
+  if (state.selection.length > 0) query.set("sel", JSON.stringify(state.selection));
+  if (state.camera) query.set("cam", state.camera.map((n) => Number(n.toFixed(4))).join(","));
+  if (state.me) query.set("me", state.me);
+  if (state.hold) query.set("hold", "1");
+  if (!state.panel) query.set("panel", "0");
+  const text = query.toString();
+  return text ? `?${text}` : "";
+}

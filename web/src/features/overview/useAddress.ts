@@ -1,0 +1,87 @@
+/** Keeps the address and the state of the overview in step, both ways. */
+
+import { useEffect } from "react";
+import { getJson } from "@/api/client";
+import type { LiveSession } from "@/base/live";
+import { useLive } from "@/base/live";
+import type { View } from "@/charts/units/view";
+import { parseView } from "@/charts/units/view";
+import { presetView } from "@/features/overview/presets";
+import { urlState, useOverview } from "@/features/overview/store";
+import { printUrl, readUrl } from "@/features/overview/url";
+
+const SAVED = "saved:";
+
+/** Apply an address to the state; a saved view is fetched. */
+export async function applyAddress(search: string, session: LiveSession): Promise<void> {
+  const { state, problems } = readUrl(search);
+  let viewName = state.viewName ?? (state.view ? null : "everything");
+  let view: View | null = state.view;
+  if (!view && viewName?.startsWith(SAVED)) {
+    try {
+      view = parseView(await getJson(`/views/${encodeURIComponent(viewName.slice(SAVED.length))}`));
+    } catch (error) {
+      problems.push(`The view '${viewName.slice(SAVED.length)}' could not be opened. ${error instanceof Error ? error.message : ""}`);
+    }
+  } else if (!view && viewName) {
+    view = presetView(viewName, state.me);
+    if (!view) problems.push(`There is no view '${viewName.slice(0, 60)}'.`);
+  }
+  if (!view) {
+    viewName = "everything";
+    view = presetView(viewName, state.me) as View;
+  }
+  const { selection, camera, me, panel } = state;
+  useOverview.setState({ viewName, view, edited: state.view !== null, selection, camera, me, panel, problems });
+  if (useLive.getState().hold !== state.hold) session.setHold(state.hold);
+}
+
+/** Steps that deserve an entry in the history; moving the camera does not. */
+function historyKey(): string {
+  return printUrl({ ...urlState(useLive.getState().hold), camera: null });
+}
+
+/** Write every change into the address, and read it back on back and forward. */
+export function useAddress(session: LiveSession): void {
+  useEffect(() => {
+    let key = historyKey();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let applying = false;
+    const write = () => {
+      if (applying) return;
+      const address = location.pathname + printUrl(urlState(useLive.getState().hold));
+      if (address === location.pathname + location.search) return;
+      const next = historyKey();
+      if (next === key) history.replaceState(null, "", address);
+      else history.pushState(null, "", address);
+      key = next;
+    };
+    const later = () => {
+      clearTimeout(timer);
+      // Dragging a slider is one step, not fifty.
+      timer = setTimeout(write, 250);
+    };
+    const back = () => {
+      clearTimeout(timer);
+      applying = true;
+      void applyAddress(location.search, session).finally(() => {
+        applying = false;
+        key = historyKey();
+      });
+    };
+    const stopOverview = useOverview.subscribe((now, before) => {
+      const same = now.view === before.view && now.viewName === before.viewName && now.selection === before.selection && now.camera === before.camera && now.me === before.me && now.panel === before.panel;
+      if (!same) later();
+    });
+    const stopLive = useLive.subscribe((now, before) => {
+      if (now.hold !== before.hold) later();
+    });
+    window.addEventListener("popstate", back);
+    return () => {
+      clearTimeout(timer);
+      stopOverview();
+      stopLive();
+      window.removeEventListener("popstate", back);
+    };
+  }, [session]);
+}

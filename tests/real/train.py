@@ -79,48 +79,46 @@ def pause_of_the_collector(pause_s: float) -> None:
         gc.collect()
 
 
+def train(out: str, fault: str, slow_s: float, *, steps: int, width: int) -> None:
+    """Train a few steps with one fault on this rank (if it is the slow one) and record them."""
+
+    def here(name: str) -> float:
+        return slow_s if fault == name else 0.0
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Net(width, 6, here("slow_backward")), bucket_cap_mb=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    loader = iter(DataLoader(Samples(width, here("slow_data")), batch_size=1))
+    schedule = Schedule(skip=1, warmup=1, steps=steps)
+    with record_torch(out, schedule=schedule, labels={"fault": fault}) as recorder:
+        for _ in range(steps + 2):
+            loss = model(next(loader)[0])
+            if here("host_gc"):
+                pause_of_the_collector(here("host_gc"))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step()
+
+
 def main() -> None:
-    """Train a few steps and record them."""
+    """One run after the other, each with its fault, each into its own folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    parser.add_argument("--fault", choices=FAULTS, default="none")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=["none"])
     parser.add_argument("--slow-rank", type=int, default=1)
     parser.add_argument("--slow-ms", type=float, default=200.0)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--no-record", action="store_true")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     dist.init_process_group("gloo")
     slow_s = args.slow_ms / 1e3 if dist.get_rank() == args.slow_rank else 0.0
-
-    def fault(name: str) -> float:
-        return slow_s if args.fault == name else 0.0
-
-    model = DistributedDataParallel(Net(args.width, 6, fault("slow_backward")), bucket_cap_mb=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    loader = iter(DataLoader(Samples(args.width, fault("slow_data")), batch_size=1))
-    schedule = Schedule(skip=1, warmup=1, steps=args.steps)
-
-    def train(step_done: object) -> None:
-        for _ in range(args.steps + 2):
-            batch = next(loader)[0]
-            loss = model(batch)
-            if fault("host_gc"):
-                pause_of_the_collector(fault("host_gc"))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            step_done()  # type: ignore[operator]
-
-    if args.no_record:
-        train(lambda: None)
-    else:
-        with record_torch(args.out, schedule=schedule, labels={"fault": args.fault}) as recorder:
-            train(recorder.step)
-    dist.barrier()
+    for fault in args.faults:
+        folder = os.path.join(args.out, fault)
+        train(folder, fault, slow_s, steps=args.steps, width=args.width)
+        dist.barrier()
     dist.destroy_process_group()
 
 

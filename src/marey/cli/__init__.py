@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "progress": ("marey.cli.progress", "what a workload said of itself"),
     "events": ("marey.cli.events", "what happened"),
     "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
+    "diagnose": ("marey.cli.diagnose", "say what is wrong with a workload, and what to try"),
     "import": ("marey.cli.import_history", "bring history from files into a store"),
     "trace": ("marey.cli.trace", "who makes whom wait, from profiler traces"),
     "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),

@@ -1,0 +1,196 @@
+"""``marey trace``: from every rank's profile to who makes whom wait."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from marey.cli.output import Output
+from marey.cli.trace_text import collectives_text, diff_text, report_text, steps_text
+from marey.model.errors import InvalidInput
+from marey.trace.diff import compare
+from marey.trace.html import report_html
+from marey.trace.profile import RunProfile, profile_run
+from marey.trace.report import clean, report_document
+from marey.trace.run import TraceRun, open_run
+
+DESCRIPTION = """\
+Read the profiler traces of a training run, one per rank, and say how the time was spent,
+which rank, operator or link holds the others back, and what fixing it would win.
+
+PATH is a file, a folder or a quoted glob: PyTorch (Kineto), JAX, Chakra, Chrome traces, plain or
+compressed. Traces are converted once into a cache; nothing is written beside them."""
+EXAMPLES = """\
+  marey trace report traces/                     the verdict, then the figures
+  marey trace report traces/ --html report.html  one page to send to a colleague
+  marey trace report traces/ --json | jq .verdicts
+  marey trace diff before/ after/                what appeared, vanished, slowed
+  marey trace diff run/ run/ --steps-a 3-5 --steps-b 8-10
+  marey trace steps traces/
+  marey trace collectives traces/
+  marey trace convert traces/ --out events/      one Parquet file per rank"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the questions one can ask of a trace."""
+    questions = parser.add_subparsers(dest="question", metavar="QUESTION", required=True)
+    report = _question(questions, "report", "how the time was spent and who holds whom back")
+    report.add_argument("path", metavar="PATH")
+    report.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
+    steps = _question(questions, "steps", "every step: how long, and spent on what")
+    steps.add_argument("path", metavar="PATH")
+    collectives = _question(questions, "collectives", "matched across ranks: waits and bandwidth")
+    collectives.add_argument("path", metavar="PATH")
+    collectives.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
+    diff = _question(questions, "diff", "what B does differently from A")
+    diff.add_argument("a", metavar="A")
+    diff.add_argument("b", metavar="B")
+    diff.add_argument("--steps-a", type=step_list, metavar="STEPS", help="such as 3-5 or 3,7")
+    diff.add_argument("--steps-b", type=step_list, metavar="STEPS")
+    diff.add_argument("--limit", type=_count, default=25, metavar="N", help="rows to show")
+    convert = _question(questions, "convert", "the event table of every rank, as Parquet")
+    convert.add_argument("path", metavar="PATH")
+    convert.add_argument("--out", metavar="DIR", type=Path, required=True)
+
+
+def _question(questions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = questions.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+    )
+    # The frame declares --json before the question; people write it after.
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON document on stdout",
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="where converted traces are kept (default: the user's cache)",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Answer the question."""
+    ANSWERS[args.question](args, out)
+
+
+def _report(args: argparse.Namespace, out: Output) -> None:
+    target = args.html
+    if target is not None:
+        _check_writable(target)
+    document = _document(args, out)
+    if target is not None:
+        target.write_text(report_html(document, name=_name(args.path)), encoding="utf-8")
+        out.remark(f"Written to {target}.")
+    out.answer(document, report_text(document))
+
+
+def _check_writable(target: Path) -> None:
+    """Refuse a bad target before minutes of work, not after."""
+    if target.is_dir():
+        raise InvalidInput(f"Cannot write to {target}: it is a folder; give the name of a file.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"Cannot write to {target}: there is no folder {target.parent}.")
+
+
+def _name(path: str) -> str:
+    return Path(os.path.abspath(path)).name
+
+
+def _steps(args: argparse.Namespace, out: Output) -> None:
+    document = _document(args, out)
+    kept = {"step_time": document["run"]["step_time"], "steps": document["steps"]}
+    out.answer(kept, steps_text(document))
+
+
+def _collectives(args: argparse.Namespace, out: Output) -> None:
+    document = _document(args, out)
+    kept = {
+        "collectives": document["collectives"],
+        "bandwidth": document["bandwidth"],
+        "clock": document["clock"],
+        "clock_error_us": document["clock_error_us"],
+    }
+    out.answer(kept, collectives_text(document, args.limit))
+
+
+def _document(args: argparse.Namespace, out: Output) -> dict[str, Any]:
+    with _bar(out, "reading") as progress:
+        return report_document(args.path, args.cache, progress)
+
+
+def _diff(args: argparse.Namespace, out: Output) -> None:
+    a = _side(args.a, args.steps_a, args.cache, out, "reading A")
+    b = _side(args.b, args.steps_b, args.cache, out, "reading B")
+    document = {"a": args.a, "b": args.b, **clean(compare(a, b).as_dict())}
+    out.answer(document, diff_text(document, args.limit))
+
+
+def _side(
+    path: str, steps: list[int] | None, cache: Path | None, out: Output, label: str
+) -> RunProfile:
+    with _bar(out, label) as progress:
+        opened = _open(path, cache, lambda share: progress(0.7 * share))
+        return profile_run(opened, steps=steps, progress=lambda s: progress(0.7 + 0.3 * s))
+
+
+def _open(path: str, cache: Path | None, progress: Callable[[float], None]) -> TraceRun:
+    return open_run(path, cache=cache, progress=progress)
+
+
+def _convert(args: argparse.Namespace, out: Output) -> None:
+    # Imported here: the other questions never write tables.
+    from marey.trace.convert import write_tables
+
+    with _bar(out, "converting") as progress:
+        opened = _open(args.path, args.cache, lambda share: progress(0.8 * share))
+        written = write_tables(opened, args.out, progress=lambda s: progress(0.8 + 0.2 * s))
+    events = sum(file["events"] for file in written["files"])
+    text = (
+        f"{len(written['files'])} ranks, {events:,} events → {args.out}\n"
+        "Names are integer codes: their texts are in symbols.parquet, at the row of the code."
+    )
+    out.answer(written, text)
+
+
+@contextmanager
+def _bar(out: Output, label: str) -> Iterator[Callable[[float], None]]:
+    with out.progress(label, 1.0) as bar:
+        yield bar.update
+
+
+def step_list(text: str) -> list[int]:
+    """``3-5,8`` as numbers."""
+    steps: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            steps += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a list such as 3-5,8") from None
+    if not steps:
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' names no step")
+    return steps
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a count from 1 to 100000")
+    return int(text)
+
+
+ANSWERS: dict[str, Callable[[argparse.Namespace, Output], None]] = {
+    "report": _report,
+    "steps": _steps,
+    "collectives": _collectives,
+    "diff": _diff,
+    "convert": _convert,
+}

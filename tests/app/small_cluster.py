@@ -48,7 +48,7 @@ def inventory() -> Observation:
         time_ms=START_MS,
         hosts=tuple(Host(host, "r1", "s1", host, ("main",)) for host in HOSTS),
         gpus=tuple(
-            Gpu(host, index, None, f"GPU-{host}-{index}", "NVIDIA A100-SXM4-80GB", 400.0, 81920.0)
+            Gpu(host, index, None, f"GPU-{host}-{index}", "NVIDIA A100-SXM4-80GB", 1000.0, 163840.0)
             for host in HOSTS
             for index in range(4)
         ),

@@ -143,7 +143,7 @@ def test_power_share_is_derived_from_the_limit() -> None:
     batch = samples(START_MS)
     table.measure(batch)
     share = table.frame(START_MS).values("power_share")
-    assert np.allclose(share, np.clip(batch.columns["power"] / 4.0, 0, 120), atol=0.31)
+    assert np.allclose(share, np.clip(batch.columns["power"] / 10.0, 0, 120), atol=0.31)
 
 
 def test_old_values_become_no_value_never_zero() -> None:

@@ -49,6 +49,7 @@ def build_app(service: Service | None = None, access: Access | None = None) -> F
         app.include_router(router, prefix=ROOT)
     app.include_router(live_routes.router)
     app.include_router(own_metrics.router)
-    app.mount("/", WebApp(), name="web")
+    # Not mounted: a mount at the root would hide that a path has other methods (405).
+    app.router.default = WebApp()
     app.add_middleware(Guard, access=access or Access())
     return app

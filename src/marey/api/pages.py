@@ -7,7 +7,7 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 BUNDLE = Path(__file__).parent / "web"
 
@@ -28,6 +28,17 @@ class WebApp(StaticFiles):
     def __init__(self, folder: Path = BUNDLE) -> None:
         self._folder = folder
         super().__init__(directory=folder, check_dir=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer requests; there is no socket at any of these addresses."""
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        await super().__call__(scope, receive, send)
+
+    async def check_config(self) -> None:
+        """A bundle that is not built is no fault: the page says so."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """The file, the page, or 404."""

@@ -49,7 +49,7 @@ def reply(request: Request, answer: Reply) -> Response:
 def arrow_bytes(answer: Reply) -> bytes:
     """The table as an Arrow stream, with its facts in the schema's metadata."""
     facts = {key: msgspec.json.encode(value) for key, value in answer.facts.items()}
-    table = answer.table.combine_chunks()
+    table = answer.table.unify_dictionaries().combine_chunks()
     return bytes(arrow_stream(table.replace_schema_metadata(facts or None)))
 
 

@@ -154,6 +154,8 @@ class Asker:
 def renamed(table: pa.Table, metric: Metric) -> pa.Table:
     """The table with every row under this metric's name."""
     names = pa.array([metric.metric] * table.num_rows, pa.string())
+    if pa.types.is_dictionary(table.schema.field("metric").type):
+        names = names.dictionary_encode()
     return table.set_column(table.column_names.index("metric"), "metric", names)
 
 

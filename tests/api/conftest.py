@@ -1,0 +1,46 @@
+"""A service over the small cluster, collected for a few ticks, and its app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from tests.app.small_cluster import TICK_MS, HandClock, SmallSource
+
+from marey.api.application import build_app
+from marey.app.collecting import CollectRules
+from marey.app.service import Parts, Service
+from marey.store.embedded import open_store
+
+TICKS = 40
+
+
+class SmallService:
+    """The service, the clock that moves it, and a way to let a tick pass."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.source = SmallSource()
+        rules = CollectRules(TICK_MS, 5_000, 60_000)
+        self.service = Service(Parts(open_store(None), [self.source], self.clock, rules))
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.service.collector.tick()
+            self.clock.advance()
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[SmallService]:
+    made = SmallService()
+    made.tick(TICKS)
+    yield made
+    made.service.stop()
+
+
+@pytest.fixture(scope="module")
+def client(small: SmallService) -> Iterator[TestClient]:
+    app = build_app(small.service)
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client

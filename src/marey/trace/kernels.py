@@ -107,6 +107,32 @@ def collective_name(text: str) -> str:
     return ""
 
 
+_HLO_COLLECTIVE = re.compile(
+    r"^(?:ragged-)?(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+    r"|collective-broadcast|send|recv)(?:-start|-done)?(?:\.[0-9]+)*$"
+)
+
+
+def hlo_collective(name: str) -> str:
+    """The collective that an XLA operation is ("all-reduce-start.3"), or "": fusions are none."""
+    found = _HLO_COLLECTIVE.match(name)
+    return collective_name(found.group(1)) if found else ""
+
+
+# An operation that spells a transfer as a word of its own, as generic traces do.
+_SPELLED = re.compile(
+    r"(?:^|[^a-z])(all[-_ ]?reduce|reduce[-_ ]?scatter|all[-_ ]?gather|all[-_ ]?to[-_ ]?all"
+    r"|broadcast|send|recv|barrier)(?:[^a-z]|$)",
+    re.IGNORECASE,
+)
+
+
+def spelled_collective(name: str) -> str:
+    """The transfer in an operation's plain name: "grads-all-reduce", "forward-send"; or ""."""
+    found = _SPELLED.search(name)
+    return collective_name(found.group(1)) if found else ""
+
+
 def is_collective(name: str) -> bool:
     """Whether this kernel or call is a collective: between ranks, and not point to point."""
     if not (is_communication_kernel(name) or is_communication_call(name)):

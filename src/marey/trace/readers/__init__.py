@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from marey.trace.readers import chrome_json
+from marey.trace.readers import chakra, chrome_json, optable, xplane
 from marey.trace.readers.result import Reader
 from marey.trace.readers.streams import head_of
 
 # The first that recognises a file reads it, so the pickiest come first.
-READERS: tuple[Reader, ...] = cast("tuple[Reader, ...]", (chrome_json,))
+READERS: tuple[Reader, ...] = cast("tuple[Reader, ...]", (optable, xplane, chakra, chrome_json))
 
 
 def reader_for(path: Path) -> Reader | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from marey.trace.kernels import KINETO_CATEGORIES
-from marey.trace.readers import kineto
+from marey.trace.readers import chrome, jax, kineto
 from marey.trace.readers.documents import Reading, read_events
 from marey.trace.readers.header import base_ns, describe, stated_rank
 from marey.trace.readers.msgspec_parser import MsgspecParser
@@ -20,7 +20,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 2
+VERSION = 3
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 
@@ -80,6 +80,9 @@ def _read_kineto(raw: RawEvents, members: dict[str, object], source: str) -> Ite
 
 
 Dialect = Callable[[RawEvents, dict[str, object], str], Iterator[RankEvents]]
+# The first that fits reads the trace; the last fits everything.
 DIALECTS: tuple[tuple[Dialect, Callable[[RawEvents, dict[str, object]], bool]], ...] = (
-    (_read_kineto, lambda raw, members: True),
+    (_read_kineto, _is_kineto),
+    (jax.read_json, jax.fits),
+    (chrome.read, lambda raw, members: True),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,16 @@ _UNNUMBERED = 1 << 40
 _NO_WORK = re.compile(r"c10d|record_param_comms|wait_tensor", re.IGNORECASE)
 
 
-def interpret(raw: RawEvents, info: RankInfo) -> RankEvents:
-    """Say what every raw event is, and how the events hang together."""
+Step = Callable[[Work], None]
+
+
+def interpret(raw: RawEvents, info: RankInfo, *, before: Sequence[Step] = ()) -> RankEvents:
+    """Say what every raw event is, and how the events hang together.
+
+    ``before`` are steps of a dialect of its own, which come first.
+    """
     work = _start(raw, info)
-    for step in STEPS:
+    for step in (*before, *STEPS):
         step(work)
     return _finish(work)
 
@@ -181,6 +187,7 @@ def _stand_in_for_devices(work: Work) -> None:
         lambda n: n.startswith("gloo:") and is_communication_call(n)
     )
     work.kind[gloo] = _communication_kinds(work, gloo)
+    transfers = work.kinds(EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
     operators = work.kinds(EventKind.CPU_OP)
     rows = np.flatnonzero(operators & _computing_lanes(work)[work.lane])
     end_ns = work.start_ns[rows] + work.dur_ns[rows]
@@ -189,7 +196,7 @@ def _stand_in_for_devices(work: Work) -> None:
     top = top[~idle[top]]
     work.kind[top] = EventKind.COMPUTE
     work.on_device[top] = True
-    work.on_device[gloo] = True
+    work.on_device[transfers] = True
 
 
 def _computing_lanes(work: Work) -> npt.NDArray[np.bool_]:
@@ -330,7 +337,7 @@ def _keep_ids(work: Work) -> None:
             work.sparse[name] = sparse
 
 
-STEPS: tuple[Callable[[Work], None], ...] = (
+STEPS: tuple[Step, ...] = (
     _place_on_lanes,
     _name_kernels,
     _name_markers,

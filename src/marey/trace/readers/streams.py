@@ -63,6 +63,15 @@ class TraceBytes:
         buffer = bytearray(limit)
         return bytes(buffer[: self.readinto(memoryview(buffer))])
 
+    def read_all(self, limit: int) -> bytearray | None:
+        """Everything, or None if that is more than ``limit`` bytes."""
+        text = bytearray()
+        while piece := self.read(1 << 22):
+            text += piece
+            if len(text) > limit:
+                return None
+        return text
+
 
 def head_of(path: Path, limit: int = 65536) -> bytes:
     """The first decompressed bytes of a file, to see what it is."""

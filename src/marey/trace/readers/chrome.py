@@ -1,0 +1,85 @@
+"""Any other Chrome trace (MXNet's and the like): complete events, and begin / end pairs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from marey.model.traces import EventKind
+from marey.trace.info import RankInfo
+from marey.trace.kernels import (
+    collective_name,
+    communication_kind,
+    is_communication_call,
+    is_communication_kernel,
+    spelled_collective,
+)
+from marey.trace.readers import kineto
+from marey.trace.readers.raw import NO_TIME, Block, RawEvents
+from marey.trace.readers.spans import RankEvents
+from marey.trace.readers.work import Work
+
+# How tools name the process of a device: MXNet "gpu/0", others "GPU 0 (…)", "CUDA device 1".
+_DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
+
+
+def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
+    """The one rank of a trace that says nothing about ranks."""
+    raw.spans = _paired(raw.spans)
+    if len(raw.spans.phase):
+        info = RankInfo(rank=-1, framework="chrome", source=source)
+        yield kineto.interpret(raw, info, before=(_find_devices,))
+
+
+def _paired(spans: Block) -> Block:
+    """Begin and end events of a thread as complete ones; what is left open is left out."""
+    is_begin, is_end = spans.phase == ord("B"), spans.phase == ord("E")
+    if not is_begin.any():
+        return spans
+    # File order is kept among equal times: an end that comes first closes what came before.
+    rows = np.flatnonzero((is_begin | is_end) & (spans.start_ns != NO_TIME))
+    rows = rows[np.argsort(spans.start_ns[rows], kind="stable")]
+    open_rows: dict[int, list[int]] = {}
+    phase, dur_ns = spans.phase.copy(), spans.dur_ns.astype(np.int64)
+    for row in rows.tolist():
+        stack = open_rows.setdefault(int(spans.lane[row]), [])
+        if is_begin[row]:
+            stack.append(row)
+        elif stack:
+            begin = stack.pop()
+            phase[begin] = ord("X")
+            dur_ns[begin] = max(int(spans.start_ns[row] - spans.start_ns[begin]), 0)
+    return replace(spans, phase=phase, dur_ns=dur_ns)
+
+
+def _find_devices(work: Work) -> None:
+    """Processes named like devices hold device events; transfers are known by their names."""
+    devices = np.zeros(len(work.raw.lanes), bool)
+    metadata = work.raw.metadata
+    names = metadata.args.get("name")
+    pids = set()
+    if names is not None:
+        for row, code in zip(names.rows.tolist(), names.values.tolist(), strict=True):
+            is_process = work.raw.texts[metadata.name[row]] == "process_name"
+            if is_process and _DEVICE_PROCESS.search(work.raw.texts[code]):
+                pids.add(work.raw.lanes[metadata.lane[row]][0])
+    for n, lane in enumerate(work.raw.lanes):
+        devices[n] = lane[0] in pids
+    on_device = devices[work.lane] & work.kinds(EventKind.CPU_OP)
+    work.on_device |= on_device
+    work.kind[on_device] = EventKind.COMPUTE
+    kinds = np.full(len(work.raw.texts), -1, np.int8)
+    for code in work.used_names:
+        if collective := _transfer(work.raw.texts[code]):
+            kinds[code] = communication_kind(collective)
+    transfers = (kinds[work.name] >= 0) & (on_device | ~work.on_device.any())
+    work.kind[transfers] = kinds[work.name[transfers]]
+
+
+def _transfer(name: str) -> str:
+    if is_communication_kernel(name) or is_communication_call(name):
+        return collective_name(name)
+    return spelled_collective(name)

@@ -54,7 +54,8 @@ def verdict(world: Any, text: str) -> str:
         ("user = ada and partition in (large, small)", "yes"),
         ("user != ada", "no"),
         ("gpu_type = A100", "yes"),
-        ("project = x", "not judged"),
+        ("project = x", "no"),
+        ("project != x", "yes"),
         ("since_progress > 9m and since_progress < 11m", "yes"),
         ("waited > 1m", "not judged"),
         ("temp max > 10 C", "not judged"),
@@ -132,6 +133,13 @@ def test_past_and_now_are_told_apart(world: Any) -> None:
     judgement = judged(world, "util p50 < 10%").judge(world.end_ms)
     assert judgement.verdicts[0].life[0] == TRUE
     assert judgement.verdicts[0].now[0] == FALSE
+
+
+def test_a_gpu_is_compared_with_its_own_life(world: Any) -> None:
+    world.add("w", 2, {"util": lambda minute, rank: 30.0 if rank and minute > 45 else 90.0})
+    assert verdict(world, "util median[10m] < 0.7 * life") == "yes"
+    assert verdict(world, "all: util median[10m] < 0.7 * life") == "no"
+    assert verdict(world, "util mean over workload min < 0.9 * workload max") == "yes"
 
 
 def test_trend_finds_growth_and_steadiness_how_even_it_is(world: Any) -> None:

@@ -10,6 +10,7 @@ from marey.model.errors import InvalidInput
 from marey.model.metrics import catalogue
 from marey.rules.documents import clause_document, clause_schema, parse_clause
 from marey.rules.expressions import (
+    GROUPS_OF_GPUS,
     ORDER_OPS,
     And,
     By,
@@ -41,7 +42,8 @@ numbers = st.one_of(
 )
 signed = st.one_of(numbers, numbers.map(lambda x: -x))
 windows = st.sampled_from([None, 60_000, 300_000, 1_800_000, 86_400_000, 61_001])
-overs = st.builds(Over, st.sampled_from(Group), st.sampled_from(By))
+overs = st.builds(Over, st.sampled_from(GROUPS_OF_GPUS), st.sampled_from(By))
+references = st.one_of(overs, st.just(Over(Group.LIFE)))
 statistics = st.one_of(
     st.sampled_from("min max mean std last range trend steadiness count".split()).map(Statistic),
     st.sampled_from([0.0, 5.0, 50.0, 95.0, 99.9, 100.0]).map(lambda q: Statistic("p", quantile=q)),
@@ -63,7 +65,7 @@ def series_conditions(draw: st.DrawFn) -> Condition:
         st.sampled_from(["low", "high_2"]).map(Parameter),
     ]
     if group is None:
-        values.append(st.builds(Peers, overs, numbers, signed))
+        values.append(st.builds(Peers, references, numbers, signed))
     return Condition(left, draw(st.sampled_from(ORDER_OPS)), draw(st.one_of(values)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.metrics import catalogue
 from marey.rules.expressions import (
+    GROUPS_OF_GPUS,
     ORDER_OPS,
     And,
     By,
@@ -15,7 +16,6 @@ from marey.rules.expressions import (
     Condition,
     Expression,
     Fact,
-    Group,
     Not,
     Or,
     Over,
@@ -180,7 +180,7 @@ def clause_schema() -> dict[str, Any]:
             "metric": {"enum": list(catalogue())},
             "statistic": {"type": "string", "examples": list(STATISTIC_WORDS)},
             "window": {"type": "string", "examples": ["30m"]},
-            "over": {"enum": [f"{g} {b}".strip() for g in Group for b in ("", *By)]},
+            "over": {"enum": [f"{g} {b}".strip() for g in GROUPS_OF_GPUS for b in ("", *By)]},
             "fact": {"enum": list(FACTS)},
             "op": {"enum": [*ORDER_OPS, "=", "!="]},
             "value": {

@@ -15,6 +15,12 @@ class Group(StrEnum):
 
     WORKLOAD = "workload"
     NODE = "node"
+    # The same GPU over its whole life in the workload.
+    LIFE = "life"
+
+
+# Those that hold several GPUs.
+GROUPS_OF_GPUS = (Group.WORKLOAD, Group.NODE)
 
 
 class By(StrEnum):

@@ -264,7 +264,7 @@ class FindingBook:
             if finding.rule not in rules:
                 changes.append(self._close(finding, judgement.time_ms, "the rule was removed"))
             elif finding.workload not in known:
-                changes.append(self._close(finding, judgement.time_ms, "the workload is gone"))
+                changes.append(self._close(finding, judgement.time_ms, "the workload ended"))
         return changes
 
 

@@ -26,7 +26,7 @@ from marey.rules.expressions import (
     Words,
 )
 from marey.rules.tenants import Layout, Seat, Tenant, Tenants, gpu_type
-from marey.rules.truth import FALSE, TRUE, UNKNOWN, Truths, compare, negate
+from marey.rules.truth import FALSE, TRUE, Truths, compare, negate
 from marey.rules.vocabulary import FACTS, FactKind
 from marey.stats import groups, sketch
 from marey.stats.sketch_tables import SketchTable, Span, WindowRing
@@ -101,6 +101,9 @@ class Measuring:
             return right.value
         if isinstance(right, Peers) and isinstance(left, Series):
             own = Series(left.metric, left.statistic, left.window_ms)
+            if right.over.group is Group.LIFE:
+                life = self.series(Series(left.metric, left.statistic))
+                return right.factor * life + right.offset
             return right.factor * self._over(self.series(own, now_ms), right.over) + right.offset
         raise ValueError(f"A condition was judged with its threshold unbound: {right}")
 
@@ -296,8 +299,7 @@ def is_text(condition: Condition) -> bool:
 
 
 def _same(text: str, op: str, words: frozenset[str]) -> int:
-    if not text:
-        return UNKNOWN
+    # No project is a fact too: it is not project x.
     return TRUE if (text in words) == (op == "=") else FALSE
 
 

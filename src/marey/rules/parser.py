@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from marey.model.errors import unknown
 from marey.model.metrics import catalogue
 from marey.rules.expressions import (
+    GROUPS_OF_GPUS,
     OPS,
     ORDER_OPS,
     And,
@@ -263,11 +264,11 @@ class _Parser:
         self.expect_sign("]")
         return length
 
-    def over(self) -> Over:
-        if not self.is_word(*Group):
-            raise self.expected("'workload' or 'node'")
+    def over(self, groups: Sequence[Group] = GROUPS_OF_GPUS) -> Over:
+        if not self.is_word(*groups):
+            raise self.expected(" or ".join(f"'{group}'" for group in groups))
         group = Group(self.take().value.lower())
-        if self.is_word(*By):
+        if group is not Group.LIFE and self.is_word(*By):
             return Over(group, By(self.take().value.lower()))
         return Over(group)
 
@@ -320,8 +321,8 @@ class _Parser:
         return Quantity(self.with_unit(number, unit, token, what=f"{left.metric}"))
 
     def peers(self, left: Series, factor: float) -> Peers:
-        over = self.over()
-        if left.over == over or (left.over and left.over.group is Group.WORKLOAD):
+        over = self.over(tuple(Group))
+        if left.over == over or (left.over and over.group is Group.LIFE):
             raise self.wrong("a group cannot be compared with itself or a smaller one.")
         offset = 0.0
         if self.is_sign("+") or self.is_sign("-"):

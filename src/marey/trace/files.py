@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from marey.model.errors import InvalidInput, NotFound, shown
@@ -60,9 +61,18 @@ def natural_key(path: Path) -> tuple[object, ...]:
     return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts)
 
 
-def rank_in_name(path: Path) -> int | None:
-    """The rank in a file's name, or its folder's: ``rank-34.json``, ``proc1/trace.json``."""
-    for text in (path.name, path.parent.name):
+def rank_in_name(parts: Sequence[str]) -> int | None:
+    """The rank in a file's name, or in the nearest folder's: ``rank-3.json``, ``proc1/x.json``."""
+    for text in reversed(parts):
         if found := _RANK.search(text):
             return int(found.group(1) or found.group(2))
     return None
+
+
+def own_parts(paths: Sequence[Path]) -> list[tuple[str, ...]]:
+    """Each path's parts below the folder that all share: what tells the files apart."""
+    absolute = [path.absolute() for path in paths]
+    if len(set(absolute)) < 2:
+        return [(path.name,) for path in absolute]
+    shared = Path(os.path.commonpath(absolute))
+    return [path.relative_to(shared).parts or (path.name,) for path in absolute]

@@ -14,7 +14,7 @@ from pathlib import Path
 from marey.model.errors import InvalidInput, shown
 from marey.trace.cache import default_cache
 from marey.trace.conversion import Converted, ConvertedRank, convert_file, find_converted
-from marey.trace.files import find_files, rank_in_name
+from marey.trace.files import find_files, own_parts, rank_in_name
 from marey.trace.info import Note, RankInfo
 from marey.trace.readers.result import ReadOptions
 from marey.trace.symbols import Symbols
@@ -78,23 +78,41 @@ def settle_ranks(
     results: Sequence[Converted],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Which table is which rank: as stated, else as the file is named, else by order."""
+    results, notes = _without_twins(results)
     named: list[tuple[int, str, ConvertedRank]] = []
     unnamed: list[tuple[str, ConvertedRank]] = []
-    for result in results:
+    parts = own_parts([Path(result.path) for result in results])
+    for result, own in zip(results, parts, strict=True):
         for stored in result.ranks:
-            rank = stored.info.rank if stored.info.rank >= 0 else rank_in_name(Path(result.path))
+            rank = stored.info.rank if stored.info.rank >= 0 else rank_in_name(own)
             if rank is None:
                 unnamed.append((result.path, stored))
             else:
                 named.append((rank, result.path, stored))
     if not named:
-        return _number(unnamed)
-    chosen, notes = _best_of_each(named)
-    notes += [
-        Note(Path(path).name, "has no rank, but other files do: it is left out")
-        for path, _ in unnamed
-    ]
-    return chosen, notes
+        chosen, more = _number(unnamed)
+        return chosen, notes + more
+    chosen, more = _best_of_each(named)
+    left_out = "has no rank, but other files do: it is left out"
+    return chosen, notes + more + [Note(Path(path).name, left_out) for path, _ in unnamed]
+
+
+def _without_twins(results: Sequence[Converted]) -> tuple[list[Converted], list[Note]]:
+    """JAX writes the same profile twice, host.xplane.pb and host.trace.json.gz: keep the first."""
+    planes = {
+        path.removesuffix(".xplane.pb")
+        for path in (result.path for result in results if result.ranks)
+        if path.endswith(".xplane.pb")
+    }
+    kept, notes = [], []
+    for result in results:
+        stem = result.path.removesuffix(".gz").removesuffix(".trace.json")
+        if stem in planes and not result.path.endswith(".xplane.pb"):
+            text = f"is the same profile as {shown(Path(stem).name)}.xplane.pb, which is used"
+            notes.append(Note(Path(result.path).name, text))
+        else:
+            kept.append(result)
+    return kept, notes
 
 
 def _number(

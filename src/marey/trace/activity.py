@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from marey.model.traces import COMMUNICATION_KINDS, NO_VALUE, EventKind
 from marey.trace.intervals import EMPTY, Intervals, merge
+from marey.trace.name_codes import codes_of
 from marey.trace.run import TraceRun
 from marey.trace.symbols import Symbols
 
@@ -56,6 +57,22 @@ LAUNCH_LATENCY_NS = 20_000
 LONG_GAP_NS = 100_000
 # Run-loop threads log the end of a gloo call up to this long after the waiting thread went on.
 LATE_LOG_NS = 2_000_000
+
+
+def is_input(name: str) -> bool:
+    """Whether an operator or annotation of this name fetches the next batch."""
+    return INPUT_NAMES.search(name) is not None
+
+
+def is_step_mark(name: str) -> bool:
+    """Whether an annotation of this name is a profiler's mark of a whole step."""
+    return STEP_NAME.match(name) is not None
+
+
+def is_backward(name: str) -> bool:
+    """Whether an operator of this name belongs to the backward pass."""
+    return BACKWARD_NAME.search(name) is not None
+
 
 FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = 0, 1, 2
 PHASE_NAMES = ("forward", "backward", "update")
@@ -176,7 +193,7 @@ def reduce_events(rank: int, events: dict[str, Ints], symbols: Symbols) -> RankA
 
 def _steps(events: dict[str, Ints], end: Ints, symbols: Symbols) -> Ints:
     """Rows of step, start, end: from step annotations, else from the events' own step numbers."""
-    named = symbols.codes_where(lambda text: STEP_NAME.match(text) is not None)
+    named = codes_of(symbols, is_step_mark)
     marks = (events["kind"] == EventKind.ANNOTATION) & np.isin(events["name"], named)
     marks &= (events["on_device"] == 0) & (events["step"] >= 0)
     chosen = np.flatnonzero(marks)
@@ -200,7 +217,7 @@ def _between(steps: Ints) -> Intervals:
 
 
 def _loading(events: dict[str, Ints], symbols: Symbols) -> Intervals:
-    named = symbols.codes_where(lambda text: INPUT_NAMES.search(text) is not None)
+    named = codes_of(symbols, is_input)
     kinds = (EventKind.ANNOTATION, EventKind.CPU_OP, EventKind.PYTHON)
     chosen = np.isin(events["name"], named) & np.isin(events["kind"], kinds)
     return merge(events["start_ns"][chosen], events["dur_ns"][chosen])
@@ -220,11 +237,11 @@ def _launch_times(events: dict[str, Ints]) -> Ints:
 
 def _backward(events: dict[str, Ints], threads: Ints, launched: Ints, symbols: Symbols) -> Flags:
     """Events launched by the autograd engine: from its own threads, or inside it on the main one."""
-    named = symbols.codes_where(lambda text: BACKWARD_NAME.search(text) is not None)
+    named = codes_of(symbols, is_backward)
     host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
     marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
     engine = np.unique(events["stream"][marks])
-    stepping = symbols.codes_where(lambda text: STEP_NAME.match(text) is not None)
+    stepping = codes_of(symbols, is_step_mark)
     main = np.unique(events["stream"][np.isin(events["name"], stepping) & host])
     chosen = np.isin(threads, np.setdiff1d(engine, main))
     called = np.where(launched >= 0, launched, events["start_ns"])

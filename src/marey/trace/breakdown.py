@@ -8,7 +8,6 @@ to the last device activity.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from marey.model.traces import COMMUNICATION_KINDS, EventKind
+from marey.trace.activity import is_input
 from marey.trace.intervals import (
     Intervals,
     complement,
@@ -30,19 +30,8 @@ from marey.trace.kernels import is_communication_call
 from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
-# What waits for the next batch: PyTorch's own loader marks, and names people give such ranges.
-_INPUT = re.compile(
-    r"dataloader|data_?load|load_?data|next_?batch|get_?batch|fetch_?batch|input_?pipeline|"
-    r"_MapDatasetFetcher|IteratorGetNext|^data$",
-    re.IGNORECASE,
-)
 BREAKDOWN_COLUMNS = ["on_device", "start_ns", "dur_ns", "kind", "name", "launch", "step"]
 _HOST_WAITS = (EventKind.CPU_OP, EventKind.ANNOTATION, EventKind.PYTHON, *COMMUNICATION_KINDS)
-
-
-def is_input(name: str) -> bool:
-    """Whether an operator or annotation of this name fetches the next batch."""
-    return _INPUT.search(name) is not None
 
 
 @dataclass(frozen=True)

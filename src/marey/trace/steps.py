@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from marey.model.traces import EventKind
+from marey.trace.activity import is_step_mark
 from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
@@ -20,11 +21,6 @@ STEP_WINDOWS = pa.schema(
 )
 
 STEP_COLUMNS = ["step", "start_ns", "dur_ns", "kind", "name", "on_device"]
-
-
-def is_step_mark(name: str) -> bool:
-    """Whether an annotation of this name is the profiler's mark of a whole step."""
-    return name.startswith("ProfilerStep#")
 
 
 def step_windows(events: pa.Table, symbols: Symbols) -> pa.Table:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.trace.report.build import event, kernel, table
 
 from marey.model.traces import EventKind
-from marey.trace.breakdown import breakdown_of, breakdown_within, device_time, is_input
+from marey.trace.activity import is_input
+from marey.trace.breakdown import breakdown_of, breakdown_within, device_time
 from marey.trace.symbols import Symbols
 
 MS = 1_000_000

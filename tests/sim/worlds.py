@@ -29,8 +29,10 @@ def sample_bytes(batches: Iterable[SampleBatch], kind: Entity) -> bytes:
     entity = np.concatenate([batch.entity for batch in chosen])
     order = np.lexsort((time_ms, entity))
     parts = [time_ms[order].tobytes(), entity[order].tobytes()]
-    for name in chosen[0].columns:
-        parts.append(np.concatenate([batch.columns[name] for batch in chosen])[order].tobytes())
+    parts += [
+        np.concatenate([batch.columns[name] for batch in chosen])[order].tobytes()
+        for name in chosen[0].columns
+    ]
     if kind is Entity.GPU:
         holders = np.concatenate([holder_names(batch) for batch in chosen])[order]
         parts.append("\n".join(holders.tolist()).encode())

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
     "diagnose": ("marey.cli.diagnose", "say what is wrong with a workload, and what to try"),
     "import": ("marey.cli.import_history", "bring history from files into a store"),
+    "sim": ("marey.cli.sim", "simulate a cluster into Parquet files, with the truth"),
     "trace": ("marey.cli.trace", "who makes whom wait, from profiler traces"),
     "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),
 }

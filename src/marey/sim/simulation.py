@@ -301,8 +301,9 @@ class Simulation:
         raise InvalidInput(f"No partition takes {gpus} GPUs under that name; there are: {names}.")
 
     def truth(self) -> list[Truth]:
-        """Every fault so far, with exactly the GPUs it affected."""
-        return self.incidents.truth(self.now_ms)
+        """Every fault since the first tick, with exactly the GPUs it affected."""
+        known = self.incidents.truth(self.now_ms)
+        return [entry for entry in known if entry.end_ms > self.config.start_ms]
 
     # -- resuming -------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from marey.trace.communications import Pool, pool_communications
 from marey.trace.critical_path import critical_path
 from marey.trace.dependencies import dependency_graph
 from marey.trace.graph import OperationGraph
+from marey.trace.handshakes import clocks_from_handshakes
 from marey.trace.matches import tabulate_matches
 from marey.trace.operation_runs import is_operation_run, operation_graph_of, operation_parallelism
 from marey.trace.parallelism import recognise
@@ -115,9 +116,12 @@ class Workbench:
 
     @cached_property
     def clocks(self) -> Clocks:
-        """Every rank's clock."""
-        hosts = {rank: self.run.info(rank).host for rank in self.run.ranks}
-        return align_pool(self.pool, self.matching.item, hosts)
+        """Every rank's clock: from its collectives, or from a recorded handshake that is surer."""
+        infos = {rank: self.run.info(rank) for rank in self.run.ranks}
+        hosts = {rank: info.host for rank, info in infos.items()}
+        fitted = align_pool(self.pool, self.matching.item, hosts)
+        shaken = clocks_from_handshakes(infos)
+        return shaken if shaken is not None and shaken.error_us < fitted.error_us else fitted
 
     @cached_property
     def matches(self) -> Matches:

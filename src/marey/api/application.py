@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from marey.api import (
     cluster_routes,
+    diagnosis_routes,
     live_routes,
     own_metrics,
     sample_routes,
@@ -26,6 +27,7 @@ ROUTERS = (
     cluster_routes.router,
     workload_routes.router,
     sample_routes.router,
+    diagnosis_routes.router,
     view_routes.router,
 )
 

@@ -99,7 +99,16 @@ def find_faults(matrix: WorkloadMatrix) -> tuple[Finding, ...]:
 
 
 def _explained(claim: Claim, earlier: list[Claim]) -> bool:
-    return any(claim.kind in EXPLAINS.get(cause.kind, frozenset()) for cause in earlier)
+    """Whether a cause that was found already accounts for most of the time of this claim."""
+    return any(
+        claim.kind in EXPLAINS.get(cause.kind, frozenset()) and _overlap(cause, claim) >= 0.5
+        for cause in earlier
+    )
+
+
+def _overlap(cause: Claim, claim: Claim) -> float:
+    both = min(cause.span[1], claim.span[1]) - max(cause.span[0], claim.span[0])
+    return both / max(1, min(claim.span[1] - claim.span[0], cause.span[1] - cause.span[0]))
 
 
 def _healthy(signals: Signals) -> Claim:

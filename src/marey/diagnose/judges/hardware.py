@@ -11,6 +11,7 @@ from marey.diagnose.signals import Flags, Signals, quiet_median, runs
 from marey.model.events import EventKind
 from marey.model.faults import FaultKind
 from marey.model.times import MINUTE_MS
+from marey.model.workloads import WorkloadState
 
 # A host whose GPUs are all silent this long, while others report, has gone.
 SILENT_MS = 3 * MINUTE_MS
@@ -30,7 +31,9 @@ def node_failure(signals: Signals) -> Iterator[Claim]:
     for row, host in enumerate(matrix.hosts):
         members = matrix.host_of == row
         silent_from = _silent_from(signals, members)
-        if host not in told and silent_from is None:
+        # The scheduler says that a node failed; with one node there is no question which.
+        lone = len(matrix.hosts) == 1 and matrix.facts.state == WorkloadState.NODE_FAIL
+        if host not in told and silent_from is None and not lone:
             continue
         columns = len(matrix.time_ms)
         if host in told:
@@ -45,7 +48,7 @@ def node_failure(signals: Signals) -> Iterator[Claim]:
             (first, columns),
             f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
             (Evidence("minutes without a sample of the node", float(minutes), 0.0, "min"),),
-            0.97 if host in told else 0.8,
+            0.97 if host in told or lone else 0.8,
             1.0,
             "Restart from the last checkpoint without this node; have it drained and checked.",
         )

@@ -17,6 +17,7 @@ BIAS = 1.15
 # A step in memory between ranks that no pipeline stage explains (stages differ by 10-20 %).
 MEMORY_STEP = 1.3
 LEAST_GPUS = 4
+LEAST_UTIL = 10.0
 
 
 def first_of_node(signals: Signals) -> Flags:
@@ -45,7 +46,7 @@ def biased_load(signals: Signals) -> Iterator[Claim]:
     if masters.sum() * 2 > signals.count:
         return
     util = np.nanmean(signals.after_start("util"), axis=1)
-    if not _apart(util, masters, BIAS):
+    if util[masters].mean() < LEAST_UTIL or not _apart(util, masters, BIAS):
         return
     evidence = [
         Evidence("mean utilization", float(util[masters].mean()), float(util[~masters].mean()), "%")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,14 @@ from marey.model.times import HOUR_MS, MINUTE_MS
 # Input-bound: low in this share of the time, again and again, all GPUs together.
 STARVED_SHARE = (0.15, 0.85)
 STARVED_CYCLES_PER_HOUR = 8.0
+# Long pauses: at a standstill for this share, with a beat; evaluation and checkpoints are shorter.
+PAUSED_SHARE = 0.2
+PAUSED_CYCLES = 6
+PAUSED_BEAT = 0.5
 LEAK_PER_HOUR = 0.004
 LEAK_MS = 30 * MINUTE_MS
 LEAK_FIT = 0.9
-UNDERUSED_UTIL = 80.0
+UNDERUSED_UTIL = 60.0
 UNDERUSED_SM = 32.0
 UNDERUSED_TENSOR = 7.0
 UNDERUSED_POWER = 0.33
@@ -38,20 +43,14 @@ def input_bound(signals: Signals) -> Iterator[Claim]:
     top = float(np.percentile(util, 95))
     if top < 20.0:
         return
-    starved = util < 0.6 * top
-    share = float(starved.mean())
     hours = len(util) * signals.matrix.step_ms / HOUR_MS
-    cycles = float((np.diff(starved.astype(np.int8)) == 1).sum()) / hours
-    if not STARVED_SHARE[0] <= share <= STARVED_SHARE[1] or cycles < STARVED_CYCLES_PER_HOUR:
-        return
-    regular = _regularity(util)
-    training = len(signals.matrix.progress) > 0
-    # People at a notebook come and go irregularly; a loader has a beat.
-    if regular < (0.25 if training else 0.45):
+    wait = _short_waits(util, top, hours, training=bool(signals.matrix.progress))
+    wait = wait or _long_pauses(util, top, hours)
+    if wait is None:
         return
     evidence = [
-        Evidence("share of time with starved GPUs", 100 * share, 100 * STARVED_SHARE[0], "%"),
-        Evidence("waits per hour", cycles, STARVED_CYCLES_PER_HOUR),
+        Evidence("share of time with starved GPUs", 100 * wait.share, 100 * STARVED_SHARE[0], "%"),
+        Evidence("waits per hour", wait.per_hour, 0.0),
     ]
     cpu = signals.matrix.host_columns.get("host_cpu")
     if cpu is not None:
@@ -60,13 +59,53 @@ def input_bound(signals: Signals) -> Iterator[Claim]:
         FaultKind.INPUT_BOUND,
         rows,
         (signals.begin, len(signals.matrix.time_ms)),
-        "The GPUs wait for data again and again.",
+        wait.summary,
         tuple(evidence),
-        0.93 if training else 0.8,
-        share,
+        wait.confidence,
+        wait.share,
         "Give the data loader more workers and prefetching, move decoding off the critical "
         "path, or stage the data on local disks.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How the GPUs wait: what share of the time, how often, and how sure that is."""
+
+    share: float
+    per_hour: float
+    summary: str
+    confidence: float
+
+
+def _short_waits(
+    util: NDArray[np.float64], top: float, hours: float, *, training: bool
+) -> Wait | None:
+    starved = util < 0.6 * top
+    share, begun = float(starved.mean()), _begun(starved)
+    often = begun / hours >= STARVED_CYCLES_PER_HOUR
+    if not STARVED_SHARE[0] <= share <= STARVED_SHARE[1] or not often:
+        return None
+    # People at a notebook come and go irregularly; a loader has a beat.
+    if _regularity(util) < (0.25 if training else 0.65):
+        return None
+    text = "The GPUs wait for data again and again."
+    return Wait(share, begun / hours, text, 0.93 if training else 0.8)
+
+
+def _long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wait | None:
+    still = util < 0.25 * top
+    share, begun = float(still.mean()), _begun(still)
+    if not PAUSED_SHARE <= share <= STARVED_SHARE[1] or begun < PAUSED_CYCLES:
+        return None
+    if _regularity(util) < PAUSED_BEAT:
+        return None
+    text = "The GPUs stand still in long, regular pauses: the host or the input holds them up."
+    return Wait(share, begun / hours, text, 0.7)
+
+
+def _begun(flags: NDArray[np.bool_]) -> int:
+    return int((np.diff(flags.astype(np.int8)) == 1).sum())
 
 
 def _regularity(values: NDArray[np.float64]) -> float:

@@ -1,0 +1,77 @@
+"""``marey diagnose``: what is wrong with a workload, where, since when, what to try."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from marey.app.asking import ask
+from marey.app.diagnosing import AskDiagnosis
+from marey.cli.output import Output
+from marey.cli.reading import add_span, add_store, span_of
+
+DESCRIPTION = """\
+Say what is wrong with a workload: the kind of fault, exactly which GPUs, since when, the numbers
+that show it, how sure that is, and what to try next. "Nothing is wrong" is an answer too.
+"""
+EXAMPLES = """\
+  marey diagnose 4711 --store site.duckdb
+  marey diagnose 4711 --from 2026-11-15T08:00:00Z --to 2026-11-15T09:00:00Z --json
+  marey diagnose 4711 --metric mem_used
+"""
+GPUS_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("workload", help="id of the workload (`marey workloads` lists them)")
+    add_store(parser)
+    add_span(parser)
+    parser.add_argument(
+        "--metric", default="", metavar="M", help="cluster the GPUs by this metric (util)"
+    )
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Ask and print."""
+    question = AskDiagnosis(args.workload, args.cluster, metric=args.metric, **span_of(args))
+    document = ask(args.store, question)
+    out.answer(document, _text(document))
+
+
+def _text(document: dict[str, Any]) -> str:
+    workload = document["workload"]
+    lines = [
+        f"Workload {workload['id']} {workload['name']} of {workload['user'] or 'unknown'}: "
+        f"{len(workload['gpus'])} GPUs on {len(workload['hosts'])} hosts, {workload['state']}",
+        "",
+    ]
+    if not document["findings"]:
+        lines.append(document["verdict"])
+    for finding in document["findings"]:
+        lines += _finding_lines(finding)
+    if len(document["clusters"]) > 1:
+        metric = document["clustering"]["metric"]
+        lines.append(f"GPUs that differ in {metric}:")
+        lines += [f"  {cluster['why']}" for cluster in document["clusters"]]
+    return "\n".join(lines)
+
+
+def _finding_lines(finding: dict[str, Any]) -> list[str]:
+    lines = [f"{finding['kind']} ({finding['confidence']:.0%} sure): {finding['summary']}"]
+    if finding["kind"] == "healthy":
+        return lines
+    shown = " ".join(finding["gpus"][:GPUS_SHOWN])
+    more = len(finding["gpus"]) - GPUS_SHOWN
+    lines.append(f"  where   {shown}{f' and {more} more' if more > 0 else ''}")
+    lines.append(f"  when    {finding['window']['from']} to {finding['window']['to']}")
+    lines += [f"  seen in {_evidence(entry)}" for entry in finding["evidence"]]
+    lines.append(f"  stake   {finding['gpu_hours']} GPU-hours")
+    lines.append(f"  try     {finding['next']}")
+    lines.append("")
+    return lines
+
+
+def _evidence(entry: dict[str, Any]) -> str:
+    unit = f" {entry['unit']}" if entry["unit"] else ""
+    return f"{entry['what']}: {entry['value']}{unit} against {entry['against']}{unit}"

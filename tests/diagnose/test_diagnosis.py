@@ -1,0 +1,138 @@
+"""Diagnosis of simulated workloads with known truth, and of difficult input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.diagnosis import f1, simulate
+from marey.diagnose.clusters import cluster_gpus
+from marey.diagnose.diagnosis import diagnose, find_faults, find_outliers
+from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
+from marey.model.errors import InvalidInput
+from marey.model.faults import FaultKind
+from marey.model.samples import SampleBatch
+
+FAULTS = [kind for kind in FaultKind if kind is not FaultKind.HEALTHY]
+
+
+@pytest.mark.parametrize("kind", FAULTS, ids=str)
+def test_a_simulated_fault_is_named_with_exactly_its_gpus(kind: FaultKind) -> None:
+    case = simulate(4242, kind, 32)
+    assert case.truth is not None
+    top = find_faults(case.matrix)[0]
+    assert top.kind is kind
+    assert f1(top, case.truth) == 1.0
+    assert top.confidence > 0.5
+    assert top.next
+
+
+@pytest.mark.parametrize(("gpus", "work"), [(1, "train"), (8, "serve"), (64, "train")])
+def test_healthy_work_is_called_healthy(gpus: int, work: str) -> None:
+    found = find_faults(simulate(4243, FaultKind.HEALTHY, gpus, work=work).matrix)
+    assert [finding.kind for finding in found] == [FaultKind.HEALTHY]
+
+
+def test_biased_load_is_clustered_as_the_first_gpu_of_every_node() -> None:
+    case = simulate(4244, FaultKind.BIASED_LOAD, 64)
+    report = cluster_gpus(case.matrix, "util")
+    odd = next(cluster for cluster in report.clusters if len(cluster.gpus) == 8)
+    assert case.truth is not None
+    assert set(odd.gpus) == set(case.truth.gpus)
+    assert "the first GPU of every node" in odd.why
+
+
+def without(matrix: WorkloadMatrix, *metrics: str) -> WorkloadMatrix:
+    kept = {name: values for name, values in matrix.columns.items() if name not in metrics}
+    gpus = tuple(GpuFacts(g.gpu, g.host, g.index) for g in matrix.gpus)
+    return WorkloadMatrix(matrix.facts, gpus, matrix.time_ms, matrix.step_ms, kept, matrix.hosts)
+
+
+def test_a_stall_is_seen_without_tensor_activity_and_limits_but_less_surely() -> None:
+    case = simulate(4245, FaultKind.STALLED, 16)
+    sure = find_faults(case.matrix)[0]
+    guess = find_faults(without(case.matrix, "tensor_active", "dram_active", "sm_active"))[0]
+    assert sure.kind is guess.kind is FaultKind.STALLED
+    assert guess.confidence < sure.confidence
+
+
+def matrix(values: np.ndarray, hosts: int = 1) -> WorkloadMatrix:
+    count, moments = values.shape
+    gpus = [GpuFacts(f"h{i % hosts}:{i}", f"h{i % hosts}", i) for i in range(count)]
+    names = [gpu.gpu for gpu in gpus]
+    batch = SampleBatch(
+        np.tile(np.arange(moments, dtype=np.int64) * 15_000 + 10**12, count),
+        np.repeat(np.arange(count, dtype=np.int32), moments),
+        names,
+        {"util": values.ravel().astype(np.float32)},
+    )
+    return build_matrix(Context(WorkloadFacts("w"), gpus), [batch])
+
+
+def test_no_samples_give_no_verdict_rather_than_a_wrong_one() -> None:
+    empty = build_matrix(Context(WorkloadFacts("w"), [GpuFacts("h:0", "h", 0)]), [])
+    result = diagnose(empty)
+    assert result.findings == ()
+    assert result.clusters is None
+
+
+def test_a_workload_without_gpus_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="holds no GPU"):
+        build_matrix(Context(WorkloadFacts("w"), []), [])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full((1, 1), 50.0),
+        np.full((1, 400), 50.0),
+        np.full((8, 400), 0.0),
+        np.full((8, 3), 90.0),
+        np.full((4, 400), np.nan),
+        np.where(np.arange(400)[None, :] % 7 == 0, np.nan, np.full((4, 400), 70.0)),
+        np.where(np.arange(400)[None, :] < 200, np.array([[np.nan], [70.0]]), 70.0),
+    ],
+    ids=["one sample", "one GPU", "all idle", "three", "all missing", "gaps", "joined late"],
+)
+def test_difficult_input_gets_an_answer(values: np.ndarray) -> None:
+    diagnose(matrix(values, hosts=2))
+
+
+def test_mixed_gpu_models_are_not_called_throttled() -> None:
+    case = simulate(4246, FaultKind.HEALTHY, 16)
+    clock = case.matrix.columns["sm_clock"].copy()
+    clock[8:] *= 0.7
+    gpus = tuple(
+        GpuFacts(g.gpu, g.host, g.index, g.global_rank, g.local_rank, "A" if i < 8 else "B",
+                 g.power_limit_w, g.memory_mib)
+        for i, g in enumerate(case.matrix.gpus)
+    )  # fmt: skip
+    mixed = WorkloadMatrix(
+        case.matrix.facts, gpus, case.matrix.time_ms, case.matrix.step_ms,
+        {**case.matrix.columns, "sm_clock": clock}, case.matrix.hosts,
+    )  # fmt: skip
+    assert FaultKind.THROTTLED_GPU not in {finding.kind for finding in find_faults(mixed)}
+
+
+def test_order_of_gpus_changes_no_finding() -> None:
+    case = simulate(4247, FaultKind.SLOW_GPU, 16)
+    order = np.random.default_rng(0).permutation(16)
+    shuffled = WorkloadMatrix(
+        case.matrix.facts, tuple(case.matrix.gpus[i] for i in order), case.matrix.time_ms,
+        case.matrix.step_ms, {m: v[order] for m, v in case.matrix.columns.items()},
+        case.matrix.hosts, case.matrix.host_columns, case.matrix.progress, case.matrix.events,
+    )  # fmt: skip
+    straight, other = find_faults(case.matrix)[0], find_faults(shuffled)[0]
+    assert (straight.kind, set(straight.gpus)) == (other.kind, set(other.gpus))
+
+
+def test_outliers_are_named_with_time_and_gpu() -> None:
+    case = simulate(4248, FaultKind.HEALTHY, 8)
+    power = case.matrix.columns["power"].copy()
+    power[3, 300] = 5.0
+    spiked = WorkloadMatrix(
+        case.matrix.facts, case.matrix.gpus, case.matrix.time_ms, case.matrix.step_ms,
+        {**case.matrix.columns, "power": power}, case.matrix.hosts,
+    )  # fmt: skip
+    found = find_outliers(spiked)
+    assert (spiked.gpus[3].gpu, int(spiked.time_ms[300])) in {(o.gpu, o.time_ms) for o in found}

@@ -6,23 +6,20 @@ advanced at once: events carry their own moments, and passes run on a fixed grid
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.events import Event, EventKind
-from marey.model.inventory import GpuStatus, HostState, HostStatus
-from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.model.inventory import GpuStatus
+from marey.model.times import HOUR_MS
 from marey.model.workloads import Allocation, WorkloadState
 from marey.sim import kernels as k
+from marey.sim.agenda import Agenda, What
 from marey.sim.behaviour import healthy
-from marey.sim.chance import Dice, generator
 from marey.sim.config import Placement, Policy, SimConfig
-from marey.sim.demand import Demand
 from marey.sim.hardware import Hardware
 from marey.sim.jobs import Job
 from marey.sim.lanes import Lanes, Regime
@@ -35,25 +32,7 @@ BACKFILL_DEPTH = 400
 USE_HALF_LIFE_MS = 2 * 24 * HOUR_MS
 # A waiting workload's priority is told anew when it has moved this far.
 TOLD_PRIORITY = 100.0
-MAINTENANCE_PER_HOST_HOUR = 1.0 / 1_200.0
 ANNOUNCED_GPUS = 16
-
-
-class What(IntEnum):
-    """Kinds of happening, in the order in which those of one moment are handled."""
-
-    HOUR = 0
-    REPAIRED = 1
-    END = 2
-    FAULT = 3
-    RECOVERED = 4
-    NODE_LOST = 5
-    DRAIN = 6
-    SUBMIT = 7
-    ELIGIBLE = 8
-    GIVE_UP = 9
-    PAUSE = 10
-    PASS = 11
 
 
 class Cluster:
@@ -73,137 +52,47 @@ class Cluster:
         self.log: list[tuple[int, Any]] = []
         self.jobs: dict[int, Job] = {}
         self.queues = [Queue() for _ in hardware.parts]
-        self.demands = (
-            [Demand(part, i, users, config.seed) for i, part in enumerate(hardware.parts)]
-            if config.load > 0.0
-            else []
-        )
         self.until = np.zeros(hardware.gpus, np.int64)
         self.host_up = np.ones(len(hardware.host_names), np.bool_)
         self.host_jobs: list[set[int]] = [set() for _ in hardware.host_names]
-        self.host_states: dict[int, HostStatus] = {}
         self.failed_gpus: dict[int, GpuStatus] = {}
         self.user_gpus = [np.zeros(len(users), np.int64) for _ in hardware.parts]
         self._use = np.zeros(len(users))
         self._use_ms = self.now_ms
-        self._events: list[tuple[int, int, int, tuple[Any, ...]]] = []
-        self._counter = 0
-        self._next_seq = 0
+        self._agenda = Agenda()
         self._pass_at = [-1] * len(hardware.parts)
-        self._waiting_for: dict[int, list[int]] = {}
-        self._last_of_user: dict[int, int] = {}
-        self.reservations: list[tuple[int, int, int]] = []
-        self.watch_reservations = False
-        # Set by the part that knows faults; the cluster only calls them.
-        self.on_start: Callable[[Job], None] | None = None
-        self.on_end: Callable[[Job], None] | None = None
-        self.on_event: dict[What, Callable[..., None]] = {}
-        if self.demands:
-            self._populate()
-            self.at(self.now_ms, What.HOUR)
+        # (moment, workload, reserved moment) of each pass that left someone waiting, on request.
+        self.reservations: list[tuple[int, int, int]] | None = None
+        # Others take part in its life: they handle kinds of happenings, and hear of workloads.
+        self.on_start: list[Callable[[Job], None]] = []
+        self.on_end: list[Callable[[Job], None]] = []
+        self.on_event: dict[What, Callable[..., None]] = {
+            What.PASS: self._pass,
+            What.END: self._end,
+            What.PAUSE: self._pause,
+        }
 
     # -- events ---------------------------------------------------------------------------------
 
     def at(self, time_ms: int, what: What, *details: Any) -> None:
         """Something will happen at this moment."""
-        self._counter += 1
-        heapq.heappush(self._events, (time_ms, int(what), self._counter, details))
+        self._agenda.plan(time_ms, what, details)
 
     def run_until(self, time_ms: int) -> None:
         """Let everything happen up to and including this moment."""
-        while self._events and self._events[0][0] <= time_ms:
-            moment, what, _, details = heapq.heappop(self._events)
-            self.now_ms = moment
-            self._handle(What(what), details)
-        self.now_ms = max(self.now_ms, time_ms)
-
-    def _handle(self, what: What, details: tuple[Any, ...]) -> None:
-        handler = _HANDLERS.get(what)
-        if handler is not None:
-            handler(self, *details)
-        else:
+        while (due := self._agenda.due(time_ms)) is not None:
+            self.now_ms, what, details = due
             self.on_event[what](*details)
+        self.now_ms = max(self.now_ms, time_ms)
 
     def tell(self, record: Any) -> None:
         """Note a record for whoever observes."""
         self.log.append((self.now_ms, record))
 
-    # -- submissions ----------------------------------------------------------------------------
+    # -- scheduling -----------------------------------------------------------------------------
 
-    def _populate(self) -> None:
-        for demand in self.demands:
-            draws = demand.already_there(self.config.load)
-            for row in range(len(draws.gpus)):
-                age = Dice(self.config.seed, 81, demand.number, row).between(0.0, 6.0)
-                self._submit(
-                    demand.job(draws, row, self.new_seq(), self.now_ms - int(age * HOUR_MS))
-                )
-
-    def _hour(self) -> None:
-        for number, demand in enumerate(self.demands):
-            waiting = float(self.queues[number].view("gpus").sum()) / demand.part.gpu_count
-            draws, times = demand.arrivals(self.now_ms, self.config.load, waiting)
-            for row, moment in enumerate(times.tolist()):
-                self.at(moment, What.SUBMIT, number, draws, row)
-        if self.config.maintenance:
-            self._plan_maintenance()
-        self.at(self.now_ms + HOUR_MS, What.HOUR)
-
-    def _plan_maintenance(self) -> None:
-        chance = generator(self.config.seed, 82, self.now_ms)
-        hosts = len(self.host_up)
-        for host in chance.integers(0, hosts, chance.poisson(hosts * MAINTENANCE_PER_HOST_HOUR)):
-            self.at(self.now_ms + int(chance.integers(HOUR_MS)), What.DRAIN, int(host))
-
-    def new_seq(self) -> int:
-        """The next workload's number."""
-        self._next_seq += 1
-        return self._next_seq - 1
-
-    def _arrive(self, number: int, draws: Any, row: int) -> None:
-        job = self.demands[number].job(draws, row, self.new_seq(), self.now_ms)
-        dice = Dice(self.config.seed, 83, job.seq)
-        lot = dice.uniform()
-        if lot < 0.03:
-            job.depends_on = self._last_of_user.get(job.user_number)
-        elif lot < 0.05:
-            job.eligible_ms = self.now_ms + int(dice.between(0.5, 5.0) * HOUR_MS)
-        elif lot < 0.06:
-            job.reason = Reason.HELD
-        elif lot < 0.063 and job.per_host == 8:
-            job.reason = Reason.PARTITION_CONFIG
-            job.gpus = (self.hardware.parts[number].plan.max_gpus or 8) * 2
-        if dice.chance(0.06):
-            job.patience_ms = int(dice.between(0.5, 8.0) * HOUR_MS)
-        self._last_of_user[job.user_number] = job.seq
-        self._submit(job)
-
-    def _submit(self, job: Job) -> None:
-        self.jobs[job.seq] = job
-        if job.reason in (Reason.HELD, Reason.PARTITION_CONFIG):
-            dice = Dice(self.config.seed, 84, job.seq)
-            if job.reason is Reason.HELD:
-                self.at(self.now_ms + int(dice.between(0.2, 3.0) * HOUR_MS), What.ELIGIBLE, job.seq)
-            else:
-                self.at(self.now_ms + int(dice.between(0.5, 4.0) * HOUR_MS), What.GIVE_UP, job.seq)
-        elif job.depends_on is not None and job.depends_on in self.jobs:
-            job.reason = Reason.DEPENDENCY
-            self._waiting_for.setdefault(job.depends_on, []).append(job.seq)
-        elif job.eligible_ms > self.now_ms:
-            job.reason = Reason.BEGIN_TIME
-            self.at(job.eligible_ms, What.ELIGIBLE, job.seq)
-        else:
-            self._enqueue(job)
-        if job.patience_ms is not None:
-            self.at(self.now_ms + job.patience_ms, What.GIVE_UP, job.seq)
-        self.tell(job.record())
-        self.tell(job.status())
-
-    def submit(self, job: Job) -> None:
-        """Put a workload made elsewhere (a scenario) into its queue."""
-        self._submit(job)
-
-    def _enqueue(self, job: Job) -> None:
+    def enqueue(self, job: Job) -> None:
+        """The workload may start as soon as the scheduler finds room."""
         job.reason = Reason.PRIORITY
         job.priority = FIFO_FIRST - job.seq if self.policy is Policy.FIFO else 0.0
         self.queues[job.partition].push(
@@ -218,23 +107,6 @@ class Cluster:
             told=job.priority,
         )
         self.call_pass(job.partition)
-
-    def _eligible(self, seq: int) -> None:
-        job = self.jobs.get(seq)
-        if job is None or job.state is not WorkloadState.PENDING:
-            return
-        job.eligible_ms = self.now_ms
-        self._enqueue(job)
-        self.tell(job.record())
-        self.tell(job.status())
-
-    def _give_up(self, seq: int) -> None:
-        job = self.jobs.get(seq)
-        if job is not None and job.state is WorkloadState.PENDING:
-            self.queues[job.partition].remove(seq)
-            self._finish(job, WorkloadState.CANCELLED)
-
-    # -- scheduling -----------------------------------------------------------------------------
 
     def call_pass(self, partition: int) -> None:
         """The scheduler will look at this partition at its next turn."""
@@ -293,7 +165,7 @@ class Cluster:
             self.until, self.placement is Placement.LEAST_ALLOCATED, self.backfill, BACKFILL_DEPTH,
             reasons, slots, ends, started,
         )  # fmt: skip
-        if self.watch_reservations and head >= 0:
+        if self.reservations is not None and head >= 0:
             self.reservations.append((self.now_ms, int(queue.view("seq")[head]), int(shadow)))
         seqs = queue.view("seq").tolist()
         self._tell_waiting(queue, reasons, priority)
@@ -328,8 +200,8 @@ class Cluster:
         model = self.hardware.parts[job.partition].model
         job.regime = healthy(job, self.lanes, model, self.config.seed)
         # The part that knows faults may change the regime before anything is seen of it.
-        if self.on_start is not None:
-            self.on_start(job)
+        for hear in self.on_start:
+            hear(job)
         self.lanes.begin(gpus, job.regime, job.seq, self.now_ms)
         self.tracks.begin(job, job.regime, self.now_ms, model.speed)
         self.schedule_end(job, self.now_ms + job.duration_ms, job.outcome)
@@ -395,19 +267,18 @@ class Cluster:
             self.lanes.release(gpus[silent], self.now_ms)
         self.lanes.retire(job.regime)
         self.tracks.end(job.seq, self.now_ms)
-        self._finish(job, outcome)
+        self.finish(job, outcome)
         self.call_pass(job.partition)
 
-    def _finish(self, job: Job, outcome: WorkloadState) -> None:
+    def finish(self, job: Job, outcome: WorkloadState) -> None:
+        """The workload is over, whether it ran or not."""
         job.state, job.end_ms, job.reason = outcome, self.now_ms, Reason.NONE
         job.exit_code = _EXIT_CODES[outcome]
         self.tell(job.record())
         self.tell(job.status())
         del self.jobs[job.seq]
-        for seq in self._waiting_for.pop(job.seq, ()):
-            self._eligible(seq)
-        if self.on_end is not None:
-            self.on_end(job)
+        for hear in self.on_end:
+            hear(job)
 
     def _announce(self, job: Job) -> None:
         role = job.regime.roles[0]
@@ -430,56 +301,6 @@ class Cluster:
         next_pause = self.now_ms + period - (evaluation if saving else 0)
         self.at(next_pause, What.PAUSE, seq, period, evaluation)
 
-    # -- hosts ----------------------------------------------------------------------------------
-
-    def _drain(self, host: int) -> None:
-        if not self.host_up[host]:
-            return
-        self.set_host(host, HostState.DRAINED, "maintenance")
-        self.tell(
-            Event(
-                self.now_ms,
-                EventKind.NODE_DRAIN,
-                host=self.hardware.host_names[host],
-                text="maintenance",
-            )
-        )
-        hours = Dice(self.config.seed, 85, host, self.now_ms).between(1.0, 5.0)
-        self.at(self.now_ms + int(hours * HOUR_MS), What.REPAIRED, host)
-
-    def set_host(self, host: int, state: HostState, reason: str) -> None:
-        """Change what a host may be used for, and tell it."""
-        self.host_up[host] = state is HostState.UP
-        status = HostStatus(self.hardware.host_names[host], state, reason)
-        if state is HostState.UP:
-            self.host_states.pop(host, None)
-        else:
-            self.host_states[host] = status
-        self.tell(status)
-
-    def _repaired(self, host: int) -> None:
-        # Maintenance waits until the last workload has left.
-        if self.host_jobs[host]:
-            self.at(self.now_ms + 10 * MINUTE_MS, What.REPAIRED, host)
-            return
-        state = self.host_states.get(host)
-        first, size = int(self.hardware.host_first[host]), int(self.hardware.host_size[host])
-        gpus = np.arange(first, first + size)
-        for gpu in gpus.tolist():
-            if self.failed_gpus.pop(gpu, None) is not None:
-                self.tell(GpuStatus(self.hardware.gpu_names[gpu], False))
-        self.until[gpus] = 0
-        silent = self.lanes.is_silent(gpus)
-        if silent.any():
-            self.lanes.rest(gpus[silent], self.now_ms)
-        was_down = state is not None and state.state is HostState.DOWN
-        self.set_host(host, HostState.UP, "")
-        kind = EventKind.NODE_UP if was_down else EventKind.NODE_RESUME
-        self.tell(Event(self.now_ms, kind, host=self.hardware.host_names[host]))
-        for number, part in enumerate(self.hardware.parts):
-            if part.first_host <= host < part.first_host + part.host_count:
-                self.call_pass(number)
-
 
 _EXIT_CODES = {
     WorkloadState.COMPLETED: 0,
@@ -487,16 +308,4 @@ _EXIT_CODES = {
     WorkloadState.CANCELLED: 15,
     WorkloadState.TIMEOUT: 15,
     WorkloadState.NODE_FAIL: 1,
-}
-
-_HANDLERS: dict[What, Any] = {
-    What.HOUR: Cluster._hour,
-    What.SUBMIT: Cluster._arrive,
-    What.ELIGIBLE: Cluster._eligible,
-    What.GIVE_UP: Cluster._give_up,
-    What.PASS: Cluster._pass,
-    What.END: Cluster._end,
-    What.DRAIN: Cluster._drain,
-    What.REPAIRED: Cluster._repaired,
-    What.PAUSE: Cluster._pause,
 }

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
 from marey.model.events import Event, EventKind
 from marey.model.faults import FaultKind, Truth
-from marey.model.inventory import GpuStatus, HostState
+from marey.model.inventory import GpuStatus
 from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
 from marey.model.workloads import WorkloadState
 from marey.sim import faults
 from marey.sim import kernels as k
+from marey.sim.agenda import What
 from marey.sim.chance import Dice
-from marey.sim.cluster import Cluster, What
+from marey.sim.cluster import Cluster
 from marey.sim.config import FaultPlan
+from marey.sim.hosts import Hosts
 from marey.sim.jobs import Job
 
 XID_TEXT = {
@@ -49,11 +51,11 @@ class _Open:
 class Incidents:
     """Decides who falls ill, carries out what follows, and writes the truth down."""
 
-    def __init__(self, cluster: Cluster, plan: FaultPlan) -> None:
-        self.cluster, self.plan = cluster, plan
+    def __init__(self, cluster: Cluster, hosts: Hosts, plan: FaultPlan) -> None:
+        self.cluster, self.hosts, self.plan = cluster, hosts, plan
         self.records: list[_Open] = []
-        cluster.on_start = self._job_starts
-        cluster.on_end = self._job_ends
+        cluster.on_start.append(self._job_starts)
+        cluster.on_end.append(self._job_ends)
         cluster.on_event[What.FAULT] = self._strikes
         cluster.on_event[What.RECOVERED] = self._recovers
         cluster.on_event[What.NODE_LOST] = self._node_is_lost
@@ -253,22 +255,15 @@ class Incidents:
         soon = int(dice.between(20.0, 150.0) * SECOND_MS)
         cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
         reason = f"XID {number} on GPU {gpu - int(hardware.host_first[host])}"
-        cluster.set_host(host, HostState.DRAINED, reason)
-        cluster.tell(
-            Event(cluster.now_ms, EventKind.NODE_DRAIN, host=hardware.host_names[host], text=reason)
-        )
-        repair = int(dice.between(2.0, 8.0) * HOUR_MS)
-        cluster.at(cluster.now_ms + repair, What.REPAIRED, host)
+        self.hosts.drain(host, reason, int(dice.between(2.0, 8.0) * HOUR_MS))
 
     def _node_dies(self, job: Job) -> None:
         """The host falls silent now; the scheduler notices when it has missed enough answers."""
         cluster, hardware = self.cluster, self.cluster.hardware
         case = self._case(job, FaultKind.NODE_FAILURE)
         host = int(case.hosts[case.dice.integer(len(case.hosts))])
-        first = int(hardware.host_first[host])
-        gpus = np.arange(first, first + int(hardware.host_size[host]))
         cluster.host_up[host] = False
-        cluster.lanes.silence(gpus, cluster.now_ms)
+        cluster.lanes.silence(self.hosts.gpus(host), cluster.now_ms)
         for seq in sorted(cluster.host_jobs[host]):
             other = cluster.jobs[seq]
             self._close(seq)
@@ -280,13 +275,11 @@ class Incidents:
         delay = int(case.dice.between(60.0, 300.0) * SECOND_MS)
         repair = delay + int(case.dice.between(1.0, 8.0) * HOUR_MS)
         cluster.at(cluster.now_ms + delay, What.NODE_LOST, host)
-        cluster.at(cluster.now_ms + repair, What.REPAIRED, host)
+        self.hosts.plan_repair(host, repair)
 
     def _node_is_lost(self, host: int) -> None:
         cluster = self.cluster
-        cluster.set_host(host, HostState.DOWN, "Not responding")
-        name = cluster.hardware.host_names[host]
-        cluster.tell(Event(cluster.now_ms, EventKind.NODE_DOWN, host=name, text="Not responding"))
+        self.hosts.lose(host, "Not responding")
         for seq in sorted(cluster.host_jobs[host]):
             cluster.end(cluster.jobs[seq], WorkloadState.NODE_FAIL)
 

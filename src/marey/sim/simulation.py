@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 from marey.model.errors import InvalidInput
@@ -26,7 +27,9 @@ from marey.sim.config import (
 )
 from marey.sim.demand import new_job
 from marey.sim.hardware import Hardware, build
+from marey.sim.hosts import Hosts
 from marey.sim.incidents import Incidents
+from marey.sim.intake import Intake
 from marey.sim.jobs import Kind
 from marey.sim.lanes import Shot
 from marey.sim.people import populate
@@ -58,8 +61,12 @@ class Simulation:
         self.hardware: Hardware = build(self.config)
         self.users = populate(self.hardware.gpus, self.config.seed)
         self.cluster = Cluster(self.config, self.hardware, self.users)
-        self.incidents = Incidents(self.cluster, self.config.fault_plan)
+        self.hosts = Hosts(self.cluster)
+        self.incidents = Incidents(self.cluster, self.hosts, self.config.fault_plan)
+        self.intake = Intake(self.cluster)
         self._commands: list[dict[str, Any]] = []
+        # Commands may come from another thread than the one that collects.
+        self._lock = RLock()
         self._next_tick = 0
         self._complete = True
         self._live_through(self.config.start_ms - 1)
@@ -68,6 +75,11 @@ class Simulation:
     def now_ms(self) -> int:
         """The moment up to which everything has happened."""
         return self.cluster.now_ms
+
+    @property
+    def next_tick_ms(self) -> int:
+        """The moment of the next observation."""
+        return self._tick_ms(self._next_tick)
 
     def ticks_due(self, to_ms: int) -> int:
         """How many ticks ``advance`` would yield up to this moment."""
@@ -80,13 +92,17 @@ class Simulation:
 
     def advance(self, to_ms: int) -> Iterator[Observation]:
         """One observation per tick up to this moment: what changed, and every sample."""
-        while self._tick_ms(self._next_tick) <= to_ms:
-            tick, time_ms = self._next_tick, self._tick_ms(self._next_tick)
+        while self.next_tick_ms <= to_ms:
+            yield self._observe()
+
+    def _observe(self) -> Observation:
+        with self._lock:
+            time_ms = self.next_tick_ms
             records = self._records(time_ms)
             reports = self.cluster.tracks.reports(time_ms - self.config.tick_ms, time_ms)
-            samples = self.cluster.lanes.samples(tick, 1)
+            samples = self.cluster.lanes.samples(self._next_tick, 1)
             self._next_tick += 1
-            yield replace(records, samples=samples, progress=reports.records())
+        return replace(records, samples=samples, progress=reports.records())
 
     def history(self, hours: float, *, ahead: bool = False) -> Iterator[Observation]:
         """The next hours, fast: records per tick, then many ticks of samples in one observation.
@@ -117,10 +133,12 @@ class Simulation:
             while self._next_tick < end_tick:
                 first = self._next_tick
                 count = min(size, end_tick - first)
-                lived = self._live(first, count)
+                with self._lock:
+                    lived = self._live(first, count)
                 if coming is not None:
                     yield self._finished(*coming)
-                shot = lanes.snapshot(first, count)
+                with self._lock:
+                    shot = lanes.snapshot(first, count)
                 coming = (lived, shot, worker.submit(lanes.render, shot))
                 if not ahead:
                     yield self._finished(*coming)
@@ -190,7 +208,7 @@ class Simulation:
             partitions=inventory.partitions,
             # A host of which nothing is said would be unknown, so those that are up say so too.
             host_states=tuple(
-                cluster.host_states.get(number, HostStatus(name, HostState.UP))
+                self.hosts.states.get(number, HostStatus(name, HostState.UP))
                 for number, name in enumerate(self.hardware.host_names)
             ),
             gpu_states=tuple(cluster.failed_gpus.values()),
@@ -211,8 +229,11 @@ class Simulation:
         backfill: bool | None = None,
     ) -> None:
         """Change how the scheduler works, from now on."""
-        cluster = self.cluster
-        before = self.policy()
+        with self._lock:
+            self._set_policy(policy, placement, backfill)
+
+    def _set_policy(self, policy: str | None, placement: str | None, backfill: bool | None) -> None:
+        cluster, before = self.cluster, self.policy()
         cluster.policy = policy_named(policy) if policy is not None else cluster.policy
         if placement is not None:
             cluster.placement = placement_named(placement)
@@ -242,7 +263,8 @@ class Simulation:
 
     def inject(self, kind: str, workload: str | None = None) -> str:
         """Let a fault strike now; returns the workload (the largest able one unless named)."""
-        chosen = self.incidents.inject(fault_named(kind), workload)
+        with self._lock:
+            chosen = self.incidents.inject(fault_named(kind), workload)
         self._commands.append({"time_ms": self.now_ms, "inject": [str(kind), chosen]})
         return chosen
 
@@ -273,7 +295,7 @@ class Simulation:
         part = self.hardware.parts[number]
         limit_s = time_limit_s if time_limit_s is not None else part.plan.time_limit_s
         job = new_job(
-            seq=self.cluster.new_seq(),
+            seq=self.intake.new_seq(),
             part=part,
             number=number,
             user_number=user % len(self.users),
@@ -289,7 +311,7 @@ class Simulation:
         )
         job.planned_fault = fault_named(fault) if fault is not None else None
         self._commands.append({"time_ms": self.now_ms, "submit": asked})
-        self.cluster.submit(job)
+        self.intake.submit(job)
         return job.id
 
     def _partition_for(self, gpus: int, name: str | None) -> int:

@@ -47,7 +47,7 @@ class SimulatedSource:
     def simulated_ms(self, now_ms: int) -> int:
         """The simulated moment that belongs to this moment of the wall clock."""
         if self._anchor is None:
-            self._anchor = (now_ms, self.simulation.now_ms)
+            self._anchor = (now_ms, self.simulation.next_tick_ms)
         wall, simulated = self._anchor
         return simulated + math.floor(max(0, now_ms - wall) * self._speed)
 

@@ -60,15 +60,18 @@ class Judgement:
 
 
 @njit(cache=True, nogil=True)
-def _touch(last_ms, seen, time_ms, entity, first_row, rows, from_ms, to_ms):  # type: ignore[no-untyped-def]
+def _touch(first_ms, last_ms, seen, time_ms, entity, first_row, rows, from_ms, to_ms):  # type: ignore[no-untyped-def]
     for i in range(len(time_ms)):
         code = entity[i]
         if not seen[i] or code < 0 or code + 1 >= len(first_row):
             continue
         for place in range(first_row[code], first_row[code + 1]):
             row = rows[place]
-            if from_ms[row] <= time_ms[i] < to_ms[row] and time_ms[i] > last_ms[row]:
-                last_ms[row] = time_ms[i]
+            if from_ms[row] <= time_ms[i] < to_ms[row]:
+                if time_ms[i] > last_ms[row]:
+                    last_ms[row] = time_ms[i]
+                if first_ms[row] == 0 or time_ms[i] < first_ms[row]:
+                    first_ms[row] = time_ms[i]
 
 
 class Judge:
@@ -149,7 +152,8 @@ class Judge:
             self.newest_ms = max(self.newest_ms, int(ticks.time_ms[seen].max()))
         if kind is Entity.GPU:
             args = (roster.first_row, roster.rows, roster.from_ms, roster.to_ms)
-            _touch(self.tenants.last_ms, seen, ticks.time_ms, ticks.entity, *args)
+            book = self.tenants
+            _touch(book.first_ms, book.last_ms, seen, ticks.time_ms, ticks.entity, *args)
 
     def _windows(self, names: list[str], ticks: Ticks, roster: Roster) -> None:
         newest = int(ticks.time_ms.max())

@@ -53,6 +53,7 @@ def dump(judge: Judge) -> bytes:
     arrays = {
         "agg": sketches.table.agg[:rows],
         "bins": sketches.table.bins[:rows],
+        "first_ms": book.first_ms[:rows],
         "last_ms": book.last_ms[:rows],
     }
     for name, ring in sketches.rings.items():
@@ -90,6 +91,7 @@ def _restore(judge: Judge, state: _State, arrays: dict[str, NDArray[Any]]) -> No
             document.facts, dict(document.rows), document.progress_ms, document.finished
         )
         book.restore(tenant)
+    book.first_ms[: book.room] = arrays["first_ms"]
     book.last_ms[: book.room] = arrays["last_ms"]
     book.events = {row: list(noted) for row, noted in state.events.items()}
     for metric in state.metrics:

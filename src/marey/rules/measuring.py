@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.events import EventKind
+from marey.model.times import MINUTE_MS
 from marey.rules.expressions import (
     And,
     By,
@@ -33,6 +34,8 @@ from marey.stats.sketch_tables import SketchTable, Span, WindowRing
 
 Floats = NDArray[np.float64]
 _HOW = {By.MEDIAN: groups.MEDIAN, By.MEAN: groups.MEAN, By.MIN: groups.MIN, By.MAX: groups.MAX}
+# A first sample later than this after the start means that the beginning was not seen.
+MET_LATE_MS = 10 * MINUTE_MS
 _EVENTS = {
     "xid_events": EventKind.XID,
     "throttle_events": EventKind.THROTTLE,
@@ -179,6 +182,8 @@ class Measuring:
     def _number(self, name: str, window: int | None) -> Floats:
         if name in _EVENTS:
             return self._events(_EVENTS[name], window)
+        if name == "runtime":
+            return self._runtime()
         if name in _WORKLOAD_FACTS:
             take = _WORKLOAD_FACTS[name]
             values = np.array([_float(take(t, self.time_ms)) for t in self.layout.tenants])
@@ -190,6 +195,23 @@ class Measuring:
             return _COUNTS[name](self.layout)
         take_seat = _SEAT_FACTS[name]
         return np.array([_float(take_seat(seat)) for seat in self._seats()])
+
+    def _runtime(self) -> Floats:
+        """How long the workload has run, or has been watched where it was met in the middle.
+
+        A whole-life statistic speaks of what was seen; so must the time that a rule asks for.
+        """
+        values = np.array([_float(_runtime(t, self.time_ms)) for t in self.layout.tenants])
+        if not len(values):
+            return values
+        seen = self.tenants.first_ms[self.layout.rows].astype(float)
+        seen[seen == 0] = np.nan
+        first = groups.per_group(seen, self.layout.first, groups.MIN)
+        starts = np.array([_float(t.facts.start_ms) for t in self.layout.tenants])
+        # The first sample of a workload met at its start comes one tick after it.
+        unseen = np.where(first - starts > MET_LATE_MS, first - starts, 0.0)
+        watched: Floats = np.maximum(values - unseen, 0.0)[self.layout.workload]
+        return watched
 
     def _seats(self) -> list[Seat]:
         return [seat for row in self.layout.rows if (seat := self.tenants.seats[row]) is not None]
@@ -254,7 +276,6 @@ def _remaining(tenant: Tenant, now_ms: int) -> float | None:
 
 
 _WORKLOAD_FACTS: dict[str, Callable[[Tenant, int], float | None]] = {
-    "runtime": _runtime,
     "waited": lambda t, now: _since(t.facts.start_ms or now, t.facts.submit_ms),
     "time_limit": lambda t, now: (
         None if t.facts.time_limit_s is None else 1e3 * t.facts.time_limit_s

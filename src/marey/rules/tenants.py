@@ -90,6 +90,8 @@ class Tenants:
         self.version = 0
         self.from_ms = np.zeros(0, np.int64)
         self.to_ms = np.zeros(0, np.int64)
+        # Time of the first and last sample taken for the row; 0 before there is one.
+        self.first_ms = np.zeros(0, np.int64)
         self.last_ms = np.zeros(0, np.int64)
         self.events: dict[int, list[tuple[int, str]]] = {}
         self._by_gpu: dict[str, list[int]] = defaultdict(list)
@@ -159,6 +161,7 @@ class Tenants:
             more = np.zeros(room - len(self.from_ms), np.int64)
             self.from_ms = np.append(self.from_ms, more)
             self.to_ms = np.append(self.to_ms, more)
+            self.first_ms = np.append(self.first_ms, more)
             self.last_ms = np.append(self.last_ms, more)
         row = len(self.seats) - 1
         if seat is not None:
@@ -192,7 +195,7 @@ class Tenants:
             if seat is not None:
                 self._by_host[seat.host].remove(row)
             self.seats[row] = None
-            self.last_ms[row] = 0
+            self.first_ms[row] = self.last_ms[row] = 0
             self.events.pop(row, None)
         self.free.extend(rows)
         self.version += 1

@@ -63,7 +63,7 @@ _D, _N, _T = FactKind.DURATION, FactKind.NUMBER, FactKind.TEXT
 FACTS: dict[str, FactSpec] = {
     spec.fact: spec
     for spec in (
-        FactSpec("runtime", _D, "time since the workload started"),
+        FactSpec("runtime", _D, "time since the start (or since Marey first saw it)"),
         FactSpec("waited", _D, "time between submission and start"),
         FactSpec("time_limit", _D, "run time that was asked for"),
         FactSpec("remaining", _D, "time until the limit"),

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from marey.trace.graph import DELAY_NAMES, Delay, Floats, Ints, NodeKind
+from marey.trace.graph import DELAY_NAMES, Delay, Flags, Floats, Ints, NodeKind
 from marey.trace.results import BLAME
 from marey.trace.verdicts.situation import Situation
 
@@ -47,7 +47,8 @@ def _members(situation: Situation, arrivals: Ints) -> tuple[Ints, ...]:
     item, rank = graph.item[arrivals], graph.rank[arrivals]
     order = np.lexsort((arrived, item))
     first = np.searchsorted(item[order], np.arange(int(item.max()) + 2))
-    previous = _rows_at_last_sync(item, rank, arrived, first, order)
+    syncs = _synchronising(situation, len(first) - 1)
+    previous = _rows_at_last_sync(item, rank, arrived, first, order, syncs)
     waited_most = _longest_wait(rank, arrived, first, order, previous)
     return order, first, arrived, done, previous, waited_most, item
 
@@ -57,7 +58,7 @@ def _done_until_arrival(situation: Situation, arrivals: Ints, finish: Floats) ->
     graph = situation.graph
     owned = np.flatnonzero(graph.rank >= 0)
     order = owned[
-        np.lexsort((graph.kind[owned] != NodeKind.ARRIVAL, finish[owned], graph.rank[owned]))
+        np.lexsort((graph.kind[owned] == NodeKind.ARRIVAL, finish[owned], graph.rank[owned]))
     ]
     spent = np.zeros((graph.dag.count, len(CAUSES) + 1))
     compute, transfer = graph.kind == NodeKind.COMPUTE, graph.kind == NodeKind.TRANSFER
@@ -75,12 +76,32 @@ def _done_until_arrival(situation: Situation, arrivals: Ints, finish: Floats) ->
     at = arrivals[place[np.minimum(at, len(place) - 1)]]
     spent[joined, WAITING] = np.maximum(began[joined] - finish[at], 0)
     total = np.cumsum(spent[order], axis=0)
+    # Each rank counts from its own beginning.
+    fresh = np.append(True, np.diff(graph.rank[order]) != 0)
+    begun = np.flatnonzero(fresh)
+    total -= (total - spent[order])[np.repeat(begun, np.diff(np.append(begun, len(order))))]
     full = np.zeros_like(spent)
     full[order] = total
     return full[arrivals]
 
 
-def _rows_at_last_sync(item: Ints, rank: Ints, arrived: Floats, first: Ints, order: Ints) -> Ints:
+def _synchronising(situation: Situation, count: int) -> Flags:
+    """The meetings that compute waited for on most members; others only run beside it."""
+    graph = situation.graph
+    after = np.repeat(np.arange(graph.dag.count), np.diff(graph.dag.first))
+    before = graph.dag.predecessors
+    woke = (graph.kind[before] == NodeKind.TRANSFER) & (graph.kind[after] == NodeKind.COMPUTE)
+    woke &= graph.item[before] >= 0
+    waking = np.bincount(graph.item[before[woke]], minlength=count)
+    transfers = (graph.kind == NodeKind.TRANSFER) & (graph.item >= 0)
+    members = np.bincount(graph.item[transfers], minlength=count)
+    flags: Flags = 2 * waking >= members
+    return flags
+
+
+def _rows_at_last_sync(
+    item: Ints, rank: Ints, arrived: Floats, first: Ints, order: Ints, syncs: Flags
+) -> Ints:
     """For each arrival the same rank's arrival where all members were last known to be together."""
     rng = np.random.default_rng(5)
     code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
@@ -88,7 +109,7 @@ def _rows_at_last_sync(item: Ints, rank: Ints, arrived: Floats, first: Ints, ord
     np.add.at(team, item, code[rank])
     earliest, latest = arrived[order[first[:-1]]], arrived[order[first[1:] - 1]]
     by_team = np.lexsort((latest, team))
-    before = _last_complete(by_team, team, earliest, latest)
+    before = _last_complete(by_team, team, earliest, latest, syncs)
     # Teams have the same ranks, so a rank has the same place among them in every meeting.
     by_rank = np.lexsort((rank, item))
     place = np.empty(len(item), np.int64)
@@ -100,14 +121,14 @@ def _rows_at_last_sync(item: Ints, rank: Ints, arrived: Floats, first: Ints, ord
 
 
 @njit(cache=True, nogil=True)
-def _last_complete(by_team, team, earliest, latest):  # type: ignore[no-untyped-def]
+def _last_complete(by_team, team, earliest, latest, syncs):  # type: ignore[no-untyped-def]
     """The latest meeting of the same ranks that everybody had joined before this one's first arrival."""
     before = np.full(len(team), -1, np.int64)
     for at in range(len(by_team)):
         meeting = by_team[at]
         back = at - 1
         while back >= 0 and team[by_team[back]] == team[meeting]:
-            if latest[by_team[back]] <= earliest[meeting]:
+            if syncs[by_team[back]] and latest[by_team[back]] <= earliest[meeting]:
                 before[meeting] = by_team[back]
                 break
             back -= 1

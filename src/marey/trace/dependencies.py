@@ -114,7 +114,7 @@ def _add_rank(
         rank=np.full(len(segments), rank.activity.rank),
         step=segments.step,
         start_ns=rank.segment_start,
-        work_ns=segments.busy_ns.astype(np.float64),
+        work_ns=_busy(rank).astype(np.float64),
         delay_ns=_segment_delays(rank, ready_segment),
         block=blocks.of_segments[number],
     )
@@ -207,11 +207,16 @@ def _previous_on_stream(stream: Ints, start: Ints, end: Ints) -> Ints:
 def _segment_delays(rank: _Rank, ready: Ints) -> Floats:
     segments = rank.activity.segments
     delays = _delays(rank, ready, rank.segment_start, segments.launch_ns)
-    inner = rank.segment_end - rank.segment_start - segments.busy_ns
+    inner = rank.segment_end - rank.segment_start - _busy(rank)
     starved = np.minimum(segments.starved_ns, inner)
     delays[:, Delay.HOST] += starved
     delays[:, Delay.OTHER] += inner - starved
     return delays
+
+
+def _busy(rank: _Rank) -> Ints:
+    """Busy time of each segment; a clock that ran fast may have counted more than there was."""
+    return np.minimum(rank.activity.segments.busy_ns, rank.segment_end - rank.segment_start)
 
 
 def _delays(rank: _Rank, ready: Ints, start: Ints, launch: Ints) -> Floats:

@@ -1,0 +1,132 @@
+"""Verdicts on synthetic runs whose truth is exact; the full score is in bench/trace_verdicts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marey.trace.analysis import analyse, blame, judge
+from marey.trace.results import VerdictKind
+from marey.trace.synthetic import Dress, Layout, Scenario, make_run, possible_kinds
+
+LAYOUTS = [
+    Layout(data=8, ranks_per_host=4),
+    Layout(data=4, tensor=2, layers=2, ranks_per_host=4),
+    Layout(data=2, pipeline=4, micro_batches=6, layers=2, ranks_per_host=2),
+    Layout(data=8, sharded=True, ranks_per_host=2),
+]
+CASES = [
+    pytest.param(
+        layout,
+        kind,
+        id=f"{kind}-{layout.data}x{layout.tensor}x{layout.pipeline}"
+        + ("-sharded" if layout.sharded else ""),
+    )
+    for layout in LAYOUTS
+    for kind in possible_kinds(layout)
+]
+
+
+@pytest.mark.parametrize(("layout", "kind"), CASES)
+def test_the_injected_cause_is_named_once_with_its_ranks(layout: Layout, kind: VerdictKind) -> None:
+    made = make_run(Scenario(layout, kind, seed=987))
+    verdicts = judge(made.run)
+    assert [v.kind for v in verdicts] == [kind]
+    assert verdicts[0].ranks == made.truth.ranks
+    assert 0 < verdicts[0].confidence <= 1
+    assert verdicts[0].evidence
+    if kind != VerdictKind.NONE:
+        assert verdicts[0].recoverable_ms > 0
+        assert set(verdicts[0].steps) <= set(made.truth.steps)
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.SLOW_WORKER, VerdictKind.LATE_START])
+def test_old_names_and_missing_identifiers_change_nothing(kind: VerdictKind) -> None:
+    layout = LAYOUTS[1]
+    today = judge(make_run(Scenario(layout, kind, seed=11)).run)
+    old = Dress(kernel_names="yesterday", identifiers="none", described_groups=False)
+    yesterday = judge(make_run(Scenario(layout, kind, seed=11, dress=old)).run)
+    assert [(v.kind, v.ranks, v.steps) for v in yesterday] == [
+        (v.kind, v.ranks, v.steps) for v in today
+    ]
+    assert yesterday[0].recoverable_ms == pytest.approx(today[0].recoverable_ms, rel=0.01)
+
+
+def test_what_is_recoverable_is_what_the_fault_cost() -> None:
+    layout = Layout(data=8)
+    healthy = analyse(make_run(Scenario(layout, seed=21)).run)
+    faulty = analyse(make_run(Scenario(layout, VerdictKind.SLOW_WORKER, seed=21)).run)
+
+    def span_ms(found: object) -> float:
+        steps = found.steps.to_pylist()  # type: ignore[attr-defined]
+        return (max(s["end_ns"] for s in steps) - min(s["start_ns"] for s in steps)) / 1e6
+
+    cost = span_ms(faulty) - span_ms(healthy)
+    assert faulty.verdicts[0].recoverable_ms == pytest.approx(cost, rel=0.15)
+
+
+def test_two_causes_are_both_named_the_dearer_first() -> None:
+    from marey.trace.synthetic.costs import healthy_step_ns
+    from marey.trace.synthetic.faults import healthy
+    from marey.trace.synthetic.program import run_program
+    from marey.trace.synthetic.simulation import Simulation
+    from marey.trace.synthetic.tables import build_run, make_clock
+
+    layout = Layout(data=8)
+    conditions = healthy(layout, 5)
+    conditions.compute[2] = 1.2
+    conditions.input_ns[5, :] = 0.8 * healthy_step_ns(layout)
+    simulation = Simulation(layout, conditions, 1)
+    run_program(simulation, 5)
+    clock = make_clock(layout, Dress(), np.random.default_rng(1))
+    verdicts = judge(build_run(simulation, Dress(), clock))
+    assert [(v.kind, v.ranks) for v in verdicts] == [
+        (VerdictKind.INPUT_BOUND, (5,)),
+        (VerdictKind.SLOW_WORKER, (2,)),
+    ] or verdicts[0].ranks == (5,)
+    assert verdicts[0].recoverable_ms >= verdicts[-1].recoverable_ms
+
+
+def test_the_operators_of_a_slow_worker_are_its_longest_kernels() -> None:
+    verdict = judge(make_run(Scenario(LAYOUTS[0], VerdictKind.SLOW_WORKER, seed=4)).run)[0]
+    assert any("gemm" in name for name in verdict.operators)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        (VerdictKind.SLOW_WORKER, "compute"),
+        (VerdictKind.LATE_START, "start"),
+    ],
+)
+def test_blame_goes_to_who_started_it(kind: VerdictKind, cause: str) -> None:
+    made = make_run(Scenario(LAYOUTS[0], kind, seed=6))
+    rows = blame(made.run).to_pylist()
+    total = sum(row["gpu_seconds"] for row in rows)
+    theirs = sum(
+        row["gpu_seconds"]
+        for row in rows
+        if row["culprit"] in made.truth.ranks and row["cause"] == cause
+    )
+    assert theirs > 0.8 * total
+    assert all(row["culprit"] != row["victim"] for row in rows)
+
+
+def test_blame_passes_through_those_who_waited_themselves() -> None:
+    # The slow rank delays its tensor partner, which then is late for its own data group.
+    made = make_run(Scenario(LAYOUTS[1], VerdictKind.SLOW_WORKER, seed=6))
+    rows = blame(made.run).to_pylist()
+    by_culprit: dict[int, float] = {}
+    for row in rows:
+        by_culprit[row["culprit"]] = by_culprit.get(row["culprit"], 0) + row["gpu_seconds"]
+    assert max(by_culprit, key=lambda rank: by_culprit[rank]) == made.truth.ranks[0]
+    partner = made.truth.ranks[0] ^ 1
+    assert by_culprit.get(partner, 0) < 0.3 * by_culprit[made.truth.ranks[0]]
+    victims = {row["victim"] for row in rows if row["culprit"] == made.truth.ranks[0]}
+    assert len(victims) == 7
+
+
+def test_healthy_runs_of_many_seeds_are_called_healthy() -> None:
+    for seed in range(300, 312):
+        layout = LAYOUTS[seed % len(LAYOUTS)]
+        assert judge(make_run(Scenario(layout, seed=seed)).run)[0].kind == VerdictKind.NONE

@@ -57,6 +57,13 @@ export const FACTS: readonly Attribute[] = [
   number("queue_position", "Place in the queue", "", "Order in which the scheduler considers it; 1 is next"),
 ];
 
+const LEVELS = new Set(["mem_share", "power_share", "fan", "host_mem_share"]);
+
+/** Whether a low value is what should catch the eye: a GPU that does little, rather than one that does much. */
+export function lowIsNotable(attribute: Attribute): boolean {
+  return attribute.metric && attribute.unit === "%" && !LEVELS.has(attribute.id);
+}
+
 /** Facts first, then the metrics in the catalogue's order. */
 export function attributeList(metrics: readonly Metric[]): Attribute[] {
   return [

@@ -17,7 +17,7 @@ export const CONTINUOUS: Readonly<Record<string, readonly Rgb[]>> = {
   viridis: stops("440154 482878 3e4989 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725"),
   cividis: stops("00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838"),
   magma: stops("180f3d 440f76 721f81 9e2f7f cd4071 f1605d fd9668 feca8d fcfdbf"),
-  marey: stops("23395b 1f5a7d 1c7c94 2a9d8f 6dbf84 b4d97c f3eea0"),
+  marey: stops("2a6496 2b829f 3a9d9d 6fb597 a8cb9c d8dfb4 f8f4da"),
   blues: stops("17324d 1d4f7c 2a6fa8 4b8fc9 7fb2de b5d4ee e6f1fa"),
   teal: stops("14343b 17505a 1c6f78 2b8f94 57b0ae 93d0ca d4eee9"),
   blue_orange: stops("08519c 3182bd 6baed6 bdd7e7 eeeeee fdd0a2 fdae6b e6550d a63603"),

@@ -118,7 +118,7 @@ export function Choice<T extends string>({ label, value, options, onChange }: { 
 export function Sparkline({ values, width = 64, height = 18, range, label }: { values: readonly (number | null)[]; width?: number; height?: number; range?: readonly [number, number]; label: string }) {
   const path = sparklinePath(values, width, height - 2, range);
   return (
-    <svg className="sparkline" width={width} height={height} viewBox={`0 -1 ${width} ${height}`} role="img" aria-label={label}>
+    <svg className="sparkline" preserveAspectRatio="none" width={width} height={height} viewBox={`0 -1 ${width} ${height}`} role="img" aria-label={label}>
       <path d={path} />
     </svg>
   );

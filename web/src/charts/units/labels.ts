@@ -64,9 +64,11 @@ function placeLabel(layout: UnitLayout, group: number, layer: number, options: L
   const end = (layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding;
   const room = end - left;
   if (room < size * 1.4) return null;
-  const text = shorten(options.nameOf(group, layer), room, (part) => options.measure(part, size));
+  // The outermost labels are set in a heavier weight, which is wider.
+  const heavier = layer === 1 ? 1.08 : 1;
+  const text = shorten(options.nameOf(group, layer), room, (part) => options.measure(part, size) * heavier);
   if (text === "") return null;
-  const used = options.measure(text, size);
+  const used = options.measure(text, size) * heavier;
   const detail = options.detailOf(group);
   const detailWidth = options.measure(detail, size * 0.86);
   const fits = used + size * 0.6 + detailWidth < room;

@@ -42,6 +42,8 @@ export interface LayoutRequest {
   unit: UnitGeometry;
   shares: Shares | null;
   viewport: { width: number; height: number };
+  /** How much wider than asked for nested groups are made; chosen to fill the window unless given. */
+  stretch?: number;
 }
 
 /** Places in cells: one unit with its gap is 1 × 1. Unit arrays follow `tree.order`. */
@@ -64,6 +66,8 @@ export interface UnitLayout {
   height: number;
   /** Pixels per cell at the zoom that fits everything. */
   fitScale: number;
+  /** The stretch that was chosen; giving it back keeps the shape while the data change. */
+  stretch: number;
 }
 
 interface Chrome {
@@ -72,17 +76,31 @@ interface Chrome {
   gap: number;
 }
 
+// Few large boxes seldom fill a window; other shapes of what is inside them often do.
+const STRETCHES = [1, 0.6, 0.8, 1.3, 1.7, 2.3];
+const MOST_UNITS_TO_TRY = 20_000;
+
 /** Group and lay out; the same request always gives the same result. */
 export function layoutUnits(request: LayoutRequest): UnitLayout {
   const tree = groupUnits({ ...request, weights: request.shares?.share ?? null });
   const cells = countCells(tree, request.shares);
+  const tries = request.stretch !== undefined ? [request.stretch] : tree.layers < 2 || tree.order.length > MOST_UNITS_TO_TRY ? [1] : STRETCHES;
+  let best: UnitLayout | null = null;
+  for (const stretch of tries) {
+    const layout = settle(request, tree, cells, stretch);
+    if (!best || layout.fitScale > best.fitScale * 1.02) best = layout;
+  }
+  return best as UnitLayout;
+}
+
+function settle(request: LayoutRequest, tree: GroupTree, cells: Cells, stretch: number): UnitLayout {
   const { width, height } = request.viewport;
   // Labels and margins are given in pixels, so their size in cells follows from the scale that they
   // themselves change: a first guess, and one more round settle it.
   const guess = Math.sqrt((0.5 * width * height) / Math.max(1, tree.order.length));
-  const layout = place(request, tree, cells, guess);
+  const layout = place(request, tree, cells, guess, stretch);
   if (Math.abs(layout.fitScale / guess - 1) < 0.08) return layout;
-  return place(request, tree, cells, layout.fitScale);
+  return place(request, tree, cells, layout.fitScale, stretch);
 }
 
 /** Cell of each unit inside its leaf group: parts of one GPU that meet in a group share a cell. */
@@ -117,7 +135,7 @@ function countCells(tree: GroupTree, shares: Shares | null): Cells {
   return { index, count };
 }
 
-function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: number): UnitLayout {
+function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: number, stretch: number): UnitLayout {
   const grid = unitGrid(request, tree, cells);
   const w = new Float64Array(tree.groups);
   const h = new Float64Array(tree.groups);
@@ -140,10 +158,10 @@ function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: num
     }
     const rootAspect = request.viewport.width / Math.max(1, request.viewport.height);
     for (let p = tree.layerStart[layer - 1]; p < tree.layerStart[layer]; p++) {
-      arrangeChildren(tree, p, geometry, frame.gap, layer === 1 ? rootAspect : geometry.aspect, { w, h, dx, dy });
+      arrangeChildren(tree, p, geometry, frame.gap, layer === 1 ? rootAspect : geometry.aspect * stretch, { w, h, dx, dy });
     }
   }
-  return absolute(request, tree, cells, grid, chrome, { w, h, dx, dy });
+  return { ...absolute(request, tree, cells, grid, chrome, { w, h, dx, dy }), stretch };
 }
 
 interface Boxes {
@@ -231,7 +249,7 @@ function absolute(
   grid: Grid,
   chrome: Chrome[],
   boxes: Boxes,
-): UnitLayout {
+): Omit<UnitLayout, "stretch"> {
   const { w, h, dx, dy } = boxes;
   for (let layer = 1; layer <= tree.layers; layer++) {
     const above = chrome[layer - 1] ?? { band: 0, padding: 0, gap: 0 };

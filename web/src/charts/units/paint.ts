@@ -68,7 +68,8 @@ function paintNumbers(units: Units, values: Float32Array | Float64Array, options
     const value = values[i];
     if (Number.isNaN(value)) {
       colours[i] = units.gpu[i] < 0 ? states.waiting : none;
-      missing += passing[i];
+      if (units.gpu[i] < 0 && states.codes[i] >= 0) states.counts[states.codes[i]] += passing[i];
+      else missing += passing[i];
       continue;
     }
     const t = Math.min(1, Math.max(0, scale.place(value)));

@@ -40,8 +40,8 @@ const FLASH_MS = 900;
 const MOST_FLASHES = 4000;
 
 const BOX_COLOURS: Record<Theme, { background: number; boxes: number[] }> = {
-  dark: { background: packed([14, 18, 23]), boxes: [packed([14, 18, 23]), packed([21, 27, 34]), packed([28, 36, 45]), packed([36, 46, 57]), packed([43, 55, 68])] },
-  light: { background: packed([250, 251, 252]), boxes: [packed([250, 251, 252]), packed([240, 243, 246]), packed([231, 235, 240]), packed([221, 227, 233]), packed([212, 219, 227])] },
+  dark: { background: packed([14, 18, 23]), boxes: [packed([14, 18, 23]), packed([23, 30, 38]), packed([32, 41, 51]), packed([41, 52, 64]), packed([49, 62, 76])] },
+  light: { background: packed([250, 251, 252]), boxes: [packed([250, 251, 252]), packed([239, 242, 246]), packed([227, 232, 238]), packed([215, 222, 230]), packed([204, 212, 222])] },
 };
 
 export class Stage {
@@ -61,6 +61,7 @@ export class Stage {
   private atFit = true;
   private asked = 0;
   private lastCameraMs = -Infinity;
+  private labelsFade = true;
   private awaited: [number, number, number] | null = null;
 
   constructor(
@@ -103,8 +104,9 @@ export class Stage {
     this.invalidate();
   }
 
-  /** Show a new picture; units move there from where they are. */
-  show(picture: Picture): void {
+  /** Show a new picture; units move there from where they are. Labels stay lit where only the data changed. */
+  show(picture: Picture, sameView = false): void {
+    this.labelsFade = !sameView;
     this.rememberPlaces();
     const first = this.picture === null;
     this.picture = picture;
@@ -237,7 +239,7 @@ export class Stage {
       ratio: this.ratio,
       theme: this.theme,
       marks: this.marks,
-      labelOpacity: progress < 1 ? Math.max(0, progress * 2 - 1) : 1,
+      labelOpacity: progress < 1 && this.labelsFade ? Math.max(0, progress * 2 - 1) : 1,
       words: settled,
     });
     const again = moving || this.flashes.length > 0;

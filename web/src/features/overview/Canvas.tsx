@@ -1,5 +1,4 @@
 import { useEffect, useRef, useState } from "react";
-import { IconButton } from "@/base/ui/controls";
 import { useTheme } from "@/base/theme";
 import type { Mark } from "@/charts/units/overlay";
 import type { Hit } from "@/charts/units/pick";
@@ -28,7 +27,6 @@ export function Canvas() {
     return start(holder.current, below.current, above.current, shared, setHover);
   }, [shared]);
 
-  const engine = shared.engine;
   return (
     <div
       className="canvas"
@@ -42,11 +40,6 @@ export function Canvas() {
     >
       <canvas ref={below} />
       <canvas ref={above} />
-      <div className="zoom-buttons" role="group" aria-label="Zoom">
-        <IconButton icon="plus" label="Zoom in" onClick={() => engine.current?.stage.zoomAt(1.5)} />
-        <IconButton icon="minus" label="Zoom out" onClick={() => engine.current?.stage.zoomAt(1 / 1.5)} />
-        <IconButton icon="fit" label="Fit everything" onClick={() => engine.current?.stage.fit()} />
-      </div>
       {hover && <Tooltip hover={hover} />}
     </div>
   );
@@ -87,6 +80,7 @@ function start(
   return () => {
     for (const stop of stops) stop();
     shared.engine.current = null;
+    engine.dispose();
     layouts.dispose();
     stage.dispose();
   };

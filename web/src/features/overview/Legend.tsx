@@ -1,4 +1,5 @@
 import { useRef, useState } from "react";
+import { lowIsNotable } from "@/base/attributes";
 import { CATEGORICAL, CONTINUOUS, cssColour, DEFAULT_CATEGORICAL, DEFAULT_CONTINUOUS } from "@/base/colour";
 import { formatCount, formatValue } from "@/base/format";
 import type { Comparison } from "@/base/predicate";
@@ -6,23 +7,30 @@ import { Choice, IconButton, NumberField, Popover, Select, Slider, Toggle } from
 import type { Legend as LegendData } from "@/charts/units/paint";
 import type { ColourSpec } from "@/charts/units/view";
 import { useAttributeOptions } from "@/features/overview/attributeOptions";
+import { useShared } from "@/features/overview/context";
 import { editView, setCondition, useOverview } from "@/features/overview/store";
 
-const WIDTH = 232;
+const WIDTH = 264;
 const HEIGHT = 44;
 
 /** The legend: what colour means, how many units have it, and a brush that filters by it. */
-export function Legend() {
+export function Legend({ floating }: { floating: boolean }) {
   const legend = useOverview((state) => state.drawn?.legend ?? null);
   const colour = useOverview((state) => state.view.colour);
   const options = useAttributeOptions();
+  const { attributes } = useShared();
+  const choose = (by: string) => {
+    const attribute = attributes.get(by);
+    edit({ by, min: null, max: null, scheme: null, scale: "linear", reverse: attribute ? lowIsNotable(attribute) : false });
+  };
   const edit = (change: Partial<ColourSpec>) => editView({ colour: { ...colour, ...change } });
   return (
-    <section className="legend" aria-label="Colour">
+    <section className={floating ? "legend floating" : "legend"} aria-label="Colour">
       <header>
-        <Select label="Colour by" value={colour.by} options={options} onChange={(by) => edit({ by, min: null, max: null, scheme: null, scale: "linear" })} hideLabel />
+        <h2>Colour</h2>
+        <Select label="Colour by" value={colour.by} options={options} onChange={choose} hideLabel />
         {legend && (
-          <Popover label="Colour settings" side="top" align="end" trigger={<IconButton icon="settings" label="Colour settings" />}>
+          <Popover label="Colour settings" side="right" align="start" trigger={<IconButton icon="settings" label="Colour settings" />}>
             <ColourSettings legend={legend} colour={colour} edit={edit} />
           </Popover>
         )}

@@ -2,7 +2,8 @@ import { useEffect, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { formatCount } from "@/base/format";
-import { Sparkline } from "@/base/ui/controls";
+import { IconButton, Sparkline } from "@/base/ui/controls";
+import { useShared } from "@/features/overview/context";
 import type { Numbers as Values } from "@/features/overview/numbers";
 import { NumberHistory } from "@/features/overview/numbers";
 import { useOverview } from "@/features/overview/store";
@@ -38,15 +39,25 @@ export function Numbers() {
     <section className="numbers" aria-label={filter.length > 0 ? "Numbers within the filter" : "Numbers of the whole cluster"}>
       {SHOWN.map(({ key, label, unit, kind }) => (
         <div key={key} className="number" data-testid={`number-${key}`} data-value={numbers?.[key] ?? ""}>
-          <div>
-            <strong>{shown(numbers?.[key] ?? null, unit)}</strong>
-            <span className={kind}>{label}</span>
-          </div>
+          <strong>{shown(numbers?.[key] ?? null, unit)}</strong>
+          <span className={kind}>{label}</span>
           <Sparkline values={history.line(key)} label={`Recent history of ${label}`} {...(key === "meanUtil" ? { range: [0, 100] as const } : {})} />
         </div>
       ))}
       {filter.length > 0 && <span className="badge">filtered</span>}
+      <ZoomButtons />
     </section>
+  );
+}
+
+function ZoomButtons() {
+  const { engine } = useShared();
+  return (
+    <div className="zoom-buttons" role="group" aria-label="Zoom">
+      <IconButton icon="minus" label="Zoom out" onClick={() => engine.current?.stage.zoomAt(1 / 1.5)} />
+      <IconButton icon="plus" label="Zoom in" onClick={() => engine.current?.stage.zoomAt(1.5)} />
+      <IconButton icon="fit" label="Fit everything" onClick={() => engine.current?.stage.fit()} />
+    </div>
   );
 }
 

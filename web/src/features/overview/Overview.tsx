@@ -49,13 +49,14 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
         <div className="body">
           {panel && (
             <div className="panel">
+              <Legend floating={false} />
               <LayersPanel />
               <FilterPanel />
             </div>
           )}
           <main className="stage">
             <Canvas />
-            <Legend />
+            {!panel && <Legend floating />}
             <Emptiness />
             <Problems />
           </main>

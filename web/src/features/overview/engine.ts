@@ -32,6 +32,9 @@ export interface Drawn {
   layout: UnitLayout;
 }
 
+/** Two layouts of changing data are at least this far apart. */
+const REARRANGE_MS = 2_500;
+
 const DIM: Record<Theme, number> = { dark: packed([24, 30, 37]), light: packed([234, 238, 242]) };
 
 export class Engine {
@@ -41,6 +44,10 @@ export class Engine {
   private selection: readonly Predicate[] = [];
   private readonly memory: ColourMemory = new Map();
   private drawn: Drawn | null = null;
+  private shape = "";
+  private stretch: number | undefined;
+  private arrangedMs = -Infinity;
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
     readonly stage: Stage,
@@ -54,8 +61,11 @@ export class Engine {
   }
 
   setView(view: View): void {
+    const shape = shapeOf(view);
+    if (shape !== this.shape) this.stretch = undefined;
+    this.shape = shape;
     this.view = view;
-    this.arrange();
+    this.arrange(false);
   }
 
   setTheme(theme: Theme): void {
@@ -72,12 +82,17 @@ export class Engine {
 
   /** The window changed its size: what aims at its shape is laid out anew. */
   resize(): void {
-    this.arrange();
+    this.stretch = undefined;
+    this.arrange(false);
+  }
+
+  dispose(): void {
+    clearTimeout(this.timer);
   }
 
   setState(state: ClusterState, change: Change): void {
     this.state = state;
-    if (change.structure || this.layoutDependsOn(change.metrics)) this.arrange();
+    if (change.structure || this.layoutDependsOn(change.metrics)) this.arrangeSoon();
     else this.repaint();
     if (change.rows.length > 0) this.stage.flash(change.rows);
   }
@@ -107,15 +122,33 @@ export class Engine {
     return needed.some((name) => metrics.includes(name) || name === "waiting_s" || name === "running_s") && !needed.every((name) => colourOnly.has(name) && !metrics.includes(name));
   }
 
-  private arrange(): void {
-    const { view, state, stage } = this;
-    if (!view || !state || stage.size.width < 2) return;
-    const units = buildUnits(state, view);
-    const plan = planLayout(view, units, this.attributes, { width: stage.size.width - 36, height: stage.size.height - 36 });
-    this.layouts.ask(plan.request, ({ layout, ms }) => this.show(view, units, plan, layout, ms));
+  /** The eye needs time to follow: changes of the data are gathered, the first one is shown at once. */
+  private arrangeSoon(): void {
+    const wait = this.arrangedMs + REARRANGE_MS - performance.now();
+    clearTimeout(this.timer);
+    if (wait <= 0 || !this.drawn) {
+      this.arrange(true);
+      return;
+    }
+    this.repaint();
+    this.timer = setTimeout(() => this.arrange(true), wait);
   }
 
-  private show(view: View, units: Units, plan: Plan, layout: UnitLayout, layoutMs: number): void {
+  private arrange(sameView: boolean): void {
+    const { view, state, stage } = this;
+    if (!view || !state || stage.size.width < 2) return;
+    clearTimeout(this.timer);
+    this.arrangedMs = performance.now();
+    const units = buildUnits(state, view);
+    const plan = planLayout(view, units, this.attributes, { width: stage.size.width - 36, height: stage.size.height - 36 });
+    const request = this.stretch === undefined ? plan.request : { ...plan.request, stretch: this.stretch };
+    this.layouts.ask(request, ({ layout, ms }) => {
+      this.stretch = layout.stretch;
+      this.show(view, units, plan, layout, ms, sameView);
+    });
+  }
+
+  private show(view: View, units: Units, plan: Plan, layout: UnitLayout, layoutMs: number, sameView: boolean): void {
     const paint = this.paint(view, units, plan);
     this.drawn = { legend: paint.legend, shown: layout.tree.order.length, total: units.rows, layoutMs, units, plan, layout };
     const waitingIds = units.column("workload");
@@ -126,7 +159,7 @@ export class Engine {
       nameOf: (group, layer) => this.groupName(group, layer),
       detailOf: (group) => formatCount(Math.round(layout.tree.weight[group] * 10) / 10),
       wordOf: (unit) => this.unitWord(unit),
-    });
+    }, sameView);
     this.markSelection();
     this.publish(this.drawn);
   }
@@ -182,6 +215,11 @@ export class Engine {
     const index = valueAt(drawn.units.column("index"), unit);
     return index === null ? "" : String(index);
   }
+}
+
+/** What a view's shape depends on: another filter or colour keeps the shape. */
+function shapeOf(view: View): string {
+  return JSON.stringify([view.units, view.waiting_unit, view.layers, view.unit]);
 }
 
 function fallback(id: string): Attribute {

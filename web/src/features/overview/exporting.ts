@@ -7,8 +7,8 @@ import { FONT } from "@/charts/units/overlay";
 import type { Picture } from "@/charts/units/stage";
 
 const INK: Record<Theme, { page: string; text: string; boxes: string[] }> = {
-  dark: { page: "rgb(14 18 23)", text: "#dfe6ec", boxes: ["", "rgb(21 27 34)", "rgb(28 36 45)", "rgb(36 46 57)", "rgb(43 55 68)"] },
-  light: { page: "rgb(250 251 252)", text: "#1b242d", boxes: ["", "rgb(240 243 246)", "rgb(231 235 240)", "rgb(221 227 233)", "rgb(212 219 227)"] },
+  dark: { page: "rgb(14 18 23)", text: "#dfe6ec", boxes: ["", "rgb(23 30 38)", "rgb(32 41 51)", "rgb(41 52 64)", "rgb(49 62 76)"] },
+  light: { page: "rgb(250 251 252)", text: "#1b242d", boxes: ["", "rgb(239 242 246)", "rgb(227 232 238)", "rgb(215 222 230)", "rgb(204 212 222)"] },
 };
 
 /** The whole picture, whatever the camera shows; units of one colour share one path. */

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.real.torch_launch import may_shape_links, run_ranks, slow_link
 
 from marey.trace.analysis import analyse
 from marey.trace.results import Analysis, VerdictKind
 from marey.trace.run import TraceRun, open_run
+from tests.real.torch_launch import may_shape_links, run_ranks, slow_link
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

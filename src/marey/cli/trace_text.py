@@ -42,7 +42,7 @@ def _verdicts(document: Document) -> str:
     for number, verdict in enumerate(document["verdicts"]):
         if number:
             lines.append("")
-        said = sentence(verdict, hosts, world=document["run"]["world_size"])
+        said = sentence(verdict, hosts, world=len(document["ranks"]))
         lines.append(
             f"{title(verdict).upper()} [{verdict['kind']}], {verdict['confidence']:.0%} sure"
         )
@@ -67,10 +67,11 @@ def _facts(document: Document) -> str:
         ranks += f" of {run['world_size']}"
     words = [f"{ranks} on {run['hosts']} host{'s' * (run['hosts'] != 1)}", layout(document)]
     if run["step_time"]:
-        words.append(f"{run['steps']} steps of {duration(run['step_time']['median_ms'])} (median)")
+        many = f"{run['steps']} steps" if run["steps"] != 1 else "1 step"
+        words.append(f"{many} of {duration(run['step_time']['median_ms'])} (median)")
     found = document["collectives"]
     if found["matched"]:
-        words.append(f"{found['matched']:,} collectives matched by {found['method']}")
+        words.append(f"{found['matched']:,} communications matched by {found['method']}")
     if not run["has_device"]:
         words.append("no device events: host operators stand for them")
     return printable(" · ".join(words), 400)
@@ -81,11 +82,11 @@ def _ranks(document: Document) -> str:
     rows = notable(document["ranks"], marked, MOST_RANKS)
     heads = [
         *("", "rank", "host", "span", "compute", "exposed comm", "of it waiting", "copies", "idle"),
-        *("input", "host", "peers"),
+        *("input", "host", "peers", "other"),
     ]
     parts = (
         *("compute_ms", "exposed_comm_ms", "exposed_wait_ms", "exposed_memcpy_ms", "idle_ms"),
-        *("idle_input_ms", "idle_host_ms", "idle_peers_ms"),
+        *("idle_input_ms", "idle_host_ms", "idle_peers_ms", "idle_other_ms"),
     )
     body = [
         [

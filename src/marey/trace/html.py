@@ -68,7 +68,7 @@ def _verdicts(document: Document) -> str:
         cards.append(
             f"<section class='card{' good' if good else ''}'><h3>{escape(title(verdict))}"
             f"<span>{verdict['confidence']:.0%} sure</span></h3>"
-            f"<p>{escape(sentence(verdict, hosts, world=document['run']['world_size']))}</p>"
+            f"<p>{escape(sentence(verdict, hosts, world=len(document['ranks'])))}</p>"
             + ("" if good else gain)
             + (f"<p>In: {escape(_short(operators))}</p>" if operators else "")
             + (f"<ul>{evidence}</ul>" if evidence else "")

@@ -17,6 +17,7 @@ from marey.model.errors import Conflict
 from marey.trace.analysis import Analysis, analyse
 from marey.trace.bandwidth import bandwidth_table
 from marey.trace.rank_report import NO_WAITS, RankReport, Waits, add_names, report_rank
+from marey.trace.results import Verdict, VerdictKind
 from marey.trace.run import TraceRun, open_run
 from marey.trace.steps import step_statistics
 
@@ -83,7 +84,7 @@ def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> di
         "schema": SCHEMA_VERSION,
         "marey": version("marey"),
         "run": _run_facts(run, analysis, reports),
-        "verdicts": [_verdict(v) for v in analysis.verdicts],
+        "verdicts": _verdicts(analysis, reports),
         "ranks": [{"rank": r.rank, "host": r.host, **r.breakdown} for r in reports],
         "collectives": _collectives(analysis),
         "clock": _clock(analysis),
@@ -122,7 +123,15 @@ def _run_facts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> 
     }
 
 
-def _verdict(verdict: Any) -> dict[str, Any]:
+def _verdicts(analysis: Analysis, reports: list[RankReport]) -> list[dict[str, Any]]:
+    if any(report.breakdown["span_ms"] > 0 for report in reports):
+        return [_verdict(v) for v in analysis.verdicts]
+    # Execution traces have an order but no times: "nothing is wrong" would be a guess.
+    silent = Verdict(VerdictKind.NONE, evidence=("This trace has no times, so nothing is judged.",))
+    return [_verdict(silent)]
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "kind": str(verdict.kind),
         "ranks": list(verdict.ranks),

@@ -94,8 +94,15 @@ def who(ranks: Sequence[int], hosts: Mapping[int, str] | None = None) -> str:
     return f"ranks {spans(sorted(ranks))}"
 
 
+def unjudged(verdict: Mapping[str, Any]) -> bool:
+    """Whether this is no verdict at all: nothing found, and nothing known."""
+    return bool(verdict["kind"] == VerdictKind.NONE and verdict.get("confidence") == 0)
+
+
 def title(verdict: Mapping[str, Any]) -> str:
     """The heading of a verdict."""
+    if unjudged(verdict):
+        return "Nothing can be judged"
     wording = WORDINGS.get(verdict["kind"])
     return wording.title if wording else verdict["kind"].replace("_", " ")
 
@@ -105,8 +112,8 @@ def sentence(
 ) -> str:
     """What is wrong and who causes it, in one sentence; a cause on every rank is the run's."""
     wording = WORDINGS.get(verdict["kind"])
-    if wording is None:
-        return title(verdict)
+    if wording is None or unjudged(verdict):
+        return title(verdict) + "."
     if not 0 < len(verdict["ranks"]) < world:
         return wording.whole
     return wording.some.replace("{who}", who(verdict["ranks"], hosts))
@@ -114,6 +121,8 @@ def sentence(
 
 def advice(verdict: Mapping[str, Any]) -> str:
     """What to try first."""
+    if unjudged(verdict):
+        return "Record the run with a profiler that keeps times."
     wording = WORDINGS.get(verdict["kind"])
     return wording.advice if wording else ""
 

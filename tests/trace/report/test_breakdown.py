@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.report.build import event, kernel, table
 
 from marey.model.traces import EventKind
 from marey.trace.activity import is_input
 from marey.trace.breakdown import breakdown_of, breakdown_within, device_time
 from marey.trace.symbols import Symbols
+from tests.trace.report.build import event, kernel, table
 
 MS = 1_000_000
 

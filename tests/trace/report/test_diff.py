@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from tests.trace.report.build import event, kernel, run_of
 
 from marey.model.errors import NotFound
 from marey.model.traces import EventKind
-from marey.trace.diff import compare, welch
+from marey.trace.diff import benjamini_hochberg, compare, welch
 from marey.trace.profile import profile_run
 from marey.trace.run import TraceRun
+from tests.trace.report.build import event, kernel, run_of
 
 MS = 1_000_000
 
@@ -109,3 +109,9 @@ def test_welch_agrees_with_itself_reversed_and_needs_three_samples() -> None:
     assert welch(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
     assert welch(a[:2], b) is None
     assert welch(np.ones(3), np.ones(3)) == 1.0
+
+
+def test_the_correction_is_that_of_benjamini_and_hochberg() -> None:
+    p = [0.001, 0.04, 0.03, 0.9, 0.2, 0.03]
+    assert benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p).tolist())
+    assert benjamini_hochberg([]) == []

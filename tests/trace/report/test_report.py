@@ -10,7 +10,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.trace.report.build import event, kernel, run_of
 
 from marey.model.errors import Conflict, MareyError
 from marey.model.traces import EventKind
@@ -20,6 +19,7 @@ from marey.trace.results import VerdictKind
 from marey.trace.run import TraceRun
 from marey.trace.synthetic import Layout, Scenario, make_run
 from marey.trace.words import WORDINGS, duration, sentence, size, who
+from tests.trace.report.build import event, kernel, run_of
 
 MS = 1_000_000
 HOSTILE = "</style><script>alert('x')</script>\x1b[2J\" onload=\"x"

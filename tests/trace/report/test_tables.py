@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.report.build import event, kernel, table
 
 from marey.model.traces import MEMORY, EventKind
 from marey.trace.bandwidth import bandwidth_table, bus_factor
@@ -18,6 +17,7 @@ from marey.trace.nesting import enclosing
 from marey.trace.results import ITEMS
 from marey.trace.steps import step_statistics, step_windows
 from marey.trace.symbols import Symbols
+from tests.trace.report.build import event, kernel, table
 
 US, MS = 1_000, 1_000_000
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,33 +60,54 @@ STATISTICS = pa.schema(
 def joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Parts of an answer as one table."""
     parts = [part for part in tables if part.num_rows]
-    if not parts:
-        return schema.empty_table()
+    if len(parts) <= 1:
+        return parts[0] if parts else schema.empty_table()
     return pa.concat_tables(parts).unify_dictionaries()
 
 
 def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) -> pa.Table:
     """Per entity and metric at most ``points`` of its samples, extremes among them."""
     span = np.array([rows.time_ms.min(), rows.time_ms.max() + 1], np.int64)
-    parts = []
-    for number, column in enumerate(columns):
+    runs = kernels.segments(rows.series, rows.time_ms, span, points // 4)
+    each = np.bincount(rows.series, minlength=len(names))
+
+    def downsample(column: Column) -> NDArray[np.int64]:
         values = rows.values[column.name]
-        counts = kernels.count_values(rows.series, values, column.none, len(names))
-        kept = kernels.downsample(
-            rows.series, rows.time_ms, values, column.none, counts, span, points
+        counts = each
+        if column.name not in rows.full:
+            counts = kernels.count_values(rows.series, values, column.none, len(names))
+        kept: NDArray[np.int64] = kernels.downsample(
+            runs, rows.series, rows.time_ms, values, column.none, counts, points
         )
-        parts.append((np.full(len(kept), number, np.int32), kept, column.decode(values[kept])))
-    at = np.concatenate([kept for _, kept, _ in parts])
-    metric = np.concatenate([number for number, _, _ in parts])
+        return kept
+
+    kept = list(_side_by_side(downsample, columns))
+    values = [c.decode(rows.values[c.name][at]) for c, at in zip(columns, kept, strict=True)]
+    at = np.concatenate(kept)
+    metric = np.repeat(np.arange(len(columns), dtype=np.int32), [len(own) for own in kept])
     return pa.table(
         [
-            pa.DictionaryArray.from_arrays(pa.array(rows.series[at]), pa.array(names)),
-            pa.DictionaryArray.from_arrays(pa.array(metric), pa.array([c.name for c in columns])),
+            pa.DictionaryArray.from_arrays(rows.series[at], pa.array(names), safe=False),
+            pa.DictionaryArray.from_arrays(metric, pa.array([c.name for c in columns]), safe=False),
             pa.array(rows.time_ms[at]),
-            pa.array(np.concatenate([values for _, _, values in parts])),
+            pa.array(np.concatenate(values)),
         ],
         schema=SERIES,
     )
+
+
+def _side_by_side(
+    work: Callable[[Column], NDArray[np.int64]], columns: list[Column]
+) -> Iterable[NDArray[np.int64]]:
+    """The work of every column, on as many cores as there are; the kernels let go of the GIL."""
+    if len(columns) == 1:
+        return [work(columns[0])]
+    return _workers().map(work, columns)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1)), "marey-charts")
 
 
 def checked_ranges(
@@ -187,14 +211,21 @@ def statistics_of(
     rows: Rows, columns: list[Column], names: list[str], quantiles: NDArray[np.float64]
 ) -> pa.Table:
     """Exact statistics per entity and metric; a metric without a value has no row."""
-    return pa.concat_tables([_statistics(rows, c, names, quantiles) for c in columns])
+    runs = whole_runs(rows)
+    return pa.concat_tables([_statistics(rows, runs, c, names, quantiles) for c in columns])
+
+
+def whole_runs(rows: Rows) -> Any:
+    """Runs of rows of one series in order of time."""
+    span = np.array([0, np.iinfo(np.int64).max // 2], np.int64)
+    return kernels.segments(rows.series, rows.time_ms, span, 1)
 
 
 def _statistics(
-    rows: Rows, column: Column, names: list[str], quantiles: NDArray[np.float64]
+    rows: Rows, runs: Any, column: Column, names: list[str], quantiles: NDArray[np.float64]
 ) -> pa.Table:
     values = rows.values[column.name]
-    numbers, at = kernels.summarise(rows.series, rows.time_ms, values, column.none, len(names))
+    numbers, at = kernels.summarise(runs, rows.time_ms, values, column.none, len(names))
     there = numbers[:, 1] > 0
     quantile = _quantiles(rows, column, numbers[:, 1].astype(np.int64), quantiles)
     unit = 1.0 if column.type == "FLOAT" else column.resolution

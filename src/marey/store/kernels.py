@@ -43,32 +43,81 @@ def count_values(series: Any, values: Any, none: Any, many: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _bucket_rows(
-    series: Any, time_ms: Any, values: Any, none: Any, counts: Any, span: Any, points: int
-) -> Any:
-    """Rows of the first, least, greatest and last value per series and bucket; -1 for none."""
-    buckets = points // 4
+def segments(series: Any, time_ms: Any, span: Any, buckets: int) -> Any:
+    """Runs of rows of one series and bucket in order of time: where each starts, and its cell.
+
+    Rows lie in the file by entity and time, so runs are long, and what is found once per run
+    need not be found for every row and metric.
+    """
     from_ms, width = span[0], span[1] - span[0]
-    kept = np.full((len(counts), buckets, 4), -1, np.int64)
-    for row in range(len(values)):
-        value = values[row]
-        one = series[row]
-        if value != value or value == none or counts[one] <= points:
+    starts = np.empty(len(series) + 1, np.int64)
+    cells = np.empty(len(series), np.int64)
+    size = 0
+    one, last, until = -1, np.int64(0), np.int64(0)
+    for row in range(len(series)):
+        now = time_ms[row]
+        if series[row] == one and last <= now < until:
+            last = now
             continue
-        bucket = (time_ms[row] - from_ms) * buckets // width
+        one, last = series[row], now
+        bucket = (now - from_ms) * buckets // width
+        # The first time of the next bucket: its exact quotient, rounded up.
+        until = from_ms + ((bucket + 1) * width + buckets - 1) // buckets
+        starts[size] = row
+        cells[size] = one * buckets + bucket
+        size += 1
+    starts[size] = len(series)
+    return starts[: size + 1], cells[:size]
+
+
+@njit(cache=True, nogil=True)
+def _bucket_rows(runs: Any, time_ms: Any, values: Any, none: Any, counts: Any, points: int) -> Any:
+    """Rows of the first, least, greatest and last value per series and bucket; -1 for none."""
+    starts, cells = runs
+    buckets = points // 4
+    kept = np.full((len(counts), buckets, 4), -1, np.int32)
+    for run in range(len(cells)):
+        one, bucket = cells[run] // buckets, cells[run] % buckets
+        if counts[one] <= points:
+            continue
+        first, least, greatest, last = _run_extremes(values, none, starts[run], starts[run + 1])
+        if first < 0:
+            continue
         cell = kept[one, bucket]
         if cell[0] < 0:
-            cell[:] = row
+            cell[0], cell[1], cell[2], cell[3] = first, least, greatest, last
             continue
-        if time_ms[row] < time_ms[cell[0]]:
-            cell[0] = row
-        if value < values[cell[1]]:
-            cell[1] = row
-        if value > values[cell[2]]:
-            cell[2] = row
-        if time_ms[row] > time_ms[cell[3]]:
-            cell[3] = row
+        if time_ms[first] < time_ms[cell[0]]:
+            cell[0] = first
+        if values[least] < values[cell[1]]:
+            cell[1] = least
+        if values[greatest] > values[cell[2]]:
+            cell[2] = greatest
+        if time_ms[last] > time_ms[cell[3]]:
+            cell[3] = last
     return kept
+
+
+@njit(cache=True, nogil=True)
+def _run_extremes(values: Any, none: Any, start: int, stop: int) -> Any:
+    """Rows of the first, least, greatest and last value of a run; -1 where it has none."""
+    first = start
+    while first < stop and (values[first] == none or values[first] != values[first]):
+        first += 1
+    if first == stop:
+        return -1, -1, -1, -1
+    least = greatest = last = first
+    low = high = values[first]
+    for row in range(first + 1, stop):
+        value = values[row]
+        if value == none or value != value:
+            continue
+        last = row
+        if value < low:
+            low, least = value, row
+        elif value > high:
+            high, greatest = value, row
+    return first, least, greatest, last
 
 
 @njit(cache=True, nogil=True)
@@ -90,10 +139,10 @@ def _few_rows(series: Any, values: Any, none: Any, counts: Any, points: int) -> 
 
 @njit(cache=True, nogil=True)
 def downsample(
-    series: Any, time_ms: Any, values: Any, none: Any, counts: Any, span: Any, points: int
+    runs: Any, series: Any, time_ms: Any, values: Any, none: Any, counts: Any, points: int
 ) -> Any:
     """The rows to keep, by series and time: all where they are few, else each bucket's extremes."""
-    kept = _bucket_rows(series, time_ms, values, none, counts, span, points)
+    kept = _bucket_rows(runs, time_ms, values, none, counts, points)
     starts, few = _few_rows(series, values, none, counts, points)
     out = np.empty(starts[-1] + (kept >= 0).sum(), np.int64)
     size = 0
@@ -131,32 +180,42 @@ def _emit(out: Any, size: int, cell: Any, time_ms: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
-def summarise(series: Any, time_ms: Any, values: Any, none: Any, many: int) -> Any:
+def summarise(runs: Any, time_ms: Any, values: Any, none: Any, many: int) -> Any:
     """Per series: rows, count, sums, and the rows of least, greatest, first and last value."""
+    starts, cells = runs
     numbers = np.zeros((many, 4), np.float64)
     rows = np.full((many, 4), -1, np.int64)
-    for row in range(len(values)):
-        value = values[row]
-        one = series[row]
-        numbers[one, 0] += 1
-        if value != value or value == none:
+    for run in range(len(cells)):
+        start, stop = starts[run], starts[run + 1]
+        number = numbers[cells[run]]
+        number[0] += stop - start
+        first, least, greatest, last = _run_extremes(values, none, start, stop)
+        if first < 0:
             continue
-        exact = np.float64(value)
-        numbers[one, 1] += 1
-        numbers[one, 2] += exact
-        numbers[one, 3] += exact * exact
-        at = rows[one]
+        count, total, squares = 0, 0.0, 0.0
+        for row in range(first, last + 1):
+            value = values[row]
+            if value == none or value != value:
+                continue
+            exact = np.float64(value)
+            count += 1
+            total += exact
+            squares += exact * exact
+        number[1] += count
+        number[2] += total
+        number[3] += squares
+        at = rows[cells[run]]
         if at[0] < 0:
-            at[:] = row
+            at[0], at[1], at[2], at[3] = least, greatest, first, last
             continue
-        if value < values[at[0]]:
-            at[0] = row
-        if value > values[at[1]]:
-            at[1] = row
-        if time_ms[row] < time_ms[at[2]]:
-            at[2] = row
-        if time_ms[row] > time_ms[at[3]]:
-            at[3] = row
+        if values[least] < values[at[0]]:
+            at[0] = least
+        if values[greatest] > values[at[1]]:
+            at[1] = greatest
+        if time_ms[first] < time_ms[at[2]]:
+            at[2] = first
+        if time_ms[last] > time_ms[at[3]]:
+            at[3] = last
     return numbers, rows
 
 

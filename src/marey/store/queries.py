@@ -39,6 +39,8 @@ class Rows:
     time_ms: NDArray[np.int64]
     codes: NDArray[np.int32]
     values: dict[str, NDArray[Any]]
+    # Metrics that have a value in every row.
+    full: frozenset[str] = frozenset()
 
 
 class Reader:
@@ -106,24 +108,24 @@ class Reader:
         self._connection.register(name, pa.table({"code": pa.array(sorted(codes), pa.int32())}))
         return f"{span} AND entity IN (SELECT code FROM {name})"
 
-    def parts(self, selection: Selection) -> Iterator[Rows]:
+    def parts(self, selection: Selection, *, with_time: bool = True) -> Iterator[Rows]:
         """The rows of a selection, in parts by entity where they are too many for one."""
         where = self.where(selection)
-        if where is None:
-            return
         columns = [c for c in self.columns(selection) if c.code >= 0]
-        if not columns:
+        if where is None or not columns:
             return
-        for part in self._partition(selection, where):
-            yield self._rows(selection.kind, columns, f"{where}{part}")
-
-    def _partition(self, selection: Selection, where: str) -> list[str]:
-        tables = _tables(selection.kind, "entity", where)
-        row = one_row(self._connection, f"SELECT count(*) FROM ({tables})")
-        count = row[0] if row else 0
-        if count <= _ROWS_AT_ONCE:
-            return [""] if count else []
-        return self._by_entity(tables)
+        names = "".join(f', "{column.name}"' for column in columns)
+        wanted = f"entity{', time_ms' if with_time else ''}{names}"
+        tables = _tables(selection.kind, wanted, where)
+        table = self._connection.sql(f"{tables} LIMIT {_ROWS_AT_ONCE + 1}").to_arrow_table()
+        if table.num_rows <= _ROWS_AT_ONCE:
+            if table.num_rows:
+                yield _rows(table, columns)
+            return
+        del table
+        for part in self._by_entity(_tables(selection.kind, "entity", where)):
+            tables = _tables(selection.kind, wanted, f"{where}{part}")
+            yield _rows(self._connection.sql(tables).to_arrow_table(), columns)
 
     def _by_entity(self, tables: str) -> list[str]:
         rows = self._connection.execute(
@@ -136,17 +138,6 @@ class Reader:
                 first, size = entity, 0
             size += count
         return [*parts, f" AND entity BETWEEN {first} AND {rows[-1][0]}"]
-
-    def _rows(self, kind: Entity, columns: list[Column], where: str) -> Rows:
-        names = ", ".join(f'"{column.name}"' for column in columns)
-        table = self._connection.sql(
-            _tables(kind, f"entity, time_ms, {names}", where)
-        ).to_arrow_table()
-        entity = table.column("entity").to_numpy()
-        top = int(entity.max()) + 1 if len(entity) else 0
-        series, codes = kernels.dense_codes(entity, top)
-        values = {c.name: c.stored(table.column(c.name)) for c in columns}
-        return Rows(series, table.column("time_ms").to_numpy(), codes, values)
 
     def names(self, codes: NDArray[np.int32]) -> list[str]:
         """The names of entities."""
@@ -259,6 +250,19 @@ class Reader:
             ):
                 times += [t for t in one_row(self._connection, sql) or () if t is not None]
         return (min(times), max(times)) if times else None
+
+
+def _rows(table: pa.Table, columns: list[Column]) -> Rows:
+    entity = table.column("entity").to_numpy()
+    series, codes = kernels.dense_codes(entity, int(entity.max()) + 1)
+    timed = "time_ms" in table.column_names
+    return Rows(
+        series,
+        table.column("time_ms").to_numpy() if timed else _NO_ROWS,
+        codes,
+        {c.name: c.stored(table.column(c.name)) for c in columns},
+        frozenset(c.name for c in columns if not table.column(c.name).null_count),
+    )
 
 
 def _tables(kind: Entity, columns: str, where: str) -> str:

@@ -15,7 +15,14 @@ from marey.model.metrics import Entity, metric_named
 from marey.model.times import HOUR_MS
 from marey.store import kernels
 from marey.store.answers import SERIES as SERIES_SCHEMA
-from marey.store.answers import count_bins, histogram_table, joined, series_of, statistics_table
+from marey.store.answers import (
+    count_bins,
+    histogram_table,
+    joined,
+    series_of,
+    statistics_table,
+    whole_runs,
+)
 from marey.store.columns import Column
 from marey.store.queries import Rows
 from marey.store.samples import SampleTables
@@ -66,8 +73,9 @@ def _sketch_hours(table: pa.Table, column: Column) -> pa.Table:
     entity = table.column("entity").to_numpy()
     series, first = _grouped(time_ms // HOUR_MS, workload, entity)
     rows = Rows(series, time_ms, entity[first], {column.name: column.stored(table[column.name])})
+    runs = whole_runs(rows)
     numbers, at = kernels.summarise(
-        series, time_ms, rows.values[column.name], column.none, len(first)
+        runs, time_ms, rows.values[column.name], column.none, len(first)
     )
     bins, _ = count_bins(rows, column, len(first), BINS, bin_range(column.name))
     kept = np.flatnonzero(numbers[:, 1] > 0)
@@ -130,7 +138,7 @@ def figures_of_rows(rows: Rows, column: Column) -> Figures:
     """Figures of raw samples."""
     many = len(rows.codes)
     stored = rows.values[column.name]
-    numbers, at = kernels.summarise(rows.series, rows.time_ms, stored, column.none, many)
+    numbers, at = kernels.summarise(whole_runs(rows), rows.time_ms, stored, column.none, many)
     bins, _ = count_bins(rows, column, many, BINS, bin_range(column.name))
     kept = numbers[:, 1] > 0
     at, numbers = at[kept], numbers[kept]

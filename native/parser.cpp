@@ -227,9 +227,17 @@ private:
     return trimmed(value.raw_json_token());
   }
 
+  // Whether a token is a number; throws where it is no JSON at all, which skipping would not see.
   static bool is_number(std::string_view token) {
-    return !token.empty() && (is_digit(token[0]) || token[0] == '-');
+    if (token.empty()) throw NotJson();
+    const char first = token[0];
+    if (is_digit(first) || first == '-') return true;
+    if (first == '"' || first == '{' || first == '[') return false;
+    if (token == "null" || token == "true" || token == "false") return false;
+    throw NotJson();
   }
+
+  static bool is_string(std::string_view token) { return !token.empty() && token[0] == '"'; }
 
   static char phase_of(sj::ondemand::value &value) {
     const std::string_view token = token_of(value);
@@ -266,7 +274,7 @@ private:
   // A string, or the digits of a whole number; the empty text for anything else.
   int32_t text_of(sj::ondemand::value &value) {
     const std::string_view token = token_of(value);
-    if (!token.empty() && token[0] == '"') return string_code(value, token);
+    if (is_string(token)) return string_code(value, token);
     if (!is_number(token)) return empty_;
     const Digits digits(token);
     if (!digits.is_whole() || !digits.fits) return empty_;
@@ -284,16 +292,14 @@ private:
     const std::string_view token = token_of(value);
     std::optional<int64_t> number;
     if (is_number(token)) number = number_as_int(token);
-    else if (!token.empty() && token[0] == '"') number = text_as_int(value.get_string(true).value());
+    else if (is_string(token)) number = text_as_int(value.get_string(true).value());
     if (number) column.set(row, *number);
     else column.unset(row);
   }
 
   Place place_of(sj::ondemand::value &value) {
     const std::string_view token = token_of(value);
-    if (!token.empty() && token[0] == '"') {
-      return {Place::Kind::text, string_code(value, token)};
-    }
+    if (is_string(token)) return {Place::Kind::text, string_code(value, token)};
     if (!is_number(token)) return {};
     const Digits digits(token);
     if (!digits.is_whole()) return {};

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from marey.trace.readers.chrome_json import read_raw
+from marey.trace.readers.documents import PADDING
 from marey.trace.readers.msgspec_parser import MsgspecParser
 from marey.trace.readers.native_parser import NativeParser, native_module
-from marey.trace.readers.raw import JSON_ARGS, TEXT_ARGS, Block, RawEvents
+from marey.trace.readers.raw import (
+    COMMUNICATION_PREFIXES,
+    INT_ARGS,
+    JSON_ARGS,
+    NO_TIME,
+    TEXT_ARGS,
+    Block,
+    RawEvents,
+    empty_block,
+)
 
 TEXT_KEYS = {*TEXT_ARGS, *JSON_ARGS}
 
@@ -20,21 +33,19 @@ def assert_same_blocks(a: Block, a_raw: RawEvents, b: Block, b_raw: RawEvents) -
     np.testing.assert_array_equal(a.phase, b.phase)
     np.testing.assert_array_equal(a.start_ns, b.start_ns)
     np.testing.assert_array_equal(a.dur_ns, b.dur_ns)
-    assert spelled(a.name, a_raw) == spelled(b.name, b_raw)
-    assert spelled(a.category, a_raw) == spelled(b.category, b_raw)
-    assert [a_raw.lanes[n] for n in a.lane] == [b_raw.lanes[n] for n in b.lane]
+    known = {text: code for code, text in enumerate(b_raw.texts)}
+    codes = np.array([known.get(text, -1) for text in a_raw.texts], np.int64)
+    np.testing.assert_array_equal(codes[a.name], b.name)
+    np.testing.assert_array_equal(codes[a.category], b.category)
+    places = {lane: code for code, lane in enumerate(b_raw.lanes)}
+    lanes = np.array([places.get(lane, -1) for lane in a_raw.lanes], np.int64)
+    np.testing.assert_array_equal(lanes[a.lane], b.lane)
     assert a.args.keys() == b.args.keys()
     for key, mine in a.args.items():
         theirs = b.args[key]
         np.testing.assert_array_equal(mine.rows, theirs.rows, err_msg=key)
-        if key in TEXT_KEYS:
-            assert spelled(mine.values, a_raw) == spelled(theirs.values, b_raw), key
-        else:
-            np.testing.assert_array_equal(mine.values, theirs.values, err_msg=key)
-
-
-def spelled(codes: np.ndarray, raw: RawEvents) -> list[str]:
-    return [raw.texts[n] for n in codes.tolist()]
+        values = codes[mine.values] if key in TEXT_KEYS else mine.values
+        np.testing.assert_array_equal(values, theirs.values, err_msg=key)
 
 
 def assert_parsers_agree(path: Path) -> int:
@@ -63,3 +74,94 @@ def test_both_parsers_give_the_same_values_on_every_real_file(data_dir: Path, fo
     files = json_files(data_dir / "traces" / folder)
     assert files
     assert sum(assert_parsers_agree(path) for path in files) > 0
+
+
+TEXT = st.text(max_size=12) | st.sampled_from(
+    ["ncclDevKernel_AllReduce", "c10d::send", "é\u2028\n\\"]
+)
+NUMBER = (
+    st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(-(10**13), 10**13, places=3).map(float)
+    | st.integers(0, 10**13)
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | NUMBER
+    | TEXT
+    | st.sampled_from(["0x1f", "-12", "+7", "12 ", "1e3"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+ARGS = st.dictionaries(st.sampled_from([*INT_ARGS, *TEXT_ARGS, *JSON_ARGS, "other"]), ANYTHING)
+EVENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "ph": st.sampled_from("XXXXBEsftiIMC") | ANYTHING,
+        "cat": TEXT | ANYTHING,
+        "name": TEXT | st.sampled_from([p + "x" for p in COMMUNICATION_PREFIXES]) | ANYTHING,
+        "pid": NUMBER | ANYTHING,
+        "tid": NUMBER | ANYTHING,
+        "ts": NUMBER | ANYTHING,
+        "dur": NUMBER | ANYTHING,
+        "id": ANYTHING,
+        "args": ARGS | ANYTHING,
+        "other": ANYTHING,
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(EVENT | ANYTHING, max_size=5), st.sampled_from([None, 2]))
+def test_both_parsers_give_the_same_values_on_any_json(
+    events: list[object], indent: int | None
+) -> None:
+    text = json.dumps(events, ensure_ascii=indent is None, indent=indent).encode()
+    buffer = bytearray(text + bytes(PADDING))
+    blocks, raws = [], []
+    for parser in (NativeParser(), MsgspecParser()):
+        block = parser.parse(buffer, 0, len(text))
+        assert block is not None
+        empty = empty_block()
+        blocks.append(block)
+        raws.append(RawEvents(parser.texts(), parser.lanes(), block, empty, empty, empty))
+    assert_same_blocks(blocks[0], raws[0], blocks[1], raws[1])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected_ns"),
+    [
+        ("0", 0),
+        ("12", 12_000),
+        ("4458676522690.655", 4_458_676_522_690_655),
+        ("1790857026123456.789", 1_790_857_026_123_456_789),
+        ("1790857026123456.7895", 1_790_857_026_123_456_790),
+        ("-1.5", -1_500),
+        ("-1790857026123456.789", -1_790_857_026_123_456_789),
+        ("1e-06", 0),
+        ("1.5e3", 1_500_000),
+        ("9.1e15", NO_TIME),
+        ("99999999999999999999999", NO_TIME),
+        ('"12"', NO_TIME),
+        ("null", NO_TIME),
+    ],
+)
+def test_times_keep_their_nanoseconds(written: str, expected_ns: int) -> None:
+    text = f'[{{"ph": "X", "name": "a", "ts": {written}, "dur": 1}}]'.encode()
+    for parser in (NativeParser(), MsgspecParser()):
+        block = parser.parse(bytearray(text + bytes(PADDING)), 0, len(text))
+        assert block is not None
+        assert block.start_ns.tolist() == [expected_ns]
+
+
+@pytest.mark.parametrize(
+    "text", [b'[{"ph": "X"]', b"[{]", b'[{"ph": "X", "ts": 1.2.3}]', b"[1] 2", b'["\xff"]']
+)
+def test_what_is_not_json_is_refused_by_both(text: bytes) -> None:
+    for parser in (NativeParser(), MsgspecParser()):
+        assert parser.parse(bytearray(text + bytes(PADDING)), 0, len(text)) is None
+
+
+def test_the_native_parser_is_built() -> None:
+    assert native_module() is not None

@@ -76,7 +76,7 @@ _Timed = msgspec.defstruct(
 _plain = msgspec.json.Decoder(list[_Plain])  # type: ignore[valid-type]
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _one = msgspec.json.Decoder(_Plain)
-_timed = msgspec.json.Decoder(list[_Timed])  # type: ignore[valid-type]
+_timed: Any = msgspec.json.Decoder(_Timed)
 _get_event = operator.attrgetter("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "args")
 _get_ints = operator.attrgetter(*_INT_FIELDS)
 _get_texts = operator.attrgetter(*_TEXT_FIELDS)
@@ -115,8 +115,7 @@ class MsgspecParser:
             return self._block([()] * 9)
         columns = list(zip(*rows, strict=True))
         block = self._block(columns)
-        if _too_large(columns[5]) or _too_large(columns[6]):
-            _read_digits(block, text, kept)
+        _read_digits(block, text, kept, columns[5:7])
         return block
 
     def _block(self, columns: Sequence[Sequence[Any]]) -> Block:
@@ -278,19 +277,23 @@ def _time(value: Any, missing: int) -> int:
     return missing
 
 
-def _too_large(values: Sequence[Any]) -> bool:
-    return any(type(v) is float and abs(v) >= EXACT_DOUBLE_US for v in values)
+def _too_large(value: Any) -> bool:
+    return type(value) is float and abs(value) >= EXACT_DOUBLE_US
 
 
-def _read_digits(block: Block, text: memoryview, kept: list[int]) -> None:
+def _read_digits(
+    block: Block, text: memoryview, kept: list[int], values: Sequence[Sequence[Any]]
+) -> None:
     """Replace times that a double cannot hold to the nanosecond by what their digits say."""
-    timed = _timed.decode(text)
-    for key, column in (("ts", block.start_ns), ("dur", block.dur_ns)):
-        missing = NO_TIME if key == "ts" else 0
-        for row, n in enumerate(kept):
-            digits = bytes(getattr(timed[n], key))
-            if b"." in digits and abs(float(digits)) >= EXACT_DOUBLE_US:
-                column[row] = exact_ns(digits, missing)
+    starts = [row for row, value in enumerate(values[0]) if _too_large(value)]
+    durations = [row for row, value in enumerate(values[1]) if _too_large(value)]
+    raws = _raws.decode(text) if starts or durations else []
+    for row in starts:
+        digits = bytes(_timed.decode(raws[kept[row]]).ts)
+        block.start_ns[row] = exact_ns(digits, NO_TIME)
+    for row in durations:
+        digits = bytes(_timed.decode(raws[kept[row]]).dur)
+        block.dur_ns[row] = max(exact_ns(digits, 0), 0)
 
 
 def exact_ns(digits: bytes, missing: int) -> int:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import zstandard
-from isal import igzip, isal_zlib
+from isal import isal_zlib
 
+_COMPRESSED_BYTES = 1 << 18
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 # What a damaged archive may raise while it is read.
@@ -79,11 +80,42 @@ def head_of(path: Path, limit: int = 65536) -> bytes:
         return stream.read(limit)
 
 
+class _Gzip:
+    """gzip members one after the other; gives all there is before it complains about the end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._member = isal_zlib.decompressobj(wbits=31)
+        self._input = b""
+
+    def readinto(self, view: memoryview) -> int:
+        """Some bytes; 0 at the end of the last member."""
+        while True:
+            if self._member.eof:
+                # Zeros after a member are padding; anything else begins the next one.
+                self._input = (self._member.unused_data or self._input).lstrip(b"\0")
+                while not self._input and self._more():
+                    self._input = self._input.lstrip(b"\0")
+                if not self._input:
+                    return 0
+                self._member = isal_zlib.decompressobj(wbits=31)
+            there_is_more = bool(self._input) or self._more()
+            out = self._member.decompress(self._input, len(view))
+            self._input = self._member.unconsumed_tail
+            if out:
+                view[: len(out)] = out
+                return len(out)
+            if not there_is_more and not self._member.eof:
+                raise EOFError("the compressed data is cut short")
+
+    def _more(self) -> bool:
+        self._input = self._file.read(_COMPRESSED_BYTES)
+        return bool(self._input)
+
+
 def _decompressor(file: IO[bytes], magic: bytes) -> Any:
     if magic.startswith(GZIP):
-        return igzip.IGzipFile(  # type: ignore[no-untyped-call]
-            fileobj=file, mode="rb"
-        )
+        return _Gzip(file)
     if magic == ZSTD:
         reader = zstandard.ZstdDecompressor(max_window_size=2**27)
         return reader.stream_reader(file, read_across_frames=True)

@@ -1,0 +1,1 @@
+"""Findings → people: webhook, e-mail, Alertmanager; at least once, never a flood."""

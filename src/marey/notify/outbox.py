@@ -1,0 +1,239 @@
+"""The outbox: notices are kept before anything is tried, and until a receiver has taken them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from marey.model.errors import InvalidInput, MareyError, unknown
+from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
+from marey.notify.notices import SEVERITIES, Notice, Parcel, subject_of
+from marey.notify.receivers import Receiver
+
+FIRST_PAUSE_MS = 10 * SECOND_MS
+LONGEST_PAUSE_MS = 15 * MINUTE_MS
+KEEP_MS = 24 * HOUR_MS
+LOG_LENGTH = 500
+PARCEL_LIMIT = 200
+OUTBOX_LIMIT = 10_000
+
+
+class Keeper(Protocol):
+    """Where parcels are kept over a restart."""
+
+    def put(self, name: str, document: Any) -> None:
+        """Keep a document."""
+
+    def delete(self, name: str) -> None:
+        """Forget a document."""
+
+    def all(self) -> Mapping[str, Any]:
+        """Every document by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who is told of what; an empty list means everything."""
+
+    receivers: tuple[str, ...]
+    severity: str = "warning"
+    projects: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    resolved: bool = True
+    # Notices that come within this time, and agree in these fields, travel together.
+    group_wait_ms: int = 30 * SECOND_MS
+    group_by: tuple[str, ...] = ("rule",)
+
+    def takes(self, notice: Notice) -> bool:
+        """Whether the notice goes this way."""
+        return (
+            SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.severity)
+            and (not self.projects or notice.project in self.projects)
+            and (not self.users or notice.user in self.users)
+            and (not self.rules or notice.rule in self.rules)
+            and (self.resolved or notice.status == "firing")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What became of a parcel, as people may see it."""
+
+    time_ms: int
+    receiver: str
+    outcome: str
+    notices: int
+    subject: str = ""
+    error: str = ""
+
+
+@dataclass
+class Outbox:
+    """Routes notices to receivers: grouped, limited, retried, logged."""
+
+    receivers: Mapping[str, Receiver]
+    routes: Sequence[Route]
+    keeper: Keeper
+    dry_run: bool = True
+    # Deliveries per receiver and hour; what comes beyond waits and travels as one.
+    rate_per_hour: int = 30
+    log: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=LOG_LENGTH))
+
+    def __post_init__(self) -> None:
+        for route in self.routes:
+            for name in route.receivers:
+                if name not in self.receivers:
+                    raise InvalidInput(unknown("receiver", name, self.receivers))
+        self._lock = threading.Lock()
+        self._delivered: dict[str, deque[int]] = {}
+        self.parcels: dict[str, Parcel] = {}
+        for name, document in self.keeper.all().items():
+            try:
+                self.parcels[name] = msgspec.convert(document, Parcel)
+            except msgspec.ValidationError:
+                # Of an older version: it cannot be told any more, and must not block the rest.
+                self.keeper.delete(name)
+
+    def submit(self, notices: Iterable[Notice], now_ms: int) -> None:
+        """Take notices; when this returns, they are kept."""
+        for notice in notices:
+            told: set[str] = set()
+            for route in self.routes:
+                if route.takes(notice):
+                    for name in route.receivers:
+                        if name not in told:
+                            told.add(name)
+                            self._add(name, route, notice, now_ms)
+
+    def _add(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> None:
+        if self.dry_run:
+            self._note(now_ms, receiver, "dry run", [notice])
+            return
+        group = "\0".join(str(getattr(notice, name, "")) for name in route.group_by)
+        with self._lock:
+            parcel = self._waiting(receiver, group)
+            if parcel is None:
+                if len(self.parcels) >= OUTBOX_LIMIT:
+                    self._note(now_ms, receiver, "dropped: the outbox is full", [notice])
+                    return
+                parcel = Parcel(
+                    id=_name(receiver, group, notice.id, now_ms),
+                    receiver=receiver,
+                    group=group,
+                    notices=[],
+                    created_ms=now_ms,
+                    due_ms=now_ms + route.group_wait_ms,
+                )
+                self.parcels[parcel.id] = parcel
+            if all(known.id != notice.id for known in parcel.notices):
+                parcel.notices.append(notice)
+            self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+
+    def _waiting(self, receiver: str, group: str) -> Parcel | None:
+        for parcel in self.parcels.values():
+            same = parcel.receiver == receiver and parcel.group == group
+            if same and parcel.attempts == 0 and len(parcel.notices) < PARCEL_LIMIT:
+                return parcel
+        return None
+
+    def run_due(self, now_ms: int) -> int:
+        """Try every parcel whose time has come; returns how many were delivered."""
+        delivered = 0
+        for receiver in {parcel.receiver for parcel in list(self.parcels.values())}:
+            delivered += self._receiver(receiver, now_ms)
+        return delivered
+
+    def _receiver(self, name: str, now_ms: int) -> int:
+        delivered = 0
+        for parcel in sorted(self._due(name, now_ms), key=lambda p: p.created_ms):
+            if parcel.id not in self.parcels:
+                continue
+            if name not in self.receivers:
+                self._drop(parcel, now_ms, "the receiver was removed")
+                continue
+            free_ms = self._free_at(name, now_ms)
+            if free_ms > now_ms:
+                self._postpone(name, free_ms)
+                break
+            delivered += self._try(parcel, now_ms)
+        return delivered
+
+    def _due(self, name: str, now_ms: int) -> list[Parcel]:
+        return [p for p in self.parcels.values() if p.receiver == name and p.due_ms <= now_ms]
+
+    def _free_at(self, name: str, now_ms: int) -> int:
+        """When the receiver may be told again without breaking its limit."""
+        times = self._delivered.setdefault(name, deque())
+        while times and times[0] <= now_ms - HOUR_MS:
+            times.popleft()
+        return now_ms if len(times) < self.rate_per_hour else times[0] + HOUR_MS
+
+    def _postpone(self, name: str, until_ms: int) -> None:
+        """Put everything that waits for a receiver into one parcel for later."""
+        with self._lock:
+            waiting = [p for p in self.parcels.values() if p.receiver == name]
+            first = waiting[0]
+            for other in waiting[1:]:
+                room = PARCEL_LIMIT - len(first.notices)
+                if len(other.notices) <= room:
+                    first.notices += other.notices
+                    del self.parcels[other.id]
+                    self.keeper.put(first.id, msgspec.to_builtins(first))
+                    self.keeper.delete(other.id)
+                else:
+                    other.due_ms = until_ms
+            first.due_ms = until_ms
+            self.keeper.put(first.id, msgspec.to_builtins(first))
+
+    def _try(self, parcel: Parcel, now_ms: int) -> int:
+        parcel.attempts += 1
+        try:
+            self.receivers[parcel.receiver].deliver(parcel)
+        except MareyError as error:
+            self._failed(parcel, str(error), now_ms)
+            return 0
+        except Exception as error:
+            self._failed(parcel, type(error).__name__, now_ms)
+            return 0
+        self._delivered.setdefault(parcel.receiver, deque()).append(now_ms)
+        self._note(now_ms, parcel.receiver, "delivered", parcel.notices)
+        self._forget(parcel)
+        return 1
+
+    def _failed(self, parcel: Parcel, error: str, now_ms: int) -> None:
+        parcel.error = error
+        if now_ms - parcel.created_ms > KEEP_MS:
+            self._drop(parcel, now_ms, f"given up: {error}")
+            return
+        pause = min(FIRST_PAUSE_MS * 2 ** min(parcel.attempts - 1, 20), LONGEST_PAUSE_MS)
+        parcel.due_ms = now_ms + pause
+        self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+        self._note(now_ms, parcel.receiver, "failed, will be tried again", parcel.notices, error)
+
+    def _drop(self, parcel: Parcel, now_ms: int, why: str) -> None:
+        self._note(now_ms, parcel.receiver, "dropped", parcel.notices, why)
+        self._forget(parcel)
+
+    def _forget(self, parcel: Parcel) -> None:
+        with self._lock:
+            self.parcels.pop(parcel.id, None)
+            self.keeper.delete(parcel.id)
+
+    def _note(
+        self, now_ms: int, receiver: str, outcome: str, notices: Sequence[Notice], error: str = ""
+    ) -> None:
+        self.log.append(
+            LogEntry(now_ms, receiver, outcome, len(notices), subject_of(notices), error)
+        )
+
+
+def _name(receiver: str, group: str, notice: str, now_ms: int) -> str:
+    text = "\0".join((receiver, group, notice, str(now_ms))).encode()
+    return hashlib.blake2b(text, digest_size=10).hexdigest()

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from marey.model.errors import InvalidInput, MareyError, Unavailable
+from marey.notify.notices import Notice, Parcel, subject_of, text_of
+from marey.notify.outbox import HOUR_MS, KEEP_MS, LONGEST_PAUSE_MS, Outbox, Route
+from marey.notify.receivers import Endpoint, Webhook
+from marey.notify.secrets import Secret
+from marey.notify.settings import parse_settings
+
+Make = Callable[..., Notice]
+T0 = 1_790_000_000_000
+
+
+def outbox(hook: Any, kept: Any, *, timeout_s: float = 2.0, **settings: Any) -> Outbox:
+    route = settings.pop("route", Route(("hook",), group_wait_ms=0))
+    receiver = Webhook("hook", Endpoint(hook.url, timeout_s=timeout_s))
+    return Outbox({"hook": receiver}, [route], kept, **{"dry_run": False, **settings})
+
+
+def test_a_webhook_gets_the_finding_as_json_once(hook: Any, kept: Any, notice: Make) -> None:
+    box = outbox(hook, kept)
+    box.submit([notice()], T0)
+    assert kept.documents
+    assert box.run_due(T0) == 1
+    assert box.run_due(T0 + 1) == 0
+    (document,) = hook.got
+    assert document["version"] == 1
+    assert document["notices"][0]["workload"] == "41001"
+    assert document["notices"][0]["readings"]
+    assert hook.headers[0]["Idempotency-Key"] == document["id"]
+    assert kept.documents == {}
+    assert box.log[-1].outcome == "delivered"
+
+
+def test_nothing_is_sent_in_a_dry_run_but_the_log_says_what_would_be(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    box = outbox(hook, kept, dry_run=True)
+    box.submit([notice()], T0)
+    assert box.run_due(T0 + HOUR_MS) == 0
+    assert hook.got == []
+    assert box.log[-1].outcome == "dry run"
+
+
+def test_a_parcel_survives_a_restart_and_is_delivered_after_it(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    hook.answers = [500]
+    before = outbox(hook, kept)
+    before.submit([notice()], T0)
+    assert before.run_due(T0) == 0
+    after = outbox(hook, kept)
+    assert after.run_due(T0 + HOUR_MS) == 1
+    assert len(hook.got) == 1
+
+
+def test_a_receiver_that_answers_500_for_an_hour_gets_it_in_the_end(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    box = outbox(hook, kept)
+    box.submit([notice()], T0)
+    now, tries = T0, 0
+    while now < T0 + HOUR_MS:
+        hook.answers = [500]
+        box.run_due(now)
+        (parcel,) = box.parcels.values()
+        assert now < parcel.due_ms <= now + LONGEST_PAUSE_MS
+        now, tries = parcel.due_ms, tries + 1
+    assert tries < 15
+    hook.answers = []
+    assert box.run_due(now) == 1
+    assert len(hook.got) == 1
+    assert "500" in next(entry.error for entry in box.log if entry.error)
+
+
+def test_it_is_given_up_after_a_day_and_the_log_says_so(hook: Any, kept: Any, notice: Make) -> None:
+    box = outbox(hook, kept)
+    box.submit([notice()], T0)
+    hook.answers = [500]
+    box.run_due(T0 + KEEP_MS + 1)
+    assert box.parcels == {}
+    assert kept.documents == {}
+    assert "given up" in box.log[-1].error
+
+
+@pytest.mark.parametrize("answer", ["hang", "drip"])
+def test_a_webhook_that_hangs_is_left_at_its_deadline(
+    answer: str, hook: Any, kept: Any, notice: Make
+) -> None:
+    hook.answers = [answer]
+    box = outbox(hook, kept, timeout_s=0.4)
+    box.submit([notice()], T0)
+    started = time.monotonic()
+    assert box.run_due(T0) == 0
+    assert time.monotonic() - started < 2.5
+    assert len(box.parcels) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int, hook: Any, kept: Any, notice: Make) -> None:
+    hook.answers = [status]
+    box = outbox(hook, kept)
+    box.submit([notice()], T0)
+    assert box.run_due(T0) == 0
+    assert len(hook.headers) == 1
+    assert "redirects are not followed" in box.log[-1].error
+
+
+def test_notices_of_one_group_travel_together(hook: Any, kept: Any, notice: Make) -> None:
+    box = outbox(hook, kept, route=Route(("hook",), group_wait_ms=30_000, group_by=("rule",)))
+    box.submit([notice("1"), notice("2")], T0)
+    box.submit([notice("3"), notice("4", rule="xid")], T0 + 10_000)
+    assert box.run_due(T0 + 20_000) == 0
+    assert box.run_due(T0 + 60_000) == 2
+    assert sorted(len(document["notices"]) for document in hook.got) == [1, 3]
+
+
+def test_the_same_notice_twice_is_told_once(hook: Any, kept: Any, notice: Make) -> None:
+    box = outbox(hook, kept)
+    box.submit([notice(), notice()], T0)
+    box.run_due(T0)
+    assert len(hook.got[0]["notices"]) == 1
+
+
+def test_routes_choose_by_severity_project_user_and_rule(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    critical = Route(("hook",), severity="critical", projects=("vision",), group_wait_ms=0)
+    box = outbox(hook, kept, route=critical)
+    box.submit([notice(severity="warning"), notice(project="other")], T0)
+    assert box.run_due(T0) == 0
+    silent = Route(("hook",), users=("bob",), rules=("xid",), resolved=False)
+    assert not silent.takes(notice())
+    assert silent.takes(notice(user="bob", rule="xid"))
+    assert not silent.takes(notice(user="bob", rule="xid", status="resolved"))
+
+
+def test_a_resolved_finding_is_told_too(hook: Any, kept: Any, notice: Make) -> None:
+    box = outbox(hook, kept)
+    box.submit([notice()], T0)
+    box.run_due(T0)
+    box.submit([notice(status="resolved", time_ms=T0 + HOUR_MS)], T0 + HOUR_MS)
+    box.run_due(T0 + HOUR_MS)
+    assert [d["notices"][0]["status"] for d in hook.got] == ["firing", "resolved"]
+
+
+def test_beyond_the_rate_limit_notices_wait_and_travel_as_one(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    box = outbox(hook, kept, rate_per_hour=3, route=Route(("hook",), group_wait_ms=0, group_by=()))
+    for i in range(20):
+        box.submit([notice(str(i))], T0 + i * 1000)
+        box.run_due(T0 + i * 1000)
+    assert len(hook.got) == 3
+    assert box.run_due(T0 + 2 * HOUR_MS) == 1
+    assert sum(len(document["notices"]) for document in hook.got) == 20
+
+
+def test_the_token_comes_from_file_or_environment_and_is_in_no_log(
+    hook: Any, kept: Any, notice: Make, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_TOKEN", "s3cret-env")
+    (tmp_path / "token").write_text("s3cret-file\n")
+    for secret, value in (
+        (Secret(env="HOOK_TOKEN"), "s3cret-env"),
+        (Secret(file=str(tmp_path / "token")), "s3cret-file"),
+    ):
+        hook.headers.clear()
+        hook.answers = [403]
+        receiver = Webhook("hook", Endpoint(hook.url, secret, 2.0))
+        box = Outbox({"hook": receiver}, [Route(("hook",), group_wait_ms=0)], kept, dry_run=False)
+        box.submit([notice()], T0)
+        box.run_due(T0)
+        assert hook.headers[0]["Authorization"] == f"Bearer {value}"
+        everything = repr(box.log) + repr(kept.documents) + repr(box.parcels)
+        assert "s3cret" not in everything
+        kept.documents.clear()
+    with pytest.raises(Unavailable, match="NOT_THERE"):
+        Secret(env="NOT_THERE").read()
+
+
+def test_kept_parcels_of_another_version_do_not_block_the_rest(hook: Any, kept: Any) -> None:
+    kept.put("old", {"something": "else"})
+    box = outbox(hook, kept)
+    assert box.parcels == {}
+    assert kept.documents == {}
+
+
+def test_a_removed_receiver_drops_its_parcels(hook: Any, kept: Any, notice: Make) -> None:
+    outbox(hook, kept).submit([notice()], T0)
+    after = Outbox({}, [], kept, dry_run=False)
+    after.run_due(T0)
+    assert kept.documents == {}
+    assert "removed" in after.log[-1].error
+
+
+def test_hostile_names_stay_on_their_line(notice: Make) -> None:
+    nasty = "x\r\nBcc: everyone@example.org\n\n<script>" + "y" * 5000
+    bad = notice(workload=nasty, user=nasty, title=nasty)
+    assert "\n" not in subject_of([bad])
+    assert len(subject_of([bad])) < 300
+    assert "\nBcc:" not in text_of([bad])
+
+
+GOOD: dict[str, Any] = {
+    "dry_run": False,
+    "receiver": [
+        {"name": "ops", "kind": "webhook", "url": "https://hooks.example.org/x"},
+        {
+            "name": "mail",
+            "kind": "mail",
+            "host": "localhost",
+            "from": "marey@example.org",
+            "to": ["ops@example.org"],
+        },
+    ],
+    "route": [{"to": ["ops", "mail"], "severity": "critical", "group_wait": "1m"}],
+}
+
+
+def test_settings_are_read() -> None:
+    settings = parse_settings(GOOD)
+    assert set(settings.receivers) == {"ops", "mail"}
+    assert settings.routes[0].group_wait_ms == 60_000
+    assert parse_settings({}).dry_run is True
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"dryrun": True}, "did you mean 'dry_run'"),
+        ({"receiver": [{"name": "x", "kind": "hook"}]}, "webhook"),
+        ({"receiver": [{"name": "x", "kind": "webhook", "url": "ftp://x"}]}, "http or https"),
+        ({"receiver": [{"name": "x", "kind": "webhook", "url": "http://u:p@x"}]}, "password"),
+        ({"receiver": [{"name": "x", "kind": "webhook", "token": "abc"}]}, "token_env"),
+        ({"receiver": GOOD["receiver"] * 2}, "Two receivers"),
+        ({"route": [{"to": ["opps"]}]}, "did you mean 'ops'"),
+        ({"route": [{"to": ["ops"], "severity": "crit"}]}, "critical"),
+        ({"route": [{"to": ["ops"], "group_by": ["colour"]}]}, "rule"),
+        ({"rate_per_hour": 0}, "1 to 3600"),
+    ],
+)
+def test_wrong_settings_are_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        parse_settings({**GOOD, **change})
+
+
+def test_an_error_inside_a_receiver_does_not_stop_the_others(kept: Any, notice: Make) -> None:
+    class Broken:
+        name = "broken"
+
+        def deliver(self, parcel: Parcel) -> None:
+            raise RuntimeError("a bug")
+
+    class Fine:
+        name = "fine"
+
+        def deliver(self, parcel: Parcel) -> None:
+            return
+
+    routes = [Route(("broken", "fine"), group_wait_ms=0)]
+    box = Outbox({"broken": Broken(), "fine": Fine()}, routes, kept, dry_run=False)
+    box.submit([notice()], T0)
+    assert box.run_due(T0) == 1
+    assert issubclass(InvalidInput, MareyError)

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from marey.app.collecting import Store
 from marey.app.questions import Question
 from marey.app.summary import SummaryLog
 from marey.app.workspace import Workspace
 from marey.model import errors
 from marey.model.errors import MareyError, Unavailable
-from marey.store.embedded import EmbeddedStore, open_store
 from marey.store.holder import Holder, holder
 
 TOKEN_VARIABLE = "MAREY_TOKEN"
@@ -28,7 +28,7 @@ class StoredClock:
 
     speed = 1.0
 
-    def __init__(self, store: EmbeddedStore) -> None:
+    def __init__(self, store: Store) -> None:
         spans = [store.span(cluster) for cluster in store.clusters()]
         self._now_ms = max((span[1] for span in spans if span), default=0)
 
@@ -42,6 +42,9 @@ def ask(path: Path, question: Question) -> Any:
     server = holder(path)
     if server is not None:
         return ask_server(server, question)
+    # Only now: the database takes longer to import than a server takes to answer.
+    from marey.store.embedded import open_store
+
     with open_store(path, read_only=True) as store:
         return question.ask(Workspace(store, StoredClock(store), {}, SummaryLog(store)))
 

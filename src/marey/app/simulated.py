@@ -176,17 +176,15 @@ class _Past:
         rows: list[Row] = []
         for observation in block:
             step = observation.time_ms // STEP_MS
-            if self._step is not None and step > self._step:
-                rows += self._row(step)
-            self._step = step if self._step is None else max(self._step, step)
+            # A row shows what held when its five minutes began.
+            passed = range(step if self._step is None else self._step, step)
+            rows += [summarise(self._table.frame((one + 1) * STEP_MS)) for one in passed]
+            self._step = step
             self._table.apply(observation)
         means = _mean_util([observation for observation in block if observation.samples])
         for row in rows:
             row["util"] = means.get(row["time_ms"] // STEP_MS)
         self._summaries.add(self._cluster, rows)
-
-    def _row(self, step: int) -> list[Row]:
-        return [summarise(self._table.frame(step * STEP_MS))]
 
 
 def _mean_util(observations: Sequence[Observation]) -> dict[int, float]:

@@ -15,7 +15,6 @@ from marey.app.configuration import (
 )
 from marey.cli.output import Output
 from marey.cli.serve import checked_port
-from marey.cli.serving import run_server
 from marey.model.errors import InvalidInput
 
 DESCRIPTION = """\
@@ -55,6 +54,10 @@ def run(args: argparse.Namespace, out: Output) -> None:
     _check("--seed", args.seed, 0, 2**31 - 1)
     _check("--speed", args.speed, 0.1, 10_000)
     _check("--hours", args.hours, 0, 24 * 31)
+    checked_port(args.port)
+    # The server is not imported until the options are known to be sound: a mistake is told at once.
+    from marey.cli.serving import run_server
+
     if args.store is not None:
         run_server(configuration(args, args.store), out)
         return

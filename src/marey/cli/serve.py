@@ -8,7 +8,6 @@ from pathlib import Path
 
 from marey.app.configuration import load_configuration
 from marey.cli.output import Output
-from marey.cli.serving import run_server
 from marey.model.errors import InvalidInput
 
 DESCRIPTION = """\
@@ -34,6 +33,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if args.port is not None:
         server = replace(configuration.server, port=checked_port(args.port))
         configuration = replace(configuration, server=server)
+    # The server is not imported until the configuration is known to be sound.
+    from marey.cli.serving import run_server
+
     run_server(configuration, out)
 
 

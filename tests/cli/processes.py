@@ -1,0 +1,83 @@
+"""Real `marey` processes: started, waited for, ended by their own id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+MAREY = (sys.executable, "-c", "import sys; from marey.cli import main; sys.exit(main())")
+
+
+def run(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """One command to its end."""
+    return subprocess.run(
+        [*MAREY, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process and its URL, which is the first line of its output."""
+    process = subprocess.Popen(
+        [*MAREY, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(120, process.kill)
+    watchdog.start()
+    try:
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), process.communicate()[1] or url
+        yield process, url
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
+    """End it by a signal; its exit status."""
+    os.kill(process.pid, number)
+    return process.wait(60)
+
+
+def get(url: str) -> Any:
+    """A JSON document from a server."""
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def demo_arguments(store: Path, *more: object) -> tuple[object, ...]:
+    """A small demo with a short past, fast."""
+    return (
+        "demo",
+        "--gpus",
+        64,
+        "--hours",
+        0.5,
+        "--speed",
+        60,
+        "--port",
+        0,
+        "--store",
+        store,
+        *more,
+    )

@@ -23,6 +23,17 @@ export const CONTINUOUS: Readonly<Record<string, readonly Rgb[]>> = {
   blue_orange: stops("08519c 3182bd 6baed6 bdd7e7 eeeeee fdd0a2 fdae6b e6550d a63603"),
 };
 
+/** A pale end is lost on a light page: there the house scheme ends in a deeper tone. */
+const ON_LIGHT: Readonly<Record<string, readonly Rgb[]>> = {
+  marey: stops("1f5584 22718f 2e8a8c 55a083 8fb583 c6c987 ecd67c"),
+};
+
+/** The stops of a continuous scheme on a page of this theme. */
+export function continuousScheme(name: string | null, theme: Theme): readonly Rgb[] {
+  const known = name !== null && name in CONTINUOUS ? name : DEFAULT_CONTINUOUS;
+  return (theme === "light" ? ON_LIGHT[known] : undefined) ?? CONTINUOUS[known];
+}
+
 /** Categorical schemes; a name beyond the last colour gets a lighter or darker kin of an earlier one. */
 export const CATEGORICAL: Readonly<Record<string, readonly Rgb[]>> = {
   okabe_ito: stops("56b4e9 e69f00 009e73 cc79a7 0072b2 d55e00 f0e442"),
@@ -175,7 +186,7 @@ function dataRange(values: ArrayLike<number>): [number, number] {
 }
 
 /** 256 packed colours along a continuous scheme. */
-export function ramp(schemeName: string | null, reverse: boolean): Uint32Array {
-  const scheme = CONTINUOUS[schemeName ?? DEFAULT_CONTINUOUS] ?? CONTINUOUS[DEFAULT_CONTINUOUS];
+export function ramp(schemeName: string | null, reverse: boolean, theme: Theme): Uint32Array {
+  const scheme = continuousScheme(schemeName, theme);
   return Uint32Array.from({ length: 256 }, (_, i) => packed(interpolate(scheme, (reverse ? 255 - i : i) / 255)));
 }

@@ -54,7 +54,7 @@ function paintNumbers(units: Units, values: Float32Array | Float64Array, options
   const states = stateTable(units, theme);
   const shown = shownValues(values, states, spec.remap ? passing : null);
   const scale = buildScale(spec, shown, spec.remap ? [null, null] : [attribute.min, attribute.max]);
-  const table = ramp(spec.scheme, spec.reverse);
+  const table = ramp(spec.scheme, spec.reverse, theme);
   const counts = new Array<number>(scale.edges ? scale.edges.length - 1 : LEGEND_BINS).fill(0);
   const colours = new Uint32Array(units.rows);
   const none = noneColour(theme);

@@ -76,6 +76,10 @@ export class Stage {
     return { x: 0, y: 0, w: this.picture?.layout.width ?? 1, h: this.picture?.layout.height ?? 1 };
   }
 
+  get element(): HTMLCanvasElement {
+    return this.overlay;
+  }
+
   get current(): Picture | null {
     return this.picture;
   }
@@ -212,6 +216,11 @@ export class Stage {
       return;
     }
     this.fly(absoluteCamera(relative, this.world, this.frame), FLIGHT_MS, false);
+  }
+
+  /** How far units are on their way to their places, from 0 to 1. */
+  get progress(): number {
+    return Math.min(1, Math.max(0, (performance.now() - this.moveStart) / MOVE_MS));
   }
 
   invalidate(): void {

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import type { Predicate } from "@/base/predicate";
 import { useTheme } from "@/base/theme";
 import type { Mark } from "@/charts/units/overlay";
 import type { Hit } from "@/charts/units/pick";
@@ -77,12 +78,46 @@ function start(
     listenToKeys(holder, stage),
   ];
   engine.setTheme(useTheme.getState().theme);
+  window.marey = scriptHandle(engine);
   return () => {
     for (const stop of stops) stop();
     shared.engine.current = null;
     engine.dispose();
     layouts.dispose();
     stage.dispose();
+  };
+}
+
+declare global {
+  interface Window {
+    /** For scripts that drive the page: the browser console, tests, screenshots. */
+    marey?: ReturnType<typeof scriptHandle>;
+  }
+}
+
+function scriptHandle(engine: Engine) {
+  const { stage } = engine;
+  return {
+    view: () => useOverview.getState().view,
+    /** Where the units of a predicate are on screen, in pixels of the page. */
+    where: (predicate: Predicate) => {
+      const rect = engine.rectOf(predicate);
+      const box = stage.element.getBoundingClientRect();
+      const { scale, x, y } = stage.camera;
+      return rect && { x: box.left + (rect.x - x) * scale, y: box.top + (rect.y - y) * scale, width: rect.w * scale, height: rect.h * scale };
+    },
+    /** Groups of a layer (1 is the outermost) with their names, counts and boxes in cells. */
+    groups: (layer: number) => {
+      const layout = engine.current?.layout;
+      if (!layout) return [];
+      const found = [];
+      for (let g = layout.tree.layerStart[layer]; g < layout.tree.layerStart[layer + 1]; g++) {
+        found.push({ name: engine.groupName(g, layer), count: layout.tree.weight[g], x: layout.groupX[g], y: layout.groupY[g], w: layout.groupW[g], h: layout.groupH[g] });
+      }
+      return found;
+    },
+    camera: () => ({ ...stage.camera }),
+    progress: () => stage.progress,
   };
 }
 

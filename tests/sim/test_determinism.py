@@ -6,9 +6,9 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sim.worlds import HOUR, MINUTE, small_world, what_happened
 
 from marey.sim import Simulation
+from tests.sim.worlds import HOUR, MINUTE, small_world, what_happened
 
 HOURS = 5
 

@@ -179,11 +179,12 @@ def _lay_out(
                 memory_mib=1_048_576 if plan.gpus_per_host == 8 else 393_216,
             )
         )
+        first = len(gpus)
         gpus.extend(
             Gpu(
                 name,
                 j,
-                uuid=_uuid(seed, len(gpus) + j),
+                uuid=_uuid(seed, first + j),
                 model=model.name,
                 power_limit_w=model.power_limit_w,
                 memory_mib=model.memory_mib,

@@ -1,4 +1,4 @@
-"""How often the verdicts are right, on synthetic runs whose truth is known and that nobody tuned on."""
+"""How often the verdicts are right, on synthetic runs of known truth that nobody tuned on."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,7 +48,7 @@ def test_the_longest_chain_ends_at_the_last_finisher_and_costs_what_it_took(grap
     chain = longest_chain(dag, finish)
     assert finish[chain[-1]] == finish.max()
     assert sum(cost[n] for n in chain) == pytest.approx(finish.max())
-    assert all((a, b) in set(edges) for a, b in zip(chain[:-1], chain[1:], strict=True))
+    assert all((a, b) in set(edges) for a, b in pairwise(chain))
 
 
 @settings(deadline=None)

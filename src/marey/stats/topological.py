@@ -51,14 +51,17 @@ def build_dag(count: int, sources: Ints, targets: Ints) -> Dag:
 
 def finish_times(dag: Dag, cost: Floats) -> Floats:
     """When each node finishes if every node starts as soon as its predecessors allow."""
-    return _finish(dag.first, dag.predecessors, dag.order, np.asarray(cost, np.float64))
+    costs = np.asarray(cost, np.float64)
+    finish: Floats = _finish(dag.first, dag.predecessors, dag.order, costs)
+    return finish
 
 
 def longest_chain(dag: Dag, finish: Floats) -> Ints:
-    """The nodes of the critical path, first to last: who each node waited for, from the last finisher."""
+    """The nodes of the critical path, first to last: each is who the next one waited for."""
     if dag.count == 0:
         return np.zeros(0, np.int64)
-    return _walk_back(dag.first, dag.predecessors, finish)
+    chain: Ints = _walk_back(dag.first, dag.predecessors, finish)
+    return chain
 
 
 def _group(count: int, keys: Ints, values: Ints) -> tuple[Ints, Ints]:
@@ -105,7 +108,7 @@ def _finish(first, predecessors, order, cost):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _walk_back(first, predecessors, finish):  # type: ignore[no-untyped-def]
     chain = np.empty(len(finish), np.int64)
-    node = np.argmax(finish)
+    node = int(np.argmax(finish))
     length = 0
     while node >= 0:
         chain[length] = node

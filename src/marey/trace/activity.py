@@ -41,6 +41,19 @@ COLUMNS = (
     "collective",
     "forward",
 )
+# Columns of a communication that are kept as they are.
+CARRIED = (
+    "kind",
+    "collective",
+    "group",
+    "sequence",
+    "comms_id",
+    "bytes",
+    "dtype",
+    "peer",
+    "tag",
+    "stream",
+)
 # What data loaders and the people who annotate them call the wait for input.
 INPUT_NAMES = re.compile(
     r"data\s*_?loader|data\s*_?loading|load\s*_?(?:data|batch)|next\s*_?batch|get\s*_?batch"
@@ -236,7 +249,7 @@ def _launch_times(events: dict[str, Ints]) -> Ints:
 
 
 def _backward(events: dict[str, Ints], threads: Ints, launched: Ints, symbols: Symbols) -> Flags:
-    """Events launched by the autograd engine: from its own threads, or inside it on the main one."""
+    """Events that the autograd engine launched, from its own threads or on the main one."""
     named = codes_of(symbols, is_backward)
     host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
     marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
@@ -263,9 +276,7 @@ def _communications(
     step = events["step"][rows]
     called = np.where(launch >= 0, launch, start)
     step = np.where(step >= 0, step, _step_at(steps, called))
-    names = ("kind", "collective", "group", "sequence", "comms_id")
-    names += ("bytes", "dtype", "peer", "tag", "stream")
-    rest = {name: events[name][rows] for name in names}
+    rest = {name: events[name][rows] for name in CARRIED}
     return Communications(
         row=rows, start_ns=start, end_ns=end[rows], launch_ns=launch, step=step, **rest
     )
@@ -280,7 +291,7 @@ def _waits_inside(work: Intervals, talks: Communications) -> Ints:
 
 
 def _ended_by_waking(talks: Communications, work: Intervals, launched: Ints) -> Communications:
-    """Where the host is the device, a wait is over when the work goes on, not when a log line says so."""
+    """Where the host is the device, a wait is over when work goes on, not when it is logged."""
     if (launched >= 0).any() or not len(work.start_ns) or not len(talks):
         return talks
     resumed, paused = work.start_ns[1:], work.end_ns[:-1]
@@ -296,7 +307,8 @@ def _step_at(steps: Ints, times: Ints) -> Ints:
     if not len(steps):
         return np.zeros(len(times), np.int64)
     at = np.searchsorted(steps[:, 1], times, side="right") - 1
-    return steps[np.clip(at, 0, len(steps) - 1), 0]
+    running: Ints = steps[np.clip(at, 0, len(steps) - 1), 0]
+    return running
 
 
 def _segments(

@@ -190,7 +190,7 @@ class Workbench:
             )
             for a in self.activities
         ]
-        columns = [np.concatenate(c) for c in zip(*rows, strict=True)] if rows else [[]] * 4
+        columns = [np.concatenate(c) for c in zip(*rows, strict=True)]
         return pa.table(dict(zip(STEPS.names, columns, strict=True))).cast(STEPS)
 
     def notes(self) -> list[str]:

@@ -1,16 +1,19 @@
 """Who made whom wait, propagated to what started it, in GPU-seconds.
 
 After "Identifying the root causes of wait states in large-scale parallel applications" (Böhme et
-al.): a rank that waits at a meeting waits for its last arrival. What that rank did longer than the
-waiting ones since their last meeting is the cause; where it waited itself, the blame moves on to the
-meeting it waited at.
+al.): a rank that waits at a meeting waits for its last arrival. What that rank did longer than
+the waiting ones since they were last together is the cause; where it waited itself, the blame moves
+on to the meeting it waited at.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numba import njit
+from numpy.typing import NDArray
 
 from marey.trace.graph import DELAY_NAMES, Delay, Flags, Floats, Ints, NodeKind
 from marey.trace.results import BLAME
@@ -32,12 +35,13 @@ def blame_table(situation: Situation) -> pa.Table:
         return BLAME.empty_table()
     members = _members(situation, arrivals)
     error_ns = situation.clocks.error_us * 1e3
-    records = _follow(*members, error_ns)
+    order, first, arrived, done, previous, waited_most, item = members
+    records = _follow(order, first, arrived, done, previous, waited_most, item, error_ns)
     return _tabulate(situation, arrivals, records)
 
 
-def _members(situation: Situation, arrivals: Ints) -> tuple[Ints, ...]:
-    """Arrays for the walk: members by item, what each rank has done until it arrived, and before."""
+def _members(situation: Situation, arrivals: Ints) -> tuple[NDArray[Any], ...]:
+    """Arrays for the walk: members by item, and what each rank has done until it arrived."""
     graph = situation.graph
     finish = graph.finish(graph.work_ns, graph.delay_ns)
     if not graph.chained:
@@ -122,7 +126,7 @@ def _rows_at_last_sync(
 
 @njit(cache=True, nogil=True)
 def _last_complete(by_team, team, earliest, latest, syncs):  # type: ignore[no-untyped-def]
-    """The latest meeting of the same ranks that everybody had joined before this one's first arrival."""
+    """The latest synchronising meeting of the same ranks that was over when this one began."""
     before = np.full(len(team), -1, np.int64)
     for at in range(len(by_team)):
         meeting = by_team[at]
@@ -136,12 +140,13 @@ def _last_complete(by_team, team, earliest, latest, syncs):  # type: ignore[no-u
 
 
 def _longest_wait(rank: Ints, arrived: Floats, first: Ints, order: Ints, previous: Ints) -> Ints:
-    """For each arrival the earlier arrival of its rank, since the previous meeting, that waited most."""
+    """For each arrival the one of its rank, since the last synchronisation, that waited most."""
     last = np.repeat(arrived[order[first[1:] - 1]], np.diff(first))
     wait = np.zeros(len(arrived))
     wait[order] = last - arrived[order]
     by = np.lexsort((arrived, rank))
-    return _window_maximum(by, rank, wait, previous)
+    found: Ints = _window_maximum(by, rank, wait, previous)
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -223,7 +228,7 @@ def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):
     return np.array(culprits), np.array(victims), np.array(causes), np.array(costs)
 
 
-def _tabulate(situation: Situation, arrivals: Ints, records: tuple[Ints, ...]) -> pa.Table:
+def _tabulate(situation: Situation, arrivals: Ints, records: tuple[NDArray[Any], ...]) -> pa.Table:
     culprit, victim, cause, cost = records
     if not len(culprit):
         return BLAME.empty_table()

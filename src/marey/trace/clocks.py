@@ -180,7 +180,9 @@ def aligned(clocks: Clocks, rank: int, times_ns: Ints) -> Ints:
     return apply_clock(times_ns, clocks.offset_us[at], clocks.drift_ppm[at], clocks.origin_ns)
 
 
-def apply_clock(times_ns: Ints, offset_us: float, drift_ppm: float, origin_ns: int) -> Ints:
+def apply_clock(
+    times_ns: Ints, offset_us: float | Floats, drift_ppm: float | Floats, origin_ns: int
+) -> Ints:
     """Recorded times less the offset, and less the drift since the origin."""
     since = (times_ns - origin_ns).astype(np.float64)
     moved: Ints = times_ns - np.rint(offset_us * 1e3 + drift_ppm * 1e-6 * since).astype(np.int64)

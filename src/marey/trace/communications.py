@@ -1,4 +1,4 @@
-"""The communications of every rank side by side, with process groups that mean the same everywhere."""
+"""The communications of every rank side by side, with groups that mean the same everywhere."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _pick(nodes: Ints, index: Ints) -> Ints:
 
 
 def _segment_ready(rank: _Rank, origin: int) -> tuple[Ints, Ints]:
-    """When the predecessors of each segment were done, and the communication it woke up from (-1)."""
+    """When each segment's predecessors were done, and the communication it woke up from (-1)."""
     previous = np.append(origin, rank.segment_end[:-1])[: len(rank.segment_end)]
     by_end = np.argsort(rank.end, kind="stable")
     at = np.searchsorted(rank.end[by_end], rank.segment_start, side="right") - 1
@@ -216,7 +216,9 @@ def _segment_delays(rank: _Rank, ready: Ints) -> Floats:
 
 def _busy(rank: _Rank) -> Ints:
     """Busy time of each segment; a clock that ran fast may have counted more than there was."""
-    return np.minimum(rank.activity.segments.busy_ns, rank.segment_end - rank.segment_start)
+    whole = rank.segment_end - rank.segment_start
+    busy: Ints = np.minimum(rank.activity.segments.busy_ns, whole)
+    return busy
 
 
 def _delays(rank: _Rank, ready: Ints, start: Ints, launch: Ints) -> Floats:
@@ -308,7 +310,7 @@ class _Blocks:
 
     @staticmethod
     def _runs(activity: RankActivity) -> Ints:
-        """The number of the micro-batch of each segment: one per run of a phase, cut by exchanges."""
+        """The micro-batch of each segment: one per run of a phase, cut by exchanges."""
         segments, talks = activity.segments, activity.communications
         if not len(segments):
             return np.zeros(0, np.int64)
@@ -341,7 +343,7 @@ class _Blocks:
 
 
 def _without_crumbs(changed: Flags, busy: Ints, step: Ints, phase: Ints) -> Flags:
-    """The cuts, less those that would leave a copy or a stray kernel as a micro-batch of its own."""
+    """The cuts, less those that would make a micro-batch of a copy or a stray kernel."""
     run = np.cumsum(changed) - 1
     first = np.flatnonzero(changed)
     total = np.bincount(run, weights=busy)

@@ -44,7 +44,7 @@ DELAY_NAMES = ("input", "host", "start", "other")
 
 @dataclass(frozen=True)
 class Blocks:
-    """Work that belongs together and is compared as one: a forward pass of a micro-batch, a transfer."""
+    """Work that is compared as one: the forward pass of a micro-batch, or a transfer."""
 
     type: Ints
     rank: Ints
@@ -97,7 +97,7 @@ def typical_work(graph: OperationGraph) -> Floats:
     owned = graph.block >= 0
     of = graph.block[owned]
     count = len(blocks.type)
-    total = np.bincount(of, weights=graph.work_ns[owned], minlength=count)
+    total: Floats = np.bincount(of, graph.work_ns[owned], count).astype(np.float64)
     nodes = np.maximum(np.bincount(of, minlength=count), 1)
     typical = _typical(total, blocks)[blocks.type]
     work = graph.work_ns.copy()

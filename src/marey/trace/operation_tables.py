@@ -8,13 +8,15 @@ read from the first replica's first step; each then gets its own nodes and costs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from marey.model.errors import InvalidInput
 from marey.trace.graph import (
     Blocks,
+    Delay,
     Flags,
     Floats,
     GraphBuilder,
@@ -146,7 +148,7 @@ class _StageShape:
         return [key for key in self.start if key[0] in types]
 
     def waits(self, valid: dict[tuple[str, int], list[Key]]) -> list[tuple[Key, Key]]:
-        """Every (before, after) of this stage; fills ``valid`` with the exchanges that moved data."""
+        """Every (before, after) of this stage; exchanges that moved data go to ``valid``."""
         compute = self.of(*COMPUTE_TYPES)
         waits = _chain(compute)
         for kind in P2P_TYPES:
@@ -208,7 +210,7 @@ class _StageShape:
 
 
 def _chain(keys: list[Key]) -> list[tuple[Key, Key]]:
-    return list(zip(keys[:-1], keys[1:], strict=True))
+    return list(pairwise(keys))
 
 
 def _meetings(
@@ -243,7 +245,7 @@ def _meetings(
 
 
 def _together(kind: str, seq: int, stage: int, step: int, replica: int) -> tuple[object, ...]:
-    """Gradients and parameters meet across replicas, embeddings across stages, clipping across all."""
+    """Gradients meet across replicas, embeddings across stages, clipping across all."""
     if kind == EMBEDDING:
         return (kind, seq, step, "replica", replica)
     if kind == CLIP:
@@ -342,10 +344,6 @@ def _with_delays(
     graph: OperationGraph, table: Operations, first: Ints, final: Ints
 ) -> OperationGraph:
     """The graph with each operation's recorded wait beyond its dependencies as a launch delay."""
-    from dataclasses import replace
-
-    from marey.trace.graph import Delay
-
     steps, place = np.unique(table.step, return_inverse=True)
     origin = np.full(len(steps), np.inf)
     np.minimum.at(origin, place, table.start_ns.astype(np.float64))

@@ -138,9 +138,8 @@ def _kind_by_traffic(
         for o in others
     )
     in_forward = traffic.early > 0.2
-    if sharding and not (
-        quieter and in_forward and reduces == 0 and busy > 4 * TENSOR_CALLS_PER_STEP
-    ):
+    inside_layers = in_forward and busy > 4 * TENSOR_CALLS_PER_STEP
+    if sharding and not (quieter and inside_layers and reduces == 0):
         return "fully_sharded", TRAFFIC, "gathers parameters and scatters gradients"
     if in_forward and busy >= TENSOR_CALLS_PER_STEP and (reduces > 0 or sharding):
         return "tensor", TRAFFIC, "synchronises inside forward and backward of every layer"
@@ -165,7 +164,7 @@ def _pipeline_dimension(pool: Pool, pipeline: Pipeline) -> Dimension:
 def _replicas(
     ranks: tuple[int, ...], dimensions: list[Dimension], stages: Mapping[int, int]
 ) -> dict[int, int]:
-    """Each rank's place in its data-parallel group; every rank its own worker where none is known."""
+    """Each rank's place in its data-parallel group; without one every rank is its own worker."""
     place: dict[int, int] = {}
     for dimension in dimensions:
         if dimension.kind in ("data", "fully_sharded"):

@@ -1,4 +1,4 @@
-"""Stages, micro-batches and schedule of a pipeline, read from who sends to whom and in what order."""
+"""Stages, micro-batches and schedule of a pipeline: who sends to whom, and in what order."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 ITEMS = pa.schema(
     [
         pa.field("item", pa.int64()),
-        # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, barrier, …, send_recv
+        # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, …, send_recv
         pa.field("name", pa.string()),
         pa.field("group", pa.string()),
         pa.field("point_to_point", pa.bool_()),
@@ -57,7 +57,7 @@ MEMBERS = pa.schema(
     ]
 )
 
-# GPU-seconds that `victim`'s devices waited because of `culprit`, by what the culprit did meanwhile.
+# GPU-seconds that `victim` waited because of `culprit`, by what the culprit did meanwhile.
 BLAME = pa.schema(
     [
         pa.field("culprit", pa.int32()),
@@ -142,7 +142,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Each rank's clock against the run's: aligned = recorded − offset − drift × (recorded − origin)."""
+    """Clocks of ranks: aligned = recorded − offset − drift × (recorded − origin)."""
 
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -157,7 +157,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One kind of parallelism: data, fully_sharded, tensor, pipeline, expert, context or unknown."""
+    """A kind of parallelism: data, fully_sharded, tensor, pipeline, expert, context, unknown."""
 
     kind: str
     size: int
@@ -184,7 +184,7 @@ class Parallelism:
 class Slowdown:
     """The what-if measures of "Understanding Stragglers in Large Model Training" (OSDI 2025)."""
 
-    # Mean replayed step time with launch delays removed, and with every operation at its typical cost.
+    # Mean replayed step time without launch delays, and with every operation at its typical cost.
     step_ms: float
     ideal_ms: float
     # Mean recorded step time over step_ms: what launch delays cost.

@@ -69,8 +69,8 @@ def test_times_and_slowdown_are_the_published_ones(slowdown: Slowdown, folder: P
 def test_shares_recovered_are_the_published_ones(slowdown: Slowdown, folder: Path) -> None:
     workers = json.loads((folder / "mw-ST.json").read_text())
     stages = json.loads((folder / "ms-ST.json").read_text())
-    assert slowdown.M_W == pytest.approx(workers["Mw"], rel=WITHIN)
-    assert slowdown.M_S == pytest.approx(stages["Ms"], rel=WITHIN)
+    assert pytest.approx(workers["Mw"], rel=WITHIN) == slowdown.M_W
+    assert pytest.approx(stages["Ms"], rel=WITHIN) == slowdown.M_S
 
 
 def test_every_stage_replica_and_type_is_as_published(slowdown: Slowdown, answers: dict) -> None:

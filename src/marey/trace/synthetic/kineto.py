@@ -47,7 +47,7 @@ def filler_events(size: int) -> str:
     if size <= 0:
         return ""
     line = (
-        ',\n{{"ph":"X","cat":"python_function","name":"torch/nn/modules/module.py({0}): _call_impl",'
+        ',\n{{"ph":"X","cat":"python_function","name":"torch/nn/module.py({0}): _call_impl",'
         '"pid":4242,"tid":1000,"ts":{1}.500,"dur":0.100,"args":{{"Python parent id":{0},'
         '"Python id":{2},"Ev Idx":{2}}}}}'
     )

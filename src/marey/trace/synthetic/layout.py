@@ -1,4 +1,4 @@
-"""Where each rank of a synthetic run stands: tensor, data and pipeline coordinates, host, groups."""
+"""Where each rank of a synthetic run stands: coordinates, host and groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Layout:
 
     def stage_ranks(self, stage: int) -> Ints:
         """The ranks of one stage, by replica and shard."""
-        return self.grid[stage].reshape(-1)
+        ranks: Ints = self.grid[stage].reshape(-1)
+        return ranks
 
     def replica_of(self, ranks: Ints) -> Ints:
         """The data-parallel index of ranks."""

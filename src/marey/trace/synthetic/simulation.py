@@ -101,7 +101,7 @@ class Simulation:
 
     def _pace(self, call: Call, ranks: Ints) -> Floats:
         c = self.conditions
-        pace = c.compute[ranks, call.step] * np.exp(self.rng.normal(0, 0.015, len(ranks)))
+        pace: Floats = c.compute[ranks, call.step] * np.exp(self.rng.normal(0, 0.015, len(ranks)))
         pace *= c.stage[ranks // (self.layout.data * self.layout.tensor)]
         if call.backward:
             pace *= c.backward_only[ranks, call.step]
@@ -134,7 +134,8 @@ class Simulation:
     def _link(self, groups: Ints) -> Floats:
         """How much longer than healthy the transfers across hosts of these groups take."""
         c = self.conditions
-        return c.link[groups].max(axis=1) * c.transfer
+        slow: Floats = c.link[groups].max(axis=1) * c.transfer
+        return slow
 
     def send(self, call: Call, ranks: Ints, peers: Ints) -> None:
         """Start sending from each rank to its peer; it ends when the peer has received."""

@@ -1,4 +1,4 @@
-"""A simulation as event tables: host operators, launches and kernels of each rank, on its own clock."""
+"""A simulation as event tables: what each rank's profiler would show, on the rank's own clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DESCRIPTIONS = {
 TODAY = {
     "AllReduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "AllGather": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    "ReduceScatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "ReduceScatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)",
     "SendRecv": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
 }
 YESTERDAY = {

@@ -64,7 +64,8 @@ def _persistent(ratio: Floats) -> Ints:
     limit = max(
         np.log(SLOW_RATIO), PERSISTENT_DEVIATIONS * spread / np.sqrt(max(ratio.shape[1], 1))
     )
-    return known[(np.log(middle) >= limit) & (often >= PERSISTENT_SHARE)]
+    chosen: Ints = known[(np.log(middle) >= limit) & (often >= PERSISTENT_SHARE)]
+    return chosen
 
 
 def _scale_ranks(situation: Situation, chosen: Ints, ratio: Floats) -> Fix:
@@ -127,7 +128,7 @@ def _to_typical(situation: Situation, chosen: Ints) -> Fix:
 
 
 def uneven_sequences(situation: Situation) -> list[Proposal]:
-    """Micro-batches of different length: forward and backward lengthen together, on changing ranks."""
+    """Uneven micro-batches: forward and backward lengthen together, on changing ranks."""
     away = _batch_deviations(situation)
     forward, backward = away[:, :, 0], away[:, :, 1]
     both = np.isfinite(forward) & np.isfinite(backward)

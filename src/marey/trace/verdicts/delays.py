@@ -79,7 +79,7 @@ def _single(situation: Situation, delay: Delay, waits: Floats, chosen: Ints) -> 
     steps = np.flatnonzero(excess.max(axis=0) > 0.25 * excess.max())
     ranks = situation.named(chosen)
     evidence = tuple(
-        f"rank {rank} {does} {wait / 1e6:.1f} ms a step, the median rank {usual.mean() / 1e6:.1f} ms"
+        f"rank {rank} {does} {wait / 1e6:.1f} ms a step, others {usual.mean() / 1e6:.1f} ms"
         for rank, wait in zip(ranks, waits[chosen].mean(axis=1).tolist(), strict=True)
     )
     share = float(excess.sum() / len(chosen) / max(situation.recorded_ns, 1.0))

@@ -1,4 +1,4 @@
-"""Judges of communication: one link that is slower than its kind, or a run that mostly transfers."""
+"""Judges of communication: a link slower than its kind, or a run that mostly transfers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _teams(item: Ints, rank: Ints) -> tuple[Ints, list[tuple[int, ...]]]:
     code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
     total = np.zeros(int(item.max()) + 1, np.int64)
     np.add.at(total, item, code[rank])
-    keys, first, team = np.unique(total[item], return_index=True, return_inverse=True)
+    _, first, team = np.unique(total[item], return_index=True, return_inverse=True)
     order = np.argsort(item, kind="stable")
     cuts = np.searchsorted(item[order], np.arange(int(item.max()) + 2))
     members = []
@@ -105,7 +105,8 @@ def _medians(values: Floats, place: Ints, count: int) -> Floats:
     order = np.lexsort((values, place))
     cuts = np.searchsorted(place[order], np.arange(count + 1))
     middle = (cuts[:-1] + cuts[1:] - 1) // 2
-    return values[order[middle]]
+    medians: Floats = values[order[middle]]
+    return medians
 
 
 def _common_ranks(links: _Links, slow: Ints) -> tuple[int, ...]:

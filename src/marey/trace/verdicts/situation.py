@@ -1,4 +1,4 @@
-"""What every judge looks at: the graph, where ranks stand, and how long compute took by rank and step."""
+"""What every judge looks at: the graph, where ranks stand, and how long they computed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class Situation:
         graph = self.graph
         owned = graph.block >= 0
         count = len(graph.blocks.type)
-        return np.bincount(graph.block[owned], weights=graph.work_ns[owned], minlength=count)
+        total = np.bincount(graph.block[owned], graph.work_ns[owned], count)
+        return total.astype(np.float64)
 
     @cached_property
     def compute(self) -> Floats:
@@ -115,16 +116,15 @@ class Situation:
     @cached_property
     def compute_by_step(self) -> Floats:
         """rank × step → compute in ns."""
-        return np.nansum(self.compute, axis=(2, 3))
+        total: Floats = np.nansum(self.compute, axis=(2, 3))
+        return total
 
     def compute_nodes(self, rank_flags: Flags) -> Flags:
         """The compute nodes of the flagged ranks (flags along ``ranks``)."""
         place = self.rank_place(self.graph.rank)
-        return (
-            (self.graph.kind == NodeKind.COMPUTE)
-            & (place >= 0)
-            & np.append(rank_flags, False)[place]
-        )
+        chosen: Flags = (self.graph.kind == NodeKind.COMPUTE) & (place >= 0)
+        chosen &= np.append(rank_flags, False)[place]
+        return chosen
 
     def named(self, places: Ints) -> tuple[int, ...]:
         """Ranks at these places, as a verdict lists them."""

@@ -18,6 +18,7 @@ from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.observation import Observation
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
+from marey.sources.run_folder import RunFolder
 from marey.sources.samples_file import SamplesFile, open_samples
 from marey.sources.workloads_file import WorkloadRow, WorkloadsFile, read_workloads
 
@@ -116,6 +117,34 @@ def write_import(
     observations = _observations(checked, rows, gpus)
     store.ingest(observations, _labelled(checked, Holders(rows), progress))
     return _summary(checked, rows, gpus)
+
+
+def import_run(
+    folder: RunFolder, store: HistoryStore, progress: ProgressCall = lambda _: None
+) -> ImportSummary:
+    """Bring back a whole run that ``marey sim`` wrote, as one step."""
+    total, done = max(1, folder.sample_rows()), 0
+    edges: list[int] = []
+
+    def batches() -> Iterator[SampleBatch]:
+        nonlocal done
+        for batch in folder.batches():
+            if len(batch):
+                edges.extend((int(batch.time_ms.min()), int(batch.time_ms.max())))
+            yield batch
+            done += len(batch)
+            progress(done / total)
+
+    store.ingest(folder.observations(), batches())
+    return ImportSummary(
+        cluster=folder.cluster,
+        samples=done,
+        workloads=len(folder.rows("workloads")),
+        gpus=len(folder.rows("gpus")),
+        hosts=len(folder.rows("hosts")),
+        from_ms=min(edges, default=None),
+        to_ms=max(edges, default=None),
+    )
 
 
 def _all_gpus(samples: SamplesFile | None, rows: Sequence[WorkloadRow]) -> dict[str, Gpu]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from marey.app.importing import ImportRequest, ImportSummary, check_import, write_import
+from marey.app.importing import (
+    ImportRequest,
+    ImportSummary,
+    ProgressCall,
+    check_import,
+    import_run,
+    write_import,
+)
 from marey.cli.output import Output
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import HOUR_MS, format_time
-from marey.store.embedded import open_store
+from marey.sources.run_folder import folder_of, open_run_folder
+from marey.store.embedded import EmbeddedStore, open_store
 
 DESCRIPTION = """\
 Bring history from files into a store: samples of GPUs and the workloads that used them.
@@ -52,17 +61,34 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Check, write, and say what was brought in."""
     if args.folder is not None and (args.samples or args.workloads):
         raise InvalidInput("Name a folder, or --samples and --workloads; not both.")
+    summary = _import(args, out)
+    for warning in summary.warnings:
+        out.remark(f"marey import: {warning}")
+    out.answer(_document(summary, args.store), _text(summary, args.store))
+
+
+def _import(args: argparse.Namespace, out: Output) -> ImportSummary:
+    folder = args.folder or folder_of(args.samples) or folder_of(args.workloads)
+    if folder is not None:
+        run_folder = open_run_folder(folder, args.cluster)
+        return _write(args, out, lambda store, tell: import_run(run_folder, store, tell))
     request = ImportRequest(args.samples, args.workloads, args.cluster, args.skip_bad_rows)
     with out.progress("checking", 1.0) as bar:
         checked = check_import(request, bar.update)
-    for warning in checked.warnings:
-        out.remark(f"marey import: {warning}")
+    return _write(args, out, lambda store, tell: write_import(checked, store, tell))
+
+
+def _write(
+    args: argparse.Namespace,
+    out: Output,
+    work: Callable[[EmbeddedStore, ProgressCall], ImportSummary],
+) -> ImportSummary:
     with open_store(args.store) as store, out.progress("importing", 1.0) as bar:
-        summary = write_import(checked, store, bar.update)
+        summary = work(store, bar.update)
         if summary.to_ms is not None:
             # As of the history's own end: its hours are laid out for reading, none is too old.
             store.maintain(summary.to_ms + HOUR_MS)
-    out.answer(_document(summary, args.store), _text(summary, args.store))
+    return summary
 
 
 def _document(summary: ImportSummary, store: Path) -> dict[str, object]:

@@ -1,0 +1,249 @@
+"""A folder that ``marey sim`` wrote: the model's own tables as Parquet, read back."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from marey.model import tables
+from marey.model.errors import InvalidInput, allowed, shown
+from marey.model.events import Event, EventKind
+from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus, Partition
+from marey.model.metrics import Entity, catalogue
+from marey.model.observation import Observation
+from marey.model.samples import SampleBatch, batch_from_table
+from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "hosts": tables.HOSTS,
+    "gpus": tables.GPUS,
+    "partitions": tables.PARTITIONS,
+    "workloads": tables.WORKLOADS,
+    "states": tables.STATES,
+    "allocations": tables.ALLOCATIONS,
+    "progress": tables.PROGRESS,
+    "events": tables.EVENTS,
+}
+SAMPLES = {Entity.GPU: "samples", Entity.HOST: "host_samples"}
+ROWS_AT_ONCE = 1 << 18
+_HOST_EVENTS = {
+    EventKind.NODE_DOWN: HostState.DOWN,
+    EventKind.NODE_UP: HostState.UP,
+    EventKind.NODE_DRAIN: HostState.DRAINED,
+    EventKind.NODE_RESUME: HostState.UP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The tables of one run; which of the two parts to read is the reader's choice."""
+
+    path: Path
+    cluster: str
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """One record table, checked against its schema."""
+        listed: list[dict[str, Any]] = self._table(name).to_pylist()
+        return listed
+
+    def _table(self, name: str) -> pa.Table:
+        file = self.path / f"{name}.parquet"
+        table = _read(file)
+        missing = [column for column in SCHEMAS[name].names if column not in table.column_names]
+        if missing:
+            raise InvalidInput(
+                f"{file.name} has no column {allowed(missing)}; is it from marey sim?"
+            )
+        return table.select(SCHEMAS[name].names).cast(SCHEMAS[name])
+
+    def sample_rows(self) -> int:
+        """How many rows of samples there are."""
+        return sum(
+            _open(self.path / f"{name}.parquet").metadata.num_rows for name in SAMPLES.values()
+        )
+
+    def batches(self) -> Iterator[SampleBatch]:
+        """The samples, piece by piece."""
+        for kind, name in SAMPLES.items():
+            file = _open(self.path / f"{name}.parquet")
+            wanted = [
+                column
+                for column in file.schema_arrow.names
+                if column in ("time_ms", "entity", "workload") or column in catalogue()
+            ]
+            if "time_ms" not in wanted or "entity" not in wanted:
+                raise InvalidInput(f"{name}.parquet has no columns time_ms and entity.")
+            for piece in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
+                table = pa.Table.from_batches([piece])
+                yield batch_from_table(table, kind=kind, cluster=self.cluster)
+
+    def observations(self) -> Iterator[Observation]:
+        """Everything but the samples, in order of time."""
+        changes = _Changes(self)
+        yield from changes.in_order()
+
+
+def open_run_folder(path: Path, cluster: str) -> RunFolder:
+    """The folder, if it holds what ``marey sim`` writes."""
+    if not path.is_dir():
+        raise InvalidInput(f"'{path}' is not a folder that marey sim wrote.")
+    wanted = [f"{name}.parquet" for name in (*SCHEMAS, *SAMPLES.values())]
+    missing = [name for name in wanted if not (path / name).is_file()]
+    if missing:
+        raise InvalidInput(
+            f"'{path}' is not a folder that marey sim wrote; missing: {allowed(missing)}."
+        )
+    return RunFolder(path, cluster)
+
+
+def folder_of(file: Path | None) -> Path | None:
+    """The run folder in which this file is one of the tables, if it is."""
+    known = {f"{name}.parquet" for name in (*SCHEMAS, *SAMPLES.values())}
+    if file is None or file.name not in known or not (file.parent / "truth.json").is_file():
+        return None
+    return file.parent
+
+
+def _open(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(f"{file.name} cannot be read as Parquet: {shown(str(error))}") from None
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        return pq.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(f"{file.name} cannot be read as Parquet: {shown(str(error))}") from None
+
+
+class _Changes:
+    """What changed at each moment of a run."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._at: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        self._collect()
+
+    def in_order(self) -> Iterator[Observation]:
+        """One observation per moment."""
+        for time_ms in sorted(self._at):
+            parts: dict[str, Any] = {n: tuple(listed) for n, listed in self._at[time_ms].items()}
+            yield Observation(time_ms, self._folder.cluster, **parts)
+
+    def _collect(self) -> None:
+        rows = self._folder.rows
+        states, allocations, events = rows("states"), rows("allocations"), rows("events")
+        workloads = rows("workloads")
+        times = [row["valid_from_ms"] for row in (*states, *allocations)]
+        begin = min([*times, *(e["time_ms"] for e in events)], default=0)
+        last = max([*times, *(r["valid_to_ms"] or 0 for r in states), begin])
+        for row in states:
+            self._at[row["valid_from_ms"]]["statuses"].append(_status(row))
+        for row in allocations:
+            self._at[row["valid_from_ms"]]["allocations"].append(_allocation(row))
+        for row in workloads:
+            first = row["submit_ms"] if row["submit_ms"] is not None else begin
+            self._at[max(first, begin)]["workloads"].append(_workload(row))
+        for row in rows("progress"):
+            self._at[row["time_ms"]]["progress"].append(_progress(row))
+        for row in events:
+            self._add_event(row)
+        self._add_inventory(begin, last)
+
+    def _add_event(self, row: dict[str, Any]) -> None:
+        event = Event(
+            row["time_ms"], EventKind(row["kind"]), row["host"] or "", row["gpu"] or "",
+            row["workload"] or "", row["value"], row["text"] or "",
+        )  # fmt: skip
+        self._at[event.time_ms]["events"].append(event)
+        if event.kind in _HOST_EVENTS and event.host:
+            status = HostStatus(event.host, _HOST_EVENTS[event.kind], event.text)
+            self._at[event.time_ms]["host_states"].append(status)
+
+    def _add_inventory(self, begin: int, last: int) -> None:
+        hosts = self._folder.rows("hosts")
+        gpus = self._folder.rows("gpus")
+        first = self._at[begin]
+        first["hosts"].extend(
+            Host(
+                h["host"], h["rack"] or "", h["switch"] or "", h["nvlink_domain"] or "",
+                tuple(h["partitions"] or ()), h["cpus"] or 0, h["memory_mib"] or 0,
+            )
+            for h in hosts
+        )  # fmt: skip
+        first["gpus"].extend(
+            Gpu(
+                g["host"], g["index"], g["instance"], g["uuid"] or "", g["model"] or "",
+                g["power_limit_w"], g["memory_mib"],
+            )
+            for g in gpus
+        )  # fmt: skip
+        first["partitions"].extend(
+            Partition(
+                p["partition"], p["min_gpus"] or 0, p["max_gpus"], p["time_limit_s"],
+                p["priority"] or 0,
+            )
+            for p in self._folder.rows("partitions")
+        )  # fmt: skip
+        # The tables tell how hosts and GPUs ended; how they got there is in the events.
+        self._at[last]["gpu_states"].extend(
+            GpuStatus(g["gpu"], True, g["failed_reason"] or "") for g in gpus if g["failed"]
+        )
+        self._at[last]["host_states"].extend(
+            HostStatus(h["host"], HostState(h["state"]), h["reason"] or "")
+            for h in hosts
+            if h["state"]
+        )
+
+
+def _status(row: dict[str, Any]) -> WorkloadStatus:
+    return WorkloadStatus(
+        row["workload"], WorkloadState(row["state"]), row["reason"] or "", row["priority"] or 0.0
+    )
+
+
+def _allocation(row: dict[str, Any]) -> Allocation:
+    share = 1.0 if row["share"] is None else row["share"]
+    return Allocation(row["workload"], row["gpu"], row["global_rank"], row["local_rank"], share)
+
+
+def _progress(row: dict[str, Any]) -> Progress:
+    return Progress(
+        row["workload"],
+        row["time_ms"],
+        row["step"],
+        row["throughput"],
+        row["unit"] or "",
+        row["loss"],
+    )
+
+
+def _workload(row: dict[str, Any]) -> Workload:
+    facts = {
+        name: row[name] if row[name] is not None else ""
+        for name in (
+            "workload", "name", "user", "project", "experiment", "partition", "qos", "gpu_model",
+            "resource_type",
+        )
+    }  # fmt: skip
+    return Workload(
+        **facts,
+        gpus_requested=row["gpus_requested"] or 0,
+        gpus_per_host=row["gpus_per_host"] or 0,
+        time_limit_s=row["time_limit_s"],
+        submit_ms=row["submit_ms"],
+        eligible_ms=row["eligible_ms"],
+        start_ms=row["start_ms"],
+        end_ms=row["end_ms"],
+        exit_code=row["exit_code"],
+        attributes=json.loads(row["attributes"] or "{}"),
+    )

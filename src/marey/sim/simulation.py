@@ -38,6 +38,7 @@ from marey.sim.tracks import Reports
 # Blocks of history hold about this many rows of samples: large enough for speed, small enough
 # for memory (twelve columns of four bytes each).
 BLOCK_ROWS = 1_200_000
+BLOCK_TICKS = 480
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Simulation:
         between would take effect a block late.
         """
         end_tick = self._next_tick + max(1, round(hours * HOUR_MS / self.config.tick_ms))
-        size = max(1, BLOCK_ROWS // self.hardware.gpus)
+        size = min(BLOCK_TICKS, max(1, BLOCK_ROWS // self.hardware.gpus))
         lanes, coming = self.cluster.lanes, None
         with ThreadPoolExecutor(1) as worker:
             while self._next_tick < end_tick:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ _FULL_WORDS = ("No space left", "File too large", "Disk quota")
 _DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
 _DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
 
+# How long closing waits for readers that were interrupted.
+_PATIENCE_S = 10.0
+
 _open_here: set[str] = set()
 _open_lock = threading.Lock()
 
@@ -51,6 +55,7 @@ class Database:
         self._cursors_lock = threading.Lock()
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
         self._log_is_whole = True
+        self._closed = False
         self._claimed = self._claim()
         try:
             self._root = self._connect()
@@ -58,7 +63,6 @@ class Database:
             self._release()
             raise
         self._broken = False
-        self._closed = False
 
     def _claim(self) -> str | None:
         if self.path is None:
@@ -113,16 +117,16 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor for one question; never blocks the writer."""
-        with self._lock if self._broken else _nothing():
+        with self._lock if self._broken else nullcontext():
             self._ready()
+        with self._translated():
             connection = self._cursor()
-        try:
-            with self._translated():
+            try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 yield connection
-        finally:
-            self._undo(connection)
-            self._forget(connection)
+            finally:
+                self._undo(connection)
+                self._forget(connection)
 
     def checkpoint(self) -> None:
         """Fold the log into the file, unless a reader is in the way: then next time."""
@@ -154,7 +158,8 @@ class Database:
     def _forget(self, connection: duckdb.DuckDBPyConnection) -> None:
         with self._cursors_lock:
             self._cursors.discard(connection)
-        connection.close()
+        with suppress(duckdb.Error):
+            connection.close()
 
     def _undo(self, connection: duckdb.DuckDBPyConnection) -> None:
         # Fails where nothing was open, or DuckDB has undone it by itself.
@@ -162,11 +167,14 @@ class Database:
             connection.execute("ROLLBACK")
 
     def _shut(self) -> None:
+        """Interrupt whoever reads, wait until they have let go, and close the file."""
+        deadline = time.monotonic() + _PATIENCE_S
         with self._cursors_lock:
-            for cursor in self._cursors:
-                cursor.close()
-            self._cursors.clear()
-            self._root.close()
+            waiting = set(self._cursors)
+        while waiting and time.monotonic() < deadline:
+            waiting = {cursor for cursor in waiting if not _let_go(cursor)}
+            time.sleep(0.002 if waiting else 0)
+        self._root.close()
 
     def _ready(self) -> None:
         if self._closed:
@@ -195,6 +203,8 @@ class Database:
 
     def _failure(self, error: Exception) -> StoreError:
         text = str(error)
+        if self._closed:
+            return StoreError("The store is closed.")
         if any(word in text for word in _FULL_WORDS):
             return StoreError(
                 f"The disk of the store '{self.path}' is full; nothing that was kept is lost. "
@@ -203,9 +213,17 @@ class Database:
         return StoreError(f"The store '{self.path or 'in memory'}' failed: {_first_line(text)}")
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _let_go(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Interrupt and close a cursor; False while its thread still works with it."""
+    try:
+        cursor.interrupt()
+        cursor.close()
+    except duckdb.ResourceInUseException:
+        return False
+    except duckdb.Error:
+        # Its thread has closed it meanwhile.
+        return True
+    return True
 
 
 def _create(path: Path, config: dict[str, Any]) -> None:

@@ -42,6 +42,19 @@ HOURLY = {
     FaultKind.BIASED_LOAD,
     FaultKind.MEMORY_IMBALANCE,
 }
+# Large work is rare, and so is what only happens to it: without this it would hardly be seen.
+WEIGHTS = {
+    FaultKind.SLOW_NODE: 8.0,
+    FaultKind.SLOW_FABRIC: 8.0,
+    FaultKind.OVERSIZED: 5.0,
+    FaultKind.BIASED_LOAD: 4.0,
+    FaultKind.MEMORY_IMBALANCE: 4.0,
+    FaultKind.SLOW_GPU: 3.0,
+    FaultKind.IDLE_GPUS: 2.0,
+    FaultKind.STALLED: 2.0,
+    FaultKind.XID: 0.7,
+    FaultKind.NODE_FAILURE: 0.3,
+}
 # Ends by itself within minutes, however long it is watched: counted from the first second.
 SUDDEN = {FaultKind.XID, FaultKind.NODE_FAILURE}
 
@@ -53,6 +66,9 @@ def visible_ms(kind: FaultKind) -> int:
     if kind in FAST:
         return 10 * MINUTE_MS
     return 60 * MINUTE_MS
+
+
+LAST_CALL_MS = 10 * MINUTE_MS
 
 
 @dataclass
@@ -80,8 +96,7 @@ class Score:
 
 def run(seed: int, *, gpus: int, hours: float, rate: float) -> tuple[Simulation, Court]:
     """One cluster watched live by the whole pack."""
-    weights = {FaultKind.NODE_FAILURE: 2.0, FaultKind.XID: 1.5}
-    plan = FaultPlan(rate, weights) if rate else FaultPlan(0.0)
+    plan = FaultPlan(rate, WEIGHTS) if rate else FaultPlan(0.0)
     simulation = Simulation(SimConfig(gpus=gpus, seed=seed, faults=plan))
     court = Court(shipped_rules())
     clerk = Clerk(court)
@@ -111,7 +126,11 @@ def score(seed: int, simulation: Simulation, court: Court, scores: dict[FaultKin
             real = [t.kind.value for t in truths if t.workload == key[0]]
             scores[key[1]].wrong.append(f"{seed}/{key[0]} {sorted(rules[key])} is {real}")
     for truth in truths:
-        if truth.start_ms < start or truth.end_ms - truth.start_ms < visible_ms(truth.kind):
+        lasted_ms = truth.end_ms - truth.start_ms
+        # Nor can one that began just before the end of the run.
+        if lasted_ms < visible_ms(truth.kind) or truth.start_ms > simulation.now_ms - LAST_CALL_MS:
+            continue
+        if truth.start_ms < start:
             continue
         times = [t for t in opened[truth.workload, truth.kind] if t >= truth.start_ms]
         if times:

@@ -74,23 +74,42 @@ def backtest(
     court = Court(drafts, every_ms=every_ms)
     court.judged_ms = history.from_ms // every_ms * every_ms
     result = Backtest(history.from_ms, history.to_ms, workloads=len(history.workloads))
+    watch = Watch(progress, cancelled)
+    result.samples, whole = replay(court, history, watch)
+    result.cancelled = not whole
+    result.findings = list(court.book.findings.values())
+    return result
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks on: told the share (0-1) that is done, asked whether to stop."""
+
+    progress: Callable[[float], None] = lambda done: None
+    cancelled: Callable[[], bool] = lambda: False
+
+
+ALONE = Watch()
+
+
+def replay(court: Court, history: History, watch: Watch = ALONE) -> tuple[int, bool]:
+    """Let a court live through the past; returns the rows taken, and whether it saw the end."""
     past = _Past(history)
     span = max(history.to_ms - history.from_ms, 1)
+    samples = 0
     for batch in history.batches:
         for part in _portions(batch, court):
             past.tell(court, int(part.time_ms[-1]))
             court.take(part)
-            result.samples += len(part)
-        progress(min((int(batch.time_ms[-1]) - history.from_ms) / span, 1.0) if len(batch) else 0)
-        if cancelled():
-            result.cancelled = True
-            break
-    if not result.cancelled:
-        past.tell(court, history.to_ms)
-        court.advance(history.to_ms)
-        progress(1.0)
-    result.findings = list(court.book.findings.values())
-    return result
+            samples += len(part)
+        if len(batch):
+            watch.progress(min((int(batch.time_ms[-1]) - history.from_ms) / span, 1.0))
+        if watch.cancelled():
+            return samples, False
+    past.tell(court, history.to_ms)
+    court.advance(history.to_ms)
+    watch.progress(1.0)
+    return samples, True
 
 
 def _portions(batch: SampleBatch, court: Court) -> Iterator[SampleBatch]:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -148,6 +149,17 @@ class FindingBook:
         changes += self._orphans(judgement, places.keys())
         self.last_ms = judgement.time_ms
         return changes
+
+    def memory(self) -> dict[str, Any]:
+        """What must be known after a restart beside the findings themselves."""
+        watches = [[*key, w.violated_since, w.quiet_since] for key, w in self._watches.items()]
+        return {"last_ms": self.last_ms, "watches": watches}
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Take back what ``memory`` gave."""
+        self.last_ms = memory.get("last_ms")
+        for rule, workload, violated, quiet in memory.get("watches", []):
+            self._watches[rule, workload] = _Watch(violated, quiet)
 
     def open_keys(self) -> list[Key]:
         """The rule and workload of every open finding."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
+from marey.rules.court import Court
 from marey.rules.definition import Rule
+from marey.rules.findings import Finding
 from marey.rules.judge import Judge
 from marey.rules.tenants import Facts, Seat, Tenant, Tenants
 from marey.stats.sketch_codec import pack, unpack
@@ -31,30 +34,50 @@ class _State(msgspec.Struct, frozen=True):
     seats: list[Seat | None]
     tenants: list[_TenantDocument]
     events: dict[int, list[tuple[int, str]]]
+    # When verdicts last fell, and what the findings' book waits for.
+    judged_ms: int | None = None
+    book: dict[str, Any] = {}
 
 
-def dump(judge: Judge) -> bytes:
+def dump_court(court: Court) -> bytes:
+    """Judge and clock of a court; its findings are kept apart, as documents."""
+    return dump(court.judge, court.judged_ms, court.book.memory())
+
+
+def load_court(data: bytes, rules: list[Rule], findings: Iterable[Finding], cluster: str) -> Court:
+    """A court as it was; ``ValueError`` where the bytes are damaged or of another version."""
+    judge, state = _load(data, rules)
+    court = Court(cluster=cluster, judge=judge, findings=findings)
+    court.judged_ms = state.judged_ms
+    court.book.remember(state.book)
+    return court
+
+
+def dump(judge: Judge, judged_ms: int | None = None, book: dict[str, Any] | None = None) -> bytes:
     """Everything that the judge knows, but for the rules themselves."""
-    book, sketches = judge.tenants, judge.sketches
+    seats, sketches = judge.tenants, judge.sketches
+    book_events = seats.events
     judge._reserve()
-    rows = book.room
+    rows = seats.room
     state = _State(
         VERSION,
         judge.newest_ms,
         list(sketches.metrics),
         {n: (ring.slots, sketches.since_ms.get(n)) for n, ring in sketches.rings.items()},
-        book.seats,
+        seats.seats,
         [
             _TenantDocument(t.facts, t.rows, t.progress_ms, t.finished)
-            for t in book.by_name.values()
+            for t in seats.by_name.values()
         ],
-        book.events,
+        book_events,
+        judged_ms,
+        book or {},
     )
     arrays = {
         "agg": sketches.table.agg[:rows],
         "bins": sketches.table.bins[:rows],
-        "first_ms": book.first_ms[:rows],
-        "last_ms": book.last_ms[:rows],
+        "first_ms": seats.first_ms[:rows],
+        "last_ms": seats.last_ms[:rows],
     }
     for name, ring in sketches.rings.items():
         arrays[f"{name}.agg"] = ring.agg[:rows]
@@ -65,6 +88,10 @@ def dump(judge: Judge) -> bytes:
 
 def load(data: bytes, rules: list[Rule]) -> Judge:
     """A judge as it was; ``ValueError`` where the bytes are damaged or of another version."""
+    return _load(data, rules)[0]
+
+
+def _load(data: bytes, rules: list[Rule]) -> tuple[Judge, _State]:
     document, arrays = unpack(data)
     try:
         state = msgspec.convert(document, _State, str_keys=True)
@@ -78,7 +105,7 @@ def load(data: bytes, rules: list[Rule]) -> Judge:
     except (KeyError, IndexError) as error:
         raise ValueError(f"the kept state is damaged: {error}") from None
     judge.use(rules)
-    return judge
+    return judge, state
 
 
 def _restore(judge: Judge, state: _State, arrays: dict[str, NDArray[Any]]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.app.small_cluster import TICK_MS, HandClock, SmallSource
 
 from marey.api.application import build_app
 from marey.app.collecting import CollectRules
 from marey.app.service import Parts, Service
 from marey.store.embedded import open_store
+from tests.app.small_cluster import TICK_MS, HandClock, SmallSource
 
 TICKS = 40
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
-from tests.api.conftest import SmallService
 
 from marey.api.application import build_app
 from marey.api.guard import Access
 from marey.api.pages import WebApp
+from tests.api.conftest import SmallService
 
 TOKEN = "a-long-enough-token"
 

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.api.conftest import SmallService
-from tests.api.running import running, wait_for
-from tests.app.small_cluster import GPUS, START_MS, TICK_MS, HandClock, SmallSource, samples
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -29,6 +26,9 @@ from marey.model.metrics import EVERYDAY, metric_named
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.store.embedded import open_store
+from tests.api.conftest import SmallService
+from tests.api.running import running, wait_for
+from tests.app.small_cluster import GPUS, START_MS, TICK_MS, HandClock, SmallSource, samples
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
-from tests.api.conftest import TICKS, SmallService
-from tests.app.small_cluster import GPUS, START_MS, TICK_MS, samples
 
 from marey.api.replies import ARROW, SNAPSHOT
 from marey.app import wire
 from marey.model.metrics import catalogue
 from marey.model.times import format_time
+from tests.api.conftest import TICKS, SmallService
+from tests.app.small_cluster import GPUS, START_MS, TICK_MS, samples
 
 
 def get(client: TestClient, path: str, **parameters: Any) -> Any:

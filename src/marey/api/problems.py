@@ -104,6 +104,7 @@ def _sound(text: str) -> str:
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem responses of an operation, for the OpenAPI document."""
     words = {
+        400: "The body is not JSON.",
         404: "No such thing.",
         409: "Contradicts what is there.",
         413: "More than the stated limit.",

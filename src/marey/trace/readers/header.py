@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from marey.trace.info import RankInfo
@@ -39,6 +40,21 @@ def stated_rank(members: Mapping[str, Any]) -> int | None:
     if rank is None:
         rank = _whole(_mapping(members.get(RECORD)).get("rank"))
     return rank if rank is not None and 0 <= rank < 2**31 else None
+
+
+def placed(info: RankInfo, members: Mapping[str, Any]) -> RankInfo:
+    """The info with rank, host and world size as marey.record left them; for formats without any.
+
+    Its clock is left out: such a trace counts from its own start, not from an epoch.
+    """
+    recorded = _mapping(members.get(RECORD))
+    rank = stated_rank(members)
+    return replace(
+        info,
+        rank=info.rank if rank is None else rank,
+        host=info.host or _string(recorded.get("host")) or "",
+        world_size=info.world_size or _whole(recorded.get("world_size")),
+    )
 
 
 def base_ns(members: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from marey.trace.kernels import (
     hlo_collective,
     is_communication_kernel,
 )
+from marey.trace.readers.header import placed
 from marey.trace.readers.raw import NO_TIME, RawEvents
 from marey.trace.readers.spans import RankEvents, order_by_start
 from marey.trace.symbols import Symbols
@@ -55,10 +56,12 @@ def fits(raw: RawEvents, members: dict[str, object]) -> bool:
 
 
 def read_json(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
-    """The rank in a ``trace.json``; its process is not stated, so the file's name decides."""
+    """The rank in a ``trace.json``: as marey.record states it, else as the file is named."""
     events = list(_from_raw(raw))
     if events:
-        yield interpret(events, source)
+        found = interpret(events, source)
+        found.info = placed(found.info, members)
+        yield found
 
 
 def _lane_names(raw: RawEvents, what: str) -> dict[Any, str]:

@@ -43,7 +43,7 @@ def blame_table(situation: Situation) -> pa.Table:
 def _members(situation: Situation, arrivals: Ints) -> tuple[NDArray[Any], ...]:
     """Arrays for the walk: members by item, and what each rank has done until it arrived."""
     graph = situation.graph
-    finish = graph.finish(graph.work_ns, graph.delay_ns)
+    finish = graph.finish(graph.work_ns, graph.idle_ns)
     if not graph.chained:
         finish = finish + np.searchsorted(situation.steps, graph.step) * float(finish.max() + 1)
     arrived = finish[arrivals]
@@ -68,7 +68,7 @@ def _done_until_arrival(situation: Situation, arrivals: Ints, finish: Floats) ->
     compute, transfer = graph.kind == NodeKind.COMPUTE, graph.kind == NodeKind.TRANSFER
     spent[compute, COMPUTE] = graph.work_ns[compute]
     spent[transfer, TRANSFER] = graph.work_ns[transfer]
-    spent[:, 1 : 1 + len(Delay)] = graph.delay_ns
+    spent[:, 1 : 1 + len(Delay)] = graph.idle_ns
     last = np.zeros(int(graph.item.max()) + 1)
     np.maximum.at(last, graph.item[arrivals], finish[arrivals])
     joined = np.flatnonzero(transfer & (graph.item >= 0))

@@ -12,11 +12,10 @@ from marey.trace.results import CRITICAL_PATH
 
 def critical_path(graph: OperationGraph) -> pa.Table:
     """The critical path of a graph with its recorded costs, from the first node to the last."""
-    finish = graph.finish(graph.work_ns, graph.delay_ns)
+    finish = graph.finish(graph.work_ns, graph.idle_ns)
     chain = longest_chain(graph.dag, finish)
     parts = _parts(graph, chain)
     node, activity, start, dur = (np.concatenate(p) for p in zip(*parts, strict=True))
-    order = np.lexsort((activity, start, node))
     # Chain order: a node's delay comes before its work.
     place = np.empty(graph.dag.count, np.int64)
     place[chain] = np.arange(len(chain))
@@ -44,9 +43,9 @@ WORK = len(DELAY_NAMES)
 def _parts(graph: OperationGraph, chain: Ints) -> list[tuple[Ints, Ints, Ints, Ints]]:
     """Node, activity, start and duration of everything on the chain that takes time."""
     parts = []
-    before = graph.start_ns[chain] - graph.delay_ns[chain].sum(axis=1).astype(np.int64)
+    before = graph.start_ns[chain] - graph.idle_ns[chain].sum(axis=1).astype(np.int64)
     for at in range(len(DELAY_NAMES)):
-        dur = np.rint(graph.delay_ns[chain, at]).astype(np.int64)
+        dur = np.rint(graph.idle_ns[chain, at]).astype(np.int64)
         kept = dur > 0
         node = chain[kept]
         parts.append((node, np.full(len(node), at), before[kept], dur[kept]))

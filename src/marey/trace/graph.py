@@ -72,6 +72,15 @@ class OperationGraph:
     # Whether a step follows the one before it, or each step was recorded alone.
     chained: bool
 
+    @property
+    def idle_ns(self) -> Floats:
+        """The delays in which a device had nothing to run.
+
+        An op table does not show everything its operations waited for, so its delays may hide
+        other operations; they are told (``delay_ns``) but not judged.
+        """
+        return self.delay_ns if self.chained else np.zeros_like(self.delay_ns)
+
     def finish(self, work_ns: Floats, delay_ns: Floats | None = None) -> Floats:
         """When every node would finish with this work; launch delays are removed unless given."""
         cost = work_ns if delay_ns is None else work_ns + delay_ns.sum(axis=1)

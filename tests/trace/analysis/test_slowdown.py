@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from marey.trace.analysis import analyse
 from marey.trace.operation_tables import Operations, operation_graph
-from marey.trace.results import Slowdown
+from marey.trace.results import Slowdown, VerdictKind
+from marey.trace.run import open_run
 from marey.trace.slowdown import measure_slowdown
 
 pytestmark = pytest.mark.data
@@ -96,3 +98,17 @@ def test_a_worker_is_as_slow_as_the_lesser_of_its_stage_and_replica(slowdown: Sl
     assert max(slowdown.by_worker, key=lambda rank: slowdown.by_worker[rank]) == 7
     assert slowdown.by_worker[7] == min(slowdown.by_stage[3], slowdown.by_replica[1])
     assert slowdown.waste == pytest.approx(1 - 1 / slowdown.S)
+
+
+def test_the_verdict_is_a_heavy_stage_and_no_worker_is_blamed(folder: Path, tmp_path: Path) -> None:
+    found = analyse(open_run(folder / "trace-ST.parquet", cache=tmp_path))
+    assert [v.kind for v in found.verdicts] == [VerdictKind.STAGE_IMBALANCE]
+    assert found.verdicts[0].ranks == (6, 7)
+    assert found.slowdown is not None
+    assert found.slowdown.S == pytest.approx(1.1787, rel=WITHIN)
+    # What fixing the stage wins is what M_S says it does.
+    published = json.loads((folder / "ms-ST.json").read_text())
+    won_ms = (published["tori"] - published["trem"]) * 1e3 * len(found.slowdown.by_step)
+    assert found.verdicts[0].recoverable_ms == pytest.approx(won_ms, rel=0.02)
+    assert {d.kind: d.size for d in found.parallelism.dimensions} == {"data": 2, "pipeline": 4}
+    assert found.parallelism.schedule == "1f1b"

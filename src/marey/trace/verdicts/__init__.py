@@ -39,7 +39,7 @@ WHOLE_RUN_JUDGES: tuple[Judge, ...] = (starved_run, mostly_transfers)
 
 def judge(situation: Situation) -> tuple[Verdict, ...]:
     """Every cause that costs something, the most costly first; ``none`` if there is none."""
-    costs: Costs = (situation.graph.work_ns, situation.graph.delay_ns)
+    costs: Costs = (situation.graph.work_ns, situation.graph.idle_ns)
     found: list[Verdict] = []
     for judges in (SPECIFIC_JUDGES, WHOLE_RUN_JUDGES):
         proposals = [p for one in judges for p in one(situation)]

@@ -55,7 +55,7 @@ def _by_step(situation: Situation, delay: Delay) -> Floats:
     place = situation.rank_place(graph.rank)
     known = place >= 0
     step = np.searchsorted(situation.steps, graph.step)
-    np.add.at(waits, (place[known], step[known]), graph.delay_ns[known, delay])
+    np.add.at(waits, (place[known], step[known]), graph.idle_ns[known, delay])
     return waits
 
 

@@ -69,7 +69,7 @@ class Situation:
     @cached_property
     def recorded_ns(self) -> float:
         """How long the run took, replayed as recorded."""
-        return self.total_ns(self.graph.work_ns, self.graph.delay_ns)
+        return self.total_ns(self.graph.work_ns, self.graph.idle_ns)
 
     def total_ns(self, work: Floats, delay: Floats) -> float:
         """How long the run would take with these costs."""

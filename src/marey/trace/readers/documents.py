@@ -18,7 +18,7 @@ from marey.trace.readers.raw import Collector, Parser
 from marey.trace.readers.recovery import recover, value_end, walk
 from marey.trace.readers.streams import TraceBytes
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 # simdjson reads up to 64 bytes past the end of its text, which may itself grow by a bracket.
 PADDING = 80
 # One event, or one member of the header, may not be larger than this.

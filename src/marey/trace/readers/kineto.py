@@ -74,9 +74,9 @@ def _start(raw: RawEvents, info: RankInfo) -> Work:
     spans, raw.spans = raw.spans, empty_block()
     kinds, devices, ignored = _category_tables(raw.texts, spans.category)
     kept = (spans.phase == ord("X")) & (spans.start_ns != NO_TIME) & ~ignored[spans.category]
-    rows = np.flatnonzero(kept)
-    order = rows[order_by_start(spans.start_ns[rows], spans.dur_ns[rows])].astype(np.int32)
-    del rows, kept
+    order = order_by_start(spans.start_ns, spans.dur_ns)
+    order = order[kept[order]]
+    del kept
     args = {}
     place = np.full(len(spans.phase), -1, np.int32)
     place[order] = np.arange(len(order), dtype=np.int32)
@@ -276,11 +276,12 @@ def _number_steps(work: Work) -> None:
     rows = np.flatnonzero(host & work.names_where(lambda n: _STEP.match(n) is not None))
     if not len(rows):
         return
-    numbers = np.array([_step_number(work.raw.texts[c]) for c in work.name[rows]], np.int32)
     starts, ends = work.start_ns[rows], work.start_ns[rows] + work.dur_ns[rows]
-    place = np.searchsorted(starts, work.start_ns, side="right") - 1
-    inside = (place >= 0) & (work.start_ns < ends[np.maximum(place, 0)])
-    step[inside] = numbers[place[inside]]
+    first = np.searchsorted(work.start_ns, starts)
+    # A step that has not ended when the next begins is cut there.
+    last = np.searchsorted(work.start_ns, np.minimum(ends, np.append(starts[1:], ends[-1])))
+    for row, low, high in zip(rows.tolist(), first.tolist(), last.tolist(), strict=True):
+        step[low:high] = _step_number(work.name_of(row))
     _follow_launch(work, step)
 
 

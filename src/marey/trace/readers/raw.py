@@ -207,7 +207,7 @@ def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> B
     return Block(
         phase=block.phase[rows],
         category=narrow(block.category[rows]),
-        name=block.name[rows],
+        name=narrow(block.name[rows]),
         lane=narrow(block.lane[rows]),
         start_ns=block.start_ns[rows],
         dur_ns=narrow(block.dur_ns[rows]),

@@ -21,17 +21,18 @@ GROUP_ROWS = 1 << 17
 Column = npt.NDArray[Any] | Sparse | int
 
 
-def order_by_start(start_ns: Ints, dur_ns: Ints) -> Rows:
+def order_by_start(start_ns: Ints, dur_ns: Ints) -> npt.NDArray[np.int32]:
     """Rows by start; of those that start together the longest first: parents precede children."""
-    order = np.argsort(start_ns, kind="stable")
+    order = np.argsort(start_ns, kind="stable").astype(np.int32)
     sorted_start = start_ns[order]
     same = sorted_start[1:] == sorted_start[:-1]
+    del sorted_start
     if same.any():
         tied = np.zeros(len(order), bool)
         tied[1:] |= same
         tied[:-1] |= same
         rows = order[tied]
-        order[tied] = rows[np.lexsort((-dur_ns[rows], start_ns[rows]))]
+        order[tied] = rows[np.lexsort((-dur_ns[rows].astype(np.int64), start_ns[rows]))]
     return order
 
 

@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "progress": ("marey.cli.progress", "what a workload said of itself"),
     "events": ("marey.cli.events", "what happened"),
     "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
+    "rules": ("marey.cli.rules", "list, check, explain, test and back-test violation rules"),
+    "findings": ("marey.cli.findings", "what the rules found, and the GPU-hours it cost"),
     "diagnose": ("marey.cli.diagnose", "say what is wrong with a workload, and what to try"),
     "import": ("marey.cli.import_history", "bring history from files into a store"),
     "sim": ("marey.cli.sim", "simulate a cluster into Parquet files, with the truth"),

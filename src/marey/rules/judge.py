@@ -190,6 +190,11 @@ class Judge:
                 )
         return columns
 
+    def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], Roster]:
+        """A batch's columns, derived ones included, and whose rows they go to."""
+        self._reserve()
+        return self._columns(batch), self._roster(batch)
+
     def _attribute(self, batch: SampleBatch, per: str) -> NDArray[np.float64]:
         roster = self._roster(batch)
         kept = self._attributes.get(per)

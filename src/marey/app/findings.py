@@ -1,0 +1,198 @@
+"""Findings as they are kept: documents of the store, with mutes; the questions about them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from marey.app.collecting import Store
+from marey.app.questions import query_of, within
+from marey.app.workspace import Workspace
+from marey.model.errors import InvalidInput, NotFound, unknown
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.times import DAY_MS
+from marey.rules.findings import Comment, Finding
+from marey.rules.waste import WasteBy, waste_csv, wasted
+
+KIND, MUTE_KIND = "finding", "mute"
+COMMENT_LIMIT = 4_000
+FINDINGS_BOUNDS = (1, 100_000)
+SCOPES = ("workload", "user", "project", "rule")
+
+
+class Mute(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody is told of findings that match, until then, for a stated reason."""
+
+    id: str
+    scope: str
+    value: str
+    why: str
+    by: str = ""
+    rule: str = ""
+    until_ms: int | None = None
+    since_ms: int = 0
+
+    def covers(self, finding: Finding, now_ms: int) -> bool:
+        """Whether the finding is muted at this moment."""
+        in_time = self.until_ms is None or now_ms < self.until_ms
+        same_rule = not self.rule or self.rule == finding.rule
+        return in_time and same_rule and getattr(finding, self.scope) == self.value
+
+
+class FindingStore:
+    """Findings and mutes in the store's documents; safe from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+
+    def all(self, cluster: str | None = None) -> list[Finding]:
+        """Every finding that was ever kept."""
+        found = [
+            msgspec.convert(document, Finding, str_keys=True)
+            for document in self._store.documents(KIND).values()
+        ]
+        return [f for f in found if cluster is None or f.cluster == cluster]
+
+    def get(self, name: str) -> Finding:
+        """One finding by its id; raises ``NotFound``."""
+        return msgspec.convert(self._store.document(KIND, name), Finding, str_keys=True)
+
+    def save(self, findings: Iterable[Finding]) -> None:
+        """Keep findings as they are now, without losing what people said of them meanwhile."""
+        with self._lock:
+            for finding in findings:
+                try:
+                    kept = self.get(finding.id)
+                    finding.acknowledged, finding.comments = kept.acknowledged, kept.comments
+                except NotFound:
+                    pass
+                self._put(finding)
+
+    def _put(self, finding: Finding) -> None:
+        document = msgspec.to_builtins(finding, str_keys=True)
+        self._store.put_document(KIND, finding.id, document)
+
+    def say(self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool) -> Finding:
+        """Comment on a finding, or acknowledge it."""
+        if (not text.strip() and not acknowledge) or len(text) > COMMENT_LIMIT:
+            raise InvalidInput(f"A comment has 1 to {COMMENT_LIMIT} characters.")
+        with self._lock:
+            finding = self.get(name)
+            comment = Comment(now_ms, by, text)
+            if acknowledge:
+                finding.acknowledged = comment
+            else:
+                finding.comments = [*finding.comments[-999:], comment]
+            self._put(finding)
+            return finding
+
+    def mutes(self) -> list[Mute]:
+        """Every mute, in force or over."""
+        return [msgspec.convert(d, Mute) for d in self._store.documents(MUTE_KIND).values()]
+
+    def mute(self, mute: Mute) -> None:
+        """Keep a mute."""
+        if mute.scope not in SCOPES:
+            raise InvalidInput(unknown("scope", mute.scope, SCOPES))
+        if not mute.value or not mute.why.strip():
+            raise InvalidInput("A mute needs what it covers, and why.")
+        self._store.put_document(MUTE_KIND, mute.id, msgspec.to_builtins(mute))
+
+    def unmute(self, name: str) -> None:
+        """Forget a mute; raises ``NotFound``."""
+        self._store.delete_document(MUTE_KIND, name)
+
+
+def finding_document(finding: Finding, mutes: Sequence[Mute], now_ms: int) -> dict[str, Any]:
+    """A finding as the API and the command line show it."""
+    document: dict[str, Any] = msgspec.to_builtins(finding, str_keys=True)
+    document |= {
+        "open": finding.is_open,
+        "opened_ms": finding.opened_ms,
+        "closed_ms": finding.episodes[-1].closed_ms if finding.episodes else None,
+        "gpu_hours": round(finding.gpu_hours, 3),
+        "muted": any(mute.covers(finding, now_ms) for mute in mutes),
+    }
+    return document
+
+
+@dataclass(frozen=True)
+class AskFindings:
+    """Which findings there are or were."""
+
+    cluster: str = DEFAULT_CLUSTER
+    state: str = ""
+    workload: str = ""
+    rule: str = ""
+    user: str = ""
+    project: str = ""
+    limit: int = 1000
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """Open ones first, then the newest."""
+        within("limit", self.limit, *FINDINGS_BOUNDS)
+        if self.state not in ("", "open", "closed"):
+            raise InvalidInput(unknown("state", self.state, ["open", "closed"]))
+        kept = FindingStore(workspace.store)
+        now_ms, mutes = workspace.now_ms(), kept.mutes()
+        fields = ("workload", "rule", "user", "project")
+        found = [
+            finding
+            for finding in kept.all(self.cluster)
+            if all(not (w := getattr(self, n)) or getattr(finding, n) == w for n in fields)
+            and (not self.state or finding.is_open == (self.state == "open"))
+        ]
+        found.sort(key=lambda f: (not f.is_open, -f.opened_ms, f.id))
+        rows = [finding_document(f, mutes, now_ms) for f in found[: self.limit]]
+        return {"rows": rows, "total": len(found)}
+
+    def path(self) -> str:
+        """Where the API answers the same question."""
+        return "/findings"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)
+
+
+@dataclass(frozen=True)
+class AskWaste:
+    """GPU-hours wasted over a period, summed by something."""
+
+    by: str = "user"
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """The lines, most first; seven days unless a span is given."""
+        if self.by not in list(WasteBy):
+            raise InvalidInput(unknown("sum", self.by, list(WasteBy)))
+        to_ms = workspace.now_ms() if self.to_ms is None else self.to_ms
+        from_ms = to_ms - 7 * DAY_MS if self.from_ms is None else self.from_ms
+        lines = wasted(
+            FindingStore(workspace.store).all(self.cluster), WasteBy(self.by), from_ms, to_ms
+        )
+        rows = [
+            {
+                "name": line.name,
+                "gpu_hours": round(line.gpu_hours, 3),
+                "findings": line.findings,
+                "workloads": line.workloads,
+            }
+            for line in lines
+        ]
+        return {"rows": rows, "csv": waste_csv(lines, WasteBy(self.by)), "by": self.by}
+
+    def path(self) -> str:
+        """Where the API answers the same question."""
+        return "/waste"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)

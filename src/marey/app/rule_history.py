@@ -1,0 +1,190 @@
+"""Stored history as rules read it: workloads, events, and samples in order of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from marey.app.collecting import Store
+from marey.model.events import Event, EventKind
+from marey.model.inventory import Gpu
+from marey.model.metrics import Entity, catalogue
+from marey.model.protocols import Selection, WorkloadQuery
+from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
+from marey.model.workloads import Allocation, WorkloadState
+from marey.rules.backtest import History, PastWorkload
+from marey.rules.definition import Rule
+from marey.rules.expressions import Fact, Series, conditions
+from marey.rules.feeding import seat_of
+from marey.rules.judge import rows_of
+from marey.rules.tenants import FOREVER, Facts, Seat
+
+PAGE = 10_000
+EVENTS_LIMIT = 1_000_000
+_TEXTS = ("user", "project", "partition", "qos", "experiment", "name", "state")
+_NUMBERS = ("submit_ms", "start_ms", "end_ms", "time_limit_s")
+FAILED = (WorkloadState.FAILED.value, WorkloadState.NODE_FAIL.value)
+
+
+def metrics_of(rules: Iterable[Rule]) -> set[str]:
+    """The stored metrics that rules need: a derived one is made from its base."""
+    named = {
+        condition.left.metric
+        for rule in rules
+        for _, clause in rule.variants()
+        for condition in conditions(clause.expression)
+        if isinstance(condition.left, Series)
+    }
+    known = catalogue()
+    return {d.base if (d := known[name].derived) else name for name in named}
+
+
+def _asks_progress(rules: Iterable[Rule]) -> bool:
+    return any(
+        condition.left == Fact("since_progress")
+        for rule in rules
+        for condition in conditions(rule.template.expression)
+    )
+
+
+def history_of(
+    store: Store, cluster: str, from_ms: int, to_ms: int, rules: list[Rule], workload: str = ""
+) -> History:
+    """What the store remembers of a span, as far as these rules can ask for it."""
+    seats = _seats(store, cluster, from_ms, to_ms)
+    rows = [row for row in _workloads(store, cluster, from_ms, to_ms) if row["workload"] in seats]
+    if workload:
+        rows = [row for row in rows if row["workload"] == workload]
+    failures = _failures(rows)
+    reported = _asks_progress(rules)
+    workloads = [
+        PastWorkload(
+            _facts(row, failures.get(row["workload"], 0)),
+            seats[row["workload"]],
+            _progress(store, cluster, row["workload"], from_ms, to_ms) if reported else (),
+        )
+        for row in rows
+    ]
+    batches = _batches(store, cluster, from_ms, to_ms, metrics_of(rules), workload)
+    return History(from_ms, to_ms, workloads, batches, _events(store, cluster, from_ms, to_ms))
+
+
+def _workloads(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        query = WorkloadQuery(
+            cluster=cluster, from_ms=from_ms, to_ms=to_ms, limit=PAGE, after=after
+        )
+        page = store.workloads(query).to_pylist()
+        rows += page
+        if len(page) < PAGE:
+            return [row for row in rows if row["start_ms"] is not None]
+        after = page[-1]["workload"]
+
+
+def _facts(row: dict[str, Any], failures: int) -> Facts:
+    fields: dict[str, Any] = {name: row[name] or "" for name in _TEXTS}
+    fields |= {name: row[name] for name in _NUMBERS}
+    return Facts(row["workload"], **fields, failures=failures)
+
+
+def _failures(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Failed runs of the same name by the same user in the day before each start."""
+    ends: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for row in rows:
+        if row["state"] in FAILED and row["end_ms"] and row["name"]:
+            ends[row["user"], row["name"]].append(row["end_ms"])
+    day = 24 * 60 * MINUTE_MS
+    return {
+        row["workload"]: sum(
+            row["start_ms"] - day < end <= row["start_ms"]
+            for end in ends.get((row["user"], row["name"]), ())
+        )
+        for row in rows
+    }
+
+
+def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[Seat]]:
+    gpus = {
+        row["gpu"]: Gpu(
+            row["host"],
+            row["index"],
+            row["instance"],
+            model=row["model"] or "",
+            power_limit_w=row["power_limit_w"],
+            memory_mib=row["memory_mib"],
+        )
+        for row in store.moment(cluster, to_ms).gpus.to_pylist()
+    }
+    held: dict[str, list[Seat]] = defaultdict(list)
+    table = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms)
+    for row in table.to_pylist():
+        allocation = Allocation(
+            row["workload"], row["gpu"], row["global_rank"], row["local_rank"], row["share"]
+        )
+        seat = seat_of(allocation, gpus.get(row["gpu"]), row["valid_from_ms"])
+        end_ms = FOREVER if row["valid_to_ms"] is None else row["valid_to_ms"]
+        held[row["workload"]].append(
+            Seat(**{**{n: getattr(seat, n) for n in Seat.__slots__}, "to_ms": end_ms})
+        )
+    return held
+
+
+def _progress(store: Store, cluster: str, workload: str, from_ms: int, to_ms: int) -> list[int]:
+    times: list[int] = store.progress(cluster, workload, from_ms, to_ms)["time_ms"].to_pylist()
+    # One report a minute is as good as all of them for "time since".
+    return sorted({t // MINUTE_MS: t for t in sorted(times)}.values())
+
+
+def _events(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[Event]:
+    table: pa.Table = store.events(cluster, from_ms, to_ms, limit=EVENTS_LIMIT)
+    known = set(EventKind)
+    return [
+        Event(
+            row["time_ms"],
+            EventKind(row["kind"]),
+            row["host"] or "",
+            row["gpu"] or "",
+            row["workload"] or "",
+        )
+        for row in table.to_pylist()
+        if row["kind"] in known
+    ]
+
+
+def _batches(
+    store: Store, cluster: str, from_ms: int, to_ms: int, metrics: set[str], workload: str
+) -> Iterator[SampleBatch]:
+    scans = []
+    for kind in Entity:
+        wanted = tuple(sorted(m for m in metrics if catalogue()[m].entity is kind))
+        if wanted:
+            narrowed = workload if workload and kind is Entity.GPU else None
+            selection = Selection(
+                wanted, from_ms, to_ms, workload=narrowed, kind=kind, cluster=cluster
+            )
+            scans.append(store.scan(selection))
+    if len(scans) == 1:
+        return scans[0]
+    return _merged(scans)
+
+
+def _merged(scans: list[Iterator[SampleBatch]]) -> Iterator[SampleBatch]:
+    """Batches of GPUs and of hosts minute by minute, so that neither runs ahead."""
+    return heapq.merge(*map(_minutes, scans), key=lambda batch: int(batch.time_ms[0]) // MINUTE_MS)
+
+
+def _minutes(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
+    for batch in batches:
+        marks = (batch.time_ms - 1) // MINUTE_MS
+        at = 0
+        while at < len(batch):
+            end = int(marks.searchsorted(marks[at], side="right"))
+            yield rows_of(batch, slice(at, end))
+            at = end

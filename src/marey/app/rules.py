@@ -1,0 +1,248 @@
+"""Rules at work: the site's rules, the live watch over every cluster, state over restarts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from marey.app.collecting import Store
+from marey.app.findings import FindingStore
+from marey.app.moments import observation_of
+from marey.app.notifications import Notifier
+from marey.app.rule_history import history_of
+from marey.app.rule_windows import fill_windows
+from marey.model.errors import Conflict, MareyError, NotFound, shown
+from marey.model.observation import Observation
+from marey.model.times import DAY_MS, MINUTE_MS
+from marey.rules.backtest import replay
+from marey.rules.court import Court
+from marey.rules.definition import Rule, parse_document, read_rules, rule_document
+from marey.rules.expressions import Clause, Series, conditions
+from marey.rules.feeding import Clerk
+from marey.rules.findings import Change, Finding
+from marey.rules.keeping import dump_court, load_court
+from marey.rules.pack import with_site_rules
+
+log = logging.getLogger(__name__)
+
+KIND = "rule"
+CHECKPOINT_MS = 5 * MINUTE_MS
+# How far back a rebuild reads: longer lives are judged from here on.
+REBUILD_MS = 14 * DAY_MS
+RULES_LIMIT = 20_000
+
+
+class RuleBook:
+    """Every rule: shipped, from files, and kept on the server; later ones replace earlier."""
+
+    def __init__(self, store: Store, folder: Path | None = None) -> None:
+        self._store = store
+        self._files = read_rules(folder) if folder is not None else []
+
+    def all(self) -> list[Rule]:
+        """The rules in force and those switched off, shipped ones first."""
+        return with_site_rules([*with_only(self._files), *self.kept()])
+
+    def kept(self) -> list[Rule]:
+        """The rules that were saved on this server."""
+        return [parse_document(d, f"rule '{n}'") for n, d in self._store.documents(KIND).items()]
+
+    def get(self, name: str) -> Rule:
+        """One rule by its id."""
+        for rule in self.all():
+            if rule.id == name:
+                return rule
+        raise NotFound(f"There is no rule '{shown(name)}'.")
+
+    def origin(self, name: str) -> str:
+        """Where a rule comes from: server, file or pack."""
+        if any(rule.id == name for rule in self.kept()):
+            return "server"
+        if any(rule.id == name for rule in self._files):
+            return "file"
+        return "pack"
+
+    def save(self, document: object) -> Rule:
+        """Keep a rule; an invalid one is refused."""
+        rule = parse_document(document)
+        kept = self._store.documents(KIND)
+        if rule.id not in kept and len(kept) >= RULES_LIMIT:
+            raise Conflict(f"There are {RULES_LIMIT} rules already; delete some first.")
+        self._store.put_document(KIND, rule.id, rule_document(rule))
+        return rule
+
+    def delete(self, name: str) -> None:
+        """Forget a rule that was saved here; files and the pack are not ours to change."""
+        if self.origin(name) != "server":
+            self.get(name)
+            raise Conflict(f"The rule '{name}' comes from a file or the pack; save it disabled.")
+        self._store.delete_document(KIND, name)
+
+
+def with_only(rules: Sequence[Rule]) -> list[Rule]:
+    """The last rule of each id."""
+    return list({rule.id: rule for rule in rules}.values())
+
+
+def missing_windows(court: Court, clause: Clause, now_ms: int) -> set[str]:
+    """Metrics whose trailing windows a clause needs and the court does not keep."""
+    needed = {
+        c.left.metric: c.left.window_ms or now_ms
+        for c in conditions(clause.expression)
+        if isinstance(c.left, Series)
+    }
+    return {metric for metric, window in needed.items() if court.judge.watch(metric, window)}
+
+
+class RuleWatch:
+    """The live watch: listens to the collect loop, keeps findings, tells the notifier."""
+
+    def __init__(
+        self, store: Store, book: RuleBook, notifier: Notifier, state_dir: Path | None = None
+    ) -> None:
+        self.store, self.book, self.notifier = store, book, notifier
+        self.findings = FindingStore(store)
+        self._state_dir = state_dir
+        self._clerks: dict[str, Clerk] = {}
+        self._saved_ms: dict[str, int] = {}
+        self._rules = book.all()
+        self.lock = threading.RLock()
+
+    # -- the collect loop
+    def observe(self, observation: Observation) -> None:
+        """Take one observation; a fault here must not end the collection."""
+        try:
+            with self.lock:
+                clerk = self.clerk(observation.cluster, observation.time_ms)
+                self._done(observation.cluster, clerk.observe(observation), observation.time_ms)
+        except MareyError as error:
+            log.warning("rules could not be judged at this tick: %s", error)
+        except Exception:
+            log.exception("rules could not be judged at this tick")
+
+    def _done(self, cluster: str, changes: list[Change], now_ms: int) -> None:
+        if changes:
+            self.findings.save(change.finding for change in changes)
+        self.notifier.tell(changes, {rule.id: rule for rule in self._rules}, now_ms)
+        if now_ms - self._saved_ms.setdefault(cluster, now_ms) >= CHECKPOINT_MS:
+            self.checkpoint(cluster, now_ms)
+
+    def clerk(self, cluster: str, now_ms: int) -> Clerk:
+        """The clerk of a cluster: as it was left, or made from history."""
+        if cluster not in self._clerks:
+            self._clerks[cluster] = self._open(cluster, now_ms)
+        return self._clerks[cluster]
+
+    @property
+    def courts(self) -> dict[str, Court]:
+        """The court of every cluster that is watched."""
+        return {cluster: clerk.court for cluster, clerk in self._clerks.items()}
+
+    # -- rules
+    def reload(self) -> None:
+        """Judge by the rules as they are now; new windows are filled from the store."""
+        with self.lock:
+            self._rules = self.book.all()
+            for cluster, court in self.courts.items():
+                fresh = court.judge.use(self._rules)
+                self.fill(cluster, court, fresh)
+
+    def fill(self, cluster: str, court: Court, metrics: Iterable[str]) -> None:
+        """Fill the windows of metrics that were not kept so far."""
+        fill_windows(self.store, cluster, court, set(metrics))
+
+    # -- state
+    def _open(self, cluster: str, now_ms: int) -> Clerk:
+        kept = self.findings.all(cluster)
+        court = self._restored(cluster, kept) or self._rebuilt(cluster, kept, now_ms)
+        clerk = Clerk(court)
+        if cluster in self.store.clusters():
+            moment = observation_of(self.store.moment(cluster, now_ms))
+            clerk.observe(replace(moment, samples=(), events=()))
+        return clerk
+
+    def _restored(self, cluster: str, kept: list[Finding]) -> Court | None:
+        path = self.state_path(cluster)
+        if path is None or not path.exists():
+            return None
+        try:
+            court = load_court(path.read_bytes(), self._rules, kept, cluster)
+        except (ValueError, OSError) as error:
+            log.warning("the kept state of rules is not used: %s; it is made anew", error)
+            return None
+        self._catch_up(cluster, court, court.judge.newest_ms)
+        sketches = court.judge.sketches
+        self.fill(cluster, court, set(sketches.rings) - set(sketches.since_ms))
+        return court
+
+    def _rebuilt(self, cluster: str, kept: list[Finding], now_ms: int) -> Court:
+        court = Court(self._rules, cluster=cluster)
+        span = self.store.span(cluster) if cluster in self.store.clusters() else None
+        if span is not None:
+            self._catch_up(cluster, court, max(span[0], span[1] - REBUILD_MS))
+        for finding in kept:
+            key = (finding.rule, finding.workload)
+            again = court.book.findings.get(key)
+            if again is None:
+                court.book.findings[key] = finding
+            else:
+                again.acknowledged, again.comments = finding.acknowledged, finding.comments
+        self.findings.save(court.book.findings.values())
+        return court
+
+    def _catch_up(self, cluster: str, court: Court, from_ms: int) -> None:
+        span = self.store.span(cluster)
+        if span is None or span[1] < from_ms:
+            return
+        if court.judged_ms is None:
+            court.judged_ms = from_ms // court.every_ms * court.every_ms
+        history = history_of(self.store, cluster, from_ms + 1, span[1] + 1, self._rules)
+        replay(court, history)
+
+    def state_path(self, cluster: str) -> Path | None:
+        """The file beside the store that holds a cluster's sketches."""
+        if self._state_dir is None:
+            return None
+        digest = hashlib.blake2b(cluster.encode(), digest_size=6).hexdigest()
+        return self._state_dir / f"rules-{digest}.sketches"
+
+    def checkpoint(self, cluster: str, now_ms: int) -> None:
+        """Keep the court's state: written beside, flushed, then put in place as one step."""
+        self._saved_ms[cluster] = now_ms
+        court = self._clerks[cluster].court
+        open_ones = [court.book.findings[key] for key in court.book.open_keys()]
+        self.findings.save(open_ones)
+        path = self.state_path(cluster)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(dump_court(court))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+
+    def start(self, now_ms: int) -> None:
+        """Take up every cluster that the store knows, and begin to deliver."""
+        for cluster in self.store.clusters():
+            self.clerk(cluster, now_ms)
+        self.notifier.start()
+
+    def stop(self) -> None:
+        """Keep everything for the next start."""
+        self.notifier.stop()
+        with self.lock:
+            for cluster, clerk in self._clerks.items():
+                self.checkpoint(cluster, clerk.court.judge.newest_ms)
+
+
+def rule_row(rule: Rule, origin: str) -> dict[str, Any]:
+    """A rule as lists show it."""
+    return {**rule_document(rule), "origin": origin, "warnings": rule.warnings()}

@@ -23,6 +23,8 @@ CAUSES = ("compute", *DELAY_NAMES, "transfer")
 COMPUTE, TRANSFER, WAITING = 0, len(DELAY_NAMES) + 1, len(DELAY_NAMES) + 2
 # A chain of waits longer than this is not followed: what is left goes to its last culprit.
 LONGEST_CHAIN = 16
+# Nor is a cause that explains less than this share of a wait.
+SMALLEST_LINK = 1e-3
 # Blame of less than this share of all waiting is left out of the table.
 SMALLEST_SHARE = 1e-4
 
@@ -36,7 +38,8 @@ def blame_table(situation: Situation) -> pa.Table:
     members = _members(situation, arrivals)
     error_ns = situation.clocks.error_us * 1e3
     order, first, arrived, done, previous, waited_most, item = members
-    records = _follow(order, first, arrived, done, previous, waited_most, item, error_ns)
+    shares = _follow(order, first, arrived, done, previous, waited_most, item, error_ns)
+    records = _by_victim(shares, order, first, arrived, error_ns)
     return _tabulate(situation, arrivals, records)
 
 
@@ -173,59 +176,76 @@ def _window_maximum(by, rank, wait, previous):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):  # type: ignore[no-untyped-def]
-    culprits, victims, causes, costs = [0], [0], [0], [0.0]
-    culprits.pop()
-    victims.pop()
-    causes.pop()
-    costs.pop()
-    causes_count = done.shape[1] - 1
+    """Shares of each meeting's waiting: meeting, the culprit's arrival, cause, share."""
+    found = np.empty((1024, 4))
+    count = 0
+    causes = done.shape[1] - 1
+    excess = np.empty(causes + 1)
     for meeting in range(len(first) - 1):
-        lo, hi = first[meeting], first[meeting + 1]
-        last = order[hi - 1]
-        if arrived[last] - arrived[order[lo]] <= error_ns:
+        row = order[first[meeting + 1] - 1]
+        if arrived[row] - arrived[order[first[meeting]]] <= error_ns:
             continue
-        left = 1.0
-        row = last
-        at = meeting
+        left, at = 1.0, meeting
         for _ in range(LONGEST_CHAIN):
-            a, b = first[at], first[at + 1]
-            mine = done[row].copy()
-            if previous[row] >= 0:
-                mine -= done[previous[row]]
-            others = np.zeros(done.shape[1])
-            for k in range(a, b - 1):
-                others += done[order[k]]
-                if previous[order[k]] >= 0:
-                    others -= done[previous[order[k]]]
-            others /= max(b - a - 1, 1)
-            excess = np.maximum(mine - others, 0.0)
-            total = excess.sum()
+            total = _excess(order, first[at], first[at + 1], done, previous, row, excess)
             if total <= 0:
                 break
             # What the excess does not explain is nobody's.
-            total = max(total, arrived[order[b - 1]] - arrived[order[a]])
-            waiting = excess[causes_count] / total
-            blocked = waited_most[row]
-            if blocked < 0:
-                waiting = 0.0
-            for cause in range(causes_count):
+            total = max(total, arrived[row] - arrived[order[first[at]]])
+            if count + causes > len(found):
+                larger = np.empty((2 * len(found), 4))
+                larger[:count] = found[:count]
+                found = larger
+            for cause in range(causes):
                 share = left * excess[cause] / total
-                if share > 1e-3:
-                    for k in range(lo, hi - 1):
-                        wait = arrived[last] - arrived[order[k]]
-                        if wait > error_ns:
-                            culprits.append(row)
-                            victims.append(order[k])
-                            causes.append(cause)
-                            costs.append(wait * share)
-            left *= waiting
-            if left < 1e-2:
+                if share > SMALLEST_LINK:
+                    found[count, 0], found[count, 1] = meeting, row
+                    found[count, 2], found[count, 3] = cause, share
+                    count += 1
+            blocked = waited_most[row]
+            left *= excess[causes] / total
+            if blocked < 0 or left < 10 * SMALLEST_LINK:
                 break
             at = item[blocked]
             row = order[first[at + 1] - 1]
             if row == blocked:
                 break
-    return np.array(culprits), np.array(victims), np.array(causes), np.array(costs)
+    return found[:count]
+
+
+@njit(cache=True, nogil=True)
+def _excess(order, lo, hi, done, previous, row, excess):  # type: ignore[no-untyped-def]
+    """Fill in what the last to arrive did more than the mean of the others; their sum."""
+    total = 0.0
+    for cause in range(len(excess)):
+        others = 0.0
+        for place in range(lo, hi - 1):
+            one = order[place]
+            others += done[one, cause]
+            if previous[one] >= 0:
+                others -= done[previous[one], cause]
+        mine = done[row, cause] - others / max(hi - lo - 1, 1)
+        if previous[row] >= 0:
+            mine -= done[previous[row], cause]
+        excess[cause] = max(mine, 0.0)
+        total += excess[cause]
+    return total
+
+
+def _by_victim(
+    shares: Floats, order: Ints, first: Ints, arrived: Floats, error_ns: float
+) -> tuple[NDArray[Any], ...]:
+    """Culprit's and victim's arrivals, cause and cost, for every rank that waited."""
+    meeting, culprit, cause = shares[:, :3].astype(np.int64).T
+    lo, hi = first[meeting], first[meeting + 1] - 1
+    count = hi - lo
+    record = np.repeat(np.arange(len(meeting)), count)
+    place = np.arange(len(record)) - np.repeat(np.cumsum(count) - count, count)
+    victim = order[lo[record] + place]
+    wait = arrived[order[hi[record]]] - arrived[victim]
+    kept = wait > error_ns
+    record, victim, wait = record[kept], victim[kept], wait[kept]
+    return culprit[record], victim, cause[record], wait * shares[record, 3]
 
 
 def _tabulate(situation: Situation, arrivals: Ints, records: tuple[NDArray[Any], ...]) -> pa.Table:

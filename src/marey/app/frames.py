@@ -48,7 +48,7 @@ class Units:
         still = self.still
         if rows is not None:
             wanted = np.isin(still.column("row").to_numpy(), rows)
-            still = still.filter(pa.array(wanted))
+            still = _recoded(still.filter(pa.array(wanted)))
         present = still.column("row").to_numpy()
         state = pa.DictionaryArray.from_arrays(
             pa.array(self.state[present], pa.int32()), pa.array(STATES, pa.string())
@@ -60,6 +60,15 @@ class Units:
             .append_column("state_reason", reasons)
             .append_column("workloads", held)
         )
+
+
+def _recoded(table: pa.Table) -> pa.Table:
+    """The table with dictionaries that hold only what its rows use."""
+    for at, entry in enumerate(table.schema):
+        if pa.types.is_dictionary(entry.type):
+            plain = table.column(at).cast(entry.type.value_type)
+            table = table.set_column(at, entry.name, plain.dictionary_encode())
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +230,9 @@ class Frame:
 
     def _encode(self, name: str, form: str) -> Part:
         makers: dict[tuple[str, str], Callable[[], pa.Table]] = {
-            ("units", "full"): self.units.table,
-            ("units", "changed"): lambda: self.units.table(self.changes.units),
+            # UUIDs are random: they would be two thirds of a snapshot. REST gives them.
+            ("units", "full"): lambda: self.units.table().drop(["uuid"]),
+            ("units", "changed"): lambda: self.units.table(self.changes.units).drop(["uuid"]),
             ("workloads", "full"): lambda: workloads_table(self.workloads.values()),
             ("workloads", "changed"): lambda: workloads_table(
                 self.workloads[name] for name in self.changes.workloads

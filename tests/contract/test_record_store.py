@@ -251,6 +251,28 @@ def test_a_complete_observation_ends_what_it_does_not_name(new_record_store: New
     assert store.moment(C, 2500).gpus.num_rows == 1
 
 
+def test_the_same_tuples_told_again_as_all_there_is_end_the_rest(
+    new_record_store: NewStore,
+) -> None:
+    store = new_record_store()
+    gpus, held = (Gpu("n0", 0),), (Allocation("a", "n0:0"),)
+    store.apply(Observation(100, gpus=(Gpu("n9", 0),), allocations=(Allocation("b", "n9:0"),)))
+    store.apply(Observation(200, gpus=gpus, allocations=held))
+    store.apply(Observation(300, gpus=gpus, allocations=held, complete=True))
+    assert store.moment(C, 299).gpus.num_rows == 2
+    assert store.moment(C, 300).gpus.column("gpu").to_pylist() == ["n0:0"]
+    assert holding(store.moment(C, 300)) == {"n0:0": "a"}
+    # It ends and begins anew with what it had; the GPU is renamed and named back.
+    store.apply(Observation(400, statuses=(status("a", COMPLETED),), allocations=held))
+    assert holding(store.moment(C, 400)) == {}
+    store.apply(Observation(500, gpus=(Gpu("n0", 0, uuid="x"),), statuses=(status("a"),)))
+    store.apply(Observation(600, gpus=gpus, allocations=held))
+    assert holding(store.moment(C, 600)) == {"n0:0": "a"}
+    assert store.moment(C, 600).gpus.column("uuid").to_pylist() == [""]
+    store.apply(Observation(150, gpus=gpus))
+    assert store.moment(C, 150).gpus.num_rows == 2
+
+
 def test_an_incomplete_observation_ends_nothing(new_record_store: NewStore) -> None:
     store = new_record_store()
     store.apply(FULL)

@@ -37,13 +37,12 @@ class GpuName:
     instance: int | None = None
 
     def __str__(self) -> str:
-        suffix = "" if self.instance is None else f".{self.instance}"
-        return f"{self.host}:{self.index}{suffix}"
+        return gpu_id(self.host, self.index, self.instance)
 
 
 def gpu_id(host: str, index: int, instance: int | None = None) -> str:
     """``node3:5``, or ``node3:5.2`` for a MIG instance."""
-    return str(GpuName(host, index, instance))
+    return f"{host}:{index}" if instance is None else f"{host}:{index}.{instance}"
 
 
 def parse_gpu_id(text: str) -> GpuName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,14 @@ class Interval(NamedTuple):
     from_ms: int
     to_ms: int | None
     value: Any
+
+
+class Told(NamedTuple):
+    """What was told last of a cluster, as one tuple."""
+
+    values: tuple[Any, ...]
+    time_ms: int
+    as_all: bool
 
 
 @dataclass(slots=True)
@@ -49,6 +57,24 @@ class Timeline:
         self.kind = kind
         self.open: dict[str, dict[Key, Held]] = {}
         self.edits = Edits()
+        self._told: dict[str, Told] = {}
+
+    def is_told(
+        self, cluster: str, values: Sequence[Any], time_ms: int, *, as_all: bool = False
+    ) -> bool:
+        """Whether these very values were told before (as all there is), and nothing changed since.
+
+        A source that repeats its inventory tick by tick hands over the same tuple.
+        """
+        told = self._told.get(cluster)
+        if told is None or told.values is not values or told.time_ms > time_ms:
+            return False
+        return told.as_all or not as_all
+
+    def note_told(self, cluster: str, values: Sequence[Any], time_ms: int, as_all: bool) -> None:
+        """Remember that all of these hold, and whether nothing else does."""
+        if isinstance(values, tuple) and values:
+            self._told[cluster] = Told(values, time_ms, as_all)
 
     def load(self, cluster: str, value: Any, from_ms: int) -> None:
         """Take over an open interval that the file has."""
@@ -58,6 +84,11 @@ class Timeline:
     def held(self, cluster: str) -> dict[Key, Held]:
         """What holds now in a cluster."""
         return self.open.setdefault(cluster, {})
+
+    def key(self, held: dict[Key, Held], value: Any) -> Key:
+        """The key of a value; what is held under its own key need not be cleaned for that."""
+        raw = self.kind.key_of(value)
+        return raw if raw in held else self.kind.key_of(self.kind.clean(value))
 
     def put(self, cluster: str, value: Any, time_ms: int) -> bool:
         """Let the value hold from this time on; False where the past must be asked first."""
@@ -94,6 +125,7 @@ class Timeline:
 
     def replace(self, cluster: str, key: Key, old: list[Interval], new: list[Interval]) -> None:
         """Exchange intervals of a key, for what arrives late."""
+        self._told.pop(cluster, None)
         for interval in old:
             if interval.to_ms is None:
                 self._remove_now(cluster, key)
@@ -110,10 +142,12 @@ class Timeline:
                 self.edits.added_past.append((cluster, interval))
 
     def _open(self, cluster: str, key: Key, value: Any, time_ms: int) -> None:
+        self._told.pop(cluster, None)
         self.held(cluster)[key] = Held(value, time_ms, time_ms)
         self.edits.added_now[cluster, key] = (value, time_ms)
 
     def _close(self, cluster: str, key: Key, known: Held, time_ms: int) -> None:
+        self._told.pop(cluster, None)
         if time_ms > known.from_ms:
             self.edits.added_past.append((cluster, Interval(known.from_ms, time_ms, known.value)))
         self._remove_now(cluster, key)

@@ -23,7 +23,6 @@ from marey.store.facts import (
     WORKLOADS,
     Key,
     Kind,
-    bounded_gpu,
 )
 from marey.store.happenings import Happenings
 from marey.store.intervals import Interval, Timeline, changed
@@ -33,8 +32,6 @@ GONE_REASON = "no longer reported"
 
 # How many ended workloads stay in memory, so that sources may repeat them without a lookup.
 _ENDED_KEPT = 20_000
-
-_WITHOUT_COMPLETE = (HOSTS, GPUS, PARTITIONS, HOST_STATES, GPU_STATES, WORKLOADS, STATES)
 
 
 class Records:
@@ -86,12 +83,17 @@ class Records:
         cluster, time_ms = bounded(observation.cluster), int(observation.time_ms)
         self.note_cluster(connection, cluster)
         for kind, values in _stated(observation):
-            self._put_all(connection, kind, cluster, values, time_ms)
+            timeline = self._timelines[kind.name]
+            if not timeline.is_told(cluster, values, time_ms):
+                self._put_all(connection, kind, cluster, values, time_ms)
         if observation.complete and time_ms >= self._complete_ms.get(cluster, time_ms):
             self._complete_ms[cluster] = time_ms
             self._end_missing(connection, cluster, observation, time_ms)
         self._free_idle(cluster, observation, time_ms)
         self._allocate(connection, cluster, observation, time_ms)
+        for kind, values in _stated(observation)[:3]:
+            timeline = self._timelines[kind.name]
+            timeline.note_told(cluster, values, time_ms, observation.complete)
         self._forget_ended(cluster, observation.statuses)
 
     def _find_unseen(
@@ -102,7 +104,10 @@ class Records:
         for observation in observations:
             cluster = bounded(observation.cluster)
             for kind, values in (*_stated(observation), (ALLOCATIONS, observation.allocations)):
-                held = self._timelines[kind.name].held(cluster)
+                timeline = self._timelines[kind.name]
+                if timeline.is_told(cluster, values, observation.time_ms):
+                    continue
+                held = timeline.held(cluster)
                 keys = {kind.key_of(kind.clean(v)) for v in values if kind.key_of(v) not in held}
                 if keys:
                     asked.setdefault((kind, cluster), set()).update(keys)
@@ -169,8 +174,11 @@ class Records:
     ) -> None:
         for kind, values in ((HOSTS, observation.hosts), (GPUS, observation.gpus)):
             timeline = self._timelines[kind.name]
-            there = {kind.key_of(kind.clean(value)) for value in values}
-            for key in [key for key in timeline.held(cluster) if key not in there]:
+            if timeline.is_told(cluster, values, time_ms, as_all=True):
+                continue
+            held = timeline.held(cluster)
+            there = {timeline.key(held, value) for value in values}
+            for key in [key for key in held if key not in there]:
                 timeline.end(cluster, key, time_ms)
         told = {bounded(w.workload) for w in observation.workloads}
         told |= {bounded(s.workload) for s in observation.statuses}
@@ -183,7 +191,7 @@ class Records:
         self._put_all(connection, STATES, cluster, vanished, time_ms)
         for status in vanished:
             self._free(cluster, status.workload, time_ms)
-        holding = {bounded(a.workload) for a in observation.allocations}
+        holding = {bounded(w) for w in {a.workload for a in observation.allocations}}
         for workload in [w for w in self._holders(cluster) if w not in holding]:
             self._free(cluster, workload, time_ms)
 
@@ -214,11 +222,14 @@ class Records:
         """Allocations of a workload replace those it had."""
         if not observation.allocations:
             return
+        if self._timelines[ALLOCATIONS.name].is_told(cluster, observation.allocations, time_ms):
+            return
         wanted: dict[str, dict[Key, Allocation]] = {}
-        for allocation in observation.allocations:
-            named: Key = (bounded(allocation.workload), bounded_gpu(allocation.gpu))
-            wanted.setdefault(named[0], {})[named] = allocation
         timeline = self._timelines[ALLOCATIONS.name]
+        held = timeline.held(cluster)
+        for allocation in observation.allocations:
+            named = timeline.key(held, allocation)
+            wanted.setdefault(named[0], {})[named] = allocation
         ended = self._ended_by(cluster, wanted, time_ms)
         for workload, allocations in wanted.items():
             if workload in ended:
@@ -229,6 +240,8 @@ class Records:
         values = [a for w, own in wanted.items() if w not in ended for a in own.values()]
         self._put_all(connection, ALLOCATIONS, cluster, values, time_ms)
         self._reindex(cluster, wanted)
+        if not ended:
+            timeline.note_told(cluster, observation.allocations, time_ms, observation.complete)
 
     def _reindex(self, cluster: str, wanted: dict[str, dict[Key, Allocation]]) -> None:
         held = self._timelines[ALLOCATIONS.name].held(cluster)
@@ -267,6 +280,7 @@ _LIVE = "state IN ('pending', 'running')"
 
 
 def _stated(observation: Observation) -> list[tuple[Kind, Sequence[Any]]]:
+    """What is told, the inventory first: sources repeat that as the very same tuples."""
     return [
         (HOSTS, observation.hosts),
         (GPUS, observation.gpus),

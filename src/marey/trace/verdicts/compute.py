@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from marey.trace.graph import Floats, Ints, NodeKind, typical_work
+from marey.trace.graph import Flags, Floats, Ints, NodeKind, typical_work
 from marey.trace.results import Verdict, VerdictKind
 from marey.trace.verdicts.peers import deviation, median_of_others
 from marey.trace.verdicts.situation import Fix, Proposal, Situation
@@ -17,6 +17,10 @@ SLOW_RATIO = 1.1
 PERSISTENT_SHARE = 0.7
 # How many deviations of the peers' own spread a persistent rank must lie above them.
 PERSISTENT_DEVIATIONS = 4.0
+# Where noise hides that, this much longer and the slowest of all in every step is enough, ...
+UNMISTAKABLE_RATIO = 1.5
+# ... if chance alone would do it less often than this.
+CHANCE = 0.005
 # Forward and backward of a micro-batch that lengthen together point to its data (OSDI 2025: 0.9).
 SEQUENCE_CORRELATION = 0.9
 # Uneven data moves most micro-batches by this much; a straggler moves only a few.
@@ -64,8 +68,24 @@ def _persistent(ratio: Floats) -> Ints:
     limit = max(
         np.log(SLOW_RATIO), PERSISTENT_DEVIATIONS * spread / np.sqrt(max(ratio.shape[1], 1))
     )
-    chosen: Ints = known[(np.log(middle) >= limit) & (often >= PERSISTENT_SHARE)]
+    beyond = (np.log(middle) >= limit) & (often >= PERSISTENT_SHARE)
+    beyond |= (middle >= UNMISTAKABLE_RATIO) & _always_slowest(ratio[known])
+    chosen: Ints = known[beyond]
     return chosen
+
+
+def _always_slowest(ratio: Floats) -> Flags:
+    """Whether a rank is the slowest in every step, more often than noise could make it.
+
+    On a machine so noisy that ratios say little, their order still does: among n equal ranks one
+    given rank is the slowest k times in a row once in n to the power of k.
+    """
+    ranks, steps = ratio.shape
+    if ranks * float(ranks) ** -steps > CHANCE:
+        return np.zeros(ranks, bool)
+    slowest = np.argmax(np.nan_to_num(ratio, nan=0.0), axis=0)
+    always: Flags = np.bincount(slowest, minlength=ranks) == steps
+    return always
 
 
 def _scale_ranks(situation: Situation, chosen: Ints, ratio: Floats) -> Fix:

@@ -80,12 +80,25 @@ export class LiveSession {
   private take(message: LiveMessage): void {
     const change = this.cluster.apply(message);
     if (!useLive.getState().hold || !this.shown) this.publish(change);
+    else this.addMissing(this.shown);
     useLive.setState({ arrivedMs: Date.now(), sources: this.cluster.sources, speed: this.cluster.speed });
+  }
+
+  /** A held picture still gets columns it has never had: a card or a colour may ask for them. */
+  private addMissing(held: ClusterState): void {
+    const fresh = [...this.cluster.state().gpus.columns].filter(([name]) => !held.gpus.columns.has(name));
+    if (fresh.length === 0) return;
+    this.shown = { ...held, gpus: { ...held.gpus, columns: new Map([...held.gpus.columns, ...fresh]) } };
+    this.tell(this.shown, { structure: false, rows: new Int32Array(0), metrics: fresh.map(([name]) => name) });
+  }
+
+  private tell(state: ClusterState, change: Change): void {
+    for (const listener of this.listeners) listener(state, change);
   }
 
   private publish(change: Change): void {
     this.shown = this.cluster.state();
     useLive.setState({ timeMs: this.shown.timeMs, ready: true });
-    for (const listener of this.listeners) listener(this.shown, change);
+    this.tell(this.shown, change);
   }
 }

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "react";
 import type { Predicate } from "@/base/predicate";
+import type { ClusterState } from "@/base/units";
 import { useTheme } from "@/base/theme";
 import type { Mark } from "@/charts/units/overlay";
 import type { Hit } from "@/charts/units/pick";
@@ -133,10 +134,20 @@ function followSize(holder: HTMLElement, stage: Stage, engine: Engine): () => vo
 }
 
 function followState(shared: ReturnType<typeof useShared>, engine: Engine): () => void {
-  return shared.session.listen((state, change) => {
+  let last: ClusterState | null = null;
+  const count = () => last && useOverview.setState({ numbers: countNumbers(last, useOverview.getState().view.filter) });
+  const stopListening = shared.session.listen((state, change) => {
+    last = state;
     engine.setState(state, change);
-    useOverview.setState({ numbers: countNumbers(state, useOverview.getState().view.filter) });
+    count();
   });
+  const stopWatching = useOverview.subscribe((now, before) => {
+    if (now.view.filter !== before.view.filter) count();
+  });
+  return () => {
+    stopListening();
+    stopWatching();
+  };
 }
 
 function followStore(shared: ReturnType<typeof useShared>, engine: Engine): () => void {

@@ -1,0 +1,197 @@
+"""A real `marey demo` and a real Chromium; each journey gets a fresh page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+GPUS = 256
+
+
+@dataclass
+class Demo:
+    """A running demo server."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + "/api/v1" + path, timeout=20) as answer:
+            return json.load(answer)
+
+    def put(self, path: str, body: object) -> Any:
+        request = urllib.request.Request(
+            self.url + "/api/v1" + path,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_demo(*arguments: str, folder: Path) -> Demo:
+    """Start a demo on a free port, and wait for its first line: the URL."""
+    command = [str(Path(sys.executable).with_name("marey")), "demo", *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    if not url.startswith("http"):
+        process.kill()
+        pytest.fail(f"marey demo printed {url!r} instead of its URL")
+    return Demo(url, process)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """The demo that most journeys share."""
+    folder = tmp_path_factory.mktemp("demo")
+    arguments = ("--gpus", str(GPUS), "--hours", "6", "--speed", "20", "--port", "0")
+    running = start_demo(*arguments, folder=folder)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser(need_program: Callable[..., str], need_module: Callable[[str], Any]) -> Iterator[Any]:
+    """One Chromium for all journeys."""
+    chromium = need_program("chromium", "chromium-browser", "google-chrome")
+    sync_api = need_module("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=os.environ.get("MAREY_CHROMIUM", chromium), args=FLAGS
+        )
+        yield launched
+        launched.close()
+
+
+class Overview:
+    """What a person does and sees on the overview, in words."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def open(self, query: str = "") -> Overview:
+        self.page.goto(f"{self.url}/{query}")
+        self.wait_drawn()
+        return self
+
+    def wait_drawn(self) -> None:
+        self.page.wait_for_selector("[data-testid=canvas][data-layout-ms]", timeout=30_000)
+
+    def wait_until(self, question: Callable[[], Any], what: str, seconds: float = 15) -> Any:
+        """Ask again and again until the answer is yes."""
+        for _ in range(int(seconds * 10)):
+            answer = question()
+            if answer:
+                return answer
+            self.page.wait_for_timeout(100)
+        pytest.fail(f"waited {seconds} s in vain: {what}")
+
+    def still(self) -> None:
+        """Wait until nothing moves; the picture must be held or the view calm."""
+        self.wait_until(
+            lambda: self.page.evaluate("window.marey && window.marey.progress() >= 1"), "stillness"
+        )
+        self.page.wait_for_timeout(120)
+
+    def units(self) -> int:
+        return int(self.page.get_attribute("[data-testid=canvas]", "data-units") or 0)
+
+    def number(self, name: str) -> float:
+        return float(self.page.get_attribute(f"[data-testid=number-{name}]", "data-value") or "nan")
+
+    def view(self) -> dict[str, Any]:
+        return self.page.evaluate("window.marey.view()")  # type: ignore[no-any-return]
+
+    def layers(self) -> list[str]:
+        return [layer["by"] for layer in self.view()["layers"]]
+
+    def groups(self, layer: int) -> list[dict[str, Any]]:
+        return self.page.evaluate(f"window.marey.groups({layer})")  # type: ignore[no-any-return]
+
+    def where(self, field: str, value: str) -> dict[str, float]:
+        predicate = {"field": field, "op": "eq", "value": value}
+        return self.page.evaluate("p => window.marey.where(p)", predicate)  # type: ignore[no-any-return]
+
+    def hold(self) -> None:
+        self.page.get_by_role("button", name="Hold the picture").click()
+        self.page.wait_for_selector("[data-testid=held]")
+        self.still()
+
+    def preset(self, name: str) -> None:
+        self.page.click("[data-testid=view-button]")
+        self.page.click(f"[data-testid=preset-{name}]")
+        self.page.wait_for_timeout(300)
+        self.still()
+
+    def card(self) -> str:
+        return self.page.inner_text("[data-testid=card]")  # type: ignore[no-any-return]
+
+    def click_unit(self, gpu: str, modifier: str | None = None) -> None:
+        place = self.where("gpu", gpu)
+        at = (place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4)
+        if modifier:
+            self.page.keyboard.down(modifier)
+        self.page.mouse.click(*at)
+        if modifier:
+            self.page.keyboard.up(modifier)
+
+    def screenshot(self, folder: Path, name: str) -> Path:
+        path = folder / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+@pytest.fixture
+def overview(browser: Any, demo: Demo) -> Iterator[Overview]:
+    """The overview in a fresh window."""
+    yield from open_window(browser, demo, reduced_motion="reduce")
+
+
+@pytest.fixture
+def moving_overview(browser: Any, demo: Demo) -> Iterator[Overview]:
+    """The same with motion; drawing it in software costs more, so only journeys about motion do."""
+    yield from open_window(browser, demo, reduced_motion="no-preference")
+
+
+def open_window(browser: Any, demo: Demo, **context_options: Any) -> Iterator[Overview]:
+    """A fresh window; a script error fails the journey."""
+    options = {"viewport": {"width": 1200, "height": 720}, "color_scheme": "dark"}
+    context = browser.new_context(**{**options, **context_options})
+    seen = Overview(context.new_page(), demo.url)
+    yield seen
+    context.close()
+    assert seen.errors == []

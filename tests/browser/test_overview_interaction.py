@@ -1,0 +1,183 @@
+"""Journeys 5 and 6: looking around, selecting, finding, and motion."""
+
+from __future__ import annotations
+
+from tests.browser.conftest import GPUS, Demo, Overview
+
+
+def first_gpu(demo: Demo, state: str = "allocated") -> dict[str, object]:
+    units = demo.get("/cluster?metrics=util")["units"]
+    return next(unit for unit in units if unit["state"] == state)
+
+
+def test_wheel_drag_and_keys_zoom_and_pan_and_fit_brings_everything_back(
+    overview: Overview,
+) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    start = page.evaluate("window.marey.camera()")
+    page.mouse.move(800, 400)
+    page.mouse.wheel(0, -600)
+    zoomed = page.evaluate("window.marey.camera()")
+    assert zoomed["scale"] > start["scale"] * 1.5
+    page.mouse.down()
+    page.mouse.move(700, 350, steps=3)
+    page.mouse.up()
+    panned = page.evaluate("window.marey.camera()")
+    assert abs((panned["x"] - zoomed["x"]) * panned["scale"] - 100) < 8
+    page.get_by_test_id("canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("+")
+    assert page.evaluate("window.marey.camera()")["scale"] > panned["scale"]
+    overview.wait_until(lambda: "cam=" in page.url, "the camera in the address")
+    page.keyboard.press("0")
+    overview.wait_until(
+        lambda: abs(page.evaluate("window.marey.camera()")["scale"] - start["scale"]) < 1e-3, "fit"
+    )
+
+
+def test_hovering_says_what_a_unit_is(overview: Overview, demo: Demo) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    unit = first_gpu(demo)
+    place = overview.where("gpu", str(unit["gpu"]))
+    page.mouse.move(place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4)
+    text = page.inner_text(".tooltip")
+    assert str(unit["gpu"]) in text
+    assert "GPU utilization" in text
+
+
+def test_a_click_on_a_unit_opens_its_card(overview: Overview, demo: Demo) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    gpu = str(first_gpu(demo)["gpu"])
+    overview.click_unit(gpu)
+    text = overview.card()
+    assert f"GPU {gpu}" in text
+    for word in ("Host", "Rack", "Partition", "User", "Workload", "Running", "GPU utilization"):
+        assert word in text
+    overview.wait_until(
+        lambda: page.locator(".metrics .sparkline path[d^=M]").count() >= 2, "lines of history"
+    )
+    overview.wait_until(lambda: page.locator(".bullet b").count() >= 4, "the cluster's means")
+    # From the card to all of the user's units.
+    user = page.locator(".facts div", has_text="User").locator("button").inner_text()
+    page.get_by_role("button", name=f"Only {user}").click()
+    overview.wait_until(lambda: overview.units() < GPUS, "only the user's units")
+    assert overview.view()["filter"] == [{"field": "user", "op": "eq", "value": user}]
+
+
+def test_a_click_on_a_label_opens_the_groups_card_and_more_can_be_added(
+    overview: Overview, demo: Demo
+) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    rack = overview.groups(1)[0]
+    camera = page.evaluate("window.marey.camera()")
+    box = page.get_by_test_id("canvas").bounding_box()
+    x = box["x"] + (rack["x"] - camera["x"]) * camera["scale"] + 20
+    y = box["y"] + (rack["y"] - camera["y"]) * camera["scale"] + 8
+    page.mouse.click(x, y)
+    text = overview.card()
+    assert rack["name"] in text
+    assert f"{int(rack['count'])} GPUs" in text
+    elsewhere = next(
+        unit["gpu"]
+        for unit in demo.get("/cluster?metrics=util")["units"]
+        if unit["rack"] != rack["name"]
+    )
+    overview.click_unit(elsewhere, "Shift")
+    assert "2 selections" in overview.card()
+    assert f"{int(rack['count']) + 1} GPUs" in overview.card()
+    page.get_by_test_id("canvas").focus()
+    page.keyboard.press("Escape")
+    assert page.get_by_test_id("card").count() == 0
+
+
+def test_a_rectangle_drawn_with_shift_selects_what_it_touches(overview: Overview) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    box = page.get_by_test_id("canvas").bounding_box()
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] - 4, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert f"{GPUS} GPUs" in overview.card()
+
+
+def test_filters_have_a_search_for_names_and_sliders_for_numbers(overview: Overview) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    page.get_by_label("Add a condition").select_option("state")
+    page.get_by_test_id("condition-0").click()
+    page.get_by_label("Search State").fill("alloc")
+    assert page.locator(".words li").count() == 1
+    page.locator(".words input").check()
+    assert overview.view()["filter"] == [{"field": "state", "op": "in", "value": ["allocated"]}]
+    page.keyboard.press("Escape")
+    overview.wait_until(lambda: overview.units() == overview.number("allocated"), "the allocated")
+    page.get_by_label("Add a condition").select_option("util")
+    page.get_by_test_id("condition-1").click()
+    page.get_by_label("Least GPU utilization").fill("60")
+    assert overview.view()["filter"][1]["op"] == "between"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Remove condition 1").click()
+    page.get_by_role("button", name="Remove condition 1").click()
+    overview.wait_until(lambda: overview.units() == GPUS, "all units again")
+
+
+def test_the_search_box_flies_to_a_host(overview: Overview, demo: Demo) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    host = str(first_gpu(demo)["host"])
+    page.keyboard.press("/")
+    page.keyboard.type(host)
+    page.wait_for_selector("#search-results li")
+    before = overview.where("host", host)
+    page.keyboard.press("Enter")
+    assert "8 GPUs" in overview.card()
+    overview.wait_until(
+        lambda: overview.where("host", host)["width"] > before["width"] * 1.5, "fly"
+    )
+    place, box = overview.where("host", host), page.get_by_test_id("canvas").bounding_box()
+    assert box["x"] <= place["x"] <= box["x"] + box["width"]
+
+
+def test_back_forward_and_reload_bring_back_what_was_on_screen(overview: Overview) -> None:
+    page = overview.open("?view=physical").page
+    overview.preset("health")
+    overview.wait_until(lambda: "view=health" in page.url, "the address")
+    overview.preset("fragmentation")
+    overview.wait_until(lambda: "view=fragmentation" in page.url, "the address")
+    page.go_back()
+    overview.wait_until(lambda: overview.layers() == ["state", "host"], "the view before")
+    page.go_back()
+    overview.wait_until(lambda: overview.layers() == ["rack", "host"], "the first view")
+    page.go_forward()
+    overview.wait_until(lambda: overview.layers() == ["state", "host"], "forward again")
+    page.reload()
+    overview.wait_drawn()
+    assert overview.layers() == ["state", "host"]
+
+
+def test_units_move_to_their_new_places(moving_overview: Overview) -> None:
+    overview = moving_overview
+    page = overview.open("?view=physical").page
+    overview.hold()
+    page.get_by_label("Layer 1 groups by").select_option("partition")
+    seen = [page.evaluate("window.marey.progress()") for _ in range(30)]
+    overview.still()
+    assert any(progress < 1 for progress in seen), "nothing was ever on its way"
+    assert page.evaluate("window.marey.progress()") == 1
+
+
+def test_with_reduced_motion_nothing_moves(overview: Overview) -> None:
+    page = overview.open("?view=physical").page
+    overview.hold()
+    page.get_by_label("Layer 1 groups by").select_option("partition")
+    assert all(page.evaluate("window.marey.progress()") == 1 for _ in range(20))
+    overview.wait_until(
+        lambda: any("large" in group["name"] for group in overview.groups(1)), "the new layout"
+    )

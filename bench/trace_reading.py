@@ -96,7 +96,8 @@ def _operator(draw: random.Random, now: float, number: int, which: int) -> Itera
             f'    "ts": {now + depth:.3f}, "dur": {18.25 - 2 * depth:.3f},\n    "args": {{\n'
             f'      "External id": {number + depth},"Record function id": {number}, '
             f'"Concrete Inputs": ["", "", "", "1"], "Input type": ["c10::BFloat16", '
-            f'"c10::BFloat16", "c10::BFloat16", "Scalar"], "Input Strides": [[{columns}, 1], [1, {rows}], [1], []], "Input Dims": '
+            f'"c10::BFloat16", "c10::BFloat16", "Scalar"], '
+            f'"Input Strides": [[{columns}, 1], [1, {rows}], [1], []], "Input Dims": '
             f"[[{rows}, {columns}], [{columns}, {rows}], [{rows}], []], "
             f'"Sequence number": {number}, "Fwd thread id": 0, '
             f'"Ev Idx": {number + depth}\n    }}\n  }}'

@@ -2,6 +2,7 @@
 // The rules are those of readers/msgspec_parser.py, to the last digit.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -36,6 +37,11 @@ struct Digits {
     size_t at = 0;
     if (at < text.size() && text[at] == '-') negative = true, ++at;
     const size_t first = at;
+    // Eighteen digits always fit; only what is longer needs to be watched.
+    const size_t safe = std::min(text.size(), first + 18);
+    for (; at < safe && is_digit(text[at]); ++at) {
+      whole = whole * 10 + static_cast<uint64_t>(text[at] - '0');
+    }
     for (; at < text.size() && is_digit(text[at]); ++at) {
       const uint64_t digit = static_cast<uint64_t>(text[at] - '0');
       if (whole > (std::numeric_limits<uint64_t>::max() - digit) / 10) fits = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -61,7 +62,20 @@ enum class Use : uint8_t { number, text, json };
 struct Wanted {
   std::string key;
   Use use;
+  uint64_t ends;  // first and last bytes together, to tell keys of one length apart
 };
+
+// The first four and the last four bytes of a key (of at least four), or all of a shorter one.
+uint64_t ends_of(std::string_view key) {
+  uint32_t head = 0, tail = 0;
+  if (key.size() >= 4) {
+    std::memcpy(&head, key.data(), 4);
+    std::memcpy(&tail, key.data() + key.size() - 4, 4);
+  } else {
+    std::memcpy(&head, key.data(), key.size());
+  }
+  return static_cast<uint64_t>(head) << 32 | tail;
+}
 
 // A pid or a tid: a number, a text, or neither.
 struct Place {
@@ -91,9 +105,9 @@ public:
   BlockParser(const std::vector<std::string> &numbers, const std::vector<std::string> &texts,
               const std::vector<std::string> &jsons, std::vector<std::string> prefixes)
       : prefixes_(std::move(prefixes)) {
-    for (const auto &key : numbers) wanted_.push_back({key, Use::number});
-    for (const auto &key : texts) wanted_.push_back({key, Use::text});
-    for (const auto &key : jsons) wanted_.push_back({key, Use::json});
+    for (const auto &key : numbers) wanted_.push_back({key, Use::number, ends_of(key)});
+    for (const auto &key : texts) wanted_.push_back({key, Use::text, ends_of(key)});
+    for (const auto &key : jsons) wanted_.push_back({key, Use::json, ends_of(key)});
     for (size_t n = 0; n < wanted_.size(); ++n) {
       by_length_.resize(std::max(by_length_.size(), wanted_[n].key.size() + 1));
       by_length_[wanted_[n].key.size()].push_back(static_cast<uint8_t>(n));
@@ -207,8 +221,11 @@ private:
     for (auto field : value.get_object()) {
       const std::string_view key = field.escaped_key();
       if (key.size() >= by_length_.size()) continue;
-      for (const uint8_t n : by_length_[key.size()]) {
-        if (wanted_[n].key != key) continue;
+      const auto &candidates = by_length_[key.size()];
+      if (candidates.empty()) continue;
+      const uint64_t ends = ends_of(key);
+      for (const uint8_t n : candidates) {
+        if (wanted_[n].ends != ends || wanted_[n].key != key) continue;
         sj::ondemand::value found = field.value();
         Sparse &column = columns.args[n];
         if (wanted_[n].use == Use::number) set_number(column, row, found);
@@ -308,10 +325,13 @@ private:
   }
 
   int32_t lane_code(const Lane &lane) {
-    if (last_lane_ >= 0 && lanes_[static_cast<size_t>(last_lane_)] == lane) return last_lane_;
+    const uint64_t mixed = static_cast<uint64_t>(lane.first.value) * 31 +
+                           static_cast<uint64_t>(lane.second.value) * 0x9E3779B97F4A7C15ull;
+    int32_t &recent = recent_lanes_[mixed >> 56];
+    if (recent >= 0 && lanes_[static_cast<size_t>(recent)] == lane) return recent;
     const auto [found, is_new] = lane_codes_.try_emplace(lane, static_cast<int32_t>(lanes_.size()));
     if (is_new) lanes_.push_back(lane);
-    return last_lane_ = found->second;
+    return recent = found->second;
   }
 
   // Whether an event of this name communicates; asked once per name.
@@ -357,7 +377,7 @@ private:
   int32_t empty_ = 0;
   std::vector<Lane> lanes_;
   std::map<Lane, int32_t> lane_codes_;
-  int32_t last_lane_ = -1;
+  std::vector<int32_t> recent_lanes_ = std::vector<int32_t>(256, -1);
   std::vector<int8_t> communicates_;
   std::vector<std::pair<uint8_t, std::string_view>> jsons_;
 };

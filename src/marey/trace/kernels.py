@@ -187,6 +187,16 @@ CATEGORIES: dict[str, Category] = {
 MARKER = re.compile(r"^(?:ProfilerStep\s*#|Optimizer\.|enumerate\(DataLoader\)|dataloader\b)")
 # Categories that hold no activity of the run: the profiler's own spans and analysis overlays.
 IGNORED_CATEGORIES = frozenset({"trace", "critical_path", "ac2g", "fwdbwd", "async"})
+# Categories that nobody but Kineto writes, of either generation.
 KINETO_CATEGORIES = frozenset(
-    {"cpu_op", "cuda_runtime", "gpu_memcpy", "gpu_memset", "python_function", "user_annotation"}
+    {
+        "cpu_op",
+        "cuda_runtime",
+        "gpu_memcpy",
+        "gpu_memset",
+        "python_function",
+        "user_annotation",
+        "operator",
+        "runtime",
+    }
 )

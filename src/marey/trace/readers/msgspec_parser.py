@@ -6,10 +6,11 @@ It gives the same values as the native parser, which takes over where it was bui
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -82,6 +83,7 @@ _get_ints = operator.attrgetter(*_INT_FIELDS)
 _get_texts = operator.attrgetter(*_TEXT_FIELDS)
 _get_jsons = operator.attrgetter(*_JSON_FIELDS)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z|0[xX][0-9a-fA-F]{1,16}\Z")
+_PHASES = frozenset(chr(byte) for byte in PHASES)
 _INT64 = (-(2**63), 2**63 - 1)
 
 
@@ -102,18 +104,17 @@ class MsgspecParser:
 
     def parse(self, buffer: bytearray, start: int, stop: int) -> Block | None:
         """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
-        text = memoryview(buffer)[start:stop]
+        with _no_collection(), memoryview(buffer)[start:stop] as text:
+            return self._parse(text)
+
+    def _parse(self, text: memoryview) -> Block | None:
         try:
             events = _decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        kept = [i for i, e in enumerate(events) if _phase(e.ph)]
-        rows = list(
-            map(_get_event, events if len(kept) == len(events) else map(events.__getitem__, kept))
-        )
-        if not rows:
-            return self._block([()] * 9)
-        columns = list(zip(*rows, strict=True))
+        kept = _kept(events)
+        chosen = events if len(kept) == len(events) else [events[n] for n in kept]
+        columns = list(zip(*map(_get_event, chosen), strict=True)) or [()] * 9
         block = self._block(columns)
         _read_digits(block, text, kept, columns[5:7])
         return block
@@ -121,8 +122,7 @@ class MsgspecParser:
     def _block(self, columns: Sequence[Sequence[Any]]) -> Block:
         phase, category, name, pid, tid, start, dur, own_id, args = columns
         size = len(phase)
-        names = [_text(n) for n in name]
-        categories = [_text(c) for c in category]
+        names, categories = _texts(name), _texts(category)
         return Block(
             phase=np.frombuffer("".join(phase).encode("ascii"), np.uint8),
             category=self._codes(categories),
@@ -142,11 +142,15 @@ class MsgspecParser:
 
     def _lane_codes(self, pid: Sequence[Any], tid: Sequence[Any], size: int) -> Any:
         known = self._lanes
-        pairs: list[Lane] = list(zip(map(_place, pid), map(_place, tid), strict=True))
-        for pair in dict.fromkeys(pairs):
-            if pair not in known:
-                known[pair] = len(known)
-        return np.fromiter(map(known.__getitem__, pairs), np.int32, size)
+        # Equal values of other types (1, 1.0 and True) would be taken for each other.
+        usual = {int, str, type(None)}
+        if not (usual >= set(map(type, pid)) and usual >= set(map(type, tid))):
+            pid, tid = list(map(_place, pid)), list(map(_place, tid))
+        codes = {}
+        for pair in dict.fromkeys(zip(pid, tid, strict=True)):
+            lane: Lane = (_place(pair[0]), _place(pair[1]))
+            codes[pair] = known.setdefault(lane, len(known))
+        return np.fromiter(map(codes.__getitem__, zip(pid, tid, strict=True)), np.int32, size)
 
     def _arguments(self, args: Sequence[Any], names: list[str]) -> dict[str, Sparse]:
         present = [n for n, a in enumerate(args) if a is not None]
@@ -201,8 +205,28 @@ def _patient(raw: msgspec.Raw) -> Any:
     return _Event(**known, args=args)
 
 
-def _phase(value: Any) -> bool:
-    return type(value) is str and len(value) == 1 and value.isascii() and ord(value) in PHASES
+def _kept(events: list[Any]) -> list[int]:
+    """The places of the events whose phase carries something."""
+    try:
+        return [n for n, event in enumerate(events) if event.ph in _PHASES]
+    except TypeError:  # a phase that is a list or an object
+        return [n for n, e in enumerate(events) if type(e.ph) is str and e.ph in _PHASES]
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A block makes many small objects and no cycles: looking for cycles only costs time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    return list(values) if set(map(type, values)) <= {str} else [_text(v) for v in values]
 
 
 def _text(value: Any) -> str:
@@ -234,14 +258,17 @@ def _add(
     found: dict[str, Sparse], key: str, rows: list[int], column: Sequence[Any], convert: Any
 ) -> None:
     """Put the values that are there under ``key``."""
-    if column.count(None) == len(column):
+    missing = column.count(None)
+    if missing == len(column):
         return
+    if missing:
+        rows = [n for n, v in zip(rows, column, strict=True) if v is not None]
+        column = [v for v in column if v is not None]
     if convert is _whole and set(map(type, column)) == {int}:
         with contextlib.suppress(OverflowError):
             found[key] = Sparse(np.array(rows, np.int32), np.array(column, np.int64))
             return
-    pairs = [(n, v) for n, v in zip(rows, column, strict=True) if v is not None]
-    kept = [(n, c) for n, c in ((n, convert(v)) for n, v in pairs) if c is not None]
+    kept = [(n, c) for n, c in zip(rows, map(convert, column), strict=True) if c is not None]
     if kept:
         where, values = zip(*kept, strict=True)
         found[key] = Sparse(np.array(where, np.int32), np.array(values, np.int64))
@@ -255,11 +282,12 @@ def _ids(own_id: Sequence[Any]) -> dict[str, Sparse]:
 
 def _times(values: Sequence[Any], missing: int) -> Ints:
     """Microseconds as nanoseconds, to the nearest."""
-    kinds = set(map(type, values))
-    if kinds <= {float}:
-        number = np.array(values, np.float64)
-        usable = np.abs(number) < LARGEST_US
-        return np.where(usable, _rounded_ns(np.where(usable, number, 0.0)), missing)
+    if set(map(type, values)) <= {float, int, type(None)}:
+        # A double holds every whole number of microseconds that is not too large anyway.
+        with contextlib.suppress(OverflowError):
+            number = np.array(values, np.float64)
+            usable = np.abs(number) < LARGEST_US
+            return np.where(usable, _rounded_ns(np.where(usable, number, 0.0)), missing)
     return np.array([_time(v, missing) for v in values], np.int64)
 
 
@@ -277,16 +305,18 @@ def _time(value: Any, missing: int) -> int:
     return missing
 
 
-def _too_large(value: Any) -> bool:
-    return type(value) is float and abs(value) >= EXACT_DOUBLE_US
+def _large_rows(times_ns: Ints, values: Sequence[Any]) -> list[int]:
+    """The rows whose time was written with a fraction that a double cannot hold."""
+    large = np.abs(times_ns // 1000) >= int(EXACT_DOUBLE_US)
+    return [row for row in np.flatnonzero(large).tolist() if type(values[row]) is float]
 
 
 def _read_digits(
     block: Block, text: memoryview, kept: list[int], values: Sequence[Sequence[Any]]
 ) -> None:
     """Replace times that a double cannot hold to the nanosecond by what their digits say."""
-    starts = [row for row, value in enumerate(values[0]) if _too_large(value)]
-    durations = [row for row, value in enumerate(values[1]) if _too_large(value)]
+    starts = _large_rows(block.start_ns, values[0])
+    durations = _large_rows(block.dur_ns, values[1])
     raws = _raws.decode(text) if starts or durations else []
     for row in starts:
         digits = bytes(_timed.decode(raws[kept[row]]).ts)

@@ -34,20 +34,13 @@ INT_ARGS = (
     "Seq",
     "In msg nelems",
     "Out msg nelems",
-    "Group size",
     "Src Rank",
     "Dst Rank",
-    "Rank",
     "wait_on_stream",
     "wait_on_cuda_event_record_corr_id",
     "device_ordinal",
     "step_num",
     "run_id",
-    "group_id",
-    "step",
-    "mb_id",
-    "model_chunk",
-    "seq_id",
 )
 # Arguments read as text and coded; a whole number becomes its digits.
 TEXT_ARGS = (
@@ -56,13 +49,9 @@ TEXT_ARGS = (
     "Collective name",
     "Process Group Name",
     "Process Group ID",
-    "Process Group Description",
-    "Process Group Ranks",
     "Comms Id",
     "hlo_op",
     "hlo_module",
-    "long_name",
-    "tf_op",
     "Module Hierarchy",
 )
 # Arguments kept as the JSON text they are, and only for events that communicate: an operator's

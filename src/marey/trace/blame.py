@@ -38,7 +38,13 @@ def blame_table(situation: Situation) -> pa.Table:
     members = _members(situation, arrivals)
     error_ns = situation.clocks.error_us * 1e3
     order, first, arrived, done, previous, waited_most, item = members
-    shares = _follow(order, first, arrived, done, previous, waited_most, item, error_ns)
+    walk = (order, first, arrived, done, previous, waited_most, item, error_ns)
+    shares = np.empty((4 * len(first), 4))
+    count = _follow(*walk, shares)
+    if count > len(shares):
+        shares = np.empty((count, 4))
+        _follow(*walk, shares)
+    shares = shares[:count]
     records = _by_victim(shares, order, first, arrived, error_ns)
     return _tabulate(situation, arrivals, records)
 
@@ -175,9 +181,8 @@ def _window_maximum(by, rank, wait, previous):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):  # type: ignore[no-untyped-def]
-    """Shares of each meeting's waiting: meeting, the culprit's arrival, cause, share."""
-    found = np.empty((1024, 4))
+def _follow(order, first, arrived, done, previous, waited_most, item, error_ns, found):  # type: ignore[no-untyped-def]
+    """Fill in shares of waiting (meeting, culprit's arrival, cause, share); how many there are."""
     count = 0
     causes = done.shape[1] - 1
     excess = np.empty(causes + 1)
@@ -192,15 +197,14 @@ def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):
                 break
             # What the excess does not explain is nobody's.
             total = max(total, arrived[row] - arrived[order[first[at]]])
-            if count + causes > len(found):
-                larger = np.empty((2 * len(found), 4))
-                larger[:count] = found[:count]
-                found = larger
             for cause in range(causes):
                 share = left * excess[cause] / total
                 if share > SMALLEST_LINK:
-                    found[count, 0], found[count, 1] = meeting, row
-                    found[count, 2], found[count, 3] = cause, share
+                    if count < len(found):
+                        found[count, 0] = meeting
+                        found[count, 1] = row
+                        found[count, 2] = cause
+                        found[count, 3] = share
                     count += 1
             blocked = waited_most[row]
             left *= excess[causes] / total
@@ -210,7 +214,7 @@ def _follow(order, first, arrived, done, previous, waited_most, item, error_ns):
             row = order[first[at + 1] - 1]
             if row == blocked:
                 break
-    return found[:count]
+    return count
 
 
 @njit(cache=True, nogil=True)

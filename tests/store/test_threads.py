@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +109,25 @@ def test_closing_while_others_read_ends_them_with_our_error(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="closed"):
         store.span("default")
     open_store(tmp_path / "store.marey").close()
+
+
+def test_a_reader_does_not_wait_for_the_writer(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.marey")
+    store.append([tick(0)])
+    inside, answered = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[SampleBatch]:
+        yield tick(1)
+        inside.set()
+        assert answered.wait(60), "the reader waited for the writer"
+        yield tick(2)
+
+    writer = threading.Thread(target=lambda: store.append(batches()))
+    writer.start()
+    assert inside.wait(60)
+    counts = store.statistics(Selection(("util",), 0, T0 * 2)).table.column("count").to_pylist()
+    assert set(counts) == {1}, "an unfinished step was seen"
+    answered.set()
+    writer.join(60)
+    assert store.span("default") == (T0, T0 + 2 * 60_000)
+    store.close()

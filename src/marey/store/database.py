@@ -196,9 +196,9 @@ class Database:
             raise
         except duckdb.Error as error:
             # Whatever failed on disk may have left half a line in the log: open it anew.
-            self._broken = self.path is not None and (
-                isinstance(error, _DISK_ERRORS) or any(word in str(error) for word in _DISK_WORDS)
-            )
+            on_disk = isinstance(error, _DISK_ERRORS) or any(w in str(error) for w in _DISK_WORDS)
+            if on_disk and self.path is not None:
+                self._broken = True
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> StoreError:

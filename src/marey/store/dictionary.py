@@ -41,7 +41,8 @@ class Dictionary:
 
     def scopes(self) -> list[tuple[str, ...]]:
         """The scopes that have names."""
-        return [scope for scope, codes in self._codes.items() if codes]
+        # A copy first: the writer may add a scope meanwhile.
+        return [scope for scope, codes in list(self._codes.items()) if codes]
 
     def find(self, scope: tuple[str, ...], name: str) -> int | None:
         """The code of a name, if it has one."""

@@ -65,6 +65,9 @@ class EmbeddedStore:
 
     def _refresh(self) -> None:
         """Read again what is kept in memory, after a write was undone or the file reopened."""
+        # Without the lock first: a reader must not wait for a writer.
+        if self._loaded == self._database.generation:
+            return
         with self._lock:
             if self._loaded == self._database.generation:
                 return

@@ -23,7 +23,7 @@ from marey.store.rows import one_row
 from marey.store.samples import SampleTables
 
 # Rows held in memory for one answer; more are read in several parts, entity by entity.
-_ROWS_AT_ONCE = 5_000_000
+_ROWS_AT_ONCE = 3_000_000
 _SCAN_ROWS = 500_000
 # Up to so many codes are written into the query itself.
 _INLINE_CODES = 2_000

@@ -149,6 +149,7 @@ def _collectives(analysis: Analysis) -> dict[str, Any]:
     names = (
         *("name", "group", "bytes", "step", "last_rank", "certain", "skew_us", "transfer_us"),
         *("participants", "expected", "point_to_point", "method", "confidence"),
+        "last_arrival_ns",
     )
     rows = zip(
         matches.items["item"].to_pylist(),

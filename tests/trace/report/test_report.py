@@ -54,6 +54,11 @@ def test_the_keys_that_others_rely_on_are_there(synthetic: dict[str, Any]) -> No
     } <= synthetic["verdicts"][0].keys()
 
 
+def test_collectives_are_listed_by_last_arrival(synthetic: dict[str, Any]) -> None:
+    arrivals = [item["last_arrival_ns"] for item in synthetic["collectives"]["items"]]
+    assert arrivals == sorted(arrivals)
+
+
 def test_the_last_rank_waits_for_nobody(synthetic: dict[str, Any]) -> None:
     for item in synthetic["collectives"]["items"]:
         waits = item["wait_us"]

@@ -16,7 +16,7 @@ from marey.trace.pipeline import Pipeline, find_pipeline
 from marey.trace.results import Dimension, Parallelism
 from marey.trace.symbols import Symbols
 
-# What training code calls its groups; the more specific first. A name is the strongest evidence.
+# What training code calls its groups. A name is the strongest evidence.
 NAMES = (
     ("expert", re.compile(r"expert|(?:^|[_\W])e(?:x)?p(?:$|[_\W\d])|moe", re.I)),
     ("context", re.compile(r"context|(?:^|[_\W])cp(?:$|[_\W\d])|ring_att|ulysses", re.I)),
@@ -114,13 +114,23 @@ def _kind_of(traffic: _Traffic, others: list[_Traffic]) -> tuple[str, float, str
         return "", 0.0, ""
     sharding = _shards(calls)
     text = f"{group.description} {group.name}"
-    for kind, pattern in NAMES:
-        if pattern.search(text):
-            kind = "fully_sharded" if kind == "data" and sharding else kind
-            return kind, NAMED, f"groups are called {group.description or group.name!r}"
+    kind = kind_in_name(text)
+    if kind:
+        kind = "fully_sharded" if kind == "data" and sharding else kind
+        return kind, NAMED, f"groups are called {group.description or group.name!r}"
     if calls.get("alltoall", 0) >= 2:
         return "expert", WEAK, "all-to-all within the groups"
     return _kind_by_traffic(traffic, sharding, others)
+
+
+def kind_in_name(text: str) -> str:
+    """The kind of parallelism that a group's name says first, or "".
+
+    >>> kind_in_name("DATA_PARALLEL_GROUP_WITH_CP")
+    'data'
+    """
+    found = [(match.start(), kind) for kind, p in NAMES if (match := p.search(text))]
+    return min(found, key=lambda place: place[0])[1] if found else ""
 
 
 def _shards(calls: dict[str, float]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,16 @@ def test_micro_batches_of_a_pipeline_are_told_apart() -> None:
     blocks = _bench(layout).graph.blocks
     forward = blocks.type == blocks.type_names.index("forward-compute")
     assert set(blocks.micro_batch[forward].tolist()) == set(range(6))
+
+
+def test_an_executor_gives_the_same_analysis() -> None:
+    run = make_run(Scenario(LAYOUTS[0], VerdictKind.SLOW_WORKER, steps=3)).run
+    told: list[tuple[str, float]] = []
+    with ThreadPoolExecutor(2) as executor:
+        found = analyse(run, lambda what, done: told.append((what, done)), executor)
+    assert found.verdicts == analyse(run).verdicts
+    assert told[-1] == ("done", 1.0)
+    assert [done for _, done in told] == sorted(done for _, done in told)
 
 
 def test_the_reduction_keeps_communications_not_kernels() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marey.trace.analysis import recognise_parallelism
+from marey.trace.parallelism import kind_in_name
 from marey.trace.results import Parallelism
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run
 
@@ -43,6 +44,25 @@ def test_groups_and_places_are_those_of_the_layout() -> None:
     for rank in range(layout.world):
         assert found.stages[rank] == rank // (layout.data * layout.tensor)
         assert found.replicas[rank] == rank // layout.tensor % layout.data
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("EXPERT_MODEL_PARALLEL_GROUP", "expert"),
+        ("CONTEXT_PARALLEL_GROUP", "context"),
+        ("DATA_PARALLEL_GROUP_WITH_CP", "data"),
+        ("TENSOR_MODEL_PARALLEL_GROUP", "tensor"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "pipeline"),
+        ("mesh_dp_shard", "data"),
+        ("mesh_ep", "expert"),
+        ("fsdp", "fully_sharded"),
+        ("default_pg", ""),
+        ("undefined 7", ""),
+    ],
+)
+def test_what_a_name_says_first_is_the_kind(name: str, kind: str) -> None:
+    assert kind_in_name(name) == kind
 
 
 def test_a_name_makes_it_surer_than_traffic_alone() -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from marey.trace.analysis import analyse, blame, judge
 from marey.trace.results import VerdictKind
+from marey.trace.run import TraceRun
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run, possible_kinds
+from marey.trace.synthetic.costs import healthy_step_ns
+from marey.trace.synthetic.faults import Conditions, healthy
+from marey.trace.synthetic.program import run_program
+from marey.trace.synthetic.simulation import Simulation
+from marey.trace.synthetic.tables import build_run, make_clock
 
 LAYOUTS = [
     Layout(data=8, ranks_per_host=4),
@@ -65,26 +71,24 @@ def test_what_is_recoverable_is_what_the_fault_cost() -> None:
     assert faulty.verdicts[0].recoverable_ms == pytest.approx(cost, rel=0.15)
 
 
-def test_two_causes_are_both_named_the_dearer_first() -> None:
-    from marey.trace.synthetic.costs import healthy_step_ns
-    from marey.trace.synthetic.faults import healthy
-    from marey.trace.synthetic.program import run_program
-    from marey.trace.synthetic.simulation import Simulation
-    from marey.trace.synthetic.tables import build_run, make_clock
-
-    layout = Layout(data=8)
-    conditions = healthy(layout, 5)
-    conditions.compute[2] = 1.2
-    conditions.input_ns[5, :] = 0.8 * healthy_step_ns(layout)
+def _run(layout: Layout, conditions: Conditions) -> TraceRun:
     simulation = Simulation(layout, conditions, 1)
-    run_program(simulation, 5)
+    run_program(simulation, conditions.compute.shape[1])
     clock = make_clock(layout, Dress(), np.random.default_rng(1))
-    verdicts = judge(build_run(simulation, Dress(), clock))
-    assert [(v.kind, v.ranks) for v in verdicts] == [
-        (VerdictKind.INPUT_BOUND, (5,)),
-        (VerdictKind.SLOW_WORKER, (2,)),
-    ] or verdicts[0].ranks == (5,)
-    assert verdicts[0].recoverable_ms >= verdicts[-1].recoverable_ms
+    return build_run(simulation, Dress(), clock)
+
+
+def test_two_causes_are_both_named_the_dearer_first() -> None:
+    layout = Layout(data=4, pipeline=2, micro_batches=4, layers=2)
+    conditions = healthy(layout, 5)
+    conditions.stage[1] = 1.5
+    conditions.start_ns[0, :] = 0.25 * healthy_step_ns(layout)
+    verdicts = judge(_run(layout, conditions))
+    assert {(v.kind, v.ranks) for v in verdicts} == {
+        (VerdictKind.STAGE_IMBALANCE, (4, 5, 6, 7)),
+        (VerdictKind.LATE_START, (0,)),
+    }
+    assert verdicts[0].recoverable_ms >= verdicts[1].recoverable_ms
 
 
 def test_the_operators_of_a_slow_worker_are_its_longest_kernels() -> None:
@@ -124,6 +128,17 @@ def test_blame_passes_through_those_who_waited_themselves() -> None:
     assert by_culprit.get(partner, 0) < 0.3 * by_culprit[made.truth.ranks[0]]
     victims = {row["victim"] for row in rows if row["culprit"] == made.truth.ranks[0]}
     assert len(victims) == 7
+
+
+def test_a_network_slower_than_any_healthy_one_is_a_slow_link_not_a_bound() -> None:
+    # One group only: no other link to compare with, nobody is late, every transfer crawls.
+    layout = Layout(data=4)
+    conditions = healthy(layout, 4)
+    conditions.transfer = 20_000.0
+    run = _run(layout, conditions)
+    verdicts = judge(run)
+    assert [v.kind for v in verdicts] == [VerdictKind.SLOW_LINK]
+    assert "MB/s" in verdicts[0].evidence[0]
 
 
 def test_healthy_runs_of_many_seeds_are_called_healthy() -> None:

@@ -17,6 +17,10 @@ SLOW_LINK_RATIO = 1.8
 LARGEST_MINORITY = 0.5
 # Above this share of exposed transfer a run waits for the network rather than computes.
 COMMUNICATION_SHARE = 0.35
+# Even 1 Gbit Ethernet carries over 100 MB/s; a quarter of it through a ring is no healthy network.
+SLOWEST_NETWORK_MB_S = 25.0
+LARGE_BYTES = 256 << 10
+FEWEST_LARGE = 4
 
 
 @dataclass(frozen=True)
@@ -157,14 +161,39 @@ def mostly_transfers(situation: Situation) -> list[Proposal]:
     def fix(work: Floats, delay: Floats) -> tuple[Floats, Floats]:
         return np.where(transfers, 0.0, work), delay
 
+    slow = _crawling(situation)
     verdict = Verdict(
-        kind=VerdictKind.COMMUNICATION_BOUND,
+        kind=VerdictKind.SLOW_LINK if slow else VerdictKind.COMMUNICATION_BOUND,
         steps=situation.step_list(),
         operators=_names(situation, transfers),
-        confidence=0.8 * situation.match_confidence,
+        confidence=(0.7 if slow else 0.8) * situation.match_confidence,
         evidence=(
+            *slow,
             "transfers that compute does not hide take most of the run; "
             "what could be won is an upper bound",
         ),
     )
     return [Proposal(verdict, fix, COMMUNICATION_SHARE)]
+
+
+def _crawling(situation: Situation) -> tuple[str, ...]:
+    """A sentence if large transfers are slower than any healthy network, else nothing."""
+    pool, item = situation.pool, situation.item
+    if pool is None:
+        return ()
+    graph = situation.graph
+    nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
+    size = np.zeros(int(graph.item.max(initial=0)) + 1)
+    joined = item >= 0
+    np.maximum.at(size, item[joined], pool.bytes[joined])
+    size = size[graph.item[nodes]]
+    large = (size >= LARGE_BYTES) & (graph.work_ns[nodes] > 0)
+    if large.sum() < FEWEST_LARGE:
+        return ()
+    pace = float(np.median(size[large] / graph.work_ns[nodes][large] * 1e3))
+    if pace >= SLOWEST_NETWORK_MB_S:
+        return ()
+    return (
+        f"large transfers move {pace:.1f} MB/s after the last rank has arrived: "
+        "some link among these ranks is slow, and which one the trace does not show",
+    )

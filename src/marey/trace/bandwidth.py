@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 BANDWIDTHS = pa.schema(
     [
         pa.field("name", pa.string()),
-        pa.field("group", pa.string()),
         pa.field("participants", pa.int32()),
         pa.field("bytes", pa.int64()),
         pa.field("count", pa.int64()),
@@ -25,6 +24,10 @@ BANDWIDTHS = pa.schema(
         pa.field("bus_gb_s", pa.float64()),
         # The slowest decile over the median: how steady the link is.
         pa.field("slow_ratio", pa.float64()),
+        # How many groups do the same, and which of them is slowest.
+        pa.field("groups", pa.int64()),
+        pa.field("slowest_group", pa.string()),
+        pa.field("slowest_bus_gb_s", pa.float64()),
     ]
 )
 _TWICE = ("all_reduce", "allreduce")
@@ -52,35 +55,43 @@ def item_bandwidths(items: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def bandwidth_table(items: pa.Table) -> pa.Table:
-    """Matched collectives by name, group and size, the most costly first."""
+    """Matched collectives by name, group size and message size, the most costly first."""
     if not items.num_rows:
         return BANDWIDTHS.empty_table()
+    known = ~np.isnan(item_bandwidths(items)[0])
+    items = items.filter(pa.array(known))
     algorithm, bus = item_bandwidths(items)
     keys: dict[tuple[Any, ...], list[int]] = {}
-    columns = [items[n].to_pylist() for n in ("name", "group", "expected", "bytes")]
+    columns = [items[n].to_pylist() for n in ("name", "expected", "bytes")]
     for row, key in enumerate(zip(*columns, strict=True)):
         keys.setdefault(key, []).append(row)
     transfer_us = items["transfer_us"].to_numpy(zero_copy_only=False)
+    group = np.array(items["group"].to_pylist(), object)
     rows = [
-        _row(key, transfer_us[rows], algorithm[rows], bus[rows])
-        for key, rows in keys.items()
-        if not np.all(np.isnan(algorithm[rows]))
+        _row(key, transfer_us[at], algorithm[at], bus[at], group[at]) for key, at in keys.items()
     ]
     rows.sort(key=lambda row: -row["count"] * row["transfer_median_us"])
     return pa.Table.from_pylist(rows, schema=BANDWIDTHS)
 
 
-def _row(key: tuple[Any, ...], transfer_us: Any, algorithm: Any, bus: Any) -> dict[str, Any]:
-    name, group, participants, size = key
+def _row(
+    key: tuple[Any, ...], transfer_us: Any, algorithm: Any, bus: Any, group: Any
+) -> dict[str, Any]:
+    name, participants, size = key
     median = float(np.median(transfer_us))
+    names, inverse = np.unique(group.astype(str), return_inverse=True)
+    by_group = [float(np.median(bus[inverse == g])) for g in range(len(names))]
+    worst = int(np.argmin(by_group))
     return {
         "name": name,
-        "group": group,
         "participants": participants,
         "bytes": size,
         "count": len(transfer_us),
         "transfer_median_us": median,
-        "algorithm_gb_s": float(np.nanmedian(algorithm)),
-        "bus_gb_s": float(np.nanmedian(bus)),
+        "algorithm_gb_s": float(np.median(algorithm)),
+        "bus_gb_s": float(np.median(bus)),
         "slow_ratio": float(np.percentile(transfer_us, 90)) / median if median > 0 else 1.0,
+        "groups": len(names),
+        "slowest_group": str(names[worst]),
+        "slowest_bus_gb_s": by_group[worst],
     }

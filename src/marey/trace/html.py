@@ -18,7 +18,7 @@ from marey.trace.words import (
     title,
 )
 
-MOST_BARS = 64
+MOST_BARS = 32
 MOST_STEPS = 120
 LONGEST_NAME = 160
 
@@ -209,21 +209,21 @@ def _network(document: Document) -> str:
         f"({found['confidence']:.0%} sure)."
     )
     bandwidth = _table(
-        ["collective", "group", "ranks", "size", "count", "transfer", "algorithm", "bus"],
+        ["collective", "ranks", "size", "count", "transfer", "bus", "groups", "slowest group"],
         (
             [
                 row["name"],
-                row["group"],
                 row["participants"],
                 size(row["bytes"]),
                 f"{row['count']:,}",
                 duration(row["transfer_median_us"] / 1e3),
-                f"{row['algorithm_gb_s']:.3g} GB/s",
                 f"{row['bus_gb_s']:.3g} GB/s",
+                row["groups"],
+                f"{row['slowest_group']}: {row['slowest_bus_gb_s']:.3g} GB/s",
             ]
             for row in document["bandwidth"][:15]
         ),
-        texts=frozenset({0, 1}),
+        texts=frozenset({0}),
     )
     late = sorted(found["items"], key=lambda row: -row["skew_us"])[:15]
     skew = _table(
@@ -258,19 +258,19 @@ def _network(document: Document) -> str:
 
 def _causes(document: Document) -> str:
     blame = _table(
-        ["because of", "waited", "cause", "operator", "steps", "GPU seconds"],
+        ["because of", "ranks that waited", "cause", "operator", "steps", "GPU seconds"],
         (
             [
                 f"rank {row['culprit']}",
-                f"rank {row['victim']}",
+                row["victims"],
                 row["cause"],
                 row["operator"],
                 row["steps"],
                 f"{row['gpu_seconds']:.3f}",
             ]
-            for row in document["blame"][:15]
+            for row in document["culprits"][:15]
         ),
-        texts=frozenset({0, 1, 2}),
+        texts=frozenset({0, 2}),
         names=frozenset({3}),
     )
     path = document["critical_path"]
@@ -278,7 +278,7 @@ def _causes(document: Document) -> str:
         f"{name} {ms / path['total_ms']:.0%}" for name, ms in path["by_activity"].items()
     )
     critical = f"<p>The critical path: {escape(shares)}.</p>" if path["total_ms"] else ""
-    if not document["blame"]:
+    if not document["culprits"]:
         return f"<h2>What decided the run's length</h2>{critical}" if critical else ""
     return f"<h2>Who made whom wait</h2>{critical}{blame}"
 

@@ -97,6 +97,7 @@ def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> di
         "launches": [{"rank": r.rank, **r.launches.as_dict()} for r in reports],
         "memory": [{"rank": r.rank, "devices": r.memory} for r in reports if r.memory],
         "bandwidth": bandwidth_table(analysis.matches.items).to_pylist(),
+        "culprits": _culprits(analysis.blame),
         "blame": _blame(analysis.blame),
         "critical_path": _critical_path(analysis.critical_path),
         "notes": [{"file": n.file, "text": n.text} for n in run.notes]
@@ -246,14 +247,39 @@ def _steps(reports: list[RankReport]) -> list[dict[str, Any]]:
 
 def _blame(table: pa.Table) -> list[dict[str, Any]]:
     """Who made whom wait and by what, over all steps; the operator is that of the worst step."""
-    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    return [
+        {"culprit": culprit, "victim": victim, "cause": cause, **_summed(rows)}
+        for (culprit, victim, cause), rows in _blame_by(table, "culprit", "victim", "cause")
+    ][:TOP_BLAME]
+
+
+def _culprits(table: pa.Table) -> list[dict[str, Any]]:
+    """The same, over all who waited."""
+    return [
+        {
+            "culprit": culprit,
+            "victims": len({row["victim"] for row in rows}),
+            "cause": cause,
+            **_summed(rows),
+        }
+        for (culprit, cause), rows in _blame_by(table, "culprit", "cause")
+    ][:TOP_BLAME]
+
+
+def _summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "operator": rows[0]["operator"],
+        "steps": len({row["step"] for row in rows}),
+        "gpu_seconds": sum(row["gpu_seconds"] for row in rows),
+    }
+
+
+def _blame_by(table: pa.Table, *names: str) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Rows of blame by these columns, in each the worst first; the largest sum first."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in _top(table, "gpu_seconds", table.num_rows):
-        key = (row["culprit"], row["victim"], row["cause"])
-        known = sums.setdefault(key, {**row, "steps": 0, "gpu_seconds": 0.0})
-        known["gpu_seconds"] += row["gpu_seconds"]
-        known["steps"] += 1
-        known.pop("step", None)
-    return sorted(sums.values(), key=lambda row: -row["gpu_seconds"])[:TOP_BLAME]
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return sorted(found.items(), key=lambda pair: -sum(row["gpu_seconds"] for row in pair[1]))
 
 
 def _critical_path(path: pa.Table) -> dict[str, Any]:

@@ -183,7 +183,8 @@ def _crawling(situation: Situation) -> tuple[str, ...]:
         return ()
     graph = situation.graph
     nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
-    size = np.zeros(int(graph.item.max(initial=0)) + 1)
+    # The graph leaves out items that no step holds, so neither numbering bounds the other.
+    size = np.zeros(max(int(graph.item.max(initial=0)), int(item.max(initial=0))) + 1)
     joined = item >= 0
     np.maximum.at(size, item[joined], pool.bytes[joined])
     size = size[graph.item[nodes]]

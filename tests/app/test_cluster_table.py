@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.app.small_cluster import GPUS, START_MS, TICK_MS, inventory, samples
 
 from marey.app import wire
 from marey.app.cluster_table import ClusterTable
@@ -13,6 +12,7 @@ from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
 from marey.store.embedded import open_store
+from tests.app.small_cluster import GPUS, START_MS, TICK_MS, inventory, samples
 
 
 def table_with(*observations: Observation) -> ClusterTable:

@@ -9,15 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.app.small_cluster import (
-    GPUS,
-    START_MS,
-    TICK_MS,
-    HandClock,
-    SmallSource,
-    inventory,
-    samples,
-)
 
 from marey.app.collecting import BACKLOG_LIMIT, Collector, CollectRules, collect
 from marey.app.frames import Frame
@@ -28,6 +19,15 @@ from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Workload
 from marey.store.embedded import EmbeddedStore, open_store
+from tests.app.small_cluster import (
+    GPUS,
+    START_MS,
+    TICK_MS,
+    HandClock,
+    SmallSource,
+    inventory,
+    samples,
+)
 
 RULES = CollectRules(TICK_MS, 2_000, 60_000)
 

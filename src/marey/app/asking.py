@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from marey.app.collecting import Store
+from marey.app.journal import journaled, unsettled
 from marey.app.questions import Question
 from marey.app.summary import SummaryLog
 from marey.app.workspace import Workspace
@@ -46,7 +47,16 @@ def ask(path: Path, question: Question) -> Any:
     from marey.store.embedded import open_store
 
     with open_store(path, read_only=True) as store:
-        return question.ask(Workspace(store, StoredClock(store), {}, SummaryLog(store)))
+        if not unsettled(store):
+            return _asked(store, question)
+    # The process that wrote it was killed: what it had only noted is sorted in first.
+    journaled(open_store(path)).close()
+    with open_store(path, read_only=True) as store:
+        return _asked(store, question)
+
+
+def _asked(store: Store, question: Question) -> Any:
+    return question.ask(Workspace(store, StoredClock(store), {}, SummaryLog(store)))
 
 
 def ask_server(server: Holder, question: Question) -> Any:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from marey.app.clocks import WallClock
-from marey.app.collecting import CollectRules
+from marey.app.collecting import CollectRules, Store
 from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
+from marey.app.journal import journaled
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
 from marey.model.errors import InvalidInput
 from marey.model.times import DAY_MS
-from marey.store.embedded import EmbeddedStore, Retention, open_store
+from marey.store.embedded import Retention, open_store
 
 Report = Callable[[float], None]
 
@@ -36,10 +37,8 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
             "A simulated source runs on its own clock and cannot stand beside another source."
         )
     settings = configuration.store
-    store = open_store(
-        Path(settings.path),
-        retention=Retention(settings.retention_ms / DAY_MS, settings.sketch_retention_ms / DAY_MS),
-    )
+    retention = Retention(settings.retention_ms / DAY_MS, settings.sketch_retention_ms / DAY_MS)
+    store = journaled(open_store(Path(settings.path), retention=retention))
     try:
         if simulated:
             return _simulated_service(configuration, simulated[0], store, report)
@@ -50,7 +49,7 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
 
 
 def _simulated_service(
-    configuration: Configuration, settings: SimulatedSettings, store: EmbeddedStore, report: Report
+    configuration: Configuration, settings: SimulatedSettings, store: Store, report: Report
 ) -> Service:
     cluster = open_simulated(settings, store, WallClock().now_ms())
     rules = collect_rules(configuration)

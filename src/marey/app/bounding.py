@@ -40,11 +40,12 @@ def bounded_observation(observation: Observation) -> Observation:
 def _overlong(item: Any) -> bool:
     if isinstance(item, Workload) and _attributes_overlong(item):
         return True
-    return any(
-        len(value) > NAME_LIMIT
-        for value in (getattr(item, name) for name in item.__slots__)
-        if isinstance(value, str)
-    )
+    # A plain loop: this looks at every name of every tick.
+    for name in item.__slots__:
+        value = getattr(item, name)
+        if value.__class__ is str and len(value) > NAME_LIMIT:
+            return True
+    return False
 
 
 def _attributes_overlong(workload: Workload) -> bool:

@@ -133,7 +133,8 @@ class ClusterTable:
             self._release(status.workload)
         known = self._workloads.get(status.workload)
         workload = known.workload if known else Workload(status.workload)
-        position = known.queue_position if known else None
+        waits = status.state is WorkloadState.PENDING
+        position = known.queue_position if known and waits else None
         self._put(LiveWorkload(workload, status, position))
 
     def _put(self, live: LiveWorkload) -> None:
@@ -159,11 +160,10 @@ class ClusterTable:
             live for live in self._workloads.values() if live.status.state is WorkloadState.PENDING
         ]
         pending.sort(key=_scheduler_order)
-        positions = {live.workload.workload: place for place, live in enumerate(pending, 1)}
-        for name, live in list(self._workloads.items()):
-            position = positions.get(name)
-            if position != live.queue_position:
-                self._workloads[name] = LiveWorkload(live.workload, live.status, position)
+        for place, live in enumerate(pending, 1):
+            if live.queue_position != place:
+                name = live.workload.workload
+                self._workloads[name] = LiveWorkload(live.workload, live.status, place)
                 self._changed_workloads.add(name)
 
     # Allocations

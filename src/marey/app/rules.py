@@ -6,10 +6,13 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from marey.app.collecting import Store
 from marey.app.findings import FindingStore
@@ -20,14 +23,16 @@ from marey.app.rule_windows import fill_windows
 from marey.model.errors import Conflict, MareyError, NotFound, shown
 from marey.model.observation import Observation
 from marey.model.times import DAY_MS, MINUTE_MS
-from marey.rules.backtest import replay
+from marey.rules.backtest import Watch, replay
 from marey.rules.court import Court
 from marey.rules.definition import Rule, parse_document, read_rules, rule_document
 from marey.rules.expressions import Clause, Series, conditions
 from marey.rules.feeding import Clerk
 from marey.rules.findings import Change, Finding
+from marey.rules.judge import Judgement
 from marey.rules.keeping import dump_court, load_court
 from marey.rules.pack import with_site_rules
+from marey.rules.truth import TRUE
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ CHECKPOINT_MS = 5 * MINUTE_MS
 # How far back a rebuild reads: longer lives are judged from here on.
 REBUILD_MS = 14 * DAY_MS
 RULES_LIMIT = 20_000
+QUEUE_LIMIT = 400
 
 
 class RuleBook:
@@ -104,27 +110,62 @@ class RuleWatch:
     """The live watch: listens to the collect loop, keeps findings, tells the notifier."""
 
     def __init__(
-        self, store: Store, book: RuleBook, notifier: Notifier, state_dir: Path | None = None
+        self, store: Store, book: RuleBook, notifier: Notifier, beside: Path | None = None
     ) -> None:
         self.store, self.book, self.notifier = store, book, notifier
         self.findings = FindingStore(store)
-        self._state_dir = state_dir
+        # Sketches are kept in files beside the store's.
+        self._beside = beside
         self._clerks: dict[str, Clerk] = {}
         self._saved_ms: dict[str, int] = {}
         self._rules = book.all()
         self.lock = threading.RLock()
+        # While a court is rebuilt nothing is lost: what falls out here is read from the store.
+        self._queue: deque[Observation] = deque(maxlen=QUEUE_LIMIT)
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
 
     # -- the collect loop
     def observe(self, observation: Observation) -> None:
-        """Take one observation; a fault here must not end the collection."""
+        """Put an observation in line for the watch's own thread; never waits, never raises."""
+        self._queue.append(observation)
+        self._wake.set()
+
+    def _run(self, clusters: list[str], now_ms: int) -> None:
+        for cluster in clusters:
+            if not self._stop.is_set():
+                self._guarded(lambda name=cluster: self._taken_up(name, now_ms))  # type: ignore[misc]
+        while not self._stop.is_set():
+            self._wake.wait(timeout=1.0)
+            self._wake.clear()
+            while self._queue and not self._stop.is_set():
+                self.take(self._queue.popleft())
+
+    def _taken_up(self, cluster: str, now_ms: int) -> None:
+        with self.lock:
+            self.clerk(cluster, now_ms)
+
+    @staticmethod
+    def _guarded(work: Callable[[], None]) -> None:
         try:
-            with self.lock:
-                clerk = self.clerk(observation.cluster, observation.time_ms)
-                self._done(observation.cluster, clerk.observe(observation), observation.time_ms)
+            work()
         except MareyError as error:
-            log.warning("rules could not be judged at this tick: %s", error)
+            log.warning("rules could not be judged: %s", error)
         except Exception:
-            log.exception("rules could not be judged at this tick")
+            log.exception("rules could not be judged")
+
+    def take(self, observation: Observation) -> None:
+        """Take one observation; a fault here must not end the watch."""
+        self._guarded(lambda: self._take(observation))
+
+    def _take(self, observation: Observation) -> None:
+        with self.lock:
+            clerk = self.clerk(observation.cluster, observation.time_ms)
+            newest_ms = clerk.court.judge.newest_ms
+            if observation.time_ms <= newest_ms:
+                # Already read from the store while the court was opened.
+                observation = replace(observation, samples=())
+            self._done(observation.cluster, clerk.observe(observation), observation.time_ms)
 
     def _done(self, cluster: str, changes: list[Change], now_ms: int) -> None:
         if changes:
@@ -143,6 +184,28 @@ class RuleWatch:
     def courts(self) -> dict[str, Court]:
         """The court of every cluster that is watched."""
         return {cluster: clerk.court for cluster, clerk in self._clerks.items()}
+
+    def verdict_rows(self, latest: Judgement) -> list[dict[str, Any]]:
+        """Per rule the workloads and GPUs that violate it, over their life and now."""
+        rows = []
+        names = latest.workloads
+        for verdict in latest.verdicts:
+            if verdict.gpus_life is None or verdict.gpus_now is None:
+                continue
+            row: dict[str, Any] = {"rule": verdict.rule.id}
+            for word, truth, gpus in (
+                ("life", verdict.life, verdict.gpus_life),
+                ("now", verdict.now, verdict.gpus_now),
+            ):
+                hit = truth == TRUE
+                held = np.flatnonzero((gpus == TRUE) & hit[latest.layout.workload])
+                seats = [latest.measuring.tenants.seats[r] for r in latest.layout.rows[held]]
+                row[word] = {
+                    "workloads": [names[i] for i in np.flatnonzero(hit).tolist()],
+                    "gpus": [seat.gpu for seat in seats if seat is not None],
+                }
+            rows.append(row)
+        return rows
 
     # -- rules
     def reload(self) -> None:
@@ -185,7 +248,10 @@ class RuleWatch:
         court = Court(self._rules, cluster=cluster)
         span = self.store.span(cluster) if cluster in self.store.clusters() else None
         if span is not None:
-            self._catch_up(cluster, court, max(span[0], span[1] - REBUILD_MS))
+            begun = self._oldest_start(cluster, span[1])
+            self._catch_up(cluster, court, max(span[0], begun, span[1] - REBUILD_MS) - 1)
+            # What was kept while that was read.
+            self._catch_up(cluster, court, court.judge.newest_ms)
         for finding in kept:
             key = (finding.rule, finding.workload)
             again = court.book.findings.get(key)
@@ -196,6 +262,17 @@ class RuleWatch:
         self.findings.save(court.book.findings.values())
         return court
 
+    def _oldest_start(self, cluster: str, now_ms: int) -> int:
+        """When the longest-running workload of the moment began: no need to read further back."""
+        moment = self.store.moment(cluster, now_ms)
+        running = set(moment.allocations["workload"].to_pylist())
+        starts = [
+            row["start_ms"]
+            for row in moment.workloads.select(["workload", "start_ms"]).to_pylist()
+            if row["workload"] in running and row["start_ms"] is not None
+        ]
+        return min(starts, default=now_ms)
+
     def _catch_up(self, cluster: str, court: Court, from_ms: int) -> None:
         span = self.store.span(cluster)
         if span is None or span[1] < from_ms:
@@ -203,14 +280,14 @@ class RuleWatch:
         if court.judged_ms is None:
             court.judged_ms = from_ms // court.every_ms * court.every_ms
         history = history_of(self.store, cluster, from_ms + 1, span[1] + 1, self._rules)
-        replay(court, history)
+        replay(court, history, Watch(cancelled=self._stop.is_set))
 
     def state_path(self, cluster: str) -> Path | None:
         """The file beside the store that holds a cluster's sketches."""
-        if self._state_dir is None:
+        if self._beside is None:
             return None
         digest = hashlib.blake2b(cluster.encode(), digest_size=6).hexdigest()
-        return self._state_dir / f"rules-{digest}.sketches"
+        return self._beside.with_name(f"{self._beside.name}.rules-{digest}")
 
     def checkpoint(self, cluster: str, now_ms: int) -> None:
         """Keep the court's state: written beside, flushed, then put in place as one step."""
@@ -221,8 +298,7 @@ class RuleWatch:
         path = self.state_path(cluster)
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
+        beside = path.with_name(f"{path.name}.new")
         with beside.open("wb") as file:
             file.write(dump_court(court))
             file.flush()
@@ -230,14 +306,22 @@ class RuleWatch:
         os.replace(beside, path)
 
     def start(self, now_ms: int) -> None:
-        """Take up every cluster that the store knows, and begin to deliver."""
-        for cluster in self.store.clusters():
-            self.clerk(cluster, now_ms)
+        """Take up every cluster that the store knows, in the background; begin to deliver."""
+        arguments = (self.store.clusters(), now_ms)
+        self._thread = threading.Thread(target=self._run, args=arguments, name="rules", daemon=True)
+        self._thread.start()
         self.notifier.start()
 
     def stop(self) -> None:
         """Keep everything for the next start."""
+        self._stop.set()
+        self._wake.set()
         self.notifier.stop()
+        if self._thread is not None:
+            self._thread.join(timeout=60)
+            if self._thread.is_alive():
+                # Still reading history; the store's end will end it, and the next start rebuilds.
+                return
         with self.lock:
             for cluster, clerk in self._clerks.items():
                 self.checkpoint(cluster, clerk.court.judge.newest_ms)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from marey.app.background import BackgroundWork
 from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
 from marey.app.feed import FrameFeed
+from marey.app.notifications import Notifier
+from marey.app.rules import RuleBook, RuleWatch
 from marey.app.summary import SummaryLog
 from marey.app.workspace import Workspace
 from marey.model.errors import InvalidInput
 from marey.model.observation import Observation
 from marey.model.protocols import Source
 from marey.model.workloads import Progress
+from marey.notify.settings import NotifySettings
 
 
 class SimulationControl(Protocol):
@@ -37,6 +41,9 @@ class Parts:
     clock: Pace
     rules: CollectRules = field(default_factory=CollectRules)
     simulation: SimulationControl | None = None
+    # Site rules from files, and who is told of findings.
+    rules_folder: Path | None = None
+    notify: NotifySettings | None = None
 
 
 class Service:
@@ -51,18 +58,25 @@ class Service:
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
         self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
         self.background = BackgroundWork()
+        path = getattr(parts.store, "path", None)
+        self.rule_book = RuleBook(parts.store, parts.rules_folder)
+        self.notifier = Notifier(parts.store, parts.notify)
+        self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, path)
+        self.collector.watchers.observations.append(self.rule_watch.observe)
 
     def start(self) -> None:
         """Show what the store remembers, then collect."""
         for cluster in self.store.clusters():
             self.collector.table(cluster)
         self.collector.show(self.workspace.now_ms())
+        self.rule_watch.start(self.workspace.now_ms())
         self.collector.start()
 
     def stop(self) -> None:
         """Finish the tick in hand, fold everything into the file, and let it go."""
         self.collector.stop()
         self.background.close()
+        self.rule_watch.stop()
         self.store.close()
 
     def sources(self) -> list[dict[str, Any]]:

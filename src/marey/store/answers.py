@@ -79,7 +79,7 @@ def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) 
         kept: NDArray[np.int64] = kernels.downsample(
             runs, rows.series, rows.time_ms, values, column.none, counts, points
         )
-        return kept
+        return kept if (counts > points).all() else _in_order(rows, kept)
 
     kept = list(_side_by_side(downsample, columns))
     values = [c.decode(rows.values[c.name][at]) for c, at in zip(columns, kept, strict=True)]
@@ -94,6 +94,10 @@ def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) 
         ],
         schema=SERIES,
     )
+
+
+def _in_order(rows: Rows, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    return kept[np.lexsort((rows.time_ms[kept], rows.series[kept]))]
 
 
 def _side_by_side(
@@ -283,5 +287,10 @@ def _quantiles(
             )
             found = kernels.quantiles_of_steps(steps, bounds[0], quantiles)
             return found
-    found = kernels.quantiles_by_sorting(rows.series, values, column.none, counts, quantiles)
+    starts, together = kernels.grouped(rows.series, values, column.none, counts)
+    found = np.full((len(counts), len(quantiles)), np.nan)
+    for one in np.flatnonzero(counts):
+        found[one] = np.quantile(
+            together[starts[one] : starts[one + 1]].astype(np.float64), quantiles
+        )
     return found

@@ -53,8 +53,7 @@ class Column:
         """The stored values of an answer, ``none`` where there is no value."""
         if column.null_count:
             column = column.fill_null(pa.scalar(self.none, column.type))
-        found: NDArray[Any] = column.to_numpy()
-        return found
+        return writable(column)
 
     def decode(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Stored values in the metric's unit; NaN for no value."""
@@ -63,6 +62,12 @@ class Column:
         values = stored.astype(np.float32) * np.float32(self.resolution)
         values[stored == self.none] = np.nan
         return values
+
+
+def writable(column: pa.ChunkedArray) -> NDArray[Any]:
+    """A column as an array of its own: kernels are compiled anew for arrays that are read-only."""
+    found: NDArray[Any] = np.require(column.to_numpy(), requirements="W")
+    return found
 
 
 def column_for(name: str, code: int) -> Column:

@@ -16,6 +16,7 @@ from marey.model.names import bounded
 from marey.model.observation import Observation
 from marey.model.protocols import Answer, Moment, Selection, WorkloadQuery
 from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS
 from marey.store import documents, moments, upkeep
 from marey.store.charts import Charts
 from marey.store.database import Database
@@ -50,6 +51,7 @@ class EmbeddedStore:
         self._retention = retention
         self._lock = threading.RLock()
         self._loaded = -1
+        self._maintained_ms: int | None = None
         self._records = Records()
         self._samples = SampleTables()
         try:
@@ -143,8 +145,12 @@ class EmbeddedStore:
 
     def maintain(self, now_ms: int) -> None:
         """Rewrite finished hours for reading, reduce what is old, drop what is older."""
+        hour_ms = now_ms - now_ms % HOUR_MS
         with self._lock:
             self._refresh()
+            finished = any(oldest < hour_ms for oldest in self._samples.oldest_hot.values())
+            if not finished and hour_ms == self._maintained_ms:
+                return
             changed = False
             for kind in Entity:
                 changed |= upkeep.rewrite(self._database, self._samples, kind, now_ms)
@@ -154,6 +160,7 @@ class EmbeddedStore:
                 changed |= upkeep.drop_old(self._database, kind, now_ms, self._retention)
             if changed:
                 self._database.checkpoint()
+            self._maintained_ms = hour_ms
 
     # Records
 

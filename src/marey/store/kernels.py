@@ -141,18 +141,18 @@ def _few_rows(series: Any, values: Any, none: Any, counts: Any, points: int) -> 
 def downsample(
     runs: Any, series: Any, time_ms: Any, values: Any, none: Any, counts: Any, points: int
 ) -> Any:
-    """The rows to keep, by series and time: all where they are few, else each bucket's extremes."""
+    """The rows to keep: all of a series where they are few, else each bucket's extremes.
+
+    By series, and within it in order of time, except that few rows come as they lie.
+    """
     kept = _bucket_rows(runs, time_ms, values, none, counts, points)
     starts, few = _few_rows(series, values, none, counts, points)
     out = np.empty(starts[-1] + (kept >= 0).sum(), np.int64)
     size = 0
     for one in range(len(counts)):
-        own = few[starts[one] : starts[one + 1]]
-        if len(own):
-            order: Any = np.argsort(time_ms[own], kind="mergesort")
-            for index in order:
-                out[size] = own[index]
-                size += 1
+        for index in range(starts[one], starts[one + 1]):
+            out[size] = few[index]
+            size += 1
         for bucket in range(kept.shape[1]):
             cell = kept[one, bucket]
             if cell[0] < 0:
@@ -256,29 +256,18 @@ def quantiles_of_steps(counts: Any, low: int, quantiles: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def quantiles_by_sorting(series: Any, values: Any, none: Any, counts: Any, quantiles: Any) -> Any:
-    """Exact quantiles (linear between neighbours) of any values."""
+def grouped(series: Any, values: Any, none: Any, counts: Any) -> Any:
+    """The values series after series, and where each series starts."""
     starts = np.zeros(len(counts) + 1, np.int64)
     starts[1:] = np.cumsum(counts)
     at = starts[:-1].copy()
-    grouped = np.empty(starts[-1], values.dtype)
+    together = np.empty(starts[-1], values.dtype)
     for row in range(len(values)):
         value = values[row]
         if value == value and value != none:
-            grouped[at[series[row]]] = value
+            together[at[series[row]]] = value
             at[series[row]] += 1
-    found = np.full((len(counts), len(quantiles)), np.nan)
-    for one in range(len(counts)):
-        own = np.sort(grouped[starts[one] : starts[one + 1]])
-        if not len(own):
-            continue
-        for index in range(len(quantiles)):
-            place = (len(own) - 1) * quantiles[index]
-            below: Any = np.int64(np.floor(place))
-            above: Any = min(below + 1, len(own) - 1)
-            left = np.float64(own[below])
-            found[one, index] = left + (np.float64(own[above]) - left) * (place - below)
-    return found
+    return starts, together
 
 
 @njit(cache=True, nogil=True)

@@ -18,7 +18,7 @@ from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.store import kernels
-from marey.store.columns import Column, column_for
+from marey.store.columns import Column, column_for, writable
 from marey.store.rows import one_row
 from marey.store.samples import SampleTables
 
@@ -253,12 +253,12 @@ class Reader:
 
 
 def _rows(table: pa.Table, columns: list[Column]) -> Rows:
-    entity = table.column("entity").to_numpy()
+    entity = writable(table.column("entity"))
     series, codes = kernels.dense_codes(entity, int(entity.max()) + 1)
     timed = "time_ms" in table.column_names
     return Rows(
         series,
-        table.column("time_ms").to_numpy() if timed else _NO_ROWS,
+        writable(table.column("time_ms")) if timed else _NO_ROWS,
         codes,
         {c.name: c.stored(table.column(c.name)) for c in columns},
         frozenset(c.name for c in columns if not table.column(c.name).null_count),

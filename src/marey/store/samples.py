@@ -34,6 +34,8 @@ class SampleTables:
         # By entity code: time of its newest sample, so that what is newer needs no lookup.
         self._newest = np.zeros(0, np.int64)
         self._floor: dict[Entity, int] = {}
+        # Time of the oldest row in the hot table.
+        self.oldest_hot: dict[Entity, int] = {}
         # Before this time, raw samples have been reduced.
         self.reduced_before: dict[Entity, int] = {}
 
@@ -49,6 +51,12 @@ class SampleTables:
             newest = [_max_time(connection, f"{kind}_{part}") for part in ("hot", "cold")]
             self._floor[kind] = max((t for t in newest if t is not None), default=_NEVER)
             self.note_reduced(connection, kind)
+            self._note_hot(connection, kind)
+
+    def _note_hot(self, connection: duckdb.DuckDBPyConnection, kind: Entity) -> None:
+        row = one_row(connection, f"SELECT min(time_ms) FROM {kind}_hot")
+        oldest = row[0] if row else None
+        self.oldest_hot[kind] = np.iinfo(np.int64).max if oldest is None else oldest
 
     def note_reduced(self, connection: duckdb.DuckDBPyConnection, kind: Entity) -> None:
         """Learn up to which time samples have been reduced."""
@@ -145,6 +153,8 @@ class SampleTables:
         connection.register("incoming", rows)
         connection.execute(f"INSERT INTO {kind}_hot ({names}) SELECT {names} FROM incoming")
         connection.unregister("incoming")
+        oldest = int(rows.column("time_ms").to_numpy().min())
+        self.oldest_hot[kind] = min(self.oldest_hot[kind], oldest)
 
     def _merge(
         self, connection: duckdb.DuckDBPyConnection, kind: Entity, rows: pa.Table
@@ -182,6 +192,7 @@ class SampleTables:
             list(span),
         )
         connection.execute(f"DELETE FROM {kind}_hot {where}", list(span))
+        self._note_hot(connection, kind)
 
 
 def hours_before(

@@ -23,7 +23,7 @@ from marey.store.answers import (
     statistics_table,
     whole_runs,
 )
-from marey.store.columns import Column
+from marey.store.columns import Column, writable
 from marey.store.queries import Rows
 from marey.store.samples import SampleTables
 
@@ -68,7 +68,7 @@ def reduce_span(
 
 def _sketch_hours(table: pa.Table, column: Column) -> pa.Table:
     """One row per hour, workload and entity that has a value."""
-    time_ms = table.column("time_ms").to_numpy()
+    time_ms = writable(table.column("time_ms"))
     workload = table.column("workload").to_numpy()
     entity = table.column("entity").to_numpy()
     series, first = _grouped(time_ms // HOUR_MS, workload, entity)

@@ -90,6 +90,7 @@ def train(out: str, fault: str, slow_s: float, *, steps: int, width: int) -> Non
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     loader = iter(DataLoader(Samples(width, here("slow_data")), batch_size=1))
     schedule = Schedule(skip=1, warmup=1, steps=steps)
+    delayed_ns = run_delay_ns()
     with record_torch(out, schedule=schedule, labels={"fault": fault}) as recorder:
         for _ in range(steps + 2):
             loss = model(next(loader)[0])
@@ -99,6 +100,18 @@ def train(out: str, fault: str, slow_s: float, *, steps: int, width: int) -> Non
             optimizer.step()
             optimizer.zero_grad()
             recorder.step()
+    # What the machine itself did to this rank: a healthy run is only as healthy as its machine.
+    with open(f"{out}.delay-{dist.get_rank()}", "w") as told:
+        told.write(str(run_delay_ns() - delayed_ns))
+
+
+def run_delay_ns() -> int:
+    """How long this process was ready to run while the kernel ran others; 0 if it does not say."""
+    try:
+        with open("/proc/self/schedstat") as numbers:
+            return int(numbers.read().split()[1])
+    except OSError:
+        return 0
 
 
 def main() -> None:
@@ -117,6 +130,7 @@ def main() -> None:
     slow_s = args.slow_ms / 1e3 if dist.get_rank() == args.slow_rank else 0.0
     for fault in args.faults:
         folder = os.path.join(args.out, fault)
+        os.makedirs(folder, exist_ok=True)
         train(folder, fault, slow_s, steps=args.steps, width=args.width)
         dist.barrier()
     dist.destroy_process_group()

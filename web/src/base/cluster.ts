@@ -2,7 +2,7 @@
 
 import type { LiveMessage, SourceState } from "@/api/wire";
 import { addDifferences, codedTexts, NO_VALUE, numbers, textLists } from "@/api/wire";
-import type { Column } from "@/base/columns";
+import type { Column, NumberColumn } from "@/base/columns";
 import { textColumn, Words } from "@/base/columns";
 import type { Allocations, ClusterState } from "@/base/units";
 
@@ -30,6 +30,31 @@ interface CodedColumn {
 
 type WorkloadRecord = Record<string, string | number> & { id: string };
 
+/** A metric as it travelled; its values are worked out when someone looks at them. */
+class MetricColumn implements NumberColumn {
+  readonly kind = "number";
+  private decoded: Float32Array | null = null;
+
+  constructor(
+    private readonly codes: Uint16Array,
+    private readonly offset: number,
+    private readonly step: number,
+    private readonly rows: number,
+  ) {}
+
+  get values(): Float32Array {
+    this.decoded ??= this.decode();
+    return this.decoded;
+  }
+
+  private decode(): Float32Array {
+    const { codes, offset, step } = this;
+    const values = new Float32Array(Math.max(this.rows, codes.length)).fill(NaN);
+    for (let i = 0; i < codes.length; i++) if (codes[i] !== NO_VALUE) values[i] = offset + codes[i] * step;
+    return values;
+  }
+}
+
 /** Holds the state and applies messages to it. */
 export class Cluster {
   sources: SourceState[] = [];
@@ -41,7 +66,7 @@ export class Cluster {
   private index = new Float64Array(0);
   private held: (readonly string[])[] = [];
   private workloads = new Map<string, WorkloadRecord>();
-  private codes = new Map<string, { codes: Uint16Array; offset: number; step: number }>();
+  private codes = new Map<string, Uint16Array>();
   private metricColumns = new Map<string, Column>();
   private built: ClusterState | null = null;
   private builtParts: Omit<ClusterState, "timeMs" | "gpus"> | null = null;
@@ -148,11 +173,9 @@ export class Cluster {
   private takeMetric(part: LiveMessage["metrics"][number]): void {
     const before = this.codes.get(part.metric);
     if (part.differences && !before) return;
-    const codes = part.differences && before ? addDifferences(before.codes, part.codes) : part.codes;
-    this.codes.set(part.metric, { codes, offset: part.offset, step: part.step });
-    const values = new Float32Array(Math.max(this.rows, codes.length)).fill(NaN);
-    for (let i = 0; i < codes.length; i++) if (codes[i] !== NO_VALUE) values[i] = part.offset + codes[i] * part.step;
-    this.metricColumns.set(part.metric, { kind: "number", values });
+    const codes = part.differences && before ? addDifferences(before, part.codes) : part.codes;
+    this.codes.set(part.metric, codes);
+    this.metricColumns.set(part.metric, new MetricColumn(codes, part.offset, part.step, this.rows));
   }
 
   private buildWorkloads(): Omit<ClusterState, "timeMs" | "gpus"> {

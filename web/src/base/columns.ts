@@ -10,8 +10,8 @@ export interface TextColumn {
 }
 
 export interface NumberColumn {
-  kind: "number";
-  values: Float32Array | Float64Array;
+  readonly kind: "number";
+  readonly values: Float32Array | Float64Array;
 }
 
 export type Column = TextColumn | NumberColumn;

@@ -15,6 +15,8 @@ export interface ArrangeOptions {
   gap: number;
   /** Width over height that Pack and List aim at. */
   aspect: number;
+  /** How many widths to try at most; a first round needs fewer. */
+  tries?: number;
   /** How many of the largest boxes fit across the fixed side of Fill; how many stand in a line of List; 0 = by itself. */
   across: number;
 }
@@ -54,7 +56,7 @@ export function gridColumns(n: number, width: number, height: number, aspect: nu
 export function arrange(widths: Float64Array, heights: Float64Array, options: ArrangeOptions): Arrangement {
   switch (options.layout) {
     case "pack":
-      return pack(widths, heights, options.gap, options.aspect);
+      return pack(widths, heights, options);
     case "list_x":
       return list(widths, heights, options);
     case "list_y":
@@ -107,7 +109,7 @@ function list(widths: Float64Array, heights: Float64Array, options: ArrangeOptio
   const same = equalSizes(widths, heights);
   if (same) return linesOf(widths, heights, gap, gridColumns(widths.length, widths[0] + gap, heights[0] + gap, aspect));
   let best: Arrangement | null = null;
-  for (const limit of candidateWidths(widths, heights, gap, aspect)) {
+  for (const limit of candidateWidths(widths, heights, gap, aspect, options.tries)) {
     best = better(best, rowsOf(widths, heights, gap, limit), aspect);
   }
   return best ?? blank(widths.length);
@@ -132,7 +134,7 @@ function linesOf(widths: Float64Array, heights: Float64Array, gap: number, perLi
 }
 
 /** Bin packing: a grid for equal boxes, else a skyline filled tallest first, over several widths. */
-function pack(widths: Float64Array, heights: Float64Array, gap: number, aspect: number): Arrangement {
+function pack(widths: Float64Array, heights: Float64Array, { gap, aspect, tries }: ArrangeOptions): Arrangement {
   const n = widths.length;
   if (n === 0) return blank(0);
   if (equalSizes(widths, heights)) {
@@ -140,7 +142,7 @@ function pack(widths: Float64Array, heights: Float64Array, gap: number, aspect: 
   }
   const order = Int32Array.from(widths.keys()).sort((a, b) => heights[b] - heights[a] || widths[b] - widths[a] || a - b);
   let best: Arrangement | null = null;
-  for (const limit of candidateWidths(widths, heights, gap, aspect)) {
+  for (const limit of candidateWidths(widths, heights, gap, aspect, tries)) {
     best = better(best, skyline(widths, heights, order, gap, limit), aspect);
   }
   return best ?? blank(n);
@@ -213,7 +215,7 @@ function skyline(widths: Float64Array, heights: Float64Array, order: Int32Array,
   return placed;
 }
 
-function candidateWidths(widths: Float64Array, heights: Float64Array, gap: number, aspect: number): number[] {
+function candidateWidths(widths: Float64Array, heights: Float64Array, gap: number, aspect: number, most = 9): number[] {
   let area = 0;
   let sum = -gap;
   for (let i = 0; i < widths.length; i++) {
@@ -223,7 +225,7 @@ function candidateWidths(widths: Float64Array, heights: Float64Array, gap: numbe
   const ideal = Math.sqrt(area * aspect);
   const least = largest(widths);
   // Fewer tries where each costs more; the spread covers the waste a packing can have.
-  const tries = widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : 9;
+  const tries = Math.min(most, widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : widths.length < 4 ? 5 : 9);
   const result = new Set<number>();
   for (let k = 0; k < tries; k++) {
     const width = ideal * (0.94 + (0.5 * k) / (tries - 1));

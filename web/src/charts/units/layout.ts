@@ -98,9 +98,8 @@ function settle(request: LayoutRequest, tree: GroupTree, cells: Cells, stretch: 
   // Labels and margins are given in pixels, so their size in cells follows from the scale that they
   // themselves change: a first guess, and one more round settle it.
   const guess = Math.sqrt((0.5 * width * height) / Math.max(1, tree.order.length));
-  const layout = place(request, tree, cells, guess, stretch);
-  if (Math.abs(layout.fitScale / guess - 1) < 0.08) return layout;
-  return place(request, tree, cells, layout.fitScale, stretch);
+  const first = place(request, tree, cells, { scale: guess, stretch, tries: 3 });
+  return place(request, tree, cells, { scale: first.fitScale, stretch, tries: 9 });
 }
 
 /** Cell of each unit inside its leaf group: parts of one GPU that meet in a group share a cell. */
@@ -135,7 +134,16 @@ function countCells(tree: GroupTree, shares: Shares | null): Cells {
   return { index, count };
 }
 
-function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: number, stretch: number): UnitLayout {
+interface Round {
+  /** Pixels per cell that lengths in pixels are reckoned with. */
+  scale: number;
+  stretch: number;
+  /** How many widths a packing may try. */
+  tries: number;
+}
+
+function place(request: LayoutRequest, tree: GroupTree, cells: Cells, round: Round): UnitLayout {
+  const { scale, stretch, tries } = round;
   const grid = unitGrid(request, tree, cells);
   const w = new Float64Array(tree.groups);
   const h = new Float64Array(tree.groups);
@@ -158,7 +166,8 @@ function place(request: LayoutRequest, tree: GroupTree, cells: Cells, scale: num
     }
     const rootAspect = request.viewport.width / Math.max(1, request.viewport.height);
     for (let p = tree.layerStart[layer - 1]; p < tree.layerStart[layer]; p++) {
-      arrangeChildren(tree, p, geometry, frame.gap, layer === 1 ? rootAspect : geometry.aspect * stretch, { w, h, dx, dy });
+      const aspect = layer === 1 ? rootAspect : geometry.aspect * stretch;
+      arrangeChildren(tree, p, geometry, { gap: frame.gap, aspect, tries }, { w, h, dx, dy });
     }
   }
   return { ...absolute(request, tree, cells, grid, chrome, { w, h, dx, dy }), stretch };
@@ -175,8 +184,7 @@ function arrangeChildren(
   tree: GroupTree,
   parent: number,
   geometry: LayerGeometry,
-  gap: number,
-  aspect: number,
+  options: { gap: number; aspect: number; tries: number },
   boxes: Boxes,
 ): void {
   const first = tree.firstChild[parent];
@@ -187,7 +195,7 @@ function arrangeChildren(
     widths.fill(widths.reduce((a, b) => Math.max(a, b), 0));
     heights.fill(heights.reduce((a, b) => Math.max(a, b), 0));
   }
-  const placed = arrange(widths, heights, { layout: geometry.layout, gap, aspect, across: geometry.across });
+  const placed = arrange(widths, heights, { ...options, layout: geometry.layout, across: geometry.across });
   boxes.dx.set(placed.x, first);
   boxes.dy.set(placed.y, first);
   boxes.w[parent] = placed.width;

@@ -37,7 +37,7 @@ const INK: Record<Theme, { text: string; muted: string; hover: string; selected:
   light: { text: "#1b242d", muted: "#566371", hover: "#10161c", selected: "#b25d00" },
 };
 const WORDS_FROM_PX = 30;
-const MOST_LABELS = 260;
+const MOST_LABELS = 180;
 const MOST_WORDS = 900;
 const MOST_OUTLINES = 600;
 
@@ -73,23 +73,23 @@ function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame }:
   });
 }
 
+/** Labels of one layer share a font, and setting fonts is what costs: so layer by layer, names then counts. */
 function drawLabels(context: CanvasRenderingContext2D, labels: readonly Label[], { theme, labelOpacity, picture }: Overlay): void {
   context.textBaseline = "middle";
   context.globalAlpha = labelOpacity;
-  const outer = picture.layout.tree.layers;
-  for (const label of labels) {
-    const size = Math.round(label.size * 2) / 2;
-    const strong = label.layer === 1 && outer > 1;
-    context.font = `${strong ? 600 : 450} ${size}px ${FONT}`;
+  const { layers } = picture.layout.tree;
+  for (let layer = 1; layer <= layers; layer++) {
+    const ours = labels.filter((label) => label.layer === layer);
+    if (ours.length === 0) continue;
+    const size = Math.round(ours[0].size * 2) / 2;
+    context.font = `${layer === 1 && layers > 1 ? 600 : 450} ${size}px ${FONT}`;
     context.fillStyle = INK[theme].text;
-    context.fillText(label.text, label.x, label.y, label.width);
-    if (label.detail) {
-      context.font = `${size * 0.86}px ${FONT}`;
-      context.fillStyle = INK[theme].muted;
-      context.textAlign = "right";
-      context.fillText(label.detail, label.x + label.width, label.y);
-      context.textAlign = "left";
-    }
+    for (const label of ours) context.fillText(label.text, label.x, label.y);
+    context.font = `${size * 0.86}px ${FONT}`;
+    context.fillStyle = INK[theme].muted;
+    context.textAlign = "right";
+    for (const label of ours) if (label.detail) context.fillText(label.detail, label.x + label.width, label.y);
+    context.textAlign = "left";
   }
   context.globalAlpha = 1;
 }

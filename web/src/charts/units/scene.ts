@@ -55,7 +55,7 @@ export interface Renderer {
 /** From this cell size on units are drawn as quads: a point is dropped whole when its middle leaves the screen. */
 export const QUADS_FROM_PX = 14;
 /** Groups of a layer whose boxes are smaller than this on screen are not drawn. */
-export const SMALLEST_BOX_PX = 5;
+export const SMALLEST_BOX_PX = 7;
 /** The gap between units closes on small cells, where it would only make the picture darker. */
 export const GAP_FROM_PX = 2.2;
 

@@ -4,22 +4,21 @@ import type { Camera, Flash, Renderer, Scene } from "@/charts/units/scene";
 import { drawnLayers, QUADS_FROM_PX, unitSide, visibleUnits } from "@/charts/units/scene";
 
 // Instanced drawing costs twenty times as much per unit in software GL, so there is none of it here.
-const VERTEX = `#version 300 es
-layout(location=0) in vec2 from;
+// Three small programs, because every instruction counts a hundred thousand times: units that stand
+// still, units on their way, and boxes that fade in.
+const VERTEX = (kind: "still" | "moving" | "box") => `#version 300 es
+${kind === "moving" ? "layout(location=0) in vec2 from;" : ""}
 layout(location=1) in vec2 to;
 layout(location=2) in vec4 colour;
-uniform vec3 camera;
-uniform vec2 screen;
-uniform float progress;
-uniform float middle;
+uniform vec4 view;
 uniform float size;
-uniform vec4 fade;
+${kind === "moving" ? "uniform float progress;" : ""}
+${kind === "box" ? "uniform vec4 fade;" : ""}
 out vec4 shade;
 void main() {
-  vec2 place = (mix(from, to, progress) + middle - camera.yz) * camera.x / screen;
-  gl_Position = vec4(place.x * 2.0 - 1.0, 1.0 - place.y * 2.0, 0.0, 1.0);
+  gl_Position = vec4(${kind === "moving" ? "mix(from, to, progress)" : "to"} * view.xy + view.zw, 0.0, 1.0);
   gl_PointSize = size;
-  shade = vec4(mix(fade.rgb, colour.rgb, fade.a), colour.a);
+  shade = ${kind === "box" ? "vec4(mix(fade.rgb, colour.rgb, fade.a), colour.a)" : "colour"};
 }`;
 const FRAGMENT = `#version 300 es
 precision mediump float;
@@ -95,10 +94,44 @@ export function createWebglRenderer(canvas: HTMLCanvasElement): Renderer | null 
   return gl ? new WebglRenderer(gl) : null;
 }
 
+/** A program with its uniforms. */
+class Program {
+  private readonly program: WebGLProgram;
+  private readonly at = new Map<string, WebGLUniformLocation | null>();
+
+  constructor(
+    private readonly gl: WebGL2RenderingContext,
+    kind: "still" | "moving" | "box",
+  ) {
+    this.program = link(gl, VERTEX(kind));
+    for (const name of ["view", "size", "progress", "fade"]) this.at.set(name, gl.getUniformLocation(this.program, name));
+  }
+
+  /** Use it with the world's origin moved by `middle` cells, so that points stand in the middle of their unit. */
+  use(camera: Camera, width: number, height: number, middle: number, size: number): void {
+    const { gl } = this;
+    gl.useProgram(this.program);
+    const [x, y] = [(2 * camera.scale) / width, (-2 * camera.scale) / height];
+    gl.uniform4f(this.at.get("view") ?? null, x, y, (middle - camera.x) * x - 1, (middle - camera.y) * y + 1);
+    gl.uniform1f(this.at.get("size") ?? null, size);
+  }
+
+  set(name: "progress" | "fade", ...values: number[]): void {
+    const place = this.at.get(name) ?? null;
+    if (values.length === 1) this.gl.uniform1f(place, values[0]);
+    else this.gl.uniform4f(place, values[0], values[1], values[2], values[3]);
+  }
+
+  dispose(): void {
+    this.gl.deleteProgram(this.program);
+  }
+}
+
 class WebglRenderer implements Renderer {
   readonly kind = "webgl2";
-  private readonly program: WebGLProgram;
-  private readonly at: Record<"camera" | "screen" | "progress" | "middle" | "size" | "fade", WebGLUniformLocation | null>;
+  private readonly still: Program;
+  private readonly moving: Program;
+  private readonly box: Program;
   private readonly points: Batch;
   private readonly quads: Batch;
   private readonly boxes: Batch;
@@ -117,22 +150,14 @@ class WebglRenderer implements Renderer {
   private splitSide = -1;
 
   constructor(private readonly gl: WebGL2RenderingContext) {
-    this.program = link(gl);
-    const uniform = (name: string) => gl.getUniformLocation(this.program, name);
-    this.at = {
-      camera: uniform("camera"),
-      screen: uniform("screen"),
-      progress: uniform("progress"),
-      middle: uniform("middle"),
-      size: uniform("size"),
-      fade: uniform("fade"),
-    };
+    this.still = new Program(gl, "still");
+    this.moving = new Program(gl, "moving");
+    this.box = new Program(gl, "box");
     this.points = new Batch(gl);
     this.quads = new Batch(gl);
     this.boxes = new Batch(gl);
     this.lights = new Batch(gl);
     this.indices = gl.createBuffer();
-    gl.useProgram(this.program);
     gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
   }
 
@@ -181,16 +206,17 @@ class WebglRenderer implements Renderer {
     const [r, g, b] = [scene.background & 255, (scene.background >> 8) & 255, (scene.background >> 16) & 255].map((c) => c / 255);
     gl.clearColor(r, g, b, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
-    gl.uniform3f(this.at.camera, camera.scale, camera.x, camera.y);
-    gl.uniform2f(this.at.screen, this.width, this.height);
-    gl.uniform4f(this.at.fade, r, g, b, Math.min(1, 0.25 + progress));
-    this.drawBoxes(scene, camera);
-    gl.uniform4f(this.at.fade, r, g, b, 1);
-    gl.uniform1f(this.at.progress, progress);
+    this.box.use(camera, this.width, this.height, 0, 1);
+    this.box.set("fade", r, g, b, Math.min(1, 0.25 + progress));
+    for (const [first, end] of drawnLayers(scene.boxes, camera.scale)) this.drawBatch(this.boxes, first, end - first);
     const side = unitSide(scene, camera.scale);
-    if (camera.scale < QUADS_FROM_PX) this.drawPoints(scene, camera, side);
+    const asPoints = camera.scale < QUADS_FROM_PX;
+    const program = progress < 1 ? this.moving : this.still;
+    program.use(camera, this.width, this.height, asPoints ? side / 2 : 0, Math.max(1, side * camera.scale * this.ratio));
+    if (progress < 1) program.set("progress", progress);
+    if (asPoints) this.drawPoints(scene, camera, side, program);
     else this.drawQuads(scene, camera, side);
-    if (flashes.length > 0) this.drawFlashes(scene, flashes, side);
+    if (flashes.length > 0) this.drawFlashes(scene, camera, flashes, side, progress);
   }
 
   finish(): void {
@@ -200,13 +226,11 @@ class WebglRenderer implements Renderer {
   dispose(): void {
     for (const batch of [this.points, this.quads, this.boxes, this.lights]) batch.dispose();
     this.gl.deleteBuffer(this.indices);
-    this.gl.deleteProgram(this.program);
+    for (const program of [this.still, this.moving, this.box]) program.dispose();
   }
 
-  private drawPoints(scene: Scene, camera: Camera, side: number): void {
+  private drawPoints(scene: Scene, camera: Camera, side: number, program: Program): void {
     const { gl } = this;
-    gl.uniform1f(this.at.middle, side / 2);
-    gl.uniform1f(this.at.size, Math.max(1, side * camera.scale * this.ratio));
     gl.bindVertexArray(this.points.array);
     gl.drawArrays(gl.POINTS, 0, scene.count);
     if (this.split.length === 0) return;
@@ -215,6 +239,7 @@ class WebglRenderer implements Renderer {
       this.gathered = null;
       this.fillQuads(scene, this.split, side);
     }
+    program.use(camera, this.width, this.height, 0, 1);
     this.drawBatch(this.quads, 0, this.quadList.count);
   }
 
@@ -245,7 +270,7 @@ class WebglRenderer implements Renderer {
     this.upload(this.quads, list);
   }
 
-  private drawFlashes(scene: Scene, flashes: readonly Flash[], side: number): void {
+  private drawFlashes(scene: Scene, camera: Camera, flashes: readonly Flash[], side: number, progress: number): void {
     const list = this.lightList;
     list.start(flashes.length);
     const { fromX, fromY, toX, toY, share } = scene;
@@ -253,6 +278,8 @@ class WebglRenderer implements Renderer {
       list.add(fromX[i], fromY[i], toX[i], toY[i], share ? share[i] * side : side, side, (Math.round(strength * 230) << 24) | 0xffffff);
     }
     this.upload(this.lights, list);
+    this.moving.use(camera, this.width, this.height, 0, 1);
+    this.moving.set("progress", progress);
     this.gl.enable(this.gl.BLEND);
     this.drawBatch(this.lights, 0, list.count);
     this.gl.disable(this.gl.BLEND);
@@ -266,11 +293,6 @@ class WebglRenderer implements Renderer {
     this.upload(this.boxes, list);
   }
 
-  private drawBoxes(scene: Scene, camera: Camera): void {
-    this.gl.uniform1f(this.at.progress, 1);
-    for (const [first, end] of drawnLayers(scene.boxes, camera.scale)) this.drawBatch(this.boxes, first, end - first);
-  }
-
   private upload(batch: Batch, list: QuadList): void {
     batch.set(0, list.from.subarray(0, list.count * 8));
     batch.set(1, list.to.subarray(0, list.count * 8));
@@ -281,7 +303,6 @@ class WebglRenderer implements Renderer {
     const { gl } = this;
     if (count === 0) return;
     this.indexUpTo(first + count);
-    gl.uniform1f(this.at.middle, 0);
     gl.bindVertexArray(batch.array);
     gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.indices);
     gl.drawElements(gl.TRIANGLES, count * 6, gl.UNSIGNED_INT, first * 24);
@@ -305,10 +326,10 @@ function splitUnits(scene: Scene): Int32Array {
   return Int32Array.from(found);
 }
 
-function link(gl: WebGL2RenderingContext): WebGLProgram {
+function link(gl: WebGL2RenderingContext, vertex: string): WebGLProgram {
   const program = gl.createProgram();
   for (const [type, source] of [
-    [gl.VERTEX_SHADER, VERTEX],
+    [gl.VERTEX_SHADER, vertex],
     [gl.FRAGMENT_SHADER, FRAGMENT],
   ] as const) {
     const shader = gl.createShader(type);

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import { valueAt } from "@/base/columns";
 import type { Predicate } from "@/base/predicate";
 import type { ClusterState } from "@/base/units";
 import { useTheme } from "@/base/theme";
@@ -116,6 +117,12 @@ function scriptHandle(engine: Engine) {
         found.push({ name: engine.groupName(g, layer), count: layout.tree.weight[g], x: layout.groupX[g], y: layout.groupY[g], w: layout.groupW[g], h: layout.groupH[g] });
       }
       return found;
+    },
+    /** These attributes of every unit on the canvas, in the order of the canvas. */
+    rows: (fields: string[]) => {
+      const drawn = engine.current;
+      if (!drawn) return [];
+      return Array.from(drawn.layout.tree.order, (unit) => fields.map((field) => valueAt(drawn.units.column(field), unit)));
     },
     camera: () => ({ ...stage.camera }),
     progress: () => stage.progress,

@@ -1,0 +1,222 @@
+/** Times the overview's parts beside a bare point cloud, in one page; `window.results` holds the figures. */
+
+import type { Metric } from "@/base/attributes";
+import { attributeList } from "@/base/attributes";
+import { Cluster } from "@/base/cluster";
+import { Stage } from "@/charts/units/stage";
+import { parseView } from "@/charts/units/view";
+import { Engine } from "@/features/overview/engine";
+import { Layouts } from "@/features/overview/layouts";
+import { snapshot, tick } from "./fake";
+
+const WIDTH = 1440;
+const HEIGHT = 800;
+const METRICS = ["util", "sm_active", "tensor_active", "dram_active", "mem_used", "mem_copy", "power", "temp", "sm_clock", "pcie_tx", "pcie_rx", "nvlink_tx"];
+const gpus = Number(new URLSearchParams(location.search).get("gpus") ?? 100_000);
+
+interface Results {
+  gpus: number;
+  bareMs: Record<string, number>;
+  tickScriptMs: number;
+  panFrameMs: number;
+  zoomFrameMs: number;
+  transitionFrameMs: number;
+  scriptPanMs: number;
+  scriptZoomMs: number;
+  scriptTransitionMs: number;
+  pickMs: number;
+  layoutMs: Record<string, number>;
+  tickMs: number;
+  tick12Ms: number;
+  snapshotMs: number;
+}
+
+declare global {
+  interface Window {
+    results?: Results | { error: string };
+  }
+}
+
+const median = (values: number[]) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+function canvas(id: string): HTMLCanvasElement {
+  const found = document.getElementById(id) as HTMLCanvasElement;
+  found.width = WIDTH;
+  found.height = HEIGHT;
+  return found;
+}
+
+/** The least that can be drawn: as many points, of the same size, with a colour each. */
+function bareCloud(size: number): () => void {
+  const gl = canvas("bare").getContext("webgl2", { alpha: false, antialias: false, depth: false, preserveDrawingBuffer: true });
+  if (!gl) throw new Error("no WebGL2");
+  const program = gl.createProgram();
+  const shader = (kind: number, source: string) => {
+    const made = gl.createShader(kind) as WebGLShader;
+    gl.shaderSource(made, source);
+    gl.compileShader(made);
+    gl.attachShader(program, made);
+  };
+  shader(gl.VERTEX_SHADER, "#version 300 es\nlayout(location=0) in vec2 p; layout(location=1) in vec4 c; uniform vec2 shift; uniform float size; out vec4 s; void main() { gl_Position = vec4(p + shift, 0, 1); gl_PointSize = size; s = c; }");
+  shader(gl.FRAGMENT_SHADER, "#version 300 es\nprecision mediump float; in vec4 s; out vec4 o; void main() { o = s; }");
+  gl.linkProgram(program);
+  gl.useProgram(program);
+  const columns = Math.ceil(Math.sqrt((gpus * WIDTH) / HEIGHT));
+  const rows = Math.ceil(gpus / columns);
+  const places = new Float32Array(gpus * 2);
+  for (let i = 0; i < gpus; i++) {
+    places[2 * i] = ((i % columns) / columns) * 2 - 1;
+    places[2 * i + 1] = (Math.floor(i / columns) / rows) * 2 - 1;
+  }
+  const buffer = (slot: number, data: Float32Array | Uint32Array, width: number, kind: number, normal: boolean) => {
+    gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
+    gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
+    gl.enableVertexAttribArray(slot);
+    gl.vertexAttribPointer(slot, width, kind, normal, 0, 0);
+  };
+  buffer(0, places, 2, gl.FLOAT, false);
+  buffer(1, Uint32Array.from({ length: gpus }, (_, i) => (i * 2654435761) >>> 0), 4, gl.UNSIGNED_BYTE, true);
+  gl.viewport(0, 0, WIDTH, HEIGHT);
+  const shift = gl.getUniformLocation(program, "shift");
+  gl.uniform1f(gl.getUniformLocation(program, "size"), size);
+  let n = 0;
+  return () => {
+    gl.clear(gl.COLOR_BUFFER_BIT);
+    gl.uniform2f(shift, (n++ % 7) / 1000, 0);
+    gl.drawArrays(gl.POINTS, 0, gpus);
+    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
+  };
+}
+
+function timed(work: () => void): number {
+  const start = performance.now();
+  work();
+  return performance.now() - start;
+}
+
+const layer = (by: string) => ({ by, label: 10, margin: 6, padding: 4 });
+const VIEWS: Record<string, string[]> = { physical: ["partition", "rack", "host"], workloads: ["project", "user", "workload"], bins: ["util", "partition"] };
+const viewOf = (layers: string[]) => parseView({ version: 1, layers: layers.map(layer), colour: { by: "util" } });
+
+async function run(): Promise<Results> {
+  const metrics = METRICS.map((id): Metric => ({ id, label: id, unit: "%", min: 0, max: 100, resolution: 1, kind: "gauge", entity: "gpu", description: "" }));
+  const attributes = new Map(attributeList(metrics).map((attribute) => [attribute.id, attribute]));
+  const cluster = new Cluster();
+  const first = snapshot(gpus, METRICS);
+  const snapshotMs = timed(() => {
+    cluster.apply(first);
+    cluster.state();
+  });
+  const stage = new Stage(canvas("below"), canvas("above"), { reducedMotion: false });
+  stage.invalidate = () => undefined;
+  stage.resize(WIDTH, HEIGHT, 1);
+  const layouts = new Layouts();
+  let shown: (ms: number) => void = () => undefined;
+  const engine = new Engine(stage, layouts, attributes, (drawn) => shown(drawn.layoutMs));
+  const show = (layers: string[]) =>
+    new Promise<number>((resolve) => {
+      shown = resolve;
+      engine.setView(viewOf(layers));
+    });
+  shown = () => undefined;
+  engine.setState(cluster.state(), { structure: true, rows: new Int32Array(0), metrics: [] });
+
+  const layoutMs: Record<string, number> = {};
+  for (const [name, layers] of Object.entries(VIEWS)) {
+    const runs: number[] = [];
+    for (let i = 0; i < 7; i++) {
+      await show(["state"]);
+      runs.push(await show(layers));
+    }
+    layoutMs[name] = median(runs.slice(2));
+  }
+  await show(VIEWS["physical"]);
+
+  const far = performance.now() + 60_000;
+  stage.fit();
+  stage.drawFrame(far);
+  const bare = bareCloud(Math.max(1, stage.camera.scale * 0.86));
+  // Each kind of frame is held against the bare frames drawn between its own.
+  const bares: Record<string, number[]> = { pan: [], zoom: [], move: [], tick: [] };
+  const frames = { pan: [] as number[], zoom: [] as number[], move: [] as number[] };
+  const scripts = { pan: [] as number[], zoom: [] as number[], move: [] as number[] };
+  const frame = (kind: "pan" | "zoom" | "move", now: number) => {
+    const script = timed(() => stage.drawFrame(now));
+    scripts[kind].push(script);
+    frames[kind].push(script + timed(() => stage.renderer.finish()));
+  };
+  // Interleaved, so that a busy machine slows both sides alike.
+  for (let i = 0; i < 24; i++) {
+    bares["pan"].push(timed(bare));
+    stage.panBy(i % 2 ? 9 : -9, i % 2 ? 5 : -5);
+    frame("pan", far);
+  }
+  stage.fit();
+  stage.drawFrame(far);
+  for (let i = 0; i < 24; i++) {
+    bares["zoom"].push(timed(bare));
+    stage.zoomAt(i < 12 ? 1.35 : 1 / 1.35);
+    frame("zoom", far);
+  }
+  stage.fit();
+  stage.drawFrame(far);
+  await show(VIEWS["workloads"]);
+  const begin = performance.now();
+  for (let i = 0; i < 20; i++) {
+    bares["move"].push(timed(bare));
+    frame("move", begin + i * 30);
+  }
+  stage.drawFrame(far);
+
+  const picks = 2000;
+  const pickMs = timed(() => {
+    for (let i = 0; i < picks; i++) stage.pickAt((i * 7919) % WIDTH, (i * 104729) % HEIGHT);
+  }) / picks;
+
+  const ticks = (names: string[], from: number) => {
+    const runs: number[] = [];
+    for (let i = 0; i < 9; i++) {
+      const message = tick(gpus, names, from + i);
+      bares["tick"].push(timed(bare));
+      const script = timed(() => {
+        const change = cluster.apply(message);
+        engine.setState(cluster.state(), change);
+      });
+      tickScripts.push(script);
+      runs.push(
+        script +
+          timed(() => {
+            stage.drawFrame(far);
+            stage.renderer.finish();
+          }),
+      );
+    }
+    return median(runs.slice(1));
+  };
+  const tickScripts: number[] = [];
+  const tickMs = ticks(["util"], 2);
+  const tickScriptMs = median(tickScripts);
+  const tick12Ms = ticks(METRICS, 20);
+  const bareMs = Object.fromEntries(Object.entries(bares).map(([name, runs]) => [name, median(runs)]));
+  return {
+    gpus,
+    bareMs,
+    tickScriptMs,
+    panFrameMs: median(frames.pan),
+    zoomFrameMs: median(frames.zoom),
+    transitionFrameMs: median(frames.move),
+    scriptPanMs: median(scripts.pan),
+    scriptZoomMs: median(scripts.zoom),
+    scriptTransitionMs: median(scripts.move),
+    pickMs,
+    layoutMs,
+    tickMs,
+    tick12Ms,
+    snapshotMs,
+  };
+}
+
+run().then(
+  (results) => (window.results = results),
+  (error: unknown) => (window.results = { error: String(error) }),
+);

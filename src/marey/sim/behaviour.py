@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from marey.model.times import MINUTE_MS, SECOND_MS
 from marey.sim import kernels as k
-from marey.sim.chance import Dice, bells, key
+from marey.sim.chance import Dice, key
 from marey.sim.hardware import GpuModel
 from marey.sim.jobs import Job, Kind
 from marey.sim.lanes import Lanes, Regime, nominal_share
@@ -19,7 +19,8 @@ NVLINK_SHARE = {"single": 0.0, "ddp": 0.04, "fsdp": 0.14, "tp": 0.34}
 # Between hosts, MB/s per GPU.
 NET_MB_S = {"single": 0.0, "ddp": 1_900.0, "fsdp": 3_600.0, "tp": 1_400.0}
 
-CONTEXT_SHARE = 0.02
+# How much ranks of one workload differ: util, SM, tensor, DRAM, NVLink, PCIe in and out.
+RANK_SPREAD = np.array([0.004, 0.012, 0.012, 0.012, 0.02, 0.05, 0.05])
 
 
 def healthy(job: Job, lanes: Lanes, model: GpuModel, seed: int) -> Regime:
@@ -85,23 +86,11 @@ def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -
 
 
 def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]:
-    gpus, hardware = job.gpu_numbers, lanes.hardware
-    table = lanes.idle_lanes(gpus)
-    chance = bells(np.uint64(key(seed, 73, job.seq)), len(gpus), 8)
-    spread = chance[:, :7]
-    # Ranks of one workload differ little where they do the same.
-    table[:, k.K_UTIL : k.K_TX + 1] = 1.0 + spread * (0.004, 0.012, 0.012, 0.012, 0.02, 0.05, 0.05)
-    memory = job.recipe.memory * dice.between(0.86, 1.05) * hardware.memory_mib[gpus]
-    table[:, k.MEM_MIB] = np.minimum(
-        memory * (1.0 + 0.004 * chance[:, 7]), 0.97 * hardware.memory_mib[gpus]
-    )
+    table = lanes.busy_lanes(job.gpu_numbers)
+    noise_key = np.uint64(key(seed, 73, job.seq))
+    k.vary_lanes(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))
     # The first rank logs, evaluates and keeps a few tensors more.
     table[0, k.MEM_MIB] *= 1.015
-    table[:, k.CLOCK] = hardware.clock_mhz[gpus]
-    # An open context keeps the clocks up, whatever the GPU does.
-    table[:, k.IDLE_W] += CONTEXT_SHARE * hardware.limit_w[gpus]
-    table[:, k.HOST_CPU] = table[:, k.HOST_IO] = 1.0
-    table[:, k.HEAT_GAIN] = hardware.silicon[gpus]
     if job.pipeline_parallel > 1:
         _shape_stages(table, stages(job))
     return table

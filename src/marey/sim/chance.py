@@ -17,34 +17,41 @@ from numba import njit
 T = TypeVar("T")
 
 _MASK = (1 << 64) - 1
+_POSITIVE = (1 << 63) - 1
 _GAMMA = 0x9E3779B97F4A7C15
-# Steele, Lea, Flood: SplitMix64 (OOPSLA 2014), its finalizer.
-_M1 = 0xBF58476D1CE4E5B9
-_M2 = 0x94D049BB133111EB
+_AT_ONCE = 32
 
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(x):  # type: ignore[no-untyped-def]
-    """64 well-mixed bits of a 64-bit counter, inside kernels."""
+    """64 well-mixed bits of a 64-bit counter (SplitMix64: Steele, Lea, Flood, OOPSLA 2014)."""
     z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-def _mixed(x: int) -> int:
-    z = (x + _GAMMA) & _MASK
-    z = ((z ^ (z >> 30)) * _M1) & _MASK
-    z = ((z ^ (z >> 27)) * _M2) & _MASK
-    return z ^ (z >> 31)
+@njit(cache=True, nogil=True)
+def _folded(count, first, second, third, fourth):  # type: ignore[no-untyped-def]
+    folded = mix(np.uint64(count) ^ np.uint64(first))
+    folded = mix(folded ^ np.uint64(second))
+    folded = mix(folded ^ np.uint64(third))
+    return mix(folded ^ np.uint64(fourth))
 
 
-def key(*parts: int) -> int:
-    """One 64-bit key for a tuple of numbers."""
-    folded = 0
-    for part in parts:
-        folded = _mixed(folded ^ (part & _MASK))
-    return folded
+@njit(cache=True, nogil=True)
+def _even(state, count):  # type: ignore[no-untyped-def]
+    """So many numbers in [0, 1) that follow each other for this key."""
+    numbers = np.empty(count)
+    for i in range(count):
+        state += np.uint64(0x9E3779B97F4A7C15)
+        numbers[i] = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def key(first: int, second: int, third: int = 0, fourth: int = 0) -> int:
+    """One 64-bit key for up to four numbers; by custom the seed, what for, and which one."""
+    return int(_folded(4, first & _POSITIVE, second, third & _POSITIVE, fourth & _POSITIVE))
 
 
 def generator(*parts: int) -> np.random.Generator:
@@ -72,15 +79,22 @@ def bells(number, rows, columns):  # type: ignore[no-untyped-def]
 class Dice:
     """A short sequence of draws for one thing (a workload, a fault)."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_drawn", "_key", "_ready")
 
     def __init__(self, *parts: int) -> None:
-        self._state = key(*parts)
+        self._key = key(*parts)
+        self._ready: list[float] = []
+        self._drawn = 0
 
     def uniform(self) -> float:
         """In [0, 1)."""
-        self._state = (self._state + _GAMMA) & _MASK
-        return (_mixed(self._state) >> 11) * 2.0**-53
+        if not self._ready:
+            # Many at once: crossing into compiled code costs more than the drawing.
+            state = np.uint64((self._key + self._drawn * _GAMMA) & _MASK)
+            self._ready = _even(state, _AT_ONCE).tolist()
+            self._ready.reverse()
+            self._drawn += _AT_ONCE
+        return self._ready.pop()
 
     def between(self, low: float, high: float) -> float:
         """Evenly in [low, high)."""

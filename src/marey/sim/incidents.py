@@ -40,7 +40,6 @@ PASSING = (FaultKind.THROTTLED_GPU, FaultKind.SLOW_NODE, FaultKind.SLOW_FABRIC)
 @dataclass(slots=True)
 class _Open:
     kind: FaultKind
-    seq: int
     workload: str
     gpus: tuple[str, ...]
     hosts: tuple[str, ...]
@@ -54,6 +53,7 @@ class Incidents:
     def __init__(self, cluster: Cluster, hosts: Hosts, plan: FaultPlan) -> None:
         self.cluster, self.hosts, self.plan = cluster, hosts, plan
         self.records: list[_Open] = []
+        self._open: dict[int, list[_Open]] = {}
         cluster.on_start.append(self._job_starts)
         cluster.on_end.append(self._job_ends)
         cluster.on_event[What.FAULT] = self._strikes
@@ -133,16 +133,15 @@ class Incidents:
         hardware = self.cluster.hardware
         gpus = job.gpu_numbers[affected]
         hosts = np.unique(hardware.gpu_host[gpus])
-        self.records.append(
-            _Open(
-                kind,
-                job.seq,
-                job.id,
-                tuple(hardware.gpu_names[g] for g in gpus.tolist()),
-                tuple(hardware.host_names[h] for h in hosts.tolist()),
-                self.cluster.now_ms,
-            )
+        record = _Open(
+            kind,
+            job.id,
+            tuple(hardware.gpu_names[g] for g in gpus.tolist()),
+            tuple(hardware.host_names[h] for h in hosts.tolist()),
+            self.cluster.now_ms,
         )
+        self.records.append(record)
+        self._open.setdefault(job.seq, []).append(record)
 
     def _strikes(self, seq: int, kind: FaultKind) -> None:
         job = self.cluster.jobs.get(seq)
@@ -286,9 +285,8 @@ class Incidents:
     # -- ends -----------------------------------------------------------------------------------
 
     def _close(self, seq: int) -> None:
-        for record in reversed(self.records):
-            if record.seq == seq and record.end_ms is None:
-                record.end_ms = self.cluster.now_ms
+        for record in self._open.pop(seq, ()):
+            record.end_ms = self.cluster.now_ms
 
     def _job_ends(self, job: Job) -> None:
         if job.fault is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from marey.sim.chance import mix
+from marey.sim.chance import bells, mix
 
 # Columns of a role (float64).
 (
@@ -97,13 +97,12 @@ LANE_COLUMNS = 22
 W_UTIL, W_SM, W_TENSOR, W_DRAM = 0.12, 0.20, 0.85, 0.35
 TIME_CONSTANT_MS = 75_000.0
 COOL_TICKS = 64
-FIXED = np.float32(1024.0)
 
 _U = 1.0 / 32768.0
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _within(x, period, length):  # type: ignore[no-untyped-def]
+def within(x, period, length):  # type: ignore[no-untyped-def]
     """How much of [0, x) lies in the last ``length`` of each period."""
     whole = np.floor(x / period)
     rest = x - whole * period - (period - length)
@@ -111,7 +110,7 @@ def _within(x, period, length):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _signed(key, n):  # type: ignore[no-untyped-def]
+def signed(key, n):  # type: ignore[no-untyped-def]
     """A number in [-1, 1) for a key and a counter."""
     h = mix(np.uint64(key) + np.uint64(n) * np.uint64(0xD1342543DE82EF95))
     return np.float64(h >> np.uint64(11)) * (2.0**-52) - 1.0
@@ -140,9 +139,9 @@ def role_levels(role, time_ms, tick_ms, out, r, n):  # type: ignore[no-untyped-d
         period = role[TRAIN_MS] + pause
         a = max(begin - warm_end, 0.0)
         b = end - warm_end
-        pauses = (_within(b, period, pause) - _within(a, period, pause)) / span
+        pauses = (within(b, period, pause) - within(a, period, pause)) / span
         checkpoint = (
-            _within(b, period, role[CHECKPOINT_MS]) - _within(a, period, role[CHECKPOINT_MS])
+            within(b, period, role[CHECKPOINT_MS]) - within(a, period, role[CHECKPOINT_MS])
         ) / span
         evaluation = pauses - checkpoint
     train = max(work - evaluation - checkpoint, 0.0)
@@ -151,24 +150,24 @@ def role_levels(role, time_ms, tick_ms, out, r, n):  # type: ignore[no-untyped-d
         period = role[WAVE_MS]
         length = period * (1.0 - role[WAVE_DUTY])
         b = end + role[WAVE_OFFSET]
-        idle = (_within(b, period, length) - _within(b - span, period, length)) / span
+        idle = (within(b, period, length) - within(b - span, period, length)) / span
         on = train * (1.0 - idle)
         off = train * idle
     minute = np.int64(np.floor(time_ms / 60_000.0))
     tick = np.int64(np.floor(time_ms / tick_ms))
     common = 1.0 + role[NOISE] * (
-        0.6 * _signed(key, tick) + 0.4 * _signed(key + np.uint64(7), minute)
+        0.6 * signed(key, tick) + 0.4 * signed(key + np.uint64(7), minute)
     )
     if role[PATTERN] == PATTERN_SERVE:
         # Requests follow the day and come in bursts.
         hour = time_ms / 3_600_000.0 % 24.0
         day = 0.78 + 0.22 * np.cos((hour - 15.0) * 0.2617993877991494)
-        common = common * day * (1.0 + 0.25 * _signed(key + np.uint64(9), minute))
+        common = common * day * (1.0 + 0.25 * signed(key + np.uint64(9), minute))
     elif role[PATTERN] == PATTERN_NOTEBOOK:
         # Cells run for some minutes, then somebody reads and thinks.
         spell = np.int64(np.floor(time_ms / 240_000.0))
-        active = _signed(key + np.uint64(11), spell) < role[WAVE_FLOOR]
-        short = _signed(key + np.uint64(13), minute) < 0.6
+        active = signed(key + np.uint64(11), spell) < role[WAVE_FLOOR]
+        short = signed(key + np.uint64(13), minute) < 0.6
         busy = 1.0 if (active and short) else 0.0
         on = train * busy
         off = 0.0
@@ -338,72 +337,42 @@ def fill_lanes(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add_hosts(  # type: ignore[no-untyped-def]
-    gpus, begins, ends, role_of, lanes, levels, first, count, every, gpu_host, sums
+def switch_lanes(  # type: ignore[no-untyped-def]
+    gpus, tick, fade_per_tick, begins, role, lane, code, excess, new_roles, new_lanes, new_codes,
+    new_excess,
 ):  # fmt: skip
-    """Add what each lane asks of its host (cores, reads, writes, network) at the host's ticks.
-
-    The sums are integers (fixed point), so they do not depend on the order of the lanes.
-    """
+    """Give GPUs new lanes from this tick on; what is left of the old warmth goes along."""
     for i in range(len(gpus)):
-        host = gpu_host[gpus[i]]
-        if lanes[i, DEAD] > 0.0:
-            for t in range(max(begins[i], first), min(ends[i], first + count)):
-                if t % every == 0:
-                    sums[host, t // every - (first + every - 1) // every, 5] += 1
-            continue
-        cpu, io = lanes[i, HOST_CPU], lanes[i, HOST_IO]
-        for t in range(max(begins[i], first), min(ends[i], first + count)):
-            if t % every:
-                continue
-            r, n = role_of[i], t - first
-            into = sums[host, t // every - (first + every - 1) // every]
-            into[0] += np.int64(levels[r, L_CPU, n] * cpu * FIXED)
-            into[1] += np.int64(levels[r, L_READ, n] * io * FIXED)
-            into[2] += np.int64(levels[r, L_WRITE, n] * FIXED)
-            into[3] += np.int64(levels[r, L_NET, n] * lanes[i, K_NVLINK] * FIXED)
-            into[4] += np.int64(levels[r, L_MEM, n] * lanes[i, MEM_MIB] * FIXED)
+        g = gpus[i]
+        faded = np.exp(-(tick - begins[g]) * fade_per_tick)
+        warm = excess[g] * (1.0 - faded) + lane[g, WARM] * faded
+        begins[g] = tick
+        role[g] = new_roles[i]
+        code[g] = new_codes[i]
+        excess[g] = new_excess[i]
+        for column in range(LANE_COLUMNS):
+            lane[g, column] = new_lanes[i, column]
+        lane[g, WARM] = warm
 
 
 @njit(cache=True, nogil=True)
-def finish_hosts(sums, sizes, cpus, memory_mib, first_tick, every, seed, out):  # type: ignore[no-untyped-def]
-    """Turn the sums into the eight host metrics, with noise, rounded to their resolution."""
-    hosts, ticks = sums.shape[0], sums.shape[1]
-    ten, tenth = np.float32(10.0), np.float32(0.1)
-    hundred, hundredth = np.float32(100.0), np.float32(0.01)
-    half = np.float32(0.5)
-    for h in range(hosts):
-        for k in range(ticks):
-            row = h * ticks + k
-            total = sums[h, k]
-            # Only a host all of whose GPUs are silent is silent itself.
-            if total[5] >= sizes[h]:
-                for m in range(8):
-                    out[m, row] = np.nan
-                continue
-            key = np.uint64(seed) + np.uint64(h) * np.uint64(0xA24BAED4963EE407)
-            n = np.float32(_signed(key, first_tick + k * every))
-            n2 = np.float32(_signed(key + np.uint64(3), first_tick + k * every))
-            busy = np.float32(0.6) + np.float32(total[0]) / FIXED
-            cpu = min(hundred, hundred * busy / cpus[h] * (np.float32(1.0) + np.float32(0.06) * n))
-            load = busy * (np.float32(1.05) + np.float32(0.1) * n2)
-            used = min(
-                np.float32(12_000.0) + np.float32(0.55) * np.float32(total[4]) / FIXED,
-                memory_mib[h] * np.float32(0.97),
-            )
-            net = np.float32(total[3]) / FIXED * (
-                np.float32(1.0) + np.float32(0.07) * n2
-            ) + np.float32(0.3)
-            read = np.float32(total[1]) / FIXED * (
-                np.float32(1.0) + np.float32(0.15) * n
-            ) + np.float32(0.1)
-            out[0, row] = np.floor(cpu * ten + half) * tenth
-            out[1, row] = np.floor(load * hundred + half) * hundredth
-            out[2, row] = np.floor(hundred * used / memory_mib[h] * ten + half) * tenth
-            out[3, row] = np.floor(used + half)
-            out[4, row] = np.floor(net * ten + half) * tenth
-            out[5, row] = (
-                np.floor(net * (np.float32(1.0) + np.float32(0.03) * n) * ten + half) * tenth
-            )
-            out[6, row] = np.floor(read * ten + half) * tenth
-            out[7, row] = np.floor(np.float32(total[2]) / FIXED * ten + half) * tenth
+def steady_excess(roles, role_of, lanes):  # type: ignore[no-untyped-def]
+    """How much warmer than idle each lane gets when its role goes on."""
+    excess = np.empty(len(role_of))
+    for i in range(len(role_of)):
+        role = roles[role_of[i]]
+        share = W_UTIL * role[UTIL] + W_SM * role[SM] + W_TENSOR * role[TENSOR]
+        share = min((share + W_DRAM * role[DRAM]) * lanes[i, HEAT_GAIN], 1.0)
+        excess[i] = lanes[i, KELVIN] * (lanes[i, LIMIT_W] - lanes[i, IDLE_W]) * share
+    return excess
+
+
+@njit(cache=True, nogil=True)
+def vary_lanes(lanes, key, spreads, memory_share):  # type: ignore[no-untyped-def]
+    """Ranks of one workload differ little where they do the same; memory hardly at all."""
+    noise = bells(key, len(lanes), 8)
+    for i in range(len(lanes)):
+        for column in range(7):
+            lanes[i, K_UTIL + column] = 1.0 + spreads[column] * noise[i, column]
+        used = memory_share * lanes[i, MEM_CAP] * (1.0 + 0.004 * noise[i, 7])
+        lanes[i, MEM_MIB] = min(used, 0.97 * lanes[i, MEM_CAP])

@@ -15,6 +15,7 @@ from marey.sim import kernels as k
 from marey.sim.chance import key
 from marey.sim.config import SimConfig
 from marey.sim.hardware import Hardware
+from marey.sim.host_kernels import add_hosts, finish_hosts
 from marey.sim.jobs import FIRST_ID
 
 HOST_METRICS = (
@@ -29,6 +30,7 @@ HOST_METRICS = (
 )
 IDLE_ROLE = 0
 IDLE_MEMORY_MIB = 3.0
+CONTEXT_SHARE = 0.02
 _FAR_PAST = -(1 << 60)
 # Below this, starting a second thread costs more than it gives.
 THREADED_ROWS = 60_000
@@ -85,7 +87,8 @@ class Lanes:
         self._begins = np.full(count, self.tick_at(config.start_ms - config.warmup_ms), np.int64)
         self._role = np.zeros(count, np.int64)
         self._code = np.full(count, NO_WORKLOAD, np.int64)
-        self._lane = self.idle_lanes(self._gpus)
+        self._idle, self._busy = self._idle_table(), self._busy_table()
+        self._lane = self._idle.copy()
         self._excess = np.zeros(count, np.float64)
         self._closed: list[_Closed] = []
         self._roles = np.zeros((256, k.ROLE_COLUMNS), np.float64)
@@ -109,27 +112,40 @@ class Lanes:
         """The first tick at or after this moment."""
         return -((self.config.start_ms - time_ms) // self.config.tick_ms)
 
-    def idle_lanes(self, gpus: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Lanes of GPUs that nobody holds, or the device's part of any lane."""
+    def _idle_table(self) -> NDArray[np.float32]:
         hardware = self.hardware
-        lanes = np.zeros((len(gpus), k.LANE_COLUMNS), np.float32)
+        lanes = np.zeros((hardware.gpus, k.LANE_COLUMNS), np.float32)
         lanes[:, k.MEM_MIB] = IDLE_MEMORY_MIB
-        lanes[:, k.MEM_CAP] = hardware.memory_mib[gpus]
+        lanes[:, k.MEM_CAP] = hardware.memory_mib
         lanes[:, k.JITTER] = 1.0
-        lanes[:, k.CLOCK] = hardware.idle_clock_mhz[gpus]
-        lanes[:, k.IDLE_W] = hardware.idle_w[gpus]
-        lanes[:, k.LIMIT_W] = hardware.limit_w[gpus]
-        lanes[:, k.GAIN] = hardware.silicon[gpus]
-        lanes[:, k.AMBIENT] = hardware.ambient_c[gpus]
-        lanes[:, k.KELVIN] = hardware.kelvin_per_w[gpus]
+        lanes[:, k.CLOCK] = hardware.idle_clock_mhz
+        lanes[:, k.IDLE_W] = hardware.idle_w
+        lanes[:, k.LIMIT_W] = hardware.limit_w
+        lanes[:, k.GAIN] = hardware.silicon
+        lanes[:, k.AMBIENT] = hardware.ambient_c
+        lanes[:, k.KELVIN] = hardware.kelvin_per_w
         return lanes
+
+    def _busy_table(self) -> NDArray[np.float32]:
+        lanes = self._idle_table()
+        lanes[:, k.CLOCK] = self.hardware.clock_mhz
+        # An open context keeps the clocks up, whatever the GPU does.
+        lanes[:, k.IDLE_W] += CONTEXT_SHARE * self.hardware.limit_w
+        lanes[:, k.HOST_CPU] = lanes[:, k.HOST_IO] = 1.0
+        lanes[:, k.HEAT_GAIN] = self.hardware.silicon
+        return lanes
+
+    def busy_lanes(self, gpus: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The devices' part of the lanes of GPUs that somebody holds."""
+        return self._busy[gpus]
 
     def begin(self, gpus: NDArray[np.int64], regime: Regime, seq: int, time_ms: int) -> None:
         """From this moment on these GPUs behave like this, for that workload."""
         rows = self._allocate(regime.roles)
         regime.rows = rows
-        self._switch(gpus, rows[regime.role_of], regime.lanes, seq, time_ms)
-        self._excess[gpus] = _steady_excess(regime)
+        excess = k.steady_excess(regime.roles, regime.role_of, regime.lanes)
+        codes = np.full(len(gpus), seq, np.int64)
+        self._switch(gpus, rows[regime.role_of], regime.lanes, codes, excess, time_ms)
 
     def retire(self, regime: Regime) -> None:
         """The regime is over: its roles may be forgotten once the samples are taken."""
@@ -141,22 +157,24 @@ class Lanes:
 
     def rest(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """From this moment on these GPUs are idle."""
-        roles = np.full(len(gpus), IDLE_ROLE)
-        self._switch(gpus, roles, self.idle_lanes(gpus), NO_WORKLOAD, time_ms)
-        self._excess[gpus] = 0.0
+        nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
+        self._switch(gpus, *self._no_role(gpus, self._idle[gpus], nobody), time_ms)
 
     def silence(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """From this moment on these GPUs say nothing, whoever holds them."""
-        lanes = self._lane[gpus].copy()
+        lanes = self._lane[gpus]
         lanes[:, k.DEAD] = 1.0
-        codes = self._code[gpus].copy()
-        self._switch(gpus, np.full(len(gpus), IDLE_ROLE), lanes, codes, time_ms)
-        self._excess[gpus] = 0.0
+        self._switch(gpus, *self._no_role(gpus, lanes, self._code[gpus]), time_ms)
 
     def release(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """Silent GPUs stay silent, but nobody holds them any more."""
-        roles = np.full(len(gpus), IDLE_ROLE)
-        self._switch(gpus, roles, self._lane[gpus].copy(), NO_WORKLOAD, time_ms)
+        nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
+        self._switch(gpus, *self._no_role(gpus, self._lane[gpus], nobody), time_ms)
+
+    def _no_role(
+        self, gpus: NDArray[np.int64], lanes: NDArray[np.float32], codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
+        return np.full(len(gpus), IDLE_ROLE, np.int64), lanes, codes, np.zeros(len(gpus))
 
     def is_silent(self, gpus: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these GPUs say nothing."""
@@ -168,29 +186,26 @@ class Lanes:
         gpus: NDArray[np.int64],
         roles: NDArray[np.int64],
         lanes: NDArray[np.float32],
-        codes: int | NDArray[np.int64],
+        codes: NDArray[np.int64],
+        excess: NDArray[np.float64],
         time_ms: int,
     ) -> None:
         tick = self.tick_at(time_ms)
-        begins = self._begins[gpus]
         if self.recording:
             self._closed.append(
                 _Closed(
                     gpus,
-                    begins,
+                    self._begins[gpus],
                     np.full(len(gpus), tick, np.int64),
                     self._role[gpus],
                     self._lane[gpus],
                     self._code[gpus],
                 )
             )
-        faded = np.exp(-(tick - begins) * self.config.tick_ms / k.TIME_CONSTANT_MS)
-        warm = self._excess[gpus] * (1.0 - faded) + self._lane[gpus, k.WARM] * faded
-        self._begins[gpus] = tick
-        self._role[gpus] = roles
-        self._lane[gpus] = lanes
-        self._lane[gpus, k.WARM] = warm
-        self._code[gpus] = codes
+        k.switch_lanes(
+            gpus, tick, self.config.tick_ms / k.TIME_CONSTANT_MS, self._begins, self._role,
+            self._lane, self._code, self._excess, roles, lanes, codes, excess,
+        )  # fmt: skip
 
     def _allocate(self, roles: NDArray[np.float64]) -> NDArray[np.int64]:
         while len(self._free) < len(roles):
@@ -349,12 +364,12 @@ class Lanes:
             return None
         sums = np.zeros((hosts, ticks, 6), np.int64)
         for group in groups:
-            k.add_hosts(
+            add_hosts(
                 group.gpus, group.begins, group.ends, group.roles, group.lanes, levels, first,
                 count, every, hardware.gpu_host, sums,
             )  # fmt: skip
         out = np.empty((len(HOST_METRICS), hosts * ticks), np.float32)
-        k.finish_hosts(
+        finish_hosts(
             sums, hardware.host_size, hardware.host_cpus, hardware.host_memory_mib,
             first_host * every, every, self._seed, out,
         )  # fmt: skip
@@ -367,16 +382,6 @@ class Lanes:
             kind=Entity.HOST,
             cluster=config.cluster,
         )
-
-
-def _steady_excess(regime: Regime) -> NDArray[np.float64]:
-    """How much warmer than idle each GPU gets when this goes on."""
-    roles, lanes = regime.roles[regime.role_of], regime.lanes
-    share = nominal_share(roles) * lanes[:, k.HEAT_GAIN]
-    excess: NDArray[np.float64] = (
-        lanes[:, k.KELVIN] * (lanes[:, k.LIMIT_W] - lanes[:, k.IDLE_W]) * np.minimum(share, 1.0)
-    )
-    return excess
 
 
 def nominal_share(roles: NDArray[np.float64]) -> NDArray[np.float64]:

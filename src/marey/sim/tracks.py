@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marey.model.workloads import Progress
 from marey.sim import kernels as k
 from marey.sim.jobs import FIRST_ID, Job, Kind
-from marey.sim.kernels import _signed, _within
+from marey.sim.kernels import signed, within
 from marey.sim.lanes import Regime
 
 REPORT_MS, REPORT_SMALL_MS = 60_000, 300_000
@@ -45,7 +45,7 @@ def trained_ms(track, time_ms):  # type: ignore[no-untyped-def]
         return 0.0
     if track[PAUSE_MS] <= 0.0:
         return x
-    return x - _within(x, track[PERIOD_MS], track[PAUSE_MS])
+    return x - within(x, track[PERIOD_MS], track[PAUSE_MS])
 
 
 @njit(cache=True, nogil=True)
@@ -74,13 +74,13 @@ def report(rows, tracks, after_ms, until_ms, seq, time, step, throughput, loss):
                 seq[count] = np.int64(track[SEQ])
                 time[count] = np.int64(t)
                 step[count] = np.int64(made)
-                wobble = 1.0 + 0.02 * _signed(key, np.int64(n))
+                wobble = 1.0 + 0.02 * signed(key, np.int64(n))
                 throughput[count] = (
                     np.floor(track[THROUGHPUT] * track[RATE] * wobble * 100.0) / 100.0
                 )
                 fallen = (1.0 + made / 200.0) ** -0.35
                 value = track[LOSS_LAST] + (track[LOSS_FIRST] - track[LOSS_LAST]) * fallen
-                value *= 1.0 + 0.015 * _signed(key + np.uint64(5), np.int64(n))
+                value *= 1.0 + 0.015 * signed(key + np.uint64(5), np.int64(n))
                 loss[count] = np.floor(value * 10_000.0) / 10_000.0
             count += 1
             n += 1.0

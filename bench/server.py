@@ -73,7 +73,9 @@ def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
     service.collector.polled[0].source = source  # type: ignore[assignment]
     service.collector.clock = clock
     service.workspace.clock = clock
+    # As with clients in front of it: their parts are encoded at every tick.
     service.feed.subscribe("default", ("util", "power_share"))
+    service.feed.listen(lambda: None)
     return service, clock, source
 
 

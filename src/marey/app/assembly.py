@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,11 +42,16 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
     store = journaled(open_store(Path(settings.path), retention=retention))
     try:
         if simulated:
-            return _simulated_service(configuration, simulated[0], store, report)
-        return Service(Parts(store, [], WallClock(), collect_rules(configuration)))
+            service = _simulated_service(configuration, simulated[0], store, report)
+        else:
+            service = Service(Parts(store, [], WallClock(), collect_rules(configuration)))
     except BaseException:
         store.close()
         raise
+    # What exists now stays: the garbage collector need not look at it at every tick.
+    gc.collect()
+    gc.freeze()
+    return service
 
 
 def _simulated_service(

@@ -187,6 +187,26 @@ class CollectSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesSettings:
+    """Violation rules and who is told of what they find."""
+
+    folder: str = _setting(
+        _optional_text,
+        "a path",
+        "Rule file (TOML) or folder of them; a rule of the same id replaces a shipped one.",
+        "",
+        '""',
+    )
+    notify: str = _setting(
+        _optional_text,
+        "a path",
+        "File with receivers and routes of notifications (see notify.md); none: nobody is told.",
+        "",
+        '""',
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedSettings:
     """A cluster in software."""
 
@@ -216,6 +236,7 @@ class Configuration:
     store: StoreSettings = StoreSettings()
     collect: CollectSettings = CollectSettings()
     sources: tuple[Any, ...] = ()
+    rules: RulesSettings = RulesSettings()
 
 
 # Table of the file → settings; ``[[source]]`` is read by its kind.
@@ -223,6 +244,7 @@ TABLES: Mapping[str, type[Any]] = {
     "server": ServerSettings,
     "store": StoreSettings,
     "collect": CollectSettings,
+    "rules": RulesSettings,
 }
 
 
@@ -246,7 +268,9 @@ def read_configuration(file: TomlFile) -> Configuration:
         raise file.wrong(("source",), "is one table; write it as [[source]].")
     read = tuple(_read_source(file, i, entry) for i, entry in enumerate(sources))
     _refuse_same_names(file, read)
-    return Configuration(tables["server"], tables["store"], tables["collect"], read)
+    return Configuration(
+        tables["server"], tables["store"], tables["collect"], read, tables["rules"]
+    )
 
 
 def _read_source(file: TomlFile, index: int, entry: Any) -> Any:

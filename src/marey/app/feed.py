@@ -24,7 +24,8 @@ class FrameFeed:
 
     def publish(self, frame: Frame) -> None:
         """Take a new frame, encode what is subscribed to, and wake whoever listens."""
-        frame.encode_ahead(self.subscribed(frame.cluster))
+        if self._listeners:
+            frame.encode_ahead(self.subscribed(frame.cluster))
         with self._lock:
             recent = self._recent.setdefault(frame.cluster, deque(maxlen=KEPT_FRAMES))
             recent.append(frame)

@@ -240,6 +240,7 @@ def preview(
     workspace: Workspace, court: Court, cluster: str, clause: Clause, time_ms: int
 ) -> dict[str, Any]:
     """Who matches a clause right now, from the live sketches: for lenses and while typing."""
+    court.flush()
     fresh = missing_windows(court, clause, NOW_WINDOW_MS)
     fill_windows(workspace.store, cluster, court, fresh)
     layout = court.judge.tenants.layout()

@@ -213,6 +213,7 @@ class RuleWatch:
         with self.lock:
             self._rules = self.book.all()
             for cluster, court in self.courts.items():
+                court.flush()
                 fresh = court.judge.use(self._rules)
                 self.fill(cluster, court, fresh)
 

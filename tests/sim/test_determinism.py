@@ -82,3 +82,16 @@ def test_a_policy_change_is_an_event_and_changes_the_world() -> None:
         "placement": "most_allocated",
         "backfill": False,
     }
+
+
+def test_a_command_after_the_last_kept_tick_is_not_lost_and_repeats_nothing() -> None:
+    world = small_world()
+    list(world.advance(world.config.start_ms + HOUR))
+    world.set_policy(placement="least_allocated")
+    kept = world.now_ms - 2 * world.config.tick_ms
+    resumed = Simulation.resume({**world.state(), "now_ms": kept})
+    assert resumed.policy()["placement"] == "least_allocated"
+    assert resumed.next_tick_ms == kept + world.config.tick_ms
+    # Going back is no way to see a tick twice.
+    resumed.fast_forward(world.config.start_ms)
+    assert resumed.next_tick_ms == kept + world.config.tick_ms

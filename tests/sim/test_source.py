@@ -87,3 +87,12 @@ def test_commands_from_another_thread_do_not_disturb_collecting() -> None:
         stop.set()
         worker.join()
     assert any(e.kind == "policy_change" for e in events)
+
+
+def test_a_clock_that_tells_simulated_time_is_followed() -> None:
+    one = source()
+    list(one.simulation.advance(one.simulation.config.start_ms + 60_000))
+    now = one.simulation.now_ms
+    assert one.poll(now + 5_000) == []
+    (seen,) = one.poll(now + 16_000)
+    assert seen.time_ms == now + 15_000

@@ -172,7 +172,8 @@ class Simulation:
     def fast_forward(self, to_ms: int) -> None:
         """Live up to this moment without observations; the next one is complete again."""
         self._live_through(to_ms)
-        self._next_tick = max(0, -((self.config.start_ms - to_ms - 1) // self.config.tick_ms))
+        past = -((self.config.start_ms - to_ms - 1) // self.config.tick_ms)
+        self._next_tick = max(self._next_tick, past)
 
     def _live_through(self, to_ms: int) -> None:
         self.cluster.lanes.stop_recording()
@@ -361,8 +362,10 @@ class Simulation:
         )
         simulation = cls(config)
         for command in state["commands"]:
-            if command["time_ms"] > simulation.now_ms:
-                simulation.fast_forward(command["time_ms"])
+            # A command given after the last tick that was kept takes effect at that tick.
+            moment = min(command["time_ms"], state["now_ms"])
+            if moment > simulation.now_ms:
+                simulation.fast_forward(moment)
             if "policy" in command:
                 simulation.set_policy(**command["policy"])
             elif "inject" in command:

@@ -47,7 +47,11 @@ class SimulatedSource:
     def simulated_ms(self, now_ms: int) -> int:
         """The simulated moment that belongs to this moment of the wall clock."""
         if self._anchor is None:
-            self._anchor = (now_ms, self.simulation.next_tick_ms)
+            simulation = self.simulation
+            # A clock that already tells simulated time is followed; any other one starts it.
+            latest = simulation.next_tick_ms + simulation.config.tick_ms
+            follows = simulation.now_ms <= now_ms <= latest
+            self._anchor = (now_ms, now_ms if follows else simulation.next_tick_ms)
         wall, simulated = self._anchor
         return simulated + math.floor(max(0, now_ms - wall) * self._speed)
 

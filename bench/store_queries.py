@@ -255,7 +255,7 @@ def compare(results: Results, store: EmbeddedStore, url: str) -> None:
             f"series, 64 GPUs × {len(METRICS)} metrics × 24 h at {POINTS} points, extremes kept",
             lambda: store.series(job, POINTS),
             range_ways(url, "job-64"),
-            None,
+            "a sample per step (extremes lost)",
         ),
         (
             f"{BINS}-bin histograms, {GPUS} GPUs × 24 h",

@@ -88,10 +88,18 @@ class Database:
                 raise StoreError(f"There is no store at '{self.path}'.")
             _create(self.path, self._config)
         check_ours(self.path, self._config)
-        # A log that a kill or a full disk cut short is folded in before anything follows it.
-        self._log_is_whole = not self.path.with_name(self.path.name + ".wal").exists()
+        log = self.path.with_name(self.path.name + ".wal")
         with opening(self.path):
-            return duckdb.connect(str(self.path), read_only=self.read_only, config=self._config)
+            whole = not log.exists()
+            root = duckdb.connect(str(self.path), read_only=self.read_only, config=self._config)
+        # A log that a kill or a full disk cut short is folded in before anything follows it:
+        # now, while nobody reads, or where the disk is still full, with the next write.
+        self._log_is_whole = whole or self.read_only
+        if not self._log_is_whole:
+            with suppress(duckdb.Error):
+                root.execute("CHECKPOINT")
+                self._log_is_whole = True
+        return root
 
     @contextmanager
     def write(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -164,17 +164,19 @@ def downsample(
 @njit(cache=True, nogil=True)
 def _emit(out: Any, size: int, cell: Any, time_ms: Any) -> int:
     """Add the distinct rows of a cell in order of time."""
-    out[size] = cell[0]
-    size += 1
-    low, high = cell[1], cell[2]
+    first, low, high, last = cell[0], cell[1], cell[2], cell[3]
     if time_ms[low] > time_ms[high]:
         low, high = high, low
-    for row in (low, high):
-        if row != out[size - 1] and row != cell[3]:
-            out[size] = row
-            size += 1
-    if cell[3] != out[size - 1]:
-        out[size] = cell[3]
+    out[size] = first
+    size += 1
+    if low != first and low != last:
+        out[size] = low
+        size += 1
+    if high != first and high != last and high != low:
+        out[size] = high
+        size += 1
+    if last != first:
+        out[size] = last
         size += 1
     return size
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from marey.app.clocks import WallClock
@@ -12,8 +14,9 @@ from marey.app.configuration import Configuration, ServerSettings, SimulatedSett
 from marey.app.journal import journaled
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
-from marey.model.errors import InvalidInput
+from marey.model.errors import InvalidInput, shown
 from marey.model.times import DAY_MS
+from marey.notify.settings import parse_settings
 from marey.store.embedded import Retention, open_store
 
 Report = Callable[[float], None]
@@ -44,7 +47,9 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
         if simulated:
             service = _simulated_service(configuration, simulated[0], store, report)
         else:
-            service = Service(Parts(store, [], WallClock(), collect_rules(configuration)))
+            rules = collect_rules(configuration)
+            parts = Parts(store, [], WallClock(), rules, uploads=uploads_of(configuration))
+            service = Service(with_rules(parts, configuration))
     except BaseException:
         store.close()
         raise
@@ -59,11 +64,33 @@ def _simulated_service(
 ) -> Service:
     cluster = open_simulated(settings, store, WallClock().now_ms())
     rules = collect_rules(configuration)
-    service = Service(Parts(store, [cluster], cluster.clock, rules, cluster))
+    uploads = uploads_of(configuration)
+    parts = Parts(store, [cluster], cluster.clock, rules, cluster, uploads=uploads)
+    service = Service(with_rules(parts, configuration))
     live_through_history(cluster, service.summaries, report)
     cluster.remember()
     cluster.start_clock()
     return service
+
+
+def uploads_of(configuration: Configuration) -> Path:
+    """Files that people send lie beside the store."""
+    return Path(f"{configuration.store.path}.files")
+
+
+def with_rules(parts: Parts, configuration: Configuration) -> Parts:
+    """The parts with the site's rule files and who is told; wrong ones are refused here."""
+    settings = configuration.rules
+    folder = Path(settings.folder) if settings.folder else None
+    if folder is not None and not folder.exists():
+        raise InvalidInput(f"There is no rule file or folder '{shown(settings.folder)}'.")
+    if not settings.notify:
+        return replace(parts, rules_folder=folder)
+    try:
+        table = tomllib.loads(Path(settings.notify).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"'{shown(settings.notify)}' cannot be read: {error}.") from None
+    return replace(parts, rules_folder=folder, notify=parse_settings(table))
 
 
 def collect_rules(configuration: Configuration) -> CollectRules:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -42,7 +42,7 @@ class OneStepStore(Protocol):
     """A store that can take a whole tick as one step: all of it survives a kill, or nothing."""
 
     def ingest(
-        self, observations: Sequence[Observation], batches: Sequence[SampleBatch] = ()
+        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
     ) -> None:
         """Take over observations and samples."""
 

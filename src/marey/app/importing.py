@@ -6,17 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.app.collecting import OneStepStore
 from marey.model.errors import InvalidInput
 from marey.model.inventory import Gpu, Host, resource_type
 from marey.model.metrics import Entity
 from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.observation import Observation
 from marey.model.samples import NO_WORKLOAD, SampleBatch
+from marey.model.times import format_time
 from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
 from marey.sources.run_folder import RunFolder
 from marey.sources.samples_file import SamplesFile, open_samples
@@ -48,6 +50,24 @@ class ImportSummary:
     to_ms: int | None = None
     bad_rows: int = 0
     warnings: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The summary as JSON has it."""
+
+        def moment(time_ms: int | None) -> str | None:
+            return None if time_ms is None else format_time(time_ms)
+
+        return {
+            "cluster": self.cluster,
+            "workloads": self.workloads,
+            "samples": self.samples,
+            "gpus": self.gpus,
+            "hosts": self.hosts,
+            "from": moment(self.from_ms),
+            "to": moment(self.to_ms),
+            "bad_rows": self.bad_rows,
+            "warnings": list(self.warnings),
+        }
 
 
 @dataclass
@@ -98,17 +118,8 @@ def _collect_problems(
     checked.warnings.extend(lines)
 
 
-class HistoryStore(Protocol):
-    """A store that takes records and samples as one step."""
-
-    def ingest(
-        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
-    ) -> None:
-        """Keep all of it, or on any failure nothing of it."""
-
-
 def write_import(
-    checked: CheckedImport, store: HistoryStore, progress: ProgressCall = lambda _: None
+    checked: CheckedImport, store: OneStepStore, progress: ProgressCall = lambda _: None
 ) -> ImportSummary:
     """Write what was checked as one step: killed half-way, nothing of it is there."""
     rows = checked.workloads.rows if checked.workloads else []
@@ -120,7 +131,7 @@ def write_import(
 
 
 def import_run(
-    folder: RunFolder, store: HistoryStore, progress: ProgressCall = lambda _: None
+    folder: RunFolder, store: OneStepStore, progress: ProgressCall = lambda _: None
 ) -> ImportSummary:
     """Bring back a whole run that ``marey sim`` wrote, as one step."""
     total, done = max(1, folder.sample_rows()), 0

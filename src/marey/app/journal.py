@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from marey.app.collecting import OneStepStore, Store
+from marey.model.errors import Unavailable
 from marey.model.events import Event
 from marey.model.inventory import Gpu, GpuStatus, Host, HostStatus, Partition
 from marey.model.observation import Observation
@@ -87,7 +88,9 @@ class JournaledStore:
         told = [o for o in told if o != Observation(o.time_ms, o.cluster)]
         with self._lock:
             # What is complete ends whatever it does not name: it must meet the records in order.
-            if self._ticks >= GROUP_TICKS or any(o.complete for o in told):
+            # And many at once (history, an import) are a group by themselves.
+            due = self._ticks >= GROUP_TICKS or len(told) >= GROUP_TICKS // 2
+            if due or any(o.complete for o in told):
                 self._sort_in(told, list(batches))
                 return
             if told:
@@ -154,6 +157,16 @@ class JournaledStore:
 def journaled(store: Store) -> Store:
     """The store with a journal before its records."""
     return cast(Store, JournaledStore(store))
+
+
+def behind_journal(store: Store) -> OneStepStore:
+    """The store itself, with everything sorted in: for a whole history as one step."""
+    if isinstance(store, JournaledStore):
+        store.settle()
+        store = store._store
+    if not isinstance(store, OneStepStore):
+        raise Unavailable("This store cannot take a history as one step.")
+    return store
 
 
 def _seq(document: dict[str, Any]) -> int:

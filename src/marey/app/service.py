@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from marey.app.feed import FrameFeed
 from marey.app.notifications import Notifier
 from marey.app.rules import RuleBook, RuleWatch
 from marey.app.summary import SummaryLog
+from marey.app.uploads import Uploads
 from marey.app.workspace import Workspace
 from marey.model.errors import InvalidInput
 from marey.model.observation import Observation
@@ -44,6 +46,8 @@ class Parts:
     # Site rules from files, and who is told of findings.
     rules_folder: Path | None = None
     notify: NotifySettings | None = None
+    # Where files that people send are kept.
+    uploads: Path = Path(tempfile.gettempdir()) / "marey-uploads"
 
 
 class Service:
@@ -58,6 +62,7 @@ class Service:
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
         self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
         self.background = BackgroundWork()
+        self.uploads = Uploads(parts.uploads)
         path = getattr(parts.store, "path", None)
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify)

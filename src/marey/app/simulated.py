@@ -78,7 +78,10 @@ class SimulatedCluster:
 
     def start_clock(self) -> None:
         """Let simulated time run from where the simulation is now."""
-        self.clock.set_time(max(self.simulation.now_ms, self.history_until_ms))
+        now_ms = max(self.simulation.now_ms, self.history_until_ms)
+        self.clock.set_time(now_ms)
+        # The clock tells simulated time: the source follows it from this moment on.
+        self._source.simulated_ms(now_ms)
 
     def remember(self) -> None:
         """Keep what a restart needs beside the history itself."""

@@ -16,9 +16,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marey.api.problems import problem
+from marey.app.uploads import FILE_LIMIT
 from marey.model.errors import shown
 
 BODY_LIMIT = 1_000_000
+# Files are sent in pieces that go straight to disk; their own limit is the uploads'.
+LARGE_BODIES = {"/api/v1/uploads": FILE_LIMIT}
 COOKIE = "marey_token"
 OPEN_PATHS = ("/healthz",)
 
@@ -60,7 +63,8 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is None and scope["type"] == "http":
-            await self._app(scope, _bounded(receive), _hardened(send))
+            limit = _body_limit(scope)
+            await self._app(scope, _bounded(receive, limit), _hardened(send))
         elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -79,8 +83,8 @@ class Guard:
         if origin is not None and not _same_origin(origin, host):
             detail = f"Pages of '{shown(origin)}' may not use this server."
             return problem(403, "Forbidden", detail)
-        if _declared_length(headers) > BODY_LIMIT:
-            return problem(413, "Too large", f"A body may have {BODY_LIMIT} bytes.")
+        if _declared_length(headers) > _body_limit(scope):
+            return problem(413, "Too large", f"A body may have {_body_limit(scope)} bytes.")
         return self._without_token(scope, headers)
 
     def _answers_to(self, host: str) -> bool:
@@ -140,7 +144,11 @@ def _declared_length(headers: Headers) -> int:
     return int(text) if text.isdigit() and len(text) < 16 else 0
 
 
-def _bounded(receive: Receive) -> Receive:
+def _body_limit(scope: Scope) -> int:
+    return LARGE_BODIES.get(scope["path"], BODY_LIMIT)
+
+
+def _bounded(receive: Receive, limit: int) -> Receive:
     """The same stream, ended as a disconnect once it exceeds the limit."""
     taken = 0
 
@@ -148,7 +156,7 @@ def _bounded(receive: Receive) -> Receive:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if taken > BODY_LIMIT else message
+        return {"type": "http.disconnect"} if taken > limit else message
 
     return take
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from marey.app.importing import (
     ImportRequest,
@@ -14,12 +15,14 @@ from marey.app.importing import (
     import_run,
     write_import,
 )
+from marey.app.sending import send_import
 from marey.cli.output import Output
-from marey.model.errors import InvalidInput
+from marey.model.errors import Conflict, InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
-from marey.model.times import HOUR_MS, format_time
+from marey.model.times import HOUR_MS
 from marey.sources.run_folder import folder_of, open_run_folder
 from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.holder import holder
 
 DESCRIPTION = """\
 Bring history from files into a store: samples of GPUs and the workloads that used them.
@@ -61,18 +64,26 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """Check, write, and say what was brought in."""
     if args.folder is not None and (args.samples or args.workloads):
         raise InvalidInput("Name a folder, or --samples and --workloads; not both.")
-    summary = _import(args, out)
-    for warning in summary.warnings:
+    document = {"store": str(args.store), **_import(args, out)}
+    for warning in document["warnings"]:
         out.remark(f"marey import: {warning}")
-    out.answer(_document(summary, args.store), _text(summary, args.store))
+    out.answer(document, _text(document))
 
 
-def _import(args: argparse.Namespace, out: Output) -> ImportSummary:
+def _import(args: argparse.Namespace, out: Output) -> dict[str, Any]:
     folder = args.folder or folder_of(args.samples) or folder_of(args.workloads)
+    server = holder(args.store)
     if folder is not None:
+        if server is not None:
+            raise Conflict(
+                f"The server at {server.url} holds '{args.store}'; stop it to import a whole run."
+            )
         run_folder = open_run_folder(folder, args.cluster)
         return _write(args, out, lambda store, tell: import_run(run_folder, store, tell))
     request = ImportRequest(args.samples, args.workloads, args.cluster, args.skip_bad_rows)
+    if server is not None:
+        with out.progress("importing", 1.0) as bar:
+            return send_import(server, request, bar.update)
     with out.progress("checking", 1.0) as bar:
         checked = check_import(request, bar.update)
     return _write(args, out, lambda store, tell: write_import(checked, store, tell))
@@ -82,41 +93,22 @@ def _write(
     args: argparse.Namespace,
     out: Output,
     work: Callable[[EmbeddedStore, ProgressCall], ImportSummary],
-) -> ImportSummary:
+) -> dict[str, Any]:
     with open_store(args.store) as store, out.progress("importing", 1.0) as bar:
         summary = work(store, bar.update)
         if summary.to_ms is not None:
             # As of the history's own end: its hours are laid out for reading, none is too old.
             store.maintain(summary.to_ms + HOUR_MS)
-    return summary
+    return summary.document()
 
 
-def _document(summary: ImportSummary, store: Path) -> dict[str, object]:
-    def moment(time_ms: int | None) -> str | None:
-        return None if time_ms is None else format_time(time_ms)
-
-    return {
-        "store": str(store),
-        "cluster": summary.cluster,
-        "workloads": summary.workloads,
-        "samples": summary.samples,
-        "gpus": summary.gpus,
-        "hosts": summary.hosts,
-        "from": moment(summary.from_ms),
-        "to": moment(summary.to_ms),
-        "bad_rows": summary.bad_rows,
-        "warnings": list(summary.warnings),
-    }
-
-
-def _text(summary: ImportSummary, store: Path) -> str:
-    span = ""
-    if summary.from_ms is not None and summary.to_ms is not None:
-        span = f", {format_time(summary.from_ms)} to {format_time(summary.to_ms)}"
-    left_out = f"; {summary.bad_rows} bad rows left out" if summary.bad_rows else ""
+def _text(document: dict[str, Any]) -> str:
+    span = f", {document['from']} to {document['to']}" if document["from"] else ""
+    left_out = f"; {document['bad_rows']} bad rows left out" if document["bad_rows"] else ""
     return (
-        f"{store}: {_count(summary.workloads, 'workload')}, {summary.samples} rows of samples of "
-        f"{_count(summary.gpus, 'GPU')} on {_count(summary.hosts, 'host')}{span}{left_out}"
+        f"{document['store']}: {_count(document['workloads'], 'workload')}, "
+        f"{document['samples']} rows of samples of {_count(document['gpus'], 'GPU')} on "
+        f"{_count(document['hosts'], 'host')}{span}{left_out}"
     )
 
 

@@ -24,8 +24,8 @@ from marey.sim.config import FaultPlan, SimConfig
 from marey.sim.simulation import Simulation
 
 FIRST_SEED, SEEDS = 5_000, 20
-GPUS, HOURS = 512, 10.0
-HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 5, 1024, 12.0
+GPUS, HOURS = 320, 8.0
+HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 4, 512, 12.0
 
 # Kinds whose signature is in metrics or events; all of them are.
 KINDS = tuple(kind for kind in FaultKind if kind is not FaultKind.HEALTHY)

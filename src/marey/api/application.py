@@ -9,9 +9,12 @@ from fastapi import FastAPI
 from marey.api import (
     cluster_routes,
     diagnosis_routes,
+    finding_routes,
     live_routes,
     own_metrics,
+    rule_routes,
     sample_routes,
+    upload_routes,
     view_routes,
     workload_routes,
 )
@@ -28,6 +31,9 @@ ROUTERS = (
     workload_routes.router,
     sample_routes.router,
     diagnosis_routes.router,
+    rule_routes.router,
+    finding_routes.router,
+    upload_routes.router,
     view_routes.router,
 )
 

@@ -24,6 +24,39 @@ EVERY_MS = MINUTE_MS
 LONGEST_GAP_MS = 24 * 60 * MINUTE_MS
 
 
+# A minute of ten thousand GPUs is 40,000 rows; a block of history is more, and waits for no one.
+ASIDE_ROWS = 200_000
+
+
+def _alike(first: SampleBatch, other: SampleBatch) -> bool:
+    """Whether two batches can be one."""
+    return (
+        first.kind is other.kind
+        and first.columns.keys() == other.columns.keys()
+        and (first.entities is other.entities or first.entities == other.entities)
+    )
+
+
+def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
+    """Batches of the same entities as one, GPU by GPU: so each sketch is touched once."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    entity = np.concatenate([batch.entity for batch in batches])
+    order = np.argsort(entity, kind="stable")
+    return SampleBatch(
+        np.concatenate([batch.time_ms for batch in batches])[order],
+        entity[order],
+        first.entities,
+        {
+            name: np.concatenate([batch.columns[name] for batch in batches])[order]
+            for name in first.columns
+        },
+        first.kind,
+        first.cluster,
+    )
+
+
 class Court:
     """A judge, its findings, and the clock that says when verdicts fall."""
 
@@ -41,6 +74,8 @@ class Court:
         self.every_ms = every_ms
         self.judged_ms: int | None = None
         self.latest: Judgement | None = None
+        self._aside: list[SampleBatch] = []
+        self._aside_rows = 0
 
     def admit(self, facts: Facts, seats: Sequence[Seat]) -> None:
         """A workload runs, or something about it changed."""
@@ -73,12 +108,27 @@ class Court:
             due_ms = self.judged_ms + self.every_ms
             end = int(np.searchsorted(times, due_ms, side="right")) if times[-1] > due_ms else None
             part = batch if at == 0 and end is None else rows_of(batch, slice(at, end))
-            self.judge.take(part, now_ms)
+            self._keep(part)
             if end is None:
                 break
             changes += self._judge(due_ms)
             at = end
         return changes
+
+    def _keep(self, batch: SampleBatch) -> None:
+        """Put samples aside until the next verdict: together they cost a third."""
+        if self._aside and not _alike(self._aside[0], batch):
+            self.flush()
+        self._aside.append(batch)
+        self._aside_rows += len(batch)
+        if self._aside_rows > ASIDE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Take what was put aside into the sketches; before anything is read from them."""
+        if self._aside:
+            self.judge.take(joined(self._aside))
+            self._aside, self._aside_rows = [], 0
 
     def advance(self, to_ms: int) -> list[Change]:
         """Let verdicts fall up to this moment."""
@@ -92,6 +142,7 @@ class Court:
         return changes
 
     def _judge(self, time_ms: int) -> list[Change]:
+        self.flush()
         self.judged_ms = time_ms
         self.latest = self.judge.judge(time_ms)
         changes = self.book.step(self.latest)

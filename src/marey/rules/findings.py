@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from marey.model.names import DEFAULT_CLUSTER
-from marey.model.times import HOUR_MS
+from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.evidence import evidence_of, windows_named
 from marey.rules.judge import Judgement, Verdict
@@ -27,6 +27,8 @@ from marey.rules.truth import FALSE, TRUE
 
 EPISODE_LIMIT = 200
 GPUS_KEPT = 4096
+# Evidence is taken anew this often, and whenever the number of GPUs changes.
+LOOK_EVERY_MS = 10 * MINUTE_MS
 
 
 class Episode(msgspec.Struct):
@@ -234,7 +236,10 @@ class FindingBook:
         if verdict.now[place] != FALSE:
             if verdict.now[place] == TRUE:
                 self._watches.pop(key, None)
-                self._look(judgement, verdict, place, finding)
+                if now_ms - finding.updated_ms >= LOOK_EVERY_MS or self._moved(
+                    judgement, verdict, place, finding
+                ):
+                    self._look(judgement, verdict, place, finding)
             until = now_ms if end_ms is None else min(now_ms, end_ms)
             charge(finding, max(self.last_ms or now_ms, 0), until, finding.gpu_count)
         else:
@@ -247,6 +252,13 @@ class FindingBook:
         if since is not None and now_ms - since >= verdict.rule.close_after_ms:
             return self._close(finding, now_ms, "no longer violated")
         return None
+
+    @staticmethod
+    def _moved(judgement: Judgement, verdict: Verdict, place: int, finding: Finding) -> bool:
+        """Whether another number of GPUs fulfils the rule than when the evidence was taken."""
+        first, end = judgement.layout.first[place : place + 2]
+        gpus = verdict.gpus_now
+        return gpus is not None and int((gpus[first:end] == TRUE).sum()) != finding.gpu_count
 
     def _look(self, judgement: Judgement, verdict: Verdict, place: int, finding: Finding) -> None:
         evidence = evidence_of(judgement, verdict, place)

@@ -41,6 +41,7 @@ class _State(msgspec.Struct, frozen=True):
 
 def dump_court(court: Court) -> bytes:
     """Judge and clock of a court; its findings are kept apart, as documents."""
+    court.flush()
     return dump(court.judge, court.judged_ms, court.book.memory())
 
 

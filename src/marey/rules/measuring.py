@@ -75,15 +75,28 @@ class Measuring:
     def truth(self, expression: Expression, now_ms: int | None = None) -> Truths:
         """The truth of an expression on every GPU."""
         if isinstance(expression, Condition):
-            key = (expression, now_ms if needs_now(expression) else None)
+            # The object first, then what it says: rules live longer than one moment's numbers.
+            known = self._truths.get((id(expression), now_ms))
+            if known is not None:
+                return known
+            window = now_ms if needs_now(expression) else None
+            key = (expression, window)
             if key not in self._truths:
-                self._truths[key] = self._condition(expression, key[1])
+                self._truths[key] = self._condition(expression, window)
+            self._truths[id(expression), now_ms] = self._truths[key]
             return self._truths[key]
         if isinstance(expression, Not):
             return negate(self.truth(expression.part, now_ms))
-        parts = [self.truth(part, now_ms) for part in expression.parts]
-        join = np.minimum if isinstance(expression, And) else np.maximum
-        return np.asarray(join.reduce(parts), np.uint8)
+        both = isinstance(expression, And)
+        join, settled = (np.minimum, FALSE) if both else (np.maximum, TRUE)
+        # Cheap conditions first: where they settle it for every GPU, the rest is not computed.
+        cheapest, *others = sorted(expression.parts, key=cost_of)
+        result = self.truth(cheapest, now_ms)
+        for part in others:
+            if (result == settled).all():
+                break
+            result = join(result, self.truth(part, now_ms))
+        return np.asarray(result, np.uint8)
 
     def _condition(self, condition: Condition, now_ms: int | None) -> Truths:
         left, right = condition.left, condition.right
@@ -193,8 +206,11 @@ class Measuring:
             return np.where(last > 0, (self.newest_ms - last).astype(float), np.nan)
         if name in _COUNTS:
             return _COUNTS[name](self.layout)
-        take_seat = _SEAT_FACTS[name]
-        return np.array([_float(take_seat(seat)) for seat in self._seats()])
+        if name not in self.layout.seat_facts:
+            take_seat = _SEAT_FACTS[name]
+            facts = [_float(take_seat(seat)) for seat in self._seats()]
+            self.layout.seat_facts[name] = np.array(facts)
+        return self.layout.seat_facts[name]
 
     def _runtime(self) -> Floats:
         """How long the workload has run, or has been watched where it was met in the middle.
@@ -227,7 +243,8 @@ class Measuring:
         name = left.name if isinstance(left, Fact) else ""
         if name in ("gpu_type", "host"):
             texts = [gpu_type(s) if name == "gpu_type" else s.host for s in self._seats()]
-            return np.array([_same(text, op, words) for text in texts], np.uint8)
+            held = {text: _same(text, op, words) for text in set(texts)}
+            return np.array([held[text] for text in texts], np.uint8)
         per_workload = np.array(
             [_same(getattr(t.facts, name), op, words) for t in self.layout.tenants], np.uint8
         )
@@ -303,6 +320,19 @@ _COUNTS: dict[str, Callable[[Layout], Floats]] = {
     "gpus_on_node": lambda layout: np.diff(layout.node_first).astype(float)[layout.node],
     "nodes": _nodes,
 }
+
+
+def cost_of(expression: Expression) -> int:
+    """How dear an expression is, for the order in which its like are judged."""
+    if isinstance(expression, Not):
+        return cost_of(expression.part)
+    if not isinstance(expression, Condition):
+        return sum(cost_of(part) for part in expression.parts)
+    left = expression.left
+    if isinstance(left, Fact):
+        return 1
+    binned = left.statistic.name in ("p", "share")
+    return (4 if binned else 2) * (2 if left.window_ms else 1) + (left.over is not None)
 
 
 def needs_now(condition: Condition) -> bool:

@@ -75,6 +75,8 @@ class Layout:
     node: NDArray[np.int64]
     # Global rank, or where the scheduler gave none the order of admission after all known ranks.
     rank: NDArray[np.int64]
+    # Facts of GPUs that only change with the layout, made when first asked for.
+    seat_facts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -1,0 +1,300 @@
+"""Violation rules: what they are, whom they flag, what they would have found, who was told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from marey.api.parameters import DEFAULT, Cluster, OneWorkload, TheService
+from marey.api.problems import described
+from marey.api.replies import json_content, json_response
+from marey.app.background import Job
+from marey.app.rule_questions import (
+    AskBacktest,
+    AskRuleTest,
+    check_text,
+    preview,
+    run_backtest,
+)
+from marey.app.rules import rule_row
+from marey.app.service import Service
+from marey.model.errors import InvalidInput, NotFound, Unavailable
+from marey.model.metrics import catalogue
+from marey.model.names import NAME_LIMIT
+from marey.rules.documents import clause_schema, parse_clause
+from marey.rules.expressions import Clause
+from marey.rules.lexer import TEXT_LIMIT
+from marey.rules.parser import parse_rule
+from marey.rules.printer import rule_text
+from marey.rules.vocabulary import FACTS, STATISTICS, UNITS
+
+router = APIRouter(tags=["rules"])
+
+_OBJECT: dict[str, Any] = {"type": "object"}
+RuleId = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$", description="Id of the rule.")]
+When = Annotated[
+    str,
+    Query(
+        description="A rule's text.",
+        max_length=TEXT_LIMIT,
+        examples=["util p95 > 90% and power_share p50 < 70%"],
+    ),
+]
+
+
+class Strict(BaseModel):
+    """A body of which every key is known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Draft(Strict):
+    """A clause as text or as JSON."""
+
+    when: str = Field(default="", max_length=TEXT_LIMIT)
+    clause: dict[str, Any] | None = None
+
+    def parsed(self) -> Clause:
+        """The clause; refused unless exactly one form is given."""
+        if bool(self.when) == (self.clause is not None):
+            raise InvalidInput("Give either 'when' (text) or 'clause' (JSON).")
+        return parse_rule(self.when) if self.clause is None else parse_clause(self.clause)
+
+
+class BacktestBody(Strict):
+    """A rule by id or a draft's text, and how far back."""
+
+    rule: str = Field(default="", max_length=64)
+    when: str = Field(default="", max_length=TEXT_LIMIT)
+    since: str = Field(default="7d", max_length=20)
+    cluster: str = Field(default=DEFAULT, min_length=1, max_length=NAME_LIMIT)
+
+
+@router.get(
+    "/rules",
+    operation_id="rules",
+    summary="Every rule: shipped, from files, and saved here",
+    responses=json_content(_OBJECT, "The rules."),
+    response_class=Response,
+)
+def rules(service: TheService) -> Response:
+    """In the order in which people should read them, with warnings."""
+    book = service.rule_book
+    return json_response({"rows": [rule_row(rule, book.origin(rule.id)) for rule in book.all()]})
+
+
+@router.get(
+    "/rules-language",
+    operation_id="ruleLanguage",
+    summary="The words of the rule language, and the schema of its JSON form",
+    responses=json_content(_OBJECT, "Metrics, statistics, facts, units, schema."),
+    response_class=Response,
+)
+def rule_language() -> Response:
+    """What an editor offers and checks by."""
+    metrics = {
+        name: {"label": m.label, "unit": m.unit, "min": m.minimum, "max": m.maximum}
+        for name, m in catalogue().items()
+    }
+    facts = {n: {"kind": f.kind.value, "description": f.description} for n, f in FACTS.items()}
+    return json_response(
+        {
+            "metrics": metrics,
+            "statistics": STATISTICS,
+            "facts": facts,
+            "units": list(UNITS),
+            "schema": clause_schema(),
+        }
+    )
+
+
+@router.get(
+    "/rules-check",
+    operation_id="checkRule",
+    summary="Check a rule's text; the error names the exact place",
+    responses=json_content(_OBJECT, "Both forms, and warnings.") | described(422),
+    response_class=Response,
+)
+def check_rule(when: When) -> Response:
+    """Nothing is kept."""
+    return json_response(check_text(when))
+
+
+@router.post(
+    "/rules-preview",
+    operation_id="previewRule",
+    summary="Who matches a draft right now, from the live sketches",
+    responses=json_content(_OBJECT, "Workloads and GPUs, over their life and now.")
+    | described(404, 422, 503),
+    response_class=Response,
+)
+def preview_rule(
+    service: TheService, draft: Annotated[Draft, Body()], cluster: Cluster = DEFAULT
+) -> Response:
+    """For lenses, and for the count while typing; opens no finding and tells nobody."""
+    clause = draft.parsed()
+    watch = service.rule_watch
+    with watch.lock:
+        court = watch.courts.get(service.workspace.check_cluster(cluster))
+        if court is None:
+            raise Unavailable("The rules of this cluster are still being prepared; ask again.")
+        court.flush()
+        time_ms = court.judge.newest_ms
+        document = preview(service.workspace, court, cluster, clause, time_ms)
+    return json_response({"when": rule_text(clause), **document})
+
+
+@router.get(
+    "/rules-test",
+    operation_id="testRule",
+    summary="Whom a text would flag, judged from stored history, with evidence",
+    responses=json_content(_OBJECT, "A row per workload.") | described(404, 422),
+    response_class=Response,
+)
+def rule_test(
+    service: TheService, when: When, workload: OneWorkload = "", cluster: Cluster = DEFAULT
+) -> Response:
+    """The same document as `marey rules test --json`."""
+    service.workspace.check_cluster(cluster)
+    return json_response(AskRuleTest(when, workload, cluster).ask(service.workspace))
+
+
+@router.get(
+    "/rules-backtest",
+    operation_id="backtestRule",
+    summary="What a rule would have found in stored history (waits for the answer)",
+    responses=json_content(_OBJECT, "The findings.") | described(404, 422),
+    response_class=Response,
+)
+def backtest_rule(
+    service: TheService,
+    rule: Annotated[str, Query(max_length=64)] = "",
+    when: When = "",
+    since: Annotated[str, Query(max_length=20)] = "7d",
+    cluster: Cluster = DEFAULT,
+) -> Response:
+    """The same document as `marey rules backtest --json`."""
+    return json_response(AskBacktest(rule, when, since, cluster).ask(service.workspace))
+
+
+@router.post(
+    "/backtests",
+    operation_id="startBacktest",
+    summary="Start a back-test in the background; progress and cancel under /tasks",
+    responses=json_content(_OBJECT, "The job.") | described(404, 413, 422),
+    response_class=Response,
+)
+def start_backtest(service: TheService, body: Annotated[BacktestBody, Body()]) -> Response:
+    """A rule deleted meanwhile is still tested as it was."""
+    question = AskBacktest(body.rule, body.when, body.since, body.cluster)
+    chosen = question.rules(service.workspace)
+    service.workspace.check_cluster(body.cluster)
+
+    def work(job: Job) -> dict[str, Any]:
+        return run_backtest(
+            service.workspace, chosen, body.cluster, body.since, progress=job.progress
+        )
+
+    return json_response(service.background.start("back-test", work).document(), 202)
+
+
+@router.get(
+    "/rules/{rule}",
+    operation_id="rule",
+    summary="One rule",
+    responses=json_content(_OBJECT, "The rule.") | described(404, 422),
+    response_class=Response,
+)
+def one_rule(service: TheService, rule: RuleId) -> Response:
+    """Its document, both forms of its clause, where it comes from."""
+    found = service.rule_book.get(rule)
+    document = rule_row(found, service.rule_book.origin(rule))
+    return json_response(document | {"in_force": rule_text(found.clause)})
+
+
+@router.put(
+    "/rules/{rule}",
+    operation_id="saveRule",
+    summary="Save a rule; one of the same id is replaced, an invalid one refused",
+    responses=json_content(_OBJECT, "The rule as saved.") | described(409, 422),
+    response_class=Response,
+)
+def save_rule(
+    service: TheService, rule: RuleId, document: Annotated[dict[str, Any], Body()]
+) -> Response:
+    """In force from the next verdict on."""
+    saved = service.rule_book.save({**document, "id": rule})
+    service.rule_watch.reload()
+    return json_response(rule_row(saved, "server"))
+
+
+@router.delete(
+    "/rules/{rule}",
+    operation_id="deleteRule",
+    summary="Delete a rule that was saved here",
+    status_code=204,
+    responses=described(404, 409, 422),
+    response_class=Response,
+)
+def delete_rule(service: TheService, rule: RuleId) -> Response:
+    """Its open findings are closed; a shipped rule of the same id is in force again."""
+    service.rule_book.delete(rule)
+    service.rule_watch.reload()
+    return Response(status_code=204)
+
+
+@router.get(
+    "/verdicts",
+    operation_id="verdicts",
+    summary="Which rules each running workload violates, over its life and now",
+    responses=json_content(_OBJECT, "Workload → rules.") | described(404, 422),
+    response_class=Response,
+)
+def verdicts(service: TheService, cluster: Cluster = DEFAULT) -> Response:
+    """What the overview draws: per rule the workloads and GPUs, life and now."""
+    service.workspace.check_cluster(cluster)
+    return json_response(verdict_document(service, cluster))
+
+
+def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
+    """The newest verdicts of a cluster; empty while they are being prepared."""
+    watch = service.rule_watch
+    with watch.lock:
+        court = watch.courts.get(cluster)
+        latest = court.latest if court else None
+        if latest is None:
+            return {"time_ms": None, "rules": []}
+        return {"time_ms": latest.time_ms, "rules": watch.verdict_rows(latest)}
+
+
+@router.get(
+    "/life-statistics",
+    operation_id="lifeStatistics",
+    summary="A running workload's statistics over its whole life, from the live sketches",
+    responses=json_content(_OBJECT, "GPU → metric → statistic.") | described(404, 422),
+    response_class=Response,
+)
+def life_statistics(
+    service: TheService,
+    workload: Annotated[str, Query(min_length=1, max_length=NAME_LIMIT)],
+    metrics: Annotated[str, Query(max_length=2000)] = "util,power_share,mem_share",
+    statistics: Annotated[str, Query(max_length=500)] = "min,mean,p5,median,p95,max",
+    cluster: Cluster = DEFAULT,
+) -> Response:
+    """For information cards and diagnostics; percentiles are within 1 % of the metric's range."""
+    watch = service.rule_watch
+    with watch.lock:
+        court = watch.courts.get(service.workspace.check_cluster(cluster))
+        if court:
+            court.flush()
+        found = (
+            court.judge.statistics(workload, metrics.split(","), statistics.split(","))
+            if court
+            else {}
+        )
+    if not found:
+        raise NotFound(f"No running workload '{workload[:64]}' is being watched.")
+    return json_response(found)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marey.model.faults import FaultKind
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.rules.backtest import History, PastWorkload, backtest
+from marey.rules.court import Court
+from marey.rules.definition import parse_rules
+from marey.rules.feeding import Clerk
+from marey.rules.pack import shipped_rules, with_site_rules
+from marey.rules.tenants import Facts, Seat
+from marey.sim.config import FaultPlan, PartitionPlan, SimConfig
+from marey.sim.simulation import Simulation
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "rule-pack.md"
+
+
+def test_the_pack_holds_at_least_twenty_rules_that_explain_themselves() -> None:
+    rules = shipped_rules()
+    assert len(rules) >= 20
+    for rule in rules:
+        assert rule.warnings() == []
+        for prose in (rule.title, rule.explanation, rule.cause, rule.next_step):
+            assert len(prose) > 5, rule.id
+        assert rule.false_positives
+        # A series of failed runs is no fault of one workload's GPUs.
+        assert rule.fault or rule.id == "repeated-failure"
+
+
+def test_every_kind_of_fault_has_a_rule() -> None:
+    covered = {rule.fault for rule in shipped_rules()}
+    assert covered >= set(FaultKind) - {FaultKind.HEALTHY}
+
+
+def test_every_shipped_rule_is_documented() -> None:
+    text = DOCS.read_text()
+    for rule in shipped_rules():
+        assert f"| `{rule.id}` |" in text
+
+
+def test_a_site_rule_takes_the_place_of_the_shipped_one() -> None:
+    own = parse_rules('[[rule]]\nid = "stalled"\nwhen = "util > 3%"\nenabled = false\n')
+    rules = with_site_rules(own)
+    assert len(rules) == len(shipped_rules())
+    assert not next(rule for rule in rules if rule.id == "stalled").enabled
+
+
+def watched(kind: FaultKind, *, gpus: int, minutes: int, seed: int) -> Court:
+    plan = PartitionPlan("only", "A100", gpus // 8 + 1, 8)
+    settings = SimConfig(
+        seed=seed,
+        tick_ms=30_000,
+        faults=FaultPlan(0.0),
+        load=0.0,
+        warmup_ms=0,
+        partitions=(plan,),
+        maintenance=False,
+    )
+    simulation = Simulation(settings)
+    fault = None if kind is FaultKind.HEALTHY else kind.value
+    work = "notebook" if kind is FaultKind.IDLE_SESSION else "train"
+    simulation.submit(gpus=gpus, duration_s=minutes * 60.0, kind=work, fault=fault)
+    court = Court(shipped_rules())
+    clerk = Clerk(court)
+    for observation in simulation.advance(settings.start_ms + minutes * MINUTE_MS):
+        clerk.observe(observation)
+    return court
+
+
+@pytest.mark.parametrize(
+    ("kind", "minutes"),
+    [
+        (FaultKind.HEALTHY, 100),
+        (FaultKind.STALLED, 70),
+        (FaultKind.IDLE_GPUS, 20),
+        (FaultKind.MEMORY_LEAK, 50),
+        (FaultKind.THROTTLED_GPU, 60),
+        (FaultKind.XID, 60),
+        (FaultKind.BIASED_LOAD, 30),
+        (FaultKind.UNDERUSED, 35),
+    ],
+)
+def test_the_pack_finds_a_simulated_fault_and_nothing_else(kind: FaultKind, minutes: int) -> None:
+    court = watched(kind, gpus=16, minutes=minutes, seed=77)
+    found = {finding.fault for finding in court.book.findings.values()}
+    assert found == (set() if kind is FaultKind.HEALTHY else {kind.value})
+
+
+def juwels(folder: Path, job: str) -> History:
+    columns = {
+        "gpu_usage": ("util", 1.0),
+        "gpu_memu": ("mem_used", 1e9 / 2**20),
+        "gpu_pu": ("power", 1.0),
+        "gpu_temp": ("temp", 1.0),
+        "gpu_sclk": ("sm_clock", 1.0),
+    }
+    with gzip.open(folder / job / f"GPU_{job}_node.dat.gz", "rt") as file:
+        lines = file.read().splitlines()
+    head = lines[0].split()
+    rows = sorted((line.split() for line in lines[1:]), key=lambda row: int(row[1]))
+    names = [f"{host}:{int(index)}" for host, index in (row[2].rsplit("_", 1) for row in rows)]
+    entities = sorted(set(names))
+    codes = {name: code for code, name in enumerate(entities)}
+    times = np.array([int(row[1]) * 1000 for row in rows], np.int64)
+    values = {
+        metric: np.array([float(row[head.index(name)]) * factor for row in rows], np.float32)
+        for name, (metric, factor) in columns.items()
+    }
+    batch = SampleBatch(
+        times, np.array([codes[n] for n in names], np.int32), tuple(entities), values
+    )
+    start = int(times[0]) - MINUTE_MS
+    seats = [
+        Seat(
+            gpu,
+            gpu.split(":")[0],
+            start,
+            global_rank=rank,
+            local_rank=int(gpu.split(":")[1]),
+            model="NVIDIA A100-SXM4-40GB",
+            power_limit_w=400.0,
+            memory_mib=40_960.0,
+        )
+        for rank, gpu in enumerate(entities)
+    ]
+    end = int(times[-1]) + MINUTE_MS
+    return History(start, end, [PastWorkload(Facts(job, start_ms=start), seats)], [batch])
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        ("8108356", {"busy-low-power"}),
+        ("8402497", {"idle-gpus"}),
+        ("9438058", {"input-bound", "memory-unused"}),
+    ],
+)
+def test_the_verdicts_on_real_jobs_are_those_of_the_written_reading(
+    job: str, expected: set[str], data_dir: Path
+) -> None:
+    history = juwels(data_dir / "metrics" / "juwels", job)
+    result = backtest(shipped_rules(), history, every_ms=5 * MINUTE_MS)
+    assert {finding.rule for finding in result.findings} == expected
+    if job == "8402497":
+        (finding,) = result.findings
+        assert finding.gpus == ["jwb0033:1", "jwb0033:2", "jwb0033:3"]
+        assert finding.gpu_hours == pytest.approx(6.1, abs=0.2)
+        assert result.to_ms - result.from_ms > HOUR_MS

@@ -3,6 +3,7 @@
 import type { Metric } from "@/base/attributes";
 import { attributeList } from "@/base/attributes";
 import { Cluster } from "@/base/cluster";
+import { QUADS_FROM_PX } from "@/charts/units/scene";
 import { Stage } from "@/charts/units/stage";
 import { parseView } from "@/charts/units/view";
 import { Engine } from "@/features/overview/engine";
@@ -46,8 +47,8 @@ function canvas(id: string): HTMLCanvasElement {
   return found;
 }
 
-/** The least that can be drawn: as many points, of the same size, with a colour each. */
-function bareCloud(size: number): () => void {
+/** The least that can be drawn: as many points, of a given size, with a colour each. */
+function bareCloud(): (size: number) => void {
   const gl = canvas("bare").getContext("webgl2", { alpha: false, antialias: false, depth: false, preserveDrawingBuffer: true });
   if (!gl) throw new Error("no WebGL2");
   const program = gl.createProgram();
@@ -78,9 +79,10 @@ function bareCloud(size: number): () => void {
   buffer(1, Uint32Array.from({ length: gpus }, (_, i) => (i * 2654435761) >>> 0), 4, gl.UNSIGNED_BYTE, true);
   gl.viewport(0, 0, WIDTH, HEIGHT);
   const shift = gl.getUniformLocation(program, "shift");
-  gl.uniform1f(gl.getUniformLocation(program, "size"), size);
+  const pointSize = gl.getUniformLocation(program, "size");
   let n = 0;
-  return () => {
+  return (size) => {
+    gl.uniform1f(pointSize, size);
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.uniform2f(shift, (n++ % 7) / 1000, 0);
     gl.drawArrays(gl.POINTS, 0, gpus);
@@ -135,7 +137,9 @@ async function run(): Promise<Results> {
   const far = performance.now() + 60_000;
   stage.fit();
   stage.drawFrame(far);
-  const bare = bareCloud(Math.max(1, stage.camera.scale * 0.86));
+  const cloud = bareCloud();
+  // Points as large as the units on screen, at most as large as units are drawn as points.
+  const bare = () => cloud(Math.min(QUADS_FROM_PX, Math.max(1, stage.camera.scale * 0.86)));
   // Each kind of frame is held against the bare frames drawn between its own.
   const bares: Record<string, number[]> = { pan: [], zoom: [], move: [], tick: [] };
   const frames = { pan: [] as number[], zoom: [] as number[], move: [] as number[] };

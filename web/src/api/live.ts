@@ -36,6 +36,7 @@ export function connect(url: string, cluster: string, listener: FeedListener): C
     current.binaryType = "arraybuffer";
     current.onopen = () => {
       wait = FIRST_WAIT_MS;
+      listener.state("open");
       ask();
     };
     current.onmessage = (event: MessageEvent) => {
@@ -45,9 +46,7 @@ export function connect(url: string, cluster: string, listener: FeedListener): C
       queue = queue
         .then(() => decoded)
         .then((message) => {
-          if (closed || socket !== current) return;
-          listener.state("open");
-          listener.message(message);
+          if (!closed && socket === current) listener.message(message);
         })
         .catch((error: unknown) => {
           console.error("A live message could not be read; connecting anew.", error);

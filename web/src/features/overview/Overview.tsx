@@ -67,19 +67,35 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
   );
 }
 
+const NO_GPUS = "This cluster has no GPUs yet. They appear here as soon as a source reports them.";
+const PATIENCE_MS = 2_500;
+
+/** False once something has been waited for too long. */
+function usePatience(waiting: boolean): boolean {
+  const [patient, setPatient] = useState(true);
+  useEffect(() => {
+    if (!waiting) return;
+    const timer = setTimeout(() => setPatient(false), PATIENCE_MS);
+    return () => clearTimeout(timer);
+  }, [waiting]);
+  return patient || !waiting;
+}
+
 /** Says why there is nothing to see, and the way out. */
 function Emptiness() {
   const drawn = useOverview((state) => state.drawn);
   const view = useOverview((state) => state.view);
   const me = useOverview((state) => state.me);
   const { ready, connection } = useLive();
+  const patient = usePatience(connection === "open" && !ready);
   if (!ready) {
-    return <div className="empty-state">{connection === "lost" ? "The server does not answer. Trying again…" : <span className="loading">Reading the cluster…</span>}</div>;
+    if (connection === "lost") return <div className="empty-state">The server does not answer. Trying again…</div>;
+    return <div className="empty-state">{patient ? <span className="loading">Reading the cluster…</span> : NO_GPUS}</div>;
   }
   if (!drawn || drawn.shown > 0) return null;
   const personal = view.filter.some((condition) => "field" in condition && condition.field === "user" && condition.value === "");
   if (personal && me === "") return <div className="empty-state">Say who you are: open the views, and type your user name under “My work”.</div>;
-  if (drawn.total === 0) return <div className="empty-state">{view.units === "waiting" ? "Nothing waits." : "This cluster has no GPUs yet. They appear here as soon as a source reports them."}</div>;
+  if (drawn.total === 0) return <div className="empty-state">{view.units === "waiting" ? "Nothing waits." : NO_GPUS}</div>;
   return (
     <div className="empty-state">
       Nothing passes the filter.

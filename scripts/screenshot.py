@@ -1,0 +1,55 @@
+"""Take the README's screenshots from a real demo."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--no-first-run"]
+SHOTS = {"overview-dark": ("dark", ""), "overview-light": ("light", "?view=physical")}
+
+
+def main() -> int:
+    """Start a demo, look at it, write the pictures."""
+    from playwright.sync_api import sync_playwright
+
+    marey = str(Path(sys.executable).with_name("marey"))
+    demo = subprocess.Popen(
+        [marey, "demo", "--gpus", "2048", "--speed", "1", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert demo.stdout is not None
+    url = demo.stdout.readline().strip()
+    folder = ROOT / "docs" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with sync_playwright() as playwright:
+            path = shutil.which("chromium") or shutil.which("google-chrome")
+            browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+            for name, (theme, query) in SHOTS.items():
+                page = browser.new_page(
+                    viewport={"width": 1440, "height": 900},
+                    color_scheme=theme,
+                    reduced_motion="reduce",
+                )
+                page.goto(f"{url}/{query}")
+                page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
+                page.wait_for_selector(".numbers .sparkline path[d^=M]", state="attached")
+                page.wait_for_timeout(2500)
+                page.screenshot(path=folder / f"{name}.png")
+                page.close()
+                print(folder / f"{name}.png", file=sys.stderr)
+            browser.close()
+    finally:
+        demo.terminate()
+        demo.wait(60)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

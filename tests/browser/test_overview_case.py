@@ -1,0 +1,85 @@
+"""The paper's case 7.1: from a growing queue, over split hosts, to another placement policy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Demo, Overview, open_window, start_demo
+
+# Simulated seconds per second: an hour of scheduling passes in a few seconds.
+SPEED = "1000"
+PATIENCE_S = 90
+
+
+@pytest.fixture
+def fragmenting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A busy cluster whose scheduler spreads small workloads over all hosts."""
+    folder = tmp_path_factory.mktemp("case")
+    arguments = ("--gpus", "512", "--hours", "6", "--seed", "1", "--speed", SPEED, "--port", "0")
+    demo = start_demo(*arguments, folder=folder)
+    demo.put("/simulation", {"placement": "least_allocated"})
+    yield demo
+    demo.stop()
+
+
+def waiting_a100_8(overview: Overview) -> int:
+    """Height of the A100-8 column of view B2."""
+    columns = {group["name"]: int(group["count"]) for group in overview.groups(1)}
+    return columns.get("A100-8", 0)
+
+
+def split_hosts(overview: Overview) -> int:
+    """Hosts of the partition for small work, in view B3, that are partly free and partly taken."""
+    rows = overview.page.evaluate('window.marey.rows(["partition", "host", "state"])')
+    states: dict[str, set[str]] = defaultdict(set)
+    for partition, host, state in rows:
+        if partition == "a100-small":
+            states[host].add(state)
+    return sum({"idle", "allocated"} <= seen for seen in states.values())
+
+
+@pytest.fixture
+def window(browser: Any, fragmenting: Demo) -> Iterator[Overview]:
+    """The overview of that cluster."""
+    yield from open_window(browser, fragmenting, reduced_motion="reduce")
+
+
+def test_switching_placement_frees_hosts_and_shortens_the_queue(
+    window: Overview, fragmenting: Demo
+) -> None:
+    overview = window
+    page = overview.open("?view=waiting").page
+    overview.wait_until(
+        lambda: waiting_a100_8(overview) >= 14, "a long column of A100-8", PATIENCE_S
+    )
+    columns = {group["name"]: group["count"] for group in overview.groups(1)}
+    assert max(columns, key=lambda name: columns[name]) == "A100-8"
+
+    overview.preset("fragmentation")
+    spread = overview.wait_until(
+        lambda: split_hosts(overview) >= 7 and split_hosts(overview),
+        "small workloads on many hosts",
+        PATIENCE_S,
+    )
+    overview.preset("waiting")
+    before = overview.wait_until(lambda: waiting_a100_8(overview), "the column again")
+
+    page.get_by_test_id("policy").click()
+    page.get_by_label("Placement").select_option("most_allocated")
+    overview.wait_until(
+        lambda: fragmenting.get("/simulation")["placement"] == "most_allocated", "the switch"
+    )
+    page.keyboard.press("Escape")
+
+    overview.preset("fragmentation")
+    overview.wait_until(
+        lambda: split_hosts(overview) <= spread * 0.5, "hosts to be whole again", PATIENCE_S
+    )
+    overview.preset("waiting")
+    overview.wait_until(
+        lambda: waiting_a100_8(overview) <= before * 0.65, "the queue to shrink", PATIENCE_S
+    )

@@ -489,7 +489,7 @@ def snapshot_of(moment: Moment) -> list[Any]:
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(observations=_observations)
 def test_any_past_moment_equals_the_replay_up_to_it(
@@ -507,7 +507,7 @@ def test_any_past_moment_equals_the_replay_up_to_it(
 
 
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     changes=st.lists(

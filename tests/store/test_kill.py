@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROUNDS = 10
+ROUNDS = 8
 
 
 def test_kill_9_during_writes_and_rewrites_loses_and_doubles_nothing(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""What is wrong with a workload."""
+"""What is wrong with a workload, and the parts of that answer that its page draws."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -11,30 +11,171 @@ from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import json_content, json_response
 from marey.app.diagnosing import AskDiagnosis
+from marey.app.dissecting import (
+    BAND_BOUNDS,
+    CLUSTERS_BOUNDS,
+    SIGNIFICANCE_BOUNDS,
+    AskBand,
+    AskClusters,
+    AskOutliers,
+    AskPairs,
+)
+from marey.app.peers import AskPeers
 from marey.model.names import NAME_LIMIT
 
 router = APIRouter(tags=["diagnosis"])
+
+TheWorkload = Annotated[
+    str, Query(description="Id of the workload.", min_length=1, max_length=NAME_LIMIT)
+]
+OneMetric = Annotated[str, Query(description="Id of a metric of GPUs.", max_length=NAME_LIMIT)]
+
+
+def _answers(what: str) -> dict[int | str, dict[str, Any]]:
+    return json_content({"type": "object"}, what) | described(404, 413, 422)
 
 
 @router.get(
     "/diagnosis",
     operation_id="diagnosis",
     summary="What is wrong with a workload, on which GPUs, since when, and what to try",
-    responses=json_content({"type": "object"}, "The diagnosis.") | described(404, 413, 422),
+    responses=_answers("The diagnosis."),
     response_class=Response,
 )
 def diagnosis(
     service: TheService,
     from_ms: FromMs,
     to_ms: ToMs,
-    workload: Annotated[
-        str, Query(description="Id of the workload.", min_length=1, max_length=NAME_LIMIT)
-    ],
+    workload: TheWorkload,
     cluster: Cluster = DEFAULT,
     metric: Annotated[
-        str, Query(description="Cluster the GPUs by this metric (util).", max_length=64)
+        str,
+        Query(description="Metric that the GPUs are clustered by; util.", max_length=NAME_LIMIT),
     ] = "",
 ) -> Response:
     """The same document as `marey diagnose --json`."""
     question = AskDiagnosis(workload, cluster, from_ms, to_ms, metric)
     return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/clusters",
+    operation_id="diagnosisClusters",
+    summary="Which GPUs behave alike in one metric, with their histograms and lines",
+    responses=_answers("Clusters, merge tree, and what the small multiples draw."),
+    response_class=Response,
+)
+def clusters(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    cluster: Cluster = DEFAULT,
+    metric: OneMetric = "util",
+    method: Annotated[
+        Literal["histogram", "euclidean", "correlation"],
+        Query(
+            description="Histograms by Jensen-Shannon distance, or timelines by "
+            "Euclidean or correlation distance."
+        ),
+    ] = "histogram",
+    clusters: Annotated[
+        int,
+        Query(
+            ge=CLUSTERS_BOUNDS[0],
+            le=CLUSTERS_BOUNDS[1],
+            description="How many clusters; 0 lets the widest gap decide.",
+        ),
+    ] = 0,
+) -> Response:
+    """GPUs are in order of global rank; the tree is cut to what can be drawn."""
+    question = AskClusters(workload, cluster, metric, method, clusters, from_ms, to_ms)
+    return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/band",
+    operation_id="diagnosisBand",
+    summary="Median and band of all GPUs of a workload over time",
+    responses=_answers("A band per metric."),
+    response_class=Response,
+)
+def band(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    cluster: Cluster = DEFAULT,
+    metrics: Annotated[
+        str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
+    ] = "util",
+    points: Annotated[
+        int, Query(ge=BAND_BOUNDS[0], le=BAND_BOUNDS[1], description="Most points of a band.")
+    ] = 600,
+) -> Response:
+    """Least and greatest of every bin are kept."""
+    question = AskBand(workload, cluster, metrics, from_ms, to_ms, points)
+    return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/outliers",
+    operation_id="diagnosisOutliers",
+    summary="Samples of two metrics scored by Mahalanobis distance",
+    responses=_answers("Points to draw, outliers, density and the limit."),
+    response_class=Response,
+)
+def outliers(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    cluster: Cluster = DEFAULT,
+    x: OneMetric = "util",
+    y: OneMetric = "power",
+    significance: Annotated[
+        float,
+        Query(
+            ge=SIGNIFICANCE_BOUNDS[0],
+            le=SIGNIFICANCE_BOUNDS[1],
+            description="Share of a normal cloud that would be called outliers.",
+        ),
+    ] = 0.001,
+    robust: Annotated[
+        bool, Query(description="Estimate the cloud without the samples farthest from it.")
+    ] = True,
+) -> Response:
+    """Scores are distances; the limit is that of the chi-squared distribution."""
+    question = AskOutliers(workload, cluster, x, y, significance, robust, from_ms, to_ms)
+    return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/pairs",
+    operation_id="diagnosisPairs",
+    summary="Pairs of metrics, the strongest and strangest first",
+    responses=_answers("The pairs."),
+    response_class=Response,
+)
+def pairs(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    cluster: Cluster = DEFAULT,
+) -> Response:
+    """By correlation, and by the share of samples that do not go along with it."""
+    question = AskPairs(workload, cluster, from_ms, to_ms)
+    return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/peers",
+    operation_id="diagnosisPeers",
+    summary="Efficiency against workloads of the same size on the same type of GPU",
+    responses=_answers("Own means beside the peers'."),
+    response_class=Response,
+)
+def peers(service: TheService, workload: TheWorkload, cluster: Cluster = DEFAULT) -> Response:
+    """At most 24 peers, the newest that ran at least ten minutes."""
+    return json_response(AskPeers(workload, cluster).ask(service.workspace))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from marey.app.workspace import Workspace
 from marey.diagnose.clusters import ClusterReport
 from marey.diagnose.diagnosis import Diagnosis, diagnose
 from marey.diagnose.findings import Finding
+from marey.diagnose.life import life_strip
 from marey.diagnose.matrix import (
     Context,
     GpuFacts,
@@ -32,6 +33,8 @@ from marey.model.workloads import Progress
 # Values held at once: about 1 GB as float32 with what the analyses make of them.
 VALUES_LIMIT = 120_000_000
 EVENTS_LIMIT = 10_000
+EVENTS_SHOWN = 500
+PROGRESS_SHOWN = 300
 GPU_METRICS = tuple(
     name
     for name, metric in catalogue().items()
@@ -52,7 +55,6 @@ class AskDiagnosis:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The diagnosis as a JSON document."""
-        workspace.check_cluster(self.cluster)
         matrix = load_matrix(workspace, self)
         if self.metric and self.metric not in matrix.columns:
             listed = ", ".join(matrix.columns) or "none at all"
@@ -70,16 +72,44 @@ class AskDiagnosis:
         return query_of(self)
 
 
-def load_matrix(workspace: Workspace, asked: AskDiagnosis) -> WorkloadMatrix:
+class Asked(Protocol):
+    """A workload and a window of its life."""
+
+    @property
+    def workload(self) -> str:
+        """The workload's id."""
+
+    @property
+    def cluster(self) -> str:
+        """Where it runs."""
+
+    @property
+    def from_ms(self) -> int | None:
+        """The begin of the window."""
+
+    @property
+    def to_ms(self) -> int | None:
+        """The end of the window, not in it."""
+
+
+def load_matrix(
+    workspace: Workspace,
+    asked: Asked,
+    metrics: Sequence[str] = GPU_METRICS,
+    host_metrics: Sequence[str] = HOST_METRICS,
+) -> WorkloadMatrix:
     """A workload's samples and all that stands beside them, over the window asked for."""
+    workspace.check_cluster(asked.cluster)
     wanted = Wanted(GPU_METRICS[:1], asked.cluster, asked.workload, (), asked.from_ms, asked.to_ms)
     record = workspace.store.workload(asked.cluster, asked.workload)
     span = resolve(workspace.store, wanted, workspace.now_ms())
     context = _context(workspace, record, span)
     return build_matrix(
         context,
-        _bounded(workspace.store.scan(span.selection(GPU_METRICS))),
-        _bounded(workspace.store.scan(span.selection(HOST_METRICS, Entity.HOST))),
+        _bounded(workspace.store.scan(span.selection(metrics))),
+        _bounded(workspace.store.scan(span.selection(host_metrics, Entity.HOST)))
+        if host_metrics
+        else (),
     )
 
 
@@ -204,8 +234,44 @@ def document(matrix: WorkloadMatrix, diagnosis: Diagnosis) -> dict[str, Any]:
             }
             for outlier in diagnosis.outliers
         ],
+        "life": [
+            {
+                "phase": span.phase.value,
+                "from": format_time(span.from_ms),
+                "to": format_time(span.to_ms),
+            }
+            for span in life_strip(matrix, diagnosis.findings)
+        ],
+        "events": [_event(event) for event in matrix.events[:EVENTS_SHOWN]],
+        "progress": [
+            {
+                "time": format_time(p.time_ms),
+                "step": p.step,
+                "throughput": p.throughput,
+                "unit": p.unit,
+                "loss": p.loss,
+            }
+            for p in _thinned(matrix.progress)
+        ],
         "metrics": _means(matrix),
     }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "time": format_time(event.time_ms),
+        "kind": event.kind.value,
+        "host": event.host,
+        "gpu": event.gpu,
+        "value": event.value,
+        "text": event.text,
+    }
+
+
+def _thinned(progress: Sequence[Progress]) -> list[Progress]:
+    """Evenly spaced reports, the last one always among them."""
+    every = -(-len(progress) // PROGRESS_SHOWN) or 1
+    return list(progress[::-1][::every][::-1])
 
 
 def _workload(matrix: WorkloadMatrix) -> dict[str, Any]:

@@ -1,0 +1,311 @@
+"""The parts of a diagnosis, each as a question: clusters, bands, outliers, pairs of metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.app.diagnosing import GPU_METRICS, load_matrix
+from marey.app.questions import query_of, within
+from marey.app.selecting import split_names
+from marey.app.workspace import Workspace
+from marey.diagnose.clusters import METHODS, cluster_gpus
+from marey.diagnose.dendrogram import Dendrogram, dendrogram
+from marey.diagnose.matrix import WorkloadMatrix
+from marey.diagnose.pairs import Bivariate, bivariate, check_metrics, metric_pairs
+from marey.diagnose.shapes import Shapes, gpu_band, gpu_shapes
+from marey.model.errors import InvalidInput, unknown
+from marey.model.metrics import Entity, catalogue, metric_named
+from marey.model.names import DEFAULT_CLUSTER
+
+CLUSTERS_BOUNDS = (0, 64)
+BAND_BOUNDS = (2, 4_000)
+BAND_METRICS = 8
+SIGNIFICANCE_BOUNDS = (1e-9, 0.5)
+
+
+def _checked(metric: str) -> str:
+    found = metric_named(metric)
+    if metric not in GPU_METRICS:
+        what = "of a host" if found.entity is Entity.HOST else "counted or derived"
+        raise InvalidInput(f"'{metric}' is {what}; {unknown('metric', metric, GPU_METRICS)}")
+    return metric
+
+
+@dataclass(frozen=True)
+class AskClusters:
+    """Which GPUs of a workload behave alike in one metric, with what the plots show."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+    metric: str = "util"
+    method: str = "histogram"
+    # How many clusters; 0 lets the widest gap decide.
+    clusters: int = 0
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        within("clusters", self.clusters, *CLUSTERS_BOUNDS)
+        if self.method not in METHODS:
+            raise InvalidInput(unknown("method", self.method, METHODS))
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """Clusters, the merge tree, and per GPU its histogram and line."""
+        matrix = load_matrix(workspace, self, (_checked(self.metric),), ())
+        if self.metric not in matrix.columns:
+            return _nothing(matrix, self.metric, self.method)
+        report = cluster_gpus(
+            matrix, self.metric, method=self.method, clusters=self.clusters or None
+        )
+        shapes = gpu_shapes(matrix, self.metric, report)
+        return {
+            **_frame(matrix, self.metric),
+            "method": self.method,
+            "criterion": report.criterion,
+            "approximate": report.approximate,
+            "clusters": [{"id": c.id, "gpus": list(c.gpus), "why": c.why} for c in report.clusters],
+            "tree": _tree(dendrogram(report, matrix.names)),
+            "limits": list(shapes.limits),
+            "line_time_ms": shapes.line_time_ms.tolist(),
+            "gpus": _gpus(matrix, shapes, report.labels),
+        }
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        return "/diagnosis/clusters"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)
+
+
+def _frame(matrix: WorkloadMatrix, metric: str) -> dict[str, Any]:
+    known = catalogue()[metric]
+    times = matrix.time_ms
+    return {
+        "workload": matrix.facts.workload,
+        "metric": metric,
+        "label": known.label,
+        "unit": known.unit,
+        "from_ms": int(times[0]) if len(times) else None,
+        "to_ms": int(times[-1]) + matrix.step_ms if len(times) else None,
+        "moments": len(times),
+    }
+
+
+def _nothing(matrix: WorkloadMatrix, metric: str, method: str) -> dict[str, Any]:
+    return {
+        **_frame(matrix, metric),
+        "method": method,
+        "criterion": f"no samples of {metric} in this window",
+        "approximate": False,
+        "clusters": [],
+        "tree": None,
+        "limits": [0.0, 1.0],
+        "line_time_ms": [],
+        "gpus": [],
+    }
+
+
+def _tree(drawn: Dendrogram | None) -> dict[str, Any] | None:
+    if drawn is None:
+        return None
+    return {
+        "leaves": [
+            {"gpus": leaf.gpus, "first": leaf.first, "cluster": leaf.cluster}
+            for leaf in drawn.leaves
+        ],
+        "merges": [
+            {"left": m.left, "right": m.right, "height": round(m.height, 5)} for m in drawn.merges
+        ],
+    }
+
+
+def _gpus(
+    matrix: WorkloadMatrix, shapes: Shapes, labels: NDArray[np.int32]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "gpu": gpu.gpu,
+            "host": gpu.host,
+            "index": gpu.index,
+            "global_rank": gpu.global_rank,
+            "local_rank": gpu.local_rank,
+            "model": gpu.model,
+            "cluster": int(labels[row]),
+            "difference": round(float(shapes.difference[row]), 4),
+            "median": _number(shapes.median[row]),
+            "counts": shapes.counts[row].tolist(),
+            "line": numbers(shapes.lines[row]),
+        }
+        for row, gpu in enumerate(matrix.gpus)
+    ]
+
+
+def numbers(values: NDArray[Any]) -> list[float | None]:
+    """Values as JSON has them, to five digits: nobody sees more in a plot."""
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.5g}") if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class AskBand:
+    """What all GPUs of a workload do over time: median and band of some metrics."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+    metrics: str = "util"
+    from_ms: int | None = None
+    to_ms: int | None = None
+    points: int = 600
+
+    def __post_init__(self) -> None:
+        within("points", self.points, *BAND_BOUNDS)
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """Per metric the least, 10 %, median, 90 % and greatest over the GPUs, by time."""
+        names = split_names(self.metrics, "metrics", BAND_METRICS)
+        matrix = load_matrix(workspace, self, [_checked(name) for name in names], ())
+        bands = []
+        for metric in names:
+            if metric not in matrix.columns:
+                continue
+            times, levels = gpu_band(matrix, metric, self.points)
+            low, lower, median, upper, high = (numbers(level) for level in levels)
+            bands.append(
+                {
+                    **_frame(matrix, metric),
+                    "time_ms": times.tolist(),
+                    "low": low,
+                    "p10": lower,
+                    "median": median,
+                    "p90": upper,
+                    "high": high,
+                }
+            )
+        return {"bands": bands}
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        return "/diagnosis/band"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)
+
+
+@dataclass(frozen=True)
+class AskOutliers:
+    """Which samples of two metrics lie outside the cloud that all of them make."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+    x: str = "util"
+    y: str = "power"
+    significance: float = 0.001
+    robust: bool = True
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = SIGNIFICANCE_BOUNDS
+        if not low <= self.significance <= high:
+            raise InvalidInput(
+                f"significance is {self.significance:g}; allowed: {low:g} to {high:g}."
+            )
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """The points to draw, the outliers, the density and the limit."""
+        names = tuple(_checked(name) for name in (self.x, self.y))
+        matrix = load_matrix(workspace, self, names, ())
+        if not matrix.columns:
+            check_metrics(matrix, *names)
+        found = bivariate(
+            matrix, self.x, self.y, significance=self.significance, robust=self.robust
+        )
+        return self._document(matrix, found)
+
+    def _document(self, matrix: WorkloadMatrix, found: Bivariate) -> dict[str, Any]:
+        per_gpu = found.scores.outside.reshape(len(matrix.gpus), -1).sum(axis=1)
+        return {
+            "workload": matrix.facts.workload,
+            "x": _frame(matrix, self.x),
+            "y": _frame(matrix, self.y),
+            "significance": self.significance,
+            "robust": self.robust,
+            "limit": round(float(np.sqrt(found.scores.limit)), 4),
+            "centre": numbers(found.scores.centre),
+            "covariance": [numbers(row) for row in found.scores.covariance],
+            "samples": int(np.isfinite(found.points).all(axis=1).sum()),
+            "outlier_count": found.outlier_count,
+            "limits": {"x": list(found.limits[0]), "y": list(found.limits[1])},
+            "gpus": [
+                {"gpu": gpu.gpu, "outliers": int(count)}
+                for gpu, count in zip(matrix.gpus, per_gpu, strict=True)
+            ],
+            "points": _scored(matrix, found, found.drawn),
+            "outliers": _scored(matrix, found, found.outliers),
+            "density": found.density.tolist(),
+        }
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        return "/diagnosis/outliers"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)
+
+
+def _scored(matrix: WorkloadMatrix, found: Bivariate, chosen: NDArray[np.intp]) -> dict[str, Any]:
+    """Columns, since there are thousands of points; ``gpu`` counts into the list of GPUs."""
+    moments = max(1, len(matrix.time_ms))
+    return {
+        "gpu": (chosen // moments).tolist(),
+        "time_ms": matrix.time_ms[chosen % moments].tolist() if len(chosen) else [],
+        "x": numbers(found.points[chosen, 0]),
+        "y": numbers(found.points[chosen, 1]),
+        "score": numbers(np.sqrt(np.maximum(found.scores.squared[chosen], 0.0))),
+    }
+
+
+@dataclass(frozen=True)
+class AskPairs:
+    """Which pairs of metrics are worth a look."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def ask(self, workspace: Workspace) -> dict[str, Any]:
+        """Every pair with its correlation and the share of strange samples."""
+        matrix = load_matrix(workspace, self, GPU_METRICS, ())
+        return {
+            "workload": matrix.facts.workload,
+            "metrics": list(matrix.columns),
+            "pairs": [
+                {
+                    "x": pair.x,
+                    "y": pair.y,
+                    "correlation": round(pair.correlation, 3),
+                    "strange": round(pair.strange, 4),
+                }
+                for pair in metric_pairs(matrix)
+            ],
+        }
+
+    def path(self) -> str:
+        """Where the API answers it."""
+        return "/diagnosis/pairs"
+
+    def query(self) -> dict[str, str]:
+        """The parameters of that request."""
+        return query_of(self)

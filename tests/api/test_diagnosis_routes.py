@@ -1,0 +1,95 @@
+"""The parts of a diagnosis over the API: documents, bounds, and answers to difficult workloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.api.test_rest import get, problem
+
+PARTS = ("", "/clusters", "/band", "/outliers", "/pairs", "/peers")
+
+
+def test_the_diagnosis_has_life_events_and_progress(client: TestClient) -> None:
+    found = get(client, "/diagnosis", workload="1")
+    assert found["workload"]["gpus"] == ["n1:0", "n1:1", "n1:2", "n1:3"]
+    assert found["life"]
+    assert {span["phase"] for span in found["life"]} <= {
+        "waiting", "initialisation", "training", "evaluation", "checkpoint", "pause", "stall",
+    }  # fmt: skip
+    assert isinstance(found["events"], list)
+    assert isinstance(found["progress"], list)
+
+
+@pytest.mark.parametrize("method", ["histogram", "euclidean", "correlation"])
+def test_clusters_hold_every_gpu_once_with_its_plots(client: TestClient, method: str) -> None:
+    found = get(client, "/diagnosis/clusters", workload="1", method=method, clusters=2)
+    listed = [gpu for cluster in found["clusters"] for gpu in cluster["gpus"]]
+    assert sorted(listed) == sorted(gpu["gpu"] for gpu in found["gpus"])
+    assert len(found["tree"]["leaves"]) == 4
+    for gpu in found["gpus"]:
+        assert len(gpu["counts"]) == 32
+        assert len(gpu["line"]) == len(found["line_time_ms"])
+    assert found["unit"] == "%"
+
+
+def test_a_narrower_window_has_fewer_samples(client: TestClient) -> None:
+    whole = get(client, "/diagnosis/clusters", workload="1")
+    middle = (whole["from_ms"] + whole["to_ms"]) / 2000
+    half = get(client, "/diagnosis/clusters", workload="1", **{"from": middle})
+    assert half["moments"] < whole["moments"]
+
+
+def test_bands_enclose_the_median(client: TestClient) -> None:
+    found = get(client, "/diagnosis/band", workload="1", metrics="util,power", points=10)
+    for band in found["bands"]:
+        assert len(band["time_ms"]) <= 10
+        for low, median, high in zip(band["low"], band["median"], band["high"], strict=True):
+            assert low <= median <= high
+
+
+def test_outliers_say_which_gpu_and_when(client: TestClient) -> None:
+    found = get(client, "/diagnosis/outliers", workload="1", significance=0.2, robust=False)
+    assert found["samples"] == len(found["points"]["x"])
+    assert len(found["outliers"]["gpu"]) == found["outlier_count"]
+    assert all(score > found["limit"] for score in found["outliers"]["score"])
+    assert sum(row["outliers"] for row in found["gpus"]) == found["outlier_count"]
+
+
+def test_peers_are_of_the_same_size(client: TestClient) -> None:
+    found = get(client, "/diagnosis/peers", workload="1")
+    assert found["same"]["gpus"] == 4
+    assert found["metrics"][0]["metric"] == "util"
+    assert found["metrics"][0]["own"] is not None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_unknown_workload_is_named(client: TestClient, part: str) -> None:
+    answer = client.get(f"/api/v1/diagnosis{part}", params={"workload": "no<b>such"})
+    assert "no<b>such" in problem(answer, 404)["detail"]
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "/peers"])
+def test_a_workload_that_never_ran_gets_a_clear_answer(client: TestClient, part: str) -> None:
+    answer = client.get(f"/api/v1/diagnosis{part}", params={"workload": "2"})
+    assert "no GPU" in problem(answer, 422)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "said"),
+    [
+        ("/clusters", {"metric": "nonsense"}, "nonsense"),
+        ("/clusters", {"clusters": 1000}, "clusters"),
+        ("/clusters", {"method": "magic"}, "method"),
+        ("/outliers", {"x": "util", "y": "util"}, "two different"),
+        ("/outliers", {"significance": 3}, "significance"),
+        ("/band", {"metrics": "host_cpu"}, "host"),
+    ],
+)
+def test_wrong_values_are_refused_in_words(
+    client: TestClient, part: str, wrong: dict[str, Any], said: str
+) -> None:
+    answer = client.get(f"/api/v1/diagnosis{part}", params={"workload": "1", **wrong})
+    assert said in problem(answer, 422)["detail"]

@@ -23,7 +23,10 @@ router = APIRouter(tags=["findings"])
 _OBJECT: dict[str, Any] = {"type": "object"}
 _LIST = {"type": "array", "items": _OBJECT}
 FindingId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the finding.")]
-Filter = Annotated[str, Query(max_length=NAME_LIMIT)]
+RuleFilter = Annotated[str, Query(max_length=64, description="Only of this rule.")]
+UserFilter = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of this user.")]
+ProjectFilter = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of this project.")]
+MuteId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the mute.")]
 
 
 class Said(Strict):
@@ -53,12 +56,14 @@ class MuteBody(Strict):
 )
 def findings(
     service: TheService,
-    state: Annotated[str, Query(pattern="^(open|closed)?$")] = "",
+    state: Annotated[
+        str, Query(pattern="^(open|closed)?$", description="open or closed; both if empty.")
+    ] = "",
     workload: OneWorkload = "",
-    rule: Filter = "",
-    user: Filter = "",
-    project: Filter = "",
-    limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
+    rule: RuleFilter = "",
+    user: UserFilter = "",
+    project: ProjectFilter = "",
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Most rows.")] = 1000,
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """The same document as `marey findings --json`, times in milliseconds."""
@@ -152,7 +157,7 @@ def mute(service: TheService, body: Annotated[MuteBody, Body()]) -> Response:
     responses=described(404, 422),
     response_class=Response,
 )
-def unmute(service: TheService, mute: FindingId) -> Response:
+def unmute(service: TheService, mute: MuteId) -> Response:
     """Findings are told again from now on."""
     service.rule_watch.findings.unmute(mute)
     return Response(status_code=204)
@@ -169,7 +174,9 @@ def waste(
     service: TheService,
     from_ms: FromMs,
     to_ms: ToMs,
-    by: Annotated[str, Query(max_length=20)] = "user",
+    by: Annotated[
+        str, Query(max_length=20, description="user, project, partition, rule or workload.")
+    ] = "user",
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """Seven days unless a span is given."""

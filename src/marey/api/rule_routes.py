@@ -171,9 +171,9 @@ def rule_test(
 )
 def backtest_rule(
     service: TheService,
-    rule: Annotated[str, Query(max_length=64)] = "",
+    rule: Annotated[str, Query(max_length=64, description="Id of a rule.")] = "",
     when: When = "",
-    since: Annotated[str, Query(max_length=20)] = "7d",
+    since: Annotated[str, Query(max_length=20, description="How far back, such as 7d.")] = "7d",
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """The same document as `marey rules backtest --json`."""
@@ -279,9 +279,15 @@ def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
 )
 def life_statistics(
     service: TheService,
-    workload: Annotated[str, Query(min_length=1, max_length=NAME_LIMIT)],
-    metrics: Annotated[str, Query(max_length=2000)] = "util,power_share,mem_share",
-    statistics: Annotated[str, Query(max_length=500)] = "min,mean,p5,median,p95,max",
+    workload: Annotated[
+        str, Query(min_length=1, max_length=NAME_LIMIT, description="Id of the workload.")
+    ],
+    metrics: Annotated[
+        str, Query(max_length=2000, description="Metric ids by commas.")
+    ] = "util,power_share,mem_share",
+    statistics: Annotated[
+        str, Query(max_length=500, description="Statistics by commas.")
+    ] = "min,mean,p5,median,p95,max",
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """For information cards and diagnostics; percentiles are within 1 % of the metric's range."""

@@ -68,7 +68,7 @@ def joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
 def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) -> pa.Table:
     """Per entity and metric at most ``points`` of its samples, extremes among them."""
     span = np.array([rows.time_ms.min(), rows.time_ms.max() + 1], np.int64)
-    runs = kernels.segments(rows.series, rows.time_ms, span, points // 4)
+    runs = kernels.segments(rows.series, rows.time_ms, span, points // 4, len(names))
     each = np.bincount(rows.series, minlength=len(names))
 
     def downsample(column: Column) -> NDArray[np.int64]:
@@ -82,15 +82,23 @@ def series_of(rows: Rows, columns: list[Column], names: list[str], points: int) 
         return kept if (counts > points).all() else _in_order(rows, kept)
 
     kept = list(_side_by_side(downsample, columns))
-    values = [c.decode(rows.values[c.name][at]) for c, at in zip(columns, kept, strict=True)]
-    at = np.concatenate(kept)
+    ends = np.cumsum([len(own) for own in kept])
+    out = (
+        np.empty(ends[-1], np.int32),
+        np.empty(ends[-1], np.int64),
+        np.empty(ends[-1], np.float32),
+    )
+    for column, own, end in zip(columns, kept, ends, strict=True):
+        part = tuple(array[end - len(own) : end] for array in out)
+        unit = 1.0 if column.type == "FLOAT" else column.resolution
+        kernels.gather(own, rows.series, rows.time_ms, rows.values[column.name], unit, part)
     metric = np.repeat(np.arange(len(columns), dtype=np.int32), [len(own) for own in kept])
     return pa.table(
         [
-            pa.DictionaryArray.from_arrays(rows.series[at], pa.array(names), safe=False),
+            pa.DictionaryArray.from_arrays(out[0], pa.array(names), safe=False),
             pa.DictionaryArray.from_arrays(metric, pa.array([c.name for c in columns]), safe=False),
-            pa.array(rows.time_ms[at]),
-            pa.array(np.concatenate(values)),
+            pa.array(out[1]),
+            pa.array(out[2]),
         ],
         schema=SERIES,
     )
@@ -222,7 +230,7 @@ def statistics_of(
 def whole_runs(rows: Rows) -> Any:
     """Runs of rows of one series in order of time."""
     span = np.array([0, np.iinfo(np.int64).max // 2], np.int64)
-    return kernels.segments(rows.series, rows.time_ms, span, 1)
+    return kernels.segments(rows.series, rows.time_ms, span, 1, len(rows.codes))
 
 
 def _statistics(

@@ -43,8 +43,10 @@ def count_values(series: Any, values: Any, none: Any, many: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def segments(series: Any, time_ms: Any, span: Any, buckets: int) -> Any:
+def segments(series: Any, time_ms: Any, span: Any, buckets: int, many: int) -> Any:
     """Runs of rows of one series and bucket in order of time: where each starts, and its cell.
+
+    The third answer is whether the rows of every series lie in order of time.
 
     Rows lie in the file by entity and time, so runs are long, and what is found once per run
     need not be found for every row and metric.
@@ -53,13 +55,18 @@ def segments(series: Any, time_ms: Any, span: Any, buckets: int) -> Any:
     starts = np.empty(len(series) + 1, np.int64)
     cells = np.empty(len(series), np.int64)
     size = 0
+    ordered = True
+    newest = np.full(many, np.iinfo(np.int64).min, np.int64)
     one, last, until = -1, np.int64(0), np.int64(0)
     for row in range(len(series)):
         now = time_ms[row]
         if series[row] == one and last <= now < until:
             last = now
             continue
+        if one >= 0:
+            newest[one] = max(newest[one], last)
         one, last = series[row], now
+        ordered = ordered and now >= newest[one]
         bucket = (now - from_ms) * buckets // width
         # The first time of the next bucket: its exact quotient, rounded up.
         until = from_ms + ((bucket + 1) * width + buckets - 1) // buckets
@@ -67,13 +74,13 @@ def segments(series: Any, time_ms: Any, span: Any, buckets: int) -> Any:
         cells[size] = one * buckets + bucket
         size += 1
     starts[size] = len(series)
-    return starts[: size + 1], cells[:size]
+    return starts[: size + 1], cells[:size], ordered
 
 
 @njit(cache=True, nogil=True)
 def _bucket_rows(runs: Any, time_ms: Any, values: Any, none: Any, counts: Any, points: int) -> Any:
     """Rows of the first, least, greatest and last value per series and bucket; -1 for none."""
-    starts, cells = runs
+    starts, cells, _ = runs
     buckets = points // 4
     kept = np.full((len(counts), buckets, 4), -1, np.int32)
     for run in range(len(cells)):
@@ -146,45 +153,60 @@ def downsample(
     By series, and within it in order of time, except that few rows come as they lie.
     """
     kept = _bucket_rows(runs, time_ms, values, none, counts, points)
-    starts, few = _few_rows(series, values, none, counts, points)
-    out = np.empty(starts[-1] + (kept >= 0).sum(), np.int64)
+    starts = np.zeros(len(counts) + 1, np.int64)
+    few = np.empty(0, np.int64)
+    if (counts <= points).any():
+        starts, few = _few_rows(series, values, none, counts, points)
+    out = np.empty(starts[-1] + kept.size, np.int64)
     size = 0
     for one in range(len(counts)):
         for index in range(starts[one], starts[one + 1]):
             out[size] = few[index]
             size += 1
-        for bucket in range(kept.shape[1]):
-            cell = kept[one, bucket]
-            if cell[0] < 0:
-                continue
-            size = _emit(out, size, cell, time_ms)
+        if counts[one] > points:
+            size = _emit(out, size, kept[one], time_ms, runs[2])
     return out[:size]
 
 
 @njit(cache=True, nogil=True)
-def _emit(out: Any, size: int, cell: Any, time_ms: Any) -> int:
-    """Add the distinct rows of a cell in order of time."""
-    first, low, high, last = cell[0], cell[1], cell[2], cell[3]
-    if time_ms[low] > time_ms[high]:
-        low, high = high, low
-    out[size] = first
-    size += 1
-    if low != first and low != last:
-        out[size] = low
+def _emit(out: Any, size: int, cells: Any, time_ms: Any, ordered: bool) -> int:
+    """Add the distinct rows of a series' cells in order of time."""
+    for bucket in range(len(cells)):
+        first, low = cells[bucket, 0], cells[bucket, 1]
+        high, last = cells[bucket, 2], cells[bucket, 3]
+        if first < 0:
+            continue
+        # Where rows lie in order of time, their numbers tell it without a look at the times.
+        if (low > high) if ordered else (time_ms[low] > time_ms[high]):
+            low, high = high, low
+        out[size] = first
         size += 1
-    if high != first and high != last and high != low:
-        out[size] = high
-        size += 1
-    if last != first:
-        out[size] = last
-        size += 1
+        if low != first and low != last:
+            out[size] = low
+            size += 1
+        if high != first and high != last and high != low:
+            out[size] = high
+            size += 1
+        if last != first:
+            out[size] = last
+            size += 1
     return size
+
+
+@njit(cache=True, nogil=True)
+def gather(rows: Any, series: Any, time_ms: Any, values: Any, unit: float, out: Any) -> None:
+    """Series, time and value of the rows, into the three columns of an answer."""
+    for index in range(len(rows)):
+        row = rows[index]
+        out[0][index] = series[row]
+        out[1][index] = time_ms[row]
+        out[2][index] = np.float32(values[row]) * np.float32(unit)
 
 
 @njit(cache=True, nogil=True)
 def summarise(runs: Any, time_ms: Any, values: Any, none: Any, many: int) -> Any:
     """Per series: rows, count, sums, and the rows of least, greatest, first and last value."""
-    starts, cells = runs
+    starts, cells, _ = runs
     numbers = np.zeros((many, 4), np.float64)
     rows = np.full((many, 4), -1, np.int64)
     for run in range(len(cells)):

@@ -1,0 +1,111 @@
+"""Labels of an exporter's series → which GPU it speaks of, whatever the labels are called."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marey.model.inventory import Gpu
+from marey.model.names import bounded
+
+# In order of trust. dcgm-exporter renamed Hostname in 2026; a server that does not honour an
+# exporter's labels puts ``exported_`` before those it has itself.
+HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname", "nodename", "node")
+INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number")
+UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
+MODEL_LABELS = ("modelName", "model_name", "card_model", "card_series")
+INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id", "gpu_partition_id")
+JOB_LABELS = ("hpc_job", "job_id", "exported_pod", "pod")
+# Series of a node's other parts, which carry a ``gpu`` label of their own meaning or none.
+OTHER_PARTS = ("nvswitch", "cpucore")
+LABELS_LIMIT = 64
+
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_DEVICE = re.compile(r"^(?:nvidia|card|renderD)?(\d{1,4})$")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLabels:
+    """What a set of labels says of the GPU; ``host`` is empty where no label names one."""
+
+    host: str
+    index: int | None
+    instance: int | None = None
+    uuid: str = ""
+    model: str = ""
+    job: str = ""
+
+    def gpu(self, host: str, index: int) -> Gpu:
+        """The GPU itself, once host and index are known."""
+        return Gpu(host, index, self.instance, self.uuid, self.model)
+
+
+def parse_labels(text: str) -> dict[str, str] | None:
+    """``a="1",b="2"`` as a mapping; None where it is not labels."""
+    labels: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None or len(labels) >= LABELS_LIMIT:
+            return labels if not text[at:].strip(" ,") else None
+        name, value = match.groups()
+        labels[name] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
+        at = match.end()
+    return labels
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+def gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
+    """Which GPU these labels name; None where they name something else."""
+    if any(labels.get(part) for part in OTHER_PARTS):
+        return None
+    index = _index(labels)
+    uuid = _first(labels, UUID_LABELS)
+    if index is None and not uuid:
+        return None
+    instance = _first(labels, INSTANCE_LABELS)
+    return GpuLabels(
+        host=bounded(_first(labels, HOST_LABELS)),
+        index=index,
+        instance=int(instance) if instance.isdecimal() and len(instance) <= 4 else None,
+        uuid=bounded(uuid),
+        model=bounded(_first(labels, MODEL_LABELS)),
+        job=bounded(_first(labels, JOB_LABELS)),
+    )
+
+
+def host_name(text: str, *, short: bool = False) -> str:
+    """A host without its port; ``short`` also cuts the domain off, never parts of an address."""
+    host = text.rsplit("://", 1)[-1].split("/", 1)[0]
+    if host.startswith("["):
+        return bounded(host[1:].split("]", 1)[0])
+    if host.count(":") == 1:
+        host = host.split(":", 1)[0]
+    return bounded(short_name(host) if short else host)
+
+
+def short_name(host: str) -> str:
+    """``node3.site.example`` → ``node3``; an address stays whole."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host.split(".", 1)[0]
+    return host
+
+
+def _index(labels: Mapping[str, str]) -> int | None:
+    text = _first(labels, INDEX_LABELS)
+    if text.isdecimal() and text.isascii() and len(text) <= 4:
+        return int(text)
+    match = _DEVICE.match(labels.get("device", ""))
+    return int(match[1]) if match and match[1].isascii() else None
+
+
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")

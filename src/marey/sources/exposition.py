@@ -1,0 +1,258 @@
+"""Prometheus text exposition → values of the catalogue's metrics, and nothing else of it.
+
+A series of an exporter keeps its labels from scrape to scrape, and all metrics of a GPU share
+them: each set of labels is understood once and then found again as text, so that a line costs two
+look-ups and one conversion of a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from marey.model.inventory import Gpu
+from marey.model.metrics import Entity, catalogue
+from marey.sources.exporter_labels import GpuLabels, gpu_labels, host_name, parse_labels, short_name
+
+LINE_LIMIT = 8_192
+ROWS_LIMIT = 1_024
+LABELS_KEPT = 8_192
+HOST_SERIES_LIMIT = 4_096
+# An exporter that stamps its lines with an older time than this has stopped measuring.
+OLDEST_MS = 5 * 60_000
+
+GPU_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.GPU)
+WIDTH = len(GPU_METRICS)
+NAN = float("nan")
+
+# "No value" as DCGM writes it, per type: 64-bit and 32-bit integers, and floating point.
+_BLANK_FROM = 0x7FFFFFF0
+_BLANKS = frozenset(
+    float(base + offset) for base in (0x7FFFFFF0, 1 << 47) for offset in range(4)
+)  # fmt: skip
+_BLANK_INT64 = 9.2233720368547e18
+# AMD counts the data of each link since start, in kB (amdsmi: xgmi_read_data_acc); the rest of
+# the GPU metrics are levels already.
+ACCUMULATED = frozenset(
+    f"{prefix}gpu_xgmi_link_{way}" for prefix in ("", "amd_") for way in ("rx", "tx")
+)
+
+
+class Target(NamedTuple):
+    """Where a name of an exporter goes: column, factor, and how many better names the metric has."""
+
+    column: int
+    factor: float
+    rank: int
+    accumulated: bool
+
+
+@cache
+def gpu_targets() -> Mapping[str, Target]:
+    """Exporter's name → where its values go; the catalogue lists the best name first."""
+    return {
+        name: Target(GPU_METRICS.index(metric.metric), factor, rank, name in ACCUMULATED)
+        for metric in catalogue().values()
+        if metric.entity is Entity.GPU
+        for rank, (name, factor) in enumerate(metric.exporters.items())
+    }
+
+
+@cache
+def host_names() -> frozenset[str]:
+    """The exporter's names that host metrics are made of."""
+    return frozenset(
+        name
+        for metric in catalogue().values()
+        if metric.entity is Entity.HOST
+        for name in metric.exporters
+    )
+
+
+@dataclass(slots=True)
+class Counts:
+    """How an exposition's lines were used; each of the last three is a reason to look at it."""
+
+    lines: int = 0
+    used: int = 0
+    bad: int = 0
+    old: int = 0
+    beyond_limit: int = 0
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one exposition says: a value per GPU and metric, NaN where it says nothing.
+
+    ``values`` has ``WIDTH`` numbers per GPU, in the order of ``GPU_METRICS``; ``totals`` counts
+    what accumulates, by place in ``values``; ``host`` keeps raw series by name and labels.
+    """
+
+    gpus: list[Gpu]
+    values: list[float]
+    jobs: dict[int, set[str]] = field(default_factory=dict)
+    totals: dict[int, float] = field(default_factory=dict)
+    host: dict[str, dict[str, float]] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+
+
+class ExpositionReader:
+    """Reads one endpoint's expositions, scrape after scrape; never raises, whatever the text."""
+
+    def __init__(self, host: str, *, trust_labels: bool = True, short_hosts: bool = False) -> None:
+        self.host = host_name(host, short=short_hosts)
+        self._trust_labels = trust_labels
+        self._short = short_hosts
+        self._rows: dict[str, tuple[int, str]] = {}
+        self._gpus: dict[tuple[str, int, int | None], int] = {}
+        self._facts: list[Gpu] = []
+        self._uuids: dict[str, tuple[str, int]] = {}
+
+    def read(self, body: bytes, now_ms: int = 0) -> Reading:
+        """Every value that the catalogue knows; what cannot be used is counted and left out."""
+        if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
+            self._forget()
+        text = body.decode("utf-8", "replace")
+        reading = Reading(self._facts, [NAN] * (WIDTH * len(self._facts)))
+        self._read_lines(text.split("\n"), reading, now_ms)
+        seen = [any(v == v for v in _row(reading, at)) for at in range(len(self._facts))]
+        return _only(reading, seen) if not all(seen) else _copied(reading)
+
+    def _read_lines(self, lines: list[str], reading: Reading, now_ms: int) -> None:
+        targets, hosts, rows = gpu_targets(), host_names(), self._rows
+        values, counts = reading.values, reading.counts
+        held_rank: dict[int, int] = {}
+        for line in lines:
+            if not line or line[0] == "#":
+                continue
+            counts.lines += 1
+            head, _, tail = line.rpartition("}")
+            name, _, labels = head.partition("{")
+            target = targets.get(name)
+            if target is None:
+                self._other_line(line, hosts, reading, now_ms)
+                continue
+            row = rows.get(labels)
+            if row is None:
+                row = self._new_row(labels, line, reading)
+                if row is None:
+                    continue
+            try:
+                value = float(tail)
+            except ValueError:
+                value = _slow_value(tail, now_ms, counts)
+            if value != value or (
+                value >= _BLANK_FROM and (value >= _BLANK_INT64 or value in _BLANKS)
+            ):
+                continue
+            place = row[0] + target.column
+            if target.accumulated:
+                reading.totals[place] = reading.totals.get(place, 0.0) + value * target.factor
+            elif not target.rank or _is_best(values[place], held_rank.get(place, 0), target):
+                values[place] = value * target.factor
+                held_rank[place] = target.rank
+            if row[1]:
+                reading.jobs.setdefault(row[0] // WIDTH, set()).add(row[1])
+            counts.used += 1
+
+    def _new_row(self, labels: str, line: str, reading: Reading) -> tuple[int, str] | None:
+        """The row of labels not seen before; None where they name no GPU that can be kept."""
+        parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
+        found = gpu_labels(parsed) if parsed is not None else None
+        named = self._named(found) if found is not None else None
+        if found is None or named is None:
+            reading.counts.bad += 1
+            return None
+        host, index = named
+        key = (host, index, found.instance)
+        row = self._gpus.get(key)
+        if row is None:
+            if len(self._facts) >= ROWS_LIMIT:
+                reading.counts.beyond_limit += 1
+                return None
+            row = self._gpus[key] = len(self._facts)
+            self._facts.append(found.gpu(host, index))
+            reading.values.extend([NAN] * WIDTH)
+        elif not self._facts[row].model and found.model:
+            self._facts[row] = found.gpu(host, index)
+        if len(self._rows) <= 2 * LABELS_KEPT:
+            self._rows[labels] = (row * WIDTH, found.job)
+        return (row * WIDTH, found.job)
+
+    def _named(self, found: GpuLabels) -> tuple[str, int] | None:
+        """Host and index; a series with a UUID alone is placed by an earlier one that had both."""
+        if found.index is None:
+            return self._uuids.get(found.uuid)
+        host = found.host if self._trust_labels and found.host else self.host
+        host = short_name(host) if self._short else host
+        if found.uuid and len(self._uuids) < ROWS_LIMIT:
+            self._uuids[found.uuid] = (host, found.index)
+        return host, found.index
+
+    def _other_line(self, line: str, hosts: frozenset[str], reading: Reading, now_ms: int) -> None:
+        """A line that is no GPU metric: kept where host metrics are made of it."""
+        name = line[:128].partition("{")[0].partition(" ")[0]
+        if name not in hosts or len(line) > LINE_LIMIT:
+            return
+        head, brace, tail = line.rpartition("}")
+        labels = head.partition("{")[2] if brace else ""
+        value = _slow_value(tail if brace else line[len(name) :], now_ms, reading.counts)
+        series = reading.host.setdefault(name, {})
+        if value == value and len(series) < HOST_SERIES_LIMIT:
+            series[labels] = value
+            reading.counts.used += 1
+
+    def _forget(self) -> None:
+        """Labels that keep changing (pods come and go) must not fill the memory."""
+        self._rows, self._gpus, self._facts, self._uuids = {}, {}, [], {}
+
+
+def _is_best(held: float, rank: int, target: Target) -> bool:
+    return held != held or target.rank <= rank
+
+
+def _slow_value(tail: str, now_ms: int, counts: Counts) -> float:
+    """Value of ``value [time] [# exemplar]``; NaN, and counted, where it is none or too old."""
+    parts = tail.partition("#")[0].split()
+    try:
+        value = float(parts[0])
+        if len(parts) > 1:
+            stamp = float(parts[1])
+            # OpenMetrics writes seconds, the older format milliseconds.
+            time_ms = stamp if abs(stamp) > 1e11 else stamp * 1000
+            if now_ms - time_ms > OLDEST_MS:
+                counts.old += 1
+                return NAN
+    except (ValueError, IndexError, OverflowError):
+        counts.bad += 1
+        return NAN
+    return value
+
+
+def _row(reading: Reading, at: int) -> list[float]:
+    return reading.values[at * WIDTH : (at + 1) * WIDTH]
+
+
+def _copied(reading: Reading) -> Reading:
+    reading.gpus = list(reading.gpus)
+    return reading
+
+
+def _only(reading: Reading, seen: list[bool]) -> Reading:
+    """The reading without GPUs that this exposition no longer names."""
+    totals = {place // WIDTH for place in reading.totals}
+    kept = [at for at, has in enumerate(seen) if has or at in totals]
+    new_at = {old: new for new, old in enumerate(kept)}
+    return Reading(
+        gpus=[reading.gpus[at] for at in kept],
+        values=[value for at in kept for value in _row(reading, at)],
+        jobs={new_at[at]: jobs for at, jobs in reading.jobs.items() if at in new_at},
+        totals={
+            new_at[place // WIDTH] * WIDTH + place % WIDTH: total
+            for place, total in reading.totals.items()
+        },
+        host=reading.host,
+        counts=reading.counts,
+    )

@@ -90,7 +90,7 @@ def one_finding(service: TheService, finding: FindingId) -> Response:
     "/findings/{finding}/comments",
     operation_id="commentFinding",
     summary="Comment on a finding",
-    responses=json_content(_OBJECT, "The finding.") | described(404, 422),
+    responses=json_content(_OBJECT, "The finding.") | described(400, 404, 422),
     response_class=Response,
 )
 def comment(service: TheService, finding: FindingId, said: Annotated[Said, Body()]) -> Response:
@@ -104,7 +104,7 @@ def comment(service: TheService, finding: FindingId, said: Annotated[Said, Body(
     "/findings/{finding}/acknowledgement",
     operation_id="acknowledgeFinding",
     summary="Acknowledge a finding: somebody looks after it",
-    responses=json_content(_OBJECT, "The finding.") | described(404, 422),
+    responses=json_content(_OBJECT, "The finding.") | described(400, 404, 422),
     response_class=Response,
 )
 def acknowledge(service: TheService, finding: FindingId, said: Annotated[Said, Body()]) -> Response:
@@ -130,7 +130,7 @@ def mutes(service: TheService) -> Response:
     "/mutes",
     operation_id="mute",
     summary="Tell nobody of findings of a workload, user, project or rule, until then",
-    responses=json_content(_OBJECT, "The mute.") | described(422),
+    responses=json_content(_OBJECT, "The mute.") | described(400, 422),
     response_class=Response,
 )
 def mute(service: TheService, body: Annotated[MuteBody, Body()]) -> Response:

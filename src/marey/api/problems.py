@@ -70,6 +70,9 @@ async def _ours(_: Request, error: Exception) -> Response:
 
 async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        # The framework's word for a body that is not JSON at all: one kind of bad input.
+        return problem(422, "Invalid input", f"{error.detail}; send JSON in UTF-8.")
     title = HTTPStatus(error.status_code).phrase
     where = f"{request.method} {shown(request.url.path)}"
     details = {
@@ -105,6 +108,7 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem responses of an operation, for the OpenAPI document."""
     words = {
         400: "The body is not JSON.",
+        400: "The body cannot be read as JSON.",
         404: "No such thing.",
         409: "Contradicts what is there.",
         413: "More than the stated limit.",

@@ -128,7 +128,7 @@ def check_rule(when: When) -> Response:
     operation_id="previewRule",
     summary="Who matches a draft right now, from the live sketches",
     responses=json_content(_OBJECT, "Workloads and GPUs, over their life and now.")
-    | described(404, 422, 503),
+    | described(400, 404, 422, 503),
     response_class=Response,
 )
 def preview_rule(
@@ -184,7 +184,7 @@ def backtest_rule(
     "/backtests",
     operation_id="startBacktest",
     summary="Start a back-test in the background; progress and cancel under /tasks",
-    responses=json_content(_OBJECT, "The job.") | described(404, 413, 422),
+    responses=json_content(_OBJECT, "The job.") | described(400, 404, 413, 422),
     response_class=Response,
 )
 def start_backtest(service: TheService, body: Annotated[BacktestBody, Body()]) -> Response:
@@ -219,7 +219,7 @@ def one_rule(service: TheService, rule: RuleId) -> Response:
     "/rules/{rule}",
     operation_id="saveRule",
     summary="Save a rule; one of the same id is replaced, an invalid one refused",
-    responses=json_content(_OBJECT, "The rule as saved.") | described(409, 422),
+    responses=json_content(_OBJECT, "The rule as saved.") | described(400, 409, 422),
     response_class=Response,
 )
 def save_rule(

@@ -18,7 +18,7 @@ def main() -> int:
 
     marey = str(Path(sys.executable).with_name("marey"))
     demo = subprocess.Popen(
-        [marey, "demo", "--gpus", "2048", "--speed", "1", "--port", "0"],
+        [marey, "demo", "--gpus", "2048", "--speed", "15", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

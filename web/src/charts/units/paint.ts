@@ -154,7 +154,7 @@ function rememberedPalette(id: string, words: readonly string[], order: readonly
 }
 
 function noneColour(theme: Theme): number {
-  return packed(theme === "dark" ? [46, 56, 66] : [205, 212, 219]);
+  return packed(theme === "dark" ? [62, 76, 94] : [196, 206, 216]);
 }
 
 /** A colour moved towards another by an amount in [0, 1]. */

@@ -199,10 +199,11 @@ export class Stage {
     this.fly(fitCamera(this.world, this.frame), FLIGHT_MS, true);
   }
 
-  /** Fly to a part of the world, with some of its surroundings. */
-  flyTo(rect: Rect): void {
+  /** Fly to a part of the world, with some of its surroundings, beside what covers the right of the screen. */
+  flyTo(rect: Rect, coveredPx = 0): void {
     const more = Math.max(rect.w, rect.h) * 0.35 + 1.5;
-    this.fly(fitCamera({ x: rect.x - more, y: rect.y - more, w: rect.w + 2 * more, h: rect.h + 2 * more }, this.frame), FLIGHT_MS, false);
+    const free = { width: Math.max(this.frame.width / 3, this.frame.width - coveredPx), height: this.frame.height };
+    this.fly(fitCamera({ x: rect.x - more, y: rect.y - more, w: rect.w + 2 * more, h: rect.h + 2 * more }, free), FLIGHT_MS, false);
   }
 
   /** Set the camera from its relative numbers, now or when there is a picture; null fits. */

@@ -7,7 +7,7 @@ import { formatCount, formatDuration, formatTime, formatValue } from "@/base/for
 import { links } from "@/base/links";
 import type { Predicate } from "@/base/predicate";
 import { IconButton, Sparkline } from "@/base/ui/controls";
-import { useShared } from "@/features/overview/context";
+import { CARD_PX, useShared } from "@/features/overview/context";
 import { choose, setCondition, useOverview } from "@/features/overview/store";
 import type { MetricSummary, Summary } from "@/features/overview/summary";
 import { meanLine, summarise, workloadFacts } from "@/features/overview/summary";
@@ -16,7 +16,9 @@ import { predicateText } from "@/features/overview/words";
 
 const METRICS = ["util", "tensor_active", "dram_active", "mem_share", "power_share", "temp"];
 const MOST_SERIES = 16;
-const LINE_POINTS = 60;
+// The server keeps four samples of each span (first, least, greatest, last): one mean per span.
+const SERIES_POINTS = 120;
+const LINE_SPANS = 30;
 
 /** What is selected: facts, metrics beside the cluster's mean, and where to go from here. */
 export function InfoCard() {
@@ -34,7 +36,7 @@ export function InfoCard() {
   const facts = workload ? workloadFacts(state, workload) : null;
   const fly = () => {
     const rect = engine.current?.rectOf({ or: selection });
-    if (rect) engine.current?.stage.flyTo(rect);
+    if (rect) engine.current?.stage.flyTo(rect, CARD_PX);
   };
   return (
     <aside className="card" aria-label="Selection" data-testid="card">
@@ -45,9 +47,9 @@ export function InfoCard() {
       </header>
       {selection.length > 1 && <Chosen selection={selection} attributes={attributes} />}
       <p className="counts">{countText(summary)}</p>
-      <Facts summary={summary} facts={facts} timeMs={state.timeMs} />
-      <Metrics summary={summary} workload={workload ?? null} startMs={typeof facts?.["start_ms"] === "number" ? facts["start_ms"] : null} attributes={attributes} />
       <Actions summary={summary} workload={workload ?? null} />
+      <Metrics summary={summary} workload={workload ?? null} startMs={typeof facts?.["start_ms"] === "number" ? facts["start_ms"] : null} attributes={attributes} />
+      <Facts summary={summary} facts={facts} timeMs={state.timeMs} />
     </aside>
   );
 }
@@ -158,7 +160,7 @@ function Metrics({ summary, workload, startMs, attributes }: { summary: Summary;
     queryFn: ({ signal }) =>
       getJson<SeriesReply>(
         "/series",
-        { gpus: key, metrics: summary.metrics.map((one) => one.metric), points: LINE_POINTS, ...(startMs === null ? {} : { from: startMs / 1000 }) },
+        { gpus: key, metrics: summary.metrics.map((one) => one.metric), points: SERIES_POINTS, ...(startMs === null ? {} : { from: startMs / 1000 }) },
         signal,
       ),
     enabled: gpus.length > 0,
@@ -177,7 +179,7 @@ function Metrics({ summary, workload, startMs, attributes }: { summary: Summary;
       <table>
         <tbody>
           {summary.metrics.map((one) => (
-            <MetricRow key={one.metric} summary={one} attribute={attributes.get(one.metric)} line={meanLine(points(one.metric), LINE_POINTS)} />
+            <MetricRow key={one.metric} summary={one} attribute={attributes.get(one.metric)} line={meanLine(points(one.metric), LINE_SPANS)} />
           ))}
         </tbody>
       </table>

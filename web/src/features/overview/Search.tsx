@@ -3,7 +3,7 @@ import type { Predicate } from "@/base/predicate";
 import { buildUnits } from "@/base/units";
 import type { ClusterState } from "@/base/units";
 import { Icon } from "@/base/ui/Icon";
-import { useShared } from "@/features/overview/context";
+import { CARD_PX, useShared } from "@/features/overview/context";
 import { choose, useOverview } from "@/features/overview/store";
 
 interface Found {
@@ -50,7 +50,7 @@ export function Search() {
     const predicate: Predicate = { field: one.field, op: "eq", value: one.value };
     choose(predicate, false);
     const rect = engine.current?.rectOf(predicate);
-    if (rect) engine.current?.stage.flyTo(rect);
+    if (rect) engine.current?.stage.flyTo(rect, CARD_PX);
     else useOverview.setState({ problems: [`${one.kind} '${one.value}' is not in this view: it is filtered out, or the view shows no such units.`] });
     setOpen(false);
     input.current?.blur();

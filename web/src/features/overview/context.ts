@@ -19,3 +19,6 @@ export function useShared(): OverviewContext {
   if (!shared) throw new Error("This part of the overview stands outside of it.");
   return shared;
 }
+
+/** How much of the canvas the information card covers. */
+export const CARD_PX = 372;

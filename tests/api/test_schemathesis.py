@@ -23,7 +23,7 @@ def _served(small: SmallService) -> None:
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

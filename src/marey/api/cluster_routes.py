@@ -248,7 +248,7 @@ def simulation(service: TheService) -> Response:
     "/simulation",
     operation_id="changeSimulation",
     summary="Change the simulated cluster's policy or speed (demo only)",
-    responses=json_content({"type": "object"}, "The new state.") | described(400, 422, 503),
+    responses=json_content({"type": "object"}, "The new state.") | described(422, 503),
     response_class=Response,
 )
 def change_simulation(service: TheService, change: Annotated[SimulationChange, Body()]) -> Response:

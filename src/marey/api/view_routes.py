@@ -58,7 +58,7 @@ def view(service: TheService, name: Name) -> Response:
     "/views/{name}",
     operation_id="saveView",
     summary="Save a view; one of the same name is replaced",
-    responses=json_content({}, "The document as saved.") | described(400, 413, 422),
+    responses=json_content({}, "The document as saved.") | described(413, 422),
     response_class=Response,
 )
 def save_view(

@@ -129,7 +129,7 @@ class ProgressReport(BaseModel):
                 }
             },
         },
-        **described(400, 404, 413, 422),
+        **described(404, 413, 422),
     },
     response_class=Response,
 )

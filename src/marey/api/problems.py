@@ -107,7 +107,6 @@ def _sound(text: str) -> str:
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem responses of an operation, for the OpenAPI document."""
     words = {
-        400: "The body is not JSON.",
         400: "The body cannot be read as JSON.",
         404: "No such thing.",
         409: "Contradicts what is there.",

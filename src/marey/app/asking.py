@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from marey.app.clocks import StoredClock
 from marey.app.collecting import Store
 from marey.app.journal import journaled, unsettled
 from marey.app.questions import Question
@@ -22,20 +23,6 @@ from marey.store.holder import Holder, holder
 
 TOKEN_VARIABLE = "MAREY_TOKEN"
 _TIMEOUT_S = 60.0
-
-
-class StoredClock:
-    """The time at which a store's history ends: its own now."""
-
-    speed = 1.0
-
-    def __init__(self, store: Store) -> None:
-        spans = [store.span(cluster) for cluster in store.clusters()]
-        self._now_ms = max((span[1] for span in spans if span), default=0)
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC."""
-        return self._now_ms
 
 
 def ask(path: Path, question: Question) -> Any:
@@ -56,7 +43,7 @@ def ask(path: Path, question: Question) -> Any:
 
 
 def _asked(store: Store, question: Question) -> Any:
-    return question.ask(Workspace(store, StoredClock(store), {}, SummaryLog(store)))
+    return question.ask(Workspace(store, StoredClock(store, store.clusters), {}, SummaryLog(store)))
 
 
 def ask_server(server: Holder, question: Question) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from marey.app.clocks import WallClock
+from marey.app.clocks import StoredClock, WallClock
 from marey.app.collecting import CollectRules, Store
 from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
 from marey.app.journal import journaled
@@ -48,7 +48,8 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
             service = _simulated_service(configuration, simulated[0], store, report)
         else:
             rules = collect_rules(configuration)
-            parts = Parts(store, [], WallClock(), rules, uploads=uploads_of(configuration))
+            clock = StoredClock(store, store.clusters)
+            parts = Parts(store, [], clock, rules, uploads=uploads_of(configuration))
             service = Service(with_rules(parts, configuration))
     except BaseException:
         store.close()

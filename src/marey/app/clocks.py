@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Callable, Sequence
+
+from marey.model.protocols import SampleStore
+
+# How often a stored history is asked again where it ends.
+LOOK_AGAIN_S = 2.0
 
 
 class WallClock:
@@ -48,3 +55,27 @@ class ScaledClock:
 
     def _now(self) -> float:
         return self._from_ms + (time.monotonic() - self._from_s) * 1000 * self._speed
+
+
+class StoredClock:
+    """The time at which a store's history ends: the now of a history that nothing adds to.
+
+    With it, nothing of an imported history is ever too old to be kept or too stale to be shown.
+    """
+
+    speed = 1.0
+
+    def __init__(self, store: SampleStore, clusters: Callable[[], Sequence[str]]) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._looked_at = -math.inf
+        self._now_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC; an import moves it."""
+        if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
+            self._looked_at = time.monotonic()
+            spans = [self._store.span(cluster) for cluster in self._clusters()]
+            ends = [span[1] for span in spans if span]
+            self._now_ms = max(ends) if ends else WallClock().now_ms()
+        return self._now_ms

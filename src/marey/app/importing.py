@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from marey.app.collecting import OneStepStore
 from marey.model.errors import InvalidInput
-from marey.model.inventory import Gpu, Host, resource_type
+from marey.model.inventory import Gpu, Host, HostState, HostStatus, resource_type
 from marey.model.metrics import Entity
 from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.observation import Observation
@@ -194,6 +194,8 @@ def _observations(
         time_ms=begin,
         cluster=cluster,
         hosts=tuple(hosts.values()),
+        # A host that sends samples is up; files say nothing else of hosts.
+        host_states=tuple(HostStatus(host, HostState.UP) for host in hosts),
         gpus=tuple(gpus.values()),
         workloads=tuple(row.workload for row in rows),
     )

@@ -376,6 +376,546 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/diagnosis/clusters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Which GPUs behave alike in one metric, with their histograms and lines
+         * @description GPUs are in order of global rank; the tree is cut to what can be drawn.
+         */
+        get: operations["diagnosisClusters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/diagnosis/band": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Median and band of all GPUs of a workload over time
+         * @description Least and greatest of every bin are kept.
+         */
+        get: operations["diagnosisBand"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/diagnosis/outliers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Samples of two metrics scored by Mahalanobis distance
+         * @description Scores are distances; the limit is that of the chi-squared distribution.
+         */
+        get: operations["diagnosisOutliers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/diagnosis/pairs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pairs of metrics, the strongest and strangest first
+         * @description By correlation, and by the share of samples that do not go along with it.
+         */
+        get: operations["diagnosisPairs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/diagnosis/peers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Efficiency against workloads of the same size on the same type of GPU
+         * @description At most 24 peers, the newest that ran at least ten minutes.
+         */
+        get: operations["diagnosisPeers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Every rule: shipped, from files, and saved here
+         * @description In the order in which people should read them, with warnings.
+         */
+        get: operations["rules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules-language": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The words of the rule language, and the schema of its JSON form
+         * @description What an editor offers and checks by.
+         */
+        get: operations["ruleLanguage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules-check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Check a rule's text; the error names the exact place
+         * @description Nothing is kept.
+         */
+        get: operations["checkRule"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules-preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Who matches a draft right now, from the live sketches
+         * @description For lenses, and for the count while typing; opens no finding and tells nobody.
+         */
+        post: operations["previewRule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules-test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Whom a text would flag, judged from stored history, with evidence
+         * @description The same document as `marey rules test --json`.
+         */
+        get: operations["testRule"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules-backtest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a rule would have found in stored history (waits for the answer)
+         * @description The same document as `marey rules backtest --json`.
+         */
+        get: operations["backtestRule"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/backtests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a back-test in the background; progress and cancel under /tasks
+         * @description A rule deleted meanwhile is still tested as it was.
+         */
+        post: operations["startBacktest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/{rule}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One rule
+         * @description Its document, both forms of its clause, where it comes from.
+         */
+        get: operations["rule"];
+        /**
+         * Save a rule; one of the same id is replaced, an invalid one refused
+         * @description In force from the next verdict on.
+         */
+        put: operations["saveRule"];
+        post?: never;
+        /**
+         * Delete a rule that was saved here
+         * @description Its open findings are closed; a shipped rule of the same id is in force again.
+         */
+        delete: operations["deleteRule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/verdicts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Which rules each running workload violates, over its life and now
+         * @description What the overview draws: per rule the workloads and GPUs, life and now.
+         */
+        get: operations["verdicts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/life-statistics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A running workload's statistics over its whole life, from the live sketches
+         * @description For information cards and diagnostics; percentiles are within 1 % of the metric's range.
+         */
+        get: operations["lifeStatistics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/findings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Findings, open ones first
+         * @description The same document as `marey findings --json`, times in milliseconds.
+         */
+        get: operations["findings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/findings/{finding}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One finding with its history
+         * @description Episodes, evidence, comments.
+         */
+        get: operations["finding"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/findings/{finding}/comments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Comment on a finding
+         * @description Kept with the finding.
+         */
+        post: operations["commentFinding"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/findings/{finding}/acknowledgement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Acknowledge a finding: somebody looks after it
+         * @description It stays open until it is no longer violated.
+         */
+        put: operations["acknowledgeFinding"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mutes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Every mute
+         * @description In force or over.
+         */
+        get: operations["mutes"];
+        put?: never;
+        /**
+         * Tell nobody of findings of a workload, user, project or rule, until then
+         * @description Findings are still kept and shown, marked as muted.
+         */
+        post: operations["mute"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/mutes/{mute}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a mute
+         * @description Findings are told again from now on.
+         */
+        delete: operations["unmute"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/waste": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * GPU-hours wasted over a period, by user, project, partition, rule or workload
+         * @description Seven days unless a span is given.
+         */
+        get: operations["waste"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/notifications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was told to whom lately, and what waits
+         * @description Newest first.
+         */
+        get: operations["notifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Files that were sent
+         * @description Empty where nothing was sent.
+         */
+        get: operations["uploads"];
+        /**
+         * Send a file
+         * @description The body is the file as it is; sending the same name again replaces it.
+         */
+        put: operations["upload"];
+        post?: never;
+        /**
+         * Forget files that were sent
+         * @description One file, or all of the owner's.
+         */
+        delete: operations["deleteUploads"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Analyse the traces that were sent for a workload
+         * @description The task's result is the document of `marey trace report --json`.
+         */
+        post: operations["traceReport"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/imports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import files that were sent
+         * @description Both files are checked whole before anything is written; the files are forgotten after.
+         */
+        post: operations["importHistory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/views": {
         parameters: {
             query?: never;
@@ -429,6 +969,88 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * BacktestBody
+         * @description A rule by id or a draft's text, and how far back.
+         */
+        BacktestBody: {
+            /**
+             * Rule
+             * @default
+             */
+            rule: string;
+            /**
+             * When
+             * @default
+             */
+            when: string;
+            /**
+             * Since
+             * @default 7d
+             */
+            since: string;
+            /**
+             * Cluster
+             * @default default
+             */
+            cluster: string;
+        };
+        /**
+         * Draft
+         * @description A clause as text or as JSON.
+         */
+        Draft: {
+            /**
+             * When
+             * @default
+             */
+            when: string;
+            /** Clause */
+            clause?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * ImportWish
+         * @description Which of the uploaded files are samples and workloads.
+         */
+        ImportWish: {
+            /** Owner */
+            owner: string;
+            /** Samples */
+            samples?: string | null;
+            /** Workloads */
+            workloads?: string | null;
+            /**
+             * Skip Bad Rows
+             * @default false
+             */
+            skip_bad_rows: boolean;
+        };
+        /**
+         * MuteBody
+         * @description What is muted, until when, and why.
+         */
+        MuteBody: {
+            /** Scope */
+            scope: string;
+            /** Value */
+            value: string;
+            /** Why */
+            why: string;
+            /**
+             * By
+             * @default
+             */
+            by: string;
+            /**
+             * Rule
+             * @default
+             */
+            rule: string;
+            /** Until */
+            until?: string | null;
+        };
+        /**
          * ProgressReport
          * @description What a training script says of itself at a moment.
          */
@@ -458,6 +1080,22 @@ export interface components {
             unit: string;
             /** Loss */
             loss?: number | null;
+        };
+        /**
+         * Said
+         * @description A comment, or the words of an acknowledgement.
+         */
+        Said: {
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+            /**
+             * By
+             * @default
+             */
+            by: string;
         };
         /**
          * SimulationChange
@@ -846,24 +1484,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
-                };
-            };
-            /** @description The body is not JSON. */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                    };
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1302,24 +1922,6 @@ export interface operations {
                 content: {
                     "application/json": {
                         kept: number;
-                    };
-                };
-            };
-            /** @description The body is not JSON. */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
                     };
                 };
             };
@@ -1772,7 +2374,7 @@ export interface operations {
                 workload: string;
                 /** @description The cluster. */
                 cluster?: string;
-                /** @description Cluster the GPUs by this metric (util). */
+                /** @description Metric that the GPUs are clustered by; util. */
                 metric?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
@@ -1786,6 +2388,2037 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description The diagnosis. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisClusters: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Id of a metric of GPUs. */
+                metric?: string;
+                /** @description Histograms by Jensen-Shannon distance, or timelines by Euclidean or correlation distance. */
+                method?: "histogram" | "euclidean" | "correlation";
+                /** @description How many clusters; 0 lets the widest gap decide. */
+                clusters?: number;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Clusters, merge tree, and what the small multiples draw. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisBand: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Metric ids, separated by commas. */
+                metrics?: string;
+                /** @description Most points of a band. */
+                points?: number;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A band per metric. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisOutliers: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Id of a metric of GPUs. */
+                x?: string;
+                /** @description Id of a metric of GPUs. */
+                y?: string;
+                /** @description Share of a normal cloud that would be called outliers. */
+                significance?: number;
+                /** @description Estimate the cloud without the samples farthest from it. */
+                robust?: boolean;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Points to draw, outliers, density and the limit. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisPairs: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The pairs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisPeers: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Own means beside the peers'. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rules. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+        };
+    };
+    ruleLanguage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Metrics, statistics, facts, units, schema. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+        };
+    };
+    checkRule: {
+        parameters: {
+            query: {
+                /** @description A rule's text. */
+                when: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Both forms, and warnings. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    previewRule: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Draft"];
+            };
+        };
+        responses: {
+            /** @description Workloads and GPUs, over their life and now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description Not available here or now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    testRule: {
+        parameters: {
+            query: {
+                /** @description A rule's text. */
+                when: string;
+                /** @description Id of a workload. */
+                workload?: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A row per workload. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    backtestRule: {
+        parameters: {
+            query?: {
+                /** @description Id of a rule. */
+                rule?: string;
+                /** @description A rule's text. */
+                when?: string;
+                /** @description How far back, such as 7d. */
+                since?: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The findings. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    startBacktest: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BacktestBody"];
+            };
+        };
+        responses: {
+            /** @description The job. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the rule. */
+                rule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rule. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    saveRule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the rule. */
+                rule: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description The rule as saved. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    deleteRule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the rule. */
+                rule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    verdicts: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Workload → rules. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    lifeStatistics: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description Metric ids by commas. */
+                metrics?: string;
+                /** @description Statistics by commas. */
+                statistics?: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description GPU → metric → statistic. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    findings: {
+        parameters: {
+            query?: {
+                /** @description open or closed; both if empty. */
+                state?: string;
+                /** @description Id of a workload. */
+                workload?: string;
+                /** @description Only of this rule. */
+                rule?: string;
+                /** @description Only of this user. */
+                user?: string;
+                /** @description Only of this project. */
+                project?: string;
+                /** @description Most rows. */
+                limit?: number;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The findings. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    finding: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the finding. */
+                finding: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The finding. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    commentFinding: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the finding. */
+                finding: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Said"];
+            };
+        };
+        responses: {
+            /** @description The finding. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    acknowledgeFinding: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the finding. */
+                finding: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Said"];
+            };
+        };
+        responses: {
+            /** @description The finding. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    mutes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The mutes. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>[];
+                };
+            };
+        };
+    };
+    mute: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MuteBody"];
+            };
+        };
+        responses: {
+            /** @description The mute. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description The body cannot be read as JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    unmute: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the mute. */
+                mute: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    waste: {
+        parameters: {
+            query?: {
+                /** @description user, project, partition, rule or workload. */
+                by?: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sums, also as CSV. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    notifications: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The log and the outbox. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+        };
+    };
+    uploads: {
+        parameters: {
+            query: {
+                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                owner: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Files by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>[];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    upload: {
+        parameters: {
+            query: {
+                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                owner: string;
+                /** @description Name of the file. */
+                file: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description What was kept. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    deleteUploads: {
+        parameters: {
+            query: {
+                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                owner: string;
+                /** @description Only this file. */
+                file?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What is left. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>[];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    traceReport: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The background task; see /tasks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    importHistory: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportWish"];
+            };
+        };
+        responses: {
+            /** @description The background task; see /tasks. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1954,24 +4587,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
-                };
-            };
-            /** @description The body is not JSON. */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                    };
                 };
             };
             /** @description More than the stated limit. */

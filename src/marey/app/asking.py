@@ -83,7 +83,10 @@ def _refused(error: urllib.error.HTTPError) -> MareyError:
         detail = str(msgspec.json.decode(error.read())["detail"])
     except (msgspec.DecodeError, KeyError, TypeError):
         detail = f"The server answered {error.code} {error.reason}."
-    for kind in _FAMILY:
-        if kind.status == error.code:
-            return kind(detail)
-    return Unavailable(detail)
+    return error_of(error.code, detail)
+
+
+def error_of(status: int, detail: str) -> MareyError:
+    """The error of ours that stands behind this status."""
+    kind = next((kind for kind in _FAMILY if kind.status == status), Unavailable)
+    return kind(detail)

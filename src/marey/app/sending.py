@@ -13,21 +13,13 @@ from typing import Any
 
 import msgspec
 
-from marey.app.asking import TOKEN_VARIABLE
+from marey.app.asking import TOKEN_VARIABLE, error_of
 from marey.app.importing import ImportRequest
-from marey.model import errors
-from marey.model.errors import InvalidInput, MareyError, Unavailable
+from marey.model.errors import InvalidInput, Unavailable
 from marey.store.holder import Holder
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.2
-_FAMILY: tuple[type[MareyError], ...] = (
-    errors.InvalidInput,
-    errors.NotFound,
-    errors.Conflict,
-    errors.TooLarge,
-    errors.Unavailable,
-)
 
 
 def send_import(
@@ -90,7 +82,5 @@ class _Peer:
         finally:
             connection.close()
         if answer.status >= 400:
-            detail = str(document.get("detail", answer.reason))
-            kind = next((k for k in _FAMILY if k.status == answer.status), Unavailable)
-            raise kind(detail)
+            raise error_of(answer.status, str(document.get("detail", answer.reason)))
         return document

@@ -41,7 +41,7 @@ ACCUMULATED = frozenset(
 
 
 class Target(NamedTuple):
-    """Where a name of an exporter goes: column, factor, and how many better names the metric has."""
+    """Where an exporter's name goes: column, factor, how many better names the metric has."""
 
     column: int
     factor: float

@@ -1,0 +1,288 @@
+"""GPU exporters (NVIDIA's dcgm-exporter, AMD's) and node_exporter, scraped directly."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput, MareyError, Unavailable
+from marey.model.events import Event, EventKind
+from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.metrics import Entity, catalogue
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.observation import Observation
+from marey.model.samples import SampleBatch
+from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
+from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep, parse_address
+from marey.sources.host_rates import HostRates
+
+ENDPOINTS_LIMIT = 20_000
+SILENT_AFTER = 3
+BACKOFF_MS = 5_000
+MOST_BACKOFF_MS = 120_000
+SPREAD_PER_ENDPOINT_S = 0.002
+XID = GPU_METRICS.index("xid")
+HOST_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeRules:
+    """How exporters are asked; ``announces`` where no scheduler names hosts and GPUs."""
+
+    cluster: str = DEFAULT_CLUSTER
+    timeout_s: float = 5.0
+    at_once: int = 256
+    spread_s: float = 1.0
+    short_hosts: bool = False
+    trust_labels: bool = True
+    announces: bool = True
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One exporter, and how it is doing."""
+
+    address: Address
+    reader: ExpositionReader
+    rates: HostRates = field(default_factory=HostRates)
+    totals: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
+    failures: int = 0
+    error: str = ""
+    last_ms: int | None = None
+    asked_again_ms: int = 0
+
+    def fail(self, error: str, now_ms: int) -> bool:
+        """Note a failure; true when it has just become silent."""
+        self.failures += 1
+        self.error = error
+        wait = BACKOFF_MS * 2 ** min(self.failures - SILENT_AFTER, 10)
+        if self.failures >= SILENT_AFTER:
+            self.asked_again_ms = now_ms + min(round(wait), MOST_BACKOFF_MS)
+        return self.failures == SILENT_AFTER
+
+    def succeed(self, now_ms: int) -> bool:
+        """Note an answer; true when it was silent before."""
+        back = self.failures >= SILENT_AFTER
+        self.failures, self.error, self.last_ms, self.asked_again_ms = 0, "", now_ms, 0
+        return back
+
+
+def endpoint_addresses(
+    listed: Iterable[str], file: Path | None = None, *, port: int = 9400
+) -> list[Address]:
+    """The endpoints given, and those of a file (one a line, ``#`` begins a comment); each once."""
+    names = list(listed)
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"The list of endpoints '{file}' cannot be read: {error}.") from None
+        names += [line.partition("#")[0].strip() for line in text.splitlines()]
+    found = {a.url: a for a in (parse_address(name, port=port) for name in names if name)}
+    if not found or len(found) > ENDPOINTS_LIMIT:
+        raise InvalidInput(f"{len(found)} endpoints; allowed: 1 to {ENDPOINTS_LIMIT}.")
+    return list(found.values())
+
+
+class DcgmSource:
+    """Scrapes every endpoint once per poll; one that fails is left out, and told as an event."""
+
+    def __init__(self, name: str, addresses: Sequence[Address], rules: ScrapeRules) -> None:
+        self._name = name
+        self._rules = rules
+        self.endpoints = [
+            Endpoint(
+                address,
+                ExpositionReader(
+                    address.host, trust_labels=rules.trust_labels, short_hosts=rules.short_hosts
+                ),
+            )
+            for address in addresses
+        ]
+        self._loop = asyncio.new_event_loop()
+        self._fetcher = Fetcher(
+            FetchRules(rules.timeout_s, rules.at_once, kept=connections_to_keep(len(addresses)))
+        )
+        self._xids: dict[str, float] = {}
+        self._known: dict[str, Gpu] = {}
+
+    @property
+    def name(self) -> str:
+        """What the sources page calls it."""
+        return self._name
+
+    def poll(self, now_ms: int) -> Sequence[Observation]:
+        """What every exporter says now; ``Unavailable`` only where none answers."""
+        due = [e for e in self.endpoints if e.asked_again_ms <= now_ms]
+        events: list[Event] = []
+        answers = self._loop.run_until_complete(self._scrape_all(due, now_ms, events))
+        read = [(endpoint, reading) for endpoint, reading in answers if reading is not None]
+        if not read and all(e.failures for e in self.endpoints):
+            first = self.endpoints[0]
+            raise Unavailable(
+                f"None of {len(self.endpoints)} exporters answers; "
+                f"{first.address.url} {first.error}."
+            )
+        return [self._observed(read, now_ms, events)]
+
+    async def _scrape_all(
+        self, due: list[Endpoint], now_ms: int, events: list[Event]
+    ) -> list[tuple[Endpoint, Reading | None]]:
+        readings = await asyncio.gather(*(self._scrape(e, now_ms, events) for e in due))
+        return list(zip(due, readings, strict=True))
+
+    async def _scrape(self, endpoint: Endpoint, now_ms: int, events: list[Event]) -> Reading | None:
+        spread_s = min(self._rules.spread_s, SPREAD_PER_ENDPOINT_S * len(self.endpoints))
+        if len(self.endpoints) > 1 and spread_s > 0:
+            await asyncio.sleep(spread_s * _share(endpoint.address.url))
+        try:
+            body = await self._fetcher.fetch(endpoint.address)
+            reading = endpoint.reader.read(body, now_ms)
+            _refuse_useless(reading)
+        except MareyError as error:
+            if endpoint.fail(str(error), now_ms):
+                events.append(_told(EventKind.SOURCE_STALE, endpoint, now_ms, str(error)))
+            return None
+        if endpoint.succeed(now_ms):
+            events.append(_told(EventKind.SOURCE_BACK, endpoint, now_ms, "answers again"))
+        _rate_totals(endpoint, reading, now_ms)
+        return reading
+
+    def _observed(
+        self, read: list[tuple[Endpoint, Reading]], now_ms: int, events: list[Event]
+    ) -> Observation:
+        names, values = _gathered(read)
+        cluster = self._rules.cluster
+        batches = [b for b in (_gpu_batch(names, values, now_ms, cluster),
+                               _host_batch(read, now_ms, cluster)) if len(b)]  # fmt: skip
+        events += self._xid_events(names, values[:, XID].tolist(), now_ms)
+        observation = Observation(now_ms, cluster, events=tuple(events), samples=tuple(batches))
+        return self._announced(observation, read) if self._rules.announces else observation
+
+    def _xid_events(self, names: list[str], xids: list[float], now_ms: int) -> list[Event]:
+        """An XID stays after recovery: only a change, seen by us, is an event."""
+        events = []
+        for name, xid in zip(names, xids, strict=True):
+            if xid != xid:
+                continue
+            before = self._xids.get(name)
+            self._xids[name] = xid
+            if before is not None and before != xid and xid > 0:
+                host = name.rpartition(":")[0]
+                events.append(Event(now_ms, EventKind.XID, host, name, value=xid))
+        return events
+
+    def _announced(
+        self, observation: Observation, read: list[tuple[Endpoint, Reading]]
+    ) -> Observation:
+        """The observation with hosts and GPUs that are new or have changed."""
+        gpus = {g.gpu: g for _, reading in read for g in reading.gpus}
+        new = [gpu for name, gpu in gpus.items() if self._known.get(name) != gpu]
+        if not new:
+            return observation
+        known_hosts = {gpu.host for gpu in self._known.values()}
+        self._known.update({gpu.gpu: gpu for gpu in new})
+        hosts = sorted({gpu.host for gpu in new} - known_hosts)
+        return Observation(
+            observation.time_ms,
+            observation.cluster,
+            hosts=tuple(Host(host) for host in hosts),
+            gpus=tuple(new),
+            host_states=tuple(HostStatus(host, HostState.UP) for host in hosts),
+            events=observation.events,
+            samples=observation.samples,
+        )
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        if not self._loop.is_closed() and not self._loop.is_running():
+            self._fetcher.close()
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+
+
+def _share(url: str) -> float:
+    """Where in the spread an endpoint stands: the same at every poll, evenly over many."""
+    return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=4).digest()) / 2**32
+
+
+def _refuse_useless(reading: Reading) -> None:
+    if reading.gpus or reading.host:
+        return
+    counts = reading.counts
+    if counts.old:
+        raise Unavailable(f"sends only values that are too old ({counts.old} lines)")
+    raise Unavailable(f"sends no metric of the catalogue in {counts.lines} lines")
+
+
+def _told(kind: EventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
+    return Event(now_ms, kind, host=endpoint.reader.host, text=f"{endpoint.address.url} {text}")
+
+
+def _rate_totals(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
+    """Totals of links as rates; a total that fell was reset and says nothing this time."""
+    for place, total in reading.totals.items():
+        key = (reading.gpus[place // WIDTH].gpu, place % WIDTH)
+        before, then_ms = endpoint.totals.get(key, (total, now_ms))
+        endpoint.totals[key] = (total, now_ms)
+        if total >= before and now_ms > then_ms:
+            reading.values[place] = (total - before) / ((now_ms - then_ms) / 1000)
+
+
+def _gathered(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[np.float32]]:
+    """Names and values of all GPUs; of two endpoints that name the same GPU the first counts."""
+    names = [gpu.gpu for _, reading in read for gpu in reading.gpus]
+    flat = [value for _, reading in read for value in reading.values]
+    values = np.array(flat, np.float64).reshape(len(names), WIDTH)
+    first = {name: at for at, name in reversed(list(enumerate(names)))}
+    if len(first) < len(names):
+        kept = sorted(first.values())
+        names, values = [names[at] for at in kept], values[kept]
+    with np.errstate(over="ignore"):
+        return names, values.astype(np.float32)
+
+
+def _gpu_batch(
+    names: list[str], values: NDArray[np.float32], now_ms: int, cluster: str
+) -> SampleBatch:
+    there = np.logical_not(np.isnan(values).all(axis=0)).tolist()
+    columns = {
+        metric: np.ascontiguousarray(values[:, at])
+        for at, metric in enumerate(GPU_METRICS)
+        if there[at]
+    }
+    return _batch(names, columns, Entity.GPU, now_ms, cluster)
+
+
+def _host_batch(read: list[tuple[Endpoint, Reading]], now_ms: int, cluster: str) -> SampleBatch:
+    levels = {
+        endpoint.reader.host: endpoint.rates.levels(reading.host, now_ms)
+        for endpoint, reading in read
+        if reading.host
+    }
+    levels = {host: found for host, found in levels.items() if found}
+    columns = {
+        metric: np.array([found.get(metric, np.nan) for found in levels.values()], np.float32)
+        for metric in HOST_METRICS
+        if any(metric in found for found in levels.values())
+    }
+    return _batch(list(levels), columns, Entity.HOST, now_ms, cluster)
+
+
+def _batch(
+    names: list[str],
+    columns: dict[str, NDArray[np.float32]],
+    kind: Entity,
+    now_ms: int,
+    cluster: str,
+) -> SampleBatch:
+    rows = len(names)
+    times = np.full(rows, now_ms, np.int64)
+    entity = np.arange(rows, dtype=np.int32)
+    return SampleBatch(times, entity, names, columns, kind, cluster).checked()

@@ -1,0 +1,257 @@
+"""Many small HTTP answers at once, each with a time limit and a size limit, over kept connections.
+
+A general client costs more than reading the exporter's text does; this one knows only GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import ssl
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httptools
+
+from marey.model.errors import InvalidInput, Unavailable, shown
+
+BODY_LIMIT = 16 << 20
+HEADERS_LIMIT = 100
+NOTHING_CAME = "ended the connection after 0 bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to GET: the parts of an http or https URL."""
+
+    url: str
+    host: str
+    port: int
+    path: str
+    secure: bool
+
+    @property
+    def place(self) -> tuple[str, int, bool]:
+        """What a connection is kept for."""
+        return self.host, self.port, self.secure
+
+
+def parse_address(text: str, *, port: int = 9400, path: str = "/metrics") -> Address:
+    """``node3``, ``node3:9400`` or a whole URL; what is missing is taken from the defaults."""
+    url = text.strip() if "://" in text else f"http://{text.strip()}"
+    try:
+        parts = urlsplit(url)
+        host, given = parts.hostname, parts.port
+    except ValueError:
+        host = given = None
+    if not host or parts.scheme not in ("http", "https") or not url.isascii() or " " in url:
+        raise InvalidInput(
+            f"'{shown(text)}' is not an endpoint; allowed: host, host:port, or an http(s) URL."
+        )
+    whole = "://" in text
+    if given is None:
+        given = (443 if parts.scheme == "https" else 80) if whole else port
+    target = parts.path or ("/" if whole else path)
+    if parts.query:
+        target += f"?{parts.query}"
+    return Address(url, host, given, target, parts.scheme == "https")
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: a request at a time, its answer checked while it comes in."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+        self.alive = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self.alive = transport, True
+
+    def ask(self, request: bytes, answer: asyncio.Future[bytes]) -> None:
+        """Send a request; the future gets the body, or ``Unavailable``."""
+        self._answer = answer
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._size = self._headers = 0
+        self._length: int | None = None
+        self._packed = self._started = False
+        assert self._transport is not None
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            # More than was announced: nothing on this connection can be believed any more.
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except Unavailable as error:
+            self._fail(str(error))
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            text = str(cause) if isinstance(cause, Unavailable) else f"is no HTTP: {error}"
+            self._fail(text)
+
+    # What httptools calls
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers += 1
+        if self._headers > HEADERS_LIMIT:
+            raise Unavailable(f"sends more than {HEADERS_LIMIT} headers")
+        key = name.lower()
+        if key == b"content-length":
+            self._length = int(value)
+            if self._length > self._limit:
+                raise Unavailable(f"announces {self._length} bytes; allowed: {self._limit}")
+        elif key == b"content-encoding":
+            self._packed = value.strip().lower() in (b"gzip", b"deflate")
+
+    def on_headers_complete(self) -> None:
+        self._started = True
+
+    def on_body(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._limit:
+            raise Unavailable(f"sends more than {self._limit} bytes")
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._answer is None or self._answer.done():
+            return
+        status = self._parser.get_status_code()
+        if not self._parser.should_keep_alive():
+            self.close()
+        if status != 200:
+            said = shown(b"".join(self._body)[:200].decode("utf-8", "replace").strip())
+            self._fail(f"answers with status {status}{': ' + said if said else ''}")
+            return
+        try:
+            body = b"".join(self._body)
+            self._answer.set_result(unpacked(body, self._limit) if self._packed else body)
+        except Unavailable as error:
+            self._fail(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.alive = False
+        if self._answer is None or self._answer.done():
+            return
+        if self._started and self._length is None and exc is None:
+            # Neither a length nor chunks: the end of the connection is the end of the answer.
+            self.on_message_complete()
+            return
+        told = f" of {self._length} announced" if self._length is not None else ""
+        self._fail(f"ended the connection after {self._size} bytes{told}")
+
+    def _fail(self, text: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(Unavailable(text))
+        self.close()
+
+    def close(self) -> None:
+        """Drop the connection at once."""
+        self.alive = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def unpacked(body: bytes, limit: int) -> bytes:
+    """A gzip body, never unpacked beyond the limit."""
+    try:
+        data = zlib.decompressobj(47).decompress(body, limit + 1)
+    except zlib.error as error:
+        raise Unavailable(f"sends what is not gzip: {error}") from None
+    if len(data) > limit:
+        raise Unavailable(f"sends more than {limit} bytes, packed")
+    return data
+
+
+def connections_to_keep(wanted: int) -> int:
+    """How many connections may stay open: half of what the system lets this process open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(wanted, soft // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    """How patient and how busy a fetcher is."""
+
+    timeout_s: float = 5.0
+    at_once: int = 256
+    kept: int = 512
+    limit: int = BODY_LIMIT
+
+
+class Fetcher:
+    """GETs over kept connections, a bounded number at once; used from one event loop."""
+
+    def __init__(self, rules: FetchRules, headers: Mapping[str, str] | None = None) -> None:
+        self._rules = rules
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        self._kept: dict[tuple[str, int, bool], _Connection] = {}
+        self._busy = asyncio.Semaphore(rules.at_once)
+        self._tls: ssl.SSLContext | None = None
+
+    async def fetch(self, address: Address) -> bytes:
+        """The body of a 200; anything else is ``Unavailable`` with the reason."""
+        async with self._busy:
+            try:
+                async with asyncio.timeout(self._rules.timeout_s):
+                    return await self._fetch(address)
+            except TimeoutError:
+                raise Unavailable(f"no answer within {self._rules.timeout_s:g} s") from None
+            except (OSError, UnicodeError) as error:
+                raise Unavailable(f"cannot be reached: {shown(str(error))}") from None
+
+    async def _fetch(self, address: Address) -> bytes:
+        kept = self._kept.pop(address.place, None)
+        if kept is not None and kept.alive:
+            try:
+                return await self._ask(kept, address)
+            except Unavailable as error:
+                # The other side may have let go of an idle connection: once more, on a new one.
+                if NOTHING_CAME not in str(error):
+                    raise
+        return await self._ask(await self._connect(address), address)
+
+    async def _connect(self, address: Address) -> _Connection:
+        if address.secure and self._tls is None:
+            self._tls = ssl.create_default_context()
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: _Connection(self._rules.limit),
+            address.host,
+            address.port,
+            ssl=self._tls if address.secure else None,
+        )
+        return connection
+
+    async def _ask(self, connection: _Connection, address: Address) -> bytes:
+        name = f"[{address.host}]" if ":" in address.host else address.host
+        request = (
+            f"GET {address.path} HTTP/1.1\r\nHost: {name}:{address.port}\r\n"
+            f"User-Agent: marey\r\nAccept: text/plain, application/json\r\n"
+            f"{self._headers}\r\n"
+        )
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        connection.ask(request.encode("latin-1"), answer)
+        try:
+            body = await answer
+        except BaseException:
+            connection.close()
+            raise
+        if connection.alive and len(self._kept) < self._rules.kept:
+            self._kept[address.place] = connection
+        else:
+            connection.close()
+        return body
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        for connection in self._kept.values():
+            connection.close()
+        self._kept.clear()

@@ -1,11 +1,17 @@
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
 import { connect, liveUrl } from "@/api/live";
 import { fetchCatalogue } from "@/base/catalogue";
+import { links } from "@/base/links";
 import { LiveSession } from "@/base/live";
 import { Overview } from "@/features/overview/Overview";
 import "@/app/app.css";
 
 const session = new LiveSession((listener) => connect(liveUrl(location), "default", listener));
+// A page of its own, with charts that the overview does not need.
+const Diagnostics = lazy(async () => ({ default: (await import("@/features/diagnostics/Diagnostics")).Diagnostics }));
+links.diagnose = (workload) => `/workload?id=${encodeURIComponent(workload)}`;
+
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
 
 /** The whole app: one live session, and the view that the path asks for. */
@@ -19,6 +25,12 @@ export function App() {
 
 function Page() {
   const catalogue = useQuery({ queryKey: ["catalogue"], queryFn: fetchCatalogue, staleTime: Infinity, retry: Infinity, retryDelay: 2000 });
+  if (catalogue.data && location.pathname === "/workload")
+    return (
+      <Suspense fallback={<div className="start" role="status">Marey</div>}>
+        <Diagnostics workload={new URLSearchParams(location.search).get("id") ?? ""} catalogue={catalogue.data} />
+      </Suspense>
+    );
   if (catalogue.data) return <Overview session={session} catalogue={catalogue.data} />;
   return (
     <div className="start" role="status">

@@ -1,0 +1,173 @@
+import type { PointerEvent } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { Metric } from "@/base/attributes";
+import { formatCount } from "@/base/format";
+import { useTheme } from "@/base/theme";
+import { Select, Slider, Toggle } from "@/base/ui/controls";
+import { drawScatter, inside, scatterScales } from "@/charts/scatter";
+import type { ColourNumbers } from "@/features/diagnostics/colours";
+import { cssOf, numberColour } from "@/features/diagnostics/colours";
+import type { Outliers, Pair } from "@/features/diagnostics/documents";
+import { useOutliers, usePairs } from "@/features/diagnostics/queries";
+import { change, useChosen } from "@/features/diagnostics/store";
+import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
+
+const HEIGHT = 300;
+
+/** Two metrics against each other; brushing lights times on the timeline and GPUs in the multiples. */
+export function Bivariate({ numbers, metrics }: { numbers: ColourNumbers; metrics: readonly Metric[] }) {
+  const { x, y, significance, robust, window: span } = useChosen();
+  const outliers = useOutliers(span);
+  const options = metrics.map((one) => ({ value: one.id, label: one.label }));
+  if (metrics.length < 2)
+    return (
+      <section className="part" aria-label="Two metrics">
+        <p className="hint">Two metrics are needed to set one against the other.</p>
+      </section>
+    );
+  return (
+    <section className="part" aria-label="Two metrics" data-testid="bivariate-part">
+      <header>
+        <h3>Two metrics</h3>
+        {outliers.data && (
+          <span className="muted" data-testid="outlier-count">
+            {formatCount(outliers.data.outlier_count)} of {formatCount(outliers.data.samples)} samples lie outside (distance over {outliers.data.limit.toFixed(2)}). Drag a box to select.
+          </span>
+        )}
+      </header>
+      <div className="controls">
+        <Select label="Across" value={x} options={options} onChange={(value) => change({ x: value, lit: [] })} />
+        <Select label="Up" value={y} options={options} onChange={(value) => change({ y: value, lit: [] })} />
+        <Slider label={`Significance ${significance.toPrecision(1)}`} value={Math.round(-Math.log10(significance) * 4) / 4} min={0.5} max={8} step={0.25} onChange={(value) => change({ significance: Number((10 ** -value).toPrecision(3)) })} />
+        <Toggle label="Robust estimate" checked={robust} onChange={(value) => change({ robust: value })} />
+      </div>
+      {x === y && <p className="hint">Choose two different metrics.</p>}
+      {outliers.isError && <p className="hint">{outliers.error.message}</p>}
+      {outliers.data && <Scatter data={outliers.data} numbers={numbers} />}
+      <PairMatrix metrics={metrics} />
+    </section>
+  );
+}
+
+function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) {
+  const selected = useChosen((chosen) => chosen.selected);
+  const theme = useTheme((state) => state.theme);
+  const [ref, width] = useWidth();
+  const canvas = useRef<HTMLCanvasElement | null>(null);
+  const [box, setBox] = useState<[number, number, number, number] | null>(null);
+  const scales = useMemo(() => scatterScales(data.limits, Math.max(160, width), HEIGHT), [data, width]);
+  useEffect(() => {
+    if (!canvas.current || width === 0) return;
+    const context = prepared(canvas.current, width, HEIGHT);
+    if (!context) return;
+    const chosen = new Set(selected);
+    const many = data.samples > data.points.x.length;
+    const label = (one: { label: string; unit: string }) => `${one.label}${one.unit ? ` (${one.unit})` : ""}`;
+    drawScatter(context, { ...data, density: many ? data.density : null }, scales, { x: label(data.x), y: label(data.y) }, {
+      colourOf: (gpu) => cssOf(numberColour(numbers.get(data.gpus[gpu]?.gpu) ?? 0)),
+      faded: (gpu) => chosen.size > 0 && !chosen.has(data.gpus[gpu]?.gpu),
+      colours: { line: token("--line"), text: token("--muted"), density: token("--muted"), outlier: token("--alert") },
+    });
+  }, [data, width, scales, selected, numbers, theme]);
+  const at = (event: PointerEvent): [number, number] => [event.nativeEvent.offsetX, event.nativeEvent.offsetY];
+  const finish = () => {
+    if (!box) return;
+    const [x0, y0, x1, y1] = box;
+    setBox(null);
+    if (Math.abs(x1 - x0) < 4 && Math.abs(y1 - y0) < 4) {
+      change({ lit: [], selected: [] });
+      return;
+    }
+    const values = { x: sorted(scales.valueX(x0), scales.valueX(x1)), y: sorted(scales.valueY(y0), scales.valueY(y1)) };
+    // Outliers in the box; where it holds none, the plain samples in it.
+    const outside = inside(data.outliers, values);
+    const [points, found] = outside.length > 0 ? [data.outliers, outside] : [data.points, inside(data.points, values)];
+    change({
+      lit: [...new Set(found.map((i) => points.time_ms[i]))].sort((a, b) => a - b),
+      selected: [...new Set(found.map((i) => data.gpus[points.gpu[i]].gpu))],
+    });
+  };
+  return (
+    <div ref={ref} className="scatter">
+      <canvas
+        ref={canvas}
+        data-testid="scatter"
+        role="img"
+        aria-label={`${data.x.label} against ${data.y.label}: ${data.outlier_count} outliers`}
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          setBox([...at(event), ...at(event)]);
+        }}
+        onPointerMove={(event) => box && setBox([box[0], box[1], ...at(event)])}
+        onPointerUp={finish}
+      />
+      {box && <i className="brush" style={{ left: Math.min(box[0], box[2]), top: Math.min(box[1], box[3]), width: Math.abs(box[2] - box[0]), height: Math.abs(box[3] - box[1]) }} />}
+      <button type="button" className="link" onClick={() => change({ lit: [...new Set(data.outliers.time_ms)].sort((a, b) => a - b), selected: data.gpus.filter((one) => one.outliers > 0).map((one) => one.gpu) })}>
+        Select every outlier
+      </button>
+    </div>
+  );
+}
+
+function sorted(a: number, b: number): [number, number] {
+  return a < b ? [a, b] : [b, a];
+}
+
+/** Correlation of every pair; the strongest and strangest are named. */
+function PairMatrix({ metrics }: { metrics: readonly Metric[] }) {
+  const pairs = usePairs();
+  const { x, y } = useChosen();
+  if (!pairs.data || pairs.data.pairs.length === 0) return null;
+  const label = (id: string) => metrics.find((one) => one.id === id)?.label ?? id;
+  const named = pairs.data.metrics.filter((id) => pairs.data.pairs.some((pair) => pair.x === id || pair.y === id));
+  const of = new Map(pairs.data.pairs.map((pair) => [`${pair.x} ${pair.y}`, pair]));
+  const at = (a: string, b: string): Pair | undefined => of.get(`${a} ${b}`) ?? of.get(`${b} ${a}`);
+  return (
+    <details className="pairs">
+      <summary>Every pair of metrics</summary>
+      <div className="pairs-body">
+        <table>
+          <tbody>
+            {named.map((row, i) => (
+              <tr key={row}>
+                <th scope="row">{label(row)}</th>
+                {named.slice(0, i).map((column) => {
+                  const pair = at(row, column);
+                  return (
+                    <td key={column}>
+                      {pair && (
+                        <button
+                          type="button"
+                          aria-pressed={(pair.x === x && pair.y === y) || (pair.x === y && pair.y === x)}
+                          aria-label={pairText(pair, label)}
+                          title={pairText(pair, label)}
+                          style={{ background: pair.correlation >= 0 ? `rgb(230 85 13 / ${Math.abs(pair.correlation)})` : `rgb(49 130 189 / ${Math.abs(pair.correlation)})` }}
+                          onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
+                        >
+                          {pair.strange > 0.1 ? "•" : ""}
+                        </button>
+                      )}
+                    </td>
+                  );
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        <ol>
+          {pairs.data.pairs.slice(0, 6).map((pair) => (
+            <li key={`${pair.x} ${pair.y}`}>
+              <button type="button" className="link" onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
+                {pairText(pair, label)}
+              </button>
+            </li>
+          ))}
+        </ol>
+      </div>
+    </details>
+  );
+}
+
+function pairText(pair: Pair, label: (id: string) => string): string {
+  return `${label(pair.x)} and ${label(pair.y)}: correlation ${pair.correlation.toFixed(2)}, ${(pair.strange * 100).toFixed(1)} % strange`;
+}

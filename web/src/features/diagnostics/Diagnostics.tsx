@@ -1,0 +1,144 @@
+import { useEffect, useMemo, useRef } from "react";
+import { ApiError } from "@/api/client";
+import type { Catalogue } from "@/base/catalogue";
+import { formatCount, formatTime } from "@/base/format";
+import { useTheme } from "@/base/theme";
+import { IconButton } from "@/base/ui/controls";
+import { Bivariate } from "@/features/diagnostics/Bivariate";
+import { ClusterPanel } from "@/features/diagnostics/ClusterPanel";
+import type { ColourNumbers } from "@/features/diagnostics/colours";
+import { stableNumbers } from "@/features/diagnostics/colours";
+import { Comparison } from "@/features/diagnostics/Comparison";
+import type { Diagnosis } from "@/features/diagnostics/documents";
+import { Multiples } from "@/features/diagnostics/Multiples";
+import { useClusters, useDiagnosis, WorkloadContext } from "@/features/diagnostics/queries";
+import { change, fromAddress, toAddress, useChosen } from "@/features/diagnostics/store";
+import { Summary } from "@/features/diagnostics/Summary";
+import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
+import "@/features/diagnostics/diagnostics.css";
+
+/** One workload: what is wrong, on which GPU, since when, and what to try. */
+export function Diagnostics({ workload, catalogue }: { workload: string; catalogue: Catalogue }) {
+  useEffect(() => {
+    change(fromAddress(location.search));
+    return useChosen.subscribe((chosen) => history.replaceState(null, "", toAddress(workload, chosen)));
+  }, [workload]);
+  const diagnosis = useDiagnosis(workload, null, workload !== "", true);
+  const running = diagnosis.data?.workload.state === "running";
+  const context = useMemo(() => ({ workload, running }), [workload, running]);
+  return (
+    <WorkloadContext.Provider value={context}>
+      <div className="diagnostics">
+        <Head workload={workload} diagnosis={diagnosis.data} running={running} />
+        {workload === "" && <Notice title="No workload is named" text="Choose one on the overview and press Diagnose." />}
+        {diagnosis.isError && <Notice title={errorTitle(diagnosis.error)} text={diagnosis.error.message} />}
+        {diagnosis.isPending && workload !== "" && <p className="notice" role="status">Looking at every GPU…</p>}
+        {diagnosis.data && <Body diagnosis={diagnosis.data} catalogue={catalogue} />}
+      </div>
+    </WorkloadContext.Provider>
+  );
+}
+
+function errorTitle(error: Error): string {
+  return error instanceof ApiError && error.status === 404 ? "There is no such workload" : "This workload cannot be diagnosed";
+}
+
+function Notice({ title, text }: { title: string; text: string }) {
+  return (
+    <section className="notice" role="alert" data-testid="notice">
+      <h2>{title}</h2>
+      <p>{text}</p>
+      <p>
+        <a href="/">To the overview</a>
+      </p>
+    </section>
+  );
+}
+
+function Head({ workload, diagnosis, running }: { workload: string; diagnosis: Diagnosis | undefined; running: boolean }) {
+  const { theme, setTheme } = useTheme();
+  const { held, window: span } = useChosen();
+  const other = theme === "dark" ? "light" : "dark";
+  return (
+    <header className="diagnostics-head">
+      <a href="/" className="button">
+        ← Overview
+      </a>
+      <h1>
+        {diagnosis?.workload.name || workload || "Diagnostics"} {diagnosis?.workload.name && <small>{workload}</small>}
+      </h1>
+      <span className="spring" />
+      {span && (
+        <button type="button" className="button" data-testid="window" onClick={() => change({ window: null, lit: [] })}>
+          {formatTime(span[0])} – {formatTime(span[1])} ✕
+        </button>
+      )}
+      {running && <IconButton icon={held ? "play" : "pause"} label={held ? "Go on live" : "Hold the picture"} onClick={() => change({ held: !held })} />}
+      {diagnosis && (
+        <>
+          <a className="button" href={`/api/v1/diagnosis/report?workload=${encodeURIComponent(workload)}`} download={`diagnosis-${safeName(workload)}.html`}>
+            Report
+          </a>
+          <a className="button" href={`/api/v1/diagnosis/report?format=markdown&workload=${encodeURIComponent(workload)}`} download={`diagnosis-${safeName(workload)}.md`}>
+            Markdown
+          </a>
+        </>
+      )}
+      <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />
+    </header>
+  );
+}
+
+function safeName(text: string): string {
+  return text.replace(/[^\w.-]+/g, "_").slice(0, 60);
+}
+
+function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catalogue }) {
+  const metrics = useMemo(() => {
+    const present = new Set(diagnosis.metrics.map((one) => one.metric));
+    return catalogue.metrics.filter((metric) => present.has(metric.id));
+  }, [diagnosis, catalogue]);
+  if (diagnosis.window === null)
+    return (
+      <>
+        <Summary diagnosis={diagnosis} />
+        <Notice title="No samples" text="No samples of this workload are stored in this window, so there is nothing to draw." />
+      </>
+    );
+  return (
+    <>
+      <Summary diagnosis={diagnosis} />
+      {diagnosis.window.samples < 2 && <p className="hint" data-testid="one-sample">There is one sample only: plots need at least two moments, and no verdict is given.</p>}
+      {diagnosis.workload.gpus.length === 1 && <p className="hint" data-testid="one-gpu">This workload has one GPU: there is nothing to compare it with, so it is not clustered.</p>}
+      <Parts diagnosis={diagnosis} metrics={metrics} />
+    </>
+  );
+}
+
+function Parts({ diagnosis, metrics }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"] }) {
+  const span = useChosen((chosen) => chosen.window);
+  const clusters = useClusters(diagnosis.workload.id, span);
+  const before = useRef<ColourNumbers>(new Map());
+  const numbers = useMemo(() => {
+    const found = stableNumbers(clusters.data?.clusters ?? [], before.current);
+    if (found.size > 0) before.current = found;
+    return found;
+  }, [clusters.data]);
+  const known = clusters.data;
+  return (
+    <>
+      {clusters.isError && <p className="hint" role="alert">{clusters.error.message}</p>}
+      <section className="part" aria-label="GPUs" data-testid="gpus-part" data-busy={clusters.isFetching ? "1" : "0"}>
+        {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
+        {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} />}
+        {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
+        {known && <p className="muted">{formatCount(known.gpus.length)} GPUs, {formatCount(known.moments)} moments{known.approximate ? "; clusters are approximate (micro-clusters)" : ""}.</p>}
+      </section>
+      <div className="pair-of-parts">
+        <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={metrics} />
+        <Bivariate numbers={numbers} metrics={metrics} />
+      </div>
+      <Comparison diagnosis={diagnosis} />
+    </>
+  );
+}

@@ -1,0 +1,121 @@
+import type { KeyboardEvent, MouseEvent } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { ramp } from "@/base/colour";
+import { formatValue } from "@/base/format";
+import { useTheme } from "@/base/theme";
+import { cellAt, cellSize, drawMultiples, headingAt, layoutMultiples } from "@/charts/multiples";
+import type { Multiple, PlotKind } from "@/charts/multiples";
+import type { ColourNumbers } from "@/features/diagnostics/colours";
+import { numberColour } from "@/features/diagnostics/colours";
+import type { Clusters } from "@/features/diagnostics/documents";
+import { byNode, ordered } from "@/features/diagnostics/order";
+import { useRules } from "@/features/diagnostics/queries";
+import { choose, useChosen } from "@/features/diagnostics/store";
+import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
+
+const STRIPS_FROM = 256;
+const SEVERITY: Record<string, string> = { critical: "--alert", warning: "--warn", info: "--accent" };
+
+/** A plot per GPU, in boxes per node; click, Ctrl-click, Shift-click and a click on a node's name select. */
+export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: ColourNumbers }) {
+  const { plot, order, shared, nodes, zoom, selected } = useChosen();
+  const theme = useTheme((state) => state.theme);
+  const [ref, width] = useWidth();
+  const canvas = useRef<HTMLCanvasElement | null>(null);
+  const [focus, setFocus] = useState(-1);
+  const anchor = useRef(-1);
+  const kind: PlotKind = plot === "auto" ? (clusters.gpus.length > STRIPS_FROM && !nodes ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline") : plot;
+  const slots = useSlots();
+  const members = useMemo(() => {
+    const listed = new Map<string, string[]>();
+    for (const gpu of clusters.gpus) listed.set(gpu.host, [...(listed.get(gpu.host) ?? []), gpu.gpu]);
+    return listed;
+  }, [clusters]);
+  const layout = useMemo(() => {
+    const rows = ordered(nodes ? byNode(clusters.gpus) : clusters.gpus, order);
+    const colour = new Map(clusters.clusters.map((cluster) => [cluster.id, numbers.get(cluster.gpus[0]) ?? 0]));
+    const multiples = rows.map((row): Multiple => ({
+      id: row.gpu,
+      group: nodes || order === "difference" ? "" : row.host,
+      counts: row.counts,
+      line: row.line,
+      colour: numberColour(colour.get(row.cluster) ?? 0),
+      slots: slots(nodes ? (members.get(row.gpu) ?? []) : [row.gpu]),
+    }));
+    return layoutMultiples(multiples, Math.max(120, width), cellSize(rows.length, kind, zoom), kind);
+  }, [clusters, numbers, nodes, order, width, kind, zoom, slots, members]);
+  const chosen = useMemo(() => {
+    const set = new Set(selected);
+    return nodes ? new Set([...members].filter(([, gpus]) => gpus.some((gpu) => set.has(gpu))).map(([host]) => host)) : set;
+  }, [selected, nodes, members]);
+  useEffect(() => {
+    if (!canvas.current || width === 0) return;
+    const context = prepared(canvas.current, width, Math.max(20, layout.height + 2));
+    if (!context) return;
+    const colours = { ground: token("--raised"), line: token("--line"), text: token("--muted"), selected: token("--selected") };
+    drawMultiples(context, layout, { kind, limits: clusters.limits, shared, selected: chosen, focus, ramp: ramp(null, false, theme), colours });
+  }, [layout, width, kind, clusters, shared, chosen, focus, theme]);
+
+  const gpusOf = (id: string) => (nodes ? (members.get(id) ?? []) : [id]);
+  const pick = (at: number, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }) => {
+    if (at < 0) return;
+    const adding = event.ctrlKey || event.metaKey;
+    const [first, last] = event.shiftKey && anchor.current >= 0 ? [Math.min(anchor.current, at), Math.max(anchor.current, at)] : [at, at];
+    choose(layout.cells.slice(first, last + 1).flatMap((cell) => gpusOf(cell.multiple.id)), adding);
+    if (!event.shiftKey) anchor.current = at;
+    setFocus(at);
+  };
+  const click = (event: MouseEvent<HTMLCanvasElement>) => {
+    const [x, y] = [event.nativeEvent.offsetX, event.nativeEvent.offsetY];
+    const node = headingAt(layout, x, y);
+    if (node !== null) choose(members.get(node) ?? [], event.ctrlKey || event.metaKey);
+    else pick(cellAt(layout, x, y), event);
+  };
+  const key = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8 }[event.key];
+    if (step !== undefined) setFocus(Math.max(0, Math.min(layout.cells.length - 1, focus + step)));
+    else if (event.key === "Enter" || event.key === " ") pick(focus, event);
+    else if (event.key === "Escape") choose([], false);
+    else return;
+    event.preventDefault();
+  };
+  const focused = layout.cells[focus]?.multiple.id;
+  const row = clusters.gpus.find((gpu) => gpu.gpu === focused);
+  return (
+    <div ref={ref} className="multiples">
+      <canvas
+        ref={canvas}
+        data-testid="multiples"
+        data-plot={kind}
+        data-count={layout.cells.length}
+        tabIndex={0}
+        role="application"
+        aria-label={`${layout.cells.length} small plots of ${clusters.label}; arrow keys move, Enter selects`}
+        onClick={click}
+        onKeyDown={key}
+        onMouseMove={(event) => setFocus(cellAt(layout, event.nativeEvent.offsetX, event.nativeEvent.offsetY))}
+        onMouseLeave={() => setFocus(-1)}
+      />
+      <p className="muted under" aria-live="polite">
+        {row
+          ? `${row.gpu} · rank ${row.global_rank ?? "–"} · median ${formatValue(row.median, clusters.unit)} · ${row.difference.toFixed(2)} from the usual`
+          : (focused ?? `${clusters.label}: ${kind === "histogram" ? "how often each value" : "over time"}, ${formatValue(clusters.limits[0])} to ${formatValue(clusters.limits[1], clusters.unit)}${kind === "histogram" ? "; heights by square root" : ""}`)}
+      </p>
+    </div>
+  );
+}
+
+/** For GPUs the colour of each rule's slot; null where the rule is not met. */
+function useSlots() {
+  const { rules, findings } = useRules();
+  const key = JSON.stringify([rules.map((rule) => rule.id), findings.map((one) => [one.rule, one.open, one.gpu_count])]);
+  return useMemo(() => {
+    const met = rules.map((rule) => {
+      const finding = findings.find((one) => one.rule === rule.id && one.open);
+      return finding ? { gpus: new Set(finding.gpus), colour: token(SEVERITY[rule.severity] ?? "--warn") } : null;
+    });
+    return (gpus: readonly string[]) => met.map((one) => (one && gpus.some((gpu) => one.gpus.has(gpu)) ? one.colour : null));
+    // The key says all that matters of the two lists.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [key]);
+}

@@ -1,0 +1,96 @@
+/** The page's questions to the server; a running workload is asked again until it is held. */
+
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { createContext, useContext } from "react";
+import { getJson } from "@/api/client";
+import type { Clusters, Diagnosis, MetricBand, Outliers, Pair, Peers, RuleFinding } from "@/features/diagnostics/documents";
+import type { Span } from "@/features/diagnostics/store";
+import { useChosen } from "@/features/diagnostics/store";
+
+const AGAIN_MS = 15_000;
+
+export const WorkloadContext = createContext<{ workload: string; running: boolean }>({ workload: "", running: false });
+
+function useAgain(): number | false {
+  const { running } = useContext(WorkloadContext);
+  const held = useChosen((chosen) => chosen.held || chosen.window !== null);
+  return running && !held ? AGAIN_MS : false;
+}
+
+const between = (window: Span | null) => (window ? { from: window[0] / 1000, to: window[1] / 1000 } : {});
+
+function useAsked<T>(key: readonly unknown[], path: string, query: Record<string, string | number>, enabled = true) {
+  const refetchInterval = useAgain();
+  return useQuery({
+    queryKey: [...key, query],
+    queryFn: ({ signal }) => getJson<T>(path, query, signal),
+    placeholderData: keepPreviousData,
+    refetchInterval,
+    staleTime: 10_000,
+    retry: 1,
+    enabled,
+  });
+}
+
+/** The whole verdict; over the whole life unless a window is given. */
+export function useDiagnosis(workload: string, window: Span | null, enabled = true, live = false) {
+  return useQuery({
+    queryKey: ["diagnosis", workload, window],
+    queryFn: ({ signal }) => getJson<Diagnosis>("/diagnosis", { workload, ...between(window) }, signal),
+    staleTime: 10_000,
+    retry: 1,
+    enabled,
+    refetchInterval: live ? (query) => (query.state.data?.workload.state === "running" && !useChosen.getState().held ? AGAIN_MS : false) : false,
+  });
+}
+
+export function useClusters(workload: string, window: Span | null, over: { metric?: string } = {}, enabled = true) {
+  const { metric, method, clusters } = useChosen();
+  const query = { workload, metric: over.metric ?? metric, method, clusters, ...between(window) };
+  return useAsked<Clusters>(["clusters"], "/diagnosis/clusters", query, enabled);
+}
+
+export function useBands(window: Span | null) {
+  const { workload } = useContext(WorkloadContext);
+  const lines = useChosen((chosen) => chosen.lines);
+  return useAsked<{ bands: MetricBand[] }>(["band"], "/diagnosis/band", { workload, metrics: lines.join(), ...between(window) }, lines.length > 0);
+}
+
+export interface SeriesRow {
+  entity: string;
+  metric: string;
+  time_ms: number;
+  value: number | null;
+}
+
+export function useLines(gpus: readonly string[], span: Span | null) {
+  const lines = useChosen((chosen) => chosen.lines);
+  const query = { gpus: gpus.join(), metrics: lines.join(), points: 800, ...between(span) };
+  return useAsked<{ rows: SeriesRow[] }>(["lines"], "/series", query, gpus.length > 0 && lines.length > 0 && span !== null);
+}
+
+export function useOutliers(window: Span | null) {
+  const { workload } = useContext(WorkloadContext);
+  const { x, y, significance, robust } = useChosen();
+  const query = { workload, x, y, significance, robust: String(robust), ...between(window) };
+  return useAsked<Outliers>(["outliers"], "/diagnosis/outliers", query, x !== y);
+}
+
+export function usePairs() {
+  const { workload } = useContext(WorkloadContext);
+  const window = useChosen((chosen) => chosen.window);
+  return useQuery({ queryKey: ["pairs", workload, window], queryFn: ({ signal }) => getJson<{ pairs: Pair[]; metrics: string[] }>("/diagnosis/pairs", { workload, ...between(window) }, signal), staleTime: 60_000, retry: 1, placeholderData: keepPreviousData });
+}
+
+export function usePeers() {
+  const { workload } = useContext(WorkloadContext);
+  return useQuery({ queryKey: ["peers", workload], queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal), staleTime: 60_000, retry: 1 });
+}
+
+/** The rules in their order, and which of them this workload violates. */
+export function useRules() {
+  const { workload } = useContext(WorkloadContext);
+  const rules = useQuery({ queryKey: ["rules"], queryFn: ({ signal }) => getJson<{ rows: { id: string; title: string; severity: string; enabled?: boolean }[] }>("/rules", {}, signal), staleTime: 60_000, retry: 0 });
+  const found = useQuery({ queryKey: ["findings", workload], queryFn: ({ signal }) => getJson<{ rows: RuleFinding[] }>("/findings", { workload }, signal), staleTime: 15_000, retry: 0 });
+  return { rules: (rules.data?.rows ?? []).filter((rule) => rule.enabled !== false), findings: found.data?.rows ?? [] };
+}

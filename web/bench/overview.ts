@@ -49,7 +49,7 @@ function canvas(id: string): HTMLCanvasElement {
 
 /** The least that can be drawn: as many points, of a given size, with a colour each. */
 function bareCloud(): (size: number) => void {
-  const gl = canvas("bare").getContext("webgl2", { alpha: false, antialias: false, depth: false, preserveDrawingBuffer: true });
+  const gl = canvas("bare").getContext("webgl2", { alpha: false, antialias: false, depth: false });
   if (!gl) throw new Error("no WebGL2");
   const program = gl.createProgram();
   const shader = (kind: number, source: string) => {

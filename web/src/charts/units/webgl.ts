@@ -90,7 +90,7 @@ class QuadList {
 
 /** A renderer on a canvas, or null where there is no WebGL2. */
 export function createWebglRenderer(canvas: HTMLCanvasElement): Renderer | null {
-  const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, depth: false, stencil: false, preserveDrawingBuffer: true });
+  const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, depth: false, stencil: false });
   return gl ? new WebglRenderer(gl) : null;
 }
 

@@ -32,7 +32,8 @@ GPUS, WORKLOADS, RULES = 10_000, 200, 20
 BUDGET = 0.002
 # The statistics that are asked of history and of VictoriaMetrics: one workload's worth of rules.
 ASKED = ("util", "power", "tensor_active")
-HISTORY_TICKS = 240
+# A life of four hours.
+HISTORY_TICKS = 960
 
 
 def cluster(gpus: int = GPUS, workloads: int = WORKLOADS) -> tuple[list[PastWorkload], list[str]]:
@@ -138,12 +139,11 @@ def against_history(results: Results, per_tick: float) -> None:
             cost = time.process_time() - began
     finally:
         shutil.rmtree(folder)
-    scaled = cost * (24 * HOUR_MS) / (HISTORY_TICKS * TICK_MS)
     results.against(
-        "cheaper than re-reading 24 h from the embedded store (p5, p50, p95 of 3 metrics)",
-        ratio=scaled / per_tick,
+        "cheaper than re-reading four hours from the embedded store (p5, p50, p95 of 3 metrics)",
+        ratio=cost / per_tick,
         target=100.0,
-        rival=f"store: {cost:.2f} s CPU for 1 h, so {scaled:.0f} s for a life of 24 h",
+        rival=f"store: {cost:.2f} s CPU",
         size=f"{GPUS:,} GPUs, {HISTORY_TICKS} ticks measured",
         at_10x="the gap grows with the life",
     )
@@ -202,13 +202,13 @@ def against_victoria(results: Results, per_tick: float) -> None:
         process.terminate()
         process.wait(20)
         shutil.rmtree(folder, ignore_errors=True)
-    scaled = cost * (GPUS / gpus) * 24
+    scaled = cost * GPUS / gpus
     results.against(
-        "cheaper than quantile_over_time from VictoriaMetrics over 24 h (same statistics)",
+        "cheaper than quantile_over_time from VictoriaMetrics over one hour (same statistics)",
         ratio=scaled / per_tick,
         target=100.0,
         rival=f"VictoriaMetrics: {cost:.2f} s CPU for {gpus:,} GPUs × 1 h",
-        size=f"{gpus:,} GPUs × {ticks} ticks measured, scaled to {GPUS:,} × 24 h",
+        size=f"{gpus:,} GPUs × {ticks} ticks measured, scaled to {GPUS:,}",
         at_10x="the gap grows with the life",
     )
 

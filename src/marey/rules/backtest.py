@@ -16,7 +16,7 @@ from marey.model.times import DAY_MS
 from marey.rules.court import EVERY_MS, Court
 from marey.rules.definition import Rule
 from marey.rules.findings import Finding
-from marey.rules.judge import rows_of
+from marey.rules.judge import rows_of, windows_of
 from marey.rules.tenants import Facts, Seat
 
 
@@ -72,6 +72,7 @@ def backtest(
     """Replay the past under these rules; ``progress`` gets the share (0-1) that is done."""
     drafts = [replace(rule, enabled=True) for rule in rules]
     court = Court(drafts, every_ms=every_ms)
+    court.judge.only = set(windows_of(drafts))
     court.judged_ms = history.from_ms // every_ms * every_ms
     result = Backtest(history.from_ms, history.to_ms, workloads=len(history.workloads))
     watch = Watch(progress, cancelled)

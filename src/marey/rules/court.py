@@ -40,7 +40,7 @@ def _alike(first: SampleBatch, other: SampleBatch) -> bool:
 def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
     """Batches of the same entities as one, GPU by GPU: so each sketch is touched once."""
     first = batches[0]
-    if len(batches) == 1:
+    if len(batches) == 1 and len(first) <= len(first.entities):
         return first
     entity = np.concatenate([batch.entity for batch in batches])
     order = np.argsort(entity, kind="stable")

@@ -83,6 +83,8 @@ class Judge:
         self.newest_ms = 0
         self.rules: list[Rule] = []
         self._variants: dict[str, list[tuple[Any, Clause]]] = {}
+        # Sketch these metrics only (a back-test needs no others); None: all that come.
+        self.only: set[str] | None = None
         self._rosters: dict[Entity, tuple[object, int, Roster]] = {}
         self._attributes: dict[str, tuple[Roster, NDArray[np.float64]]] = {}
         self.use(rules)
@@ -188,7 +190,9 @@ class Judge:
                 columns[name] = (100.0 * columns[derived.base] / whole[batch.entity]).astype(
                     np.float32
                 )
-        return columns
+        if self.only is None:
+            return columns
+        return {name: values for name, values in columns.items() if name in self.only}
 
     def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], Roster]:
         """A batch's columns, derived ones included, and whose rows they go to."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
-from marey.api.replies import json_content, json_response
+from marey.api.replies import JSON, json_content, json_response, wants
 from marey.app.diagnosing import AskDiagnosis
 from marey.app.dissecting import (
     BAND_BOUNDS,
@@ -21,6 +21,7 @@ from marey.app.dissecting import (
     AskPairs,
 )
 from marey.app.peers import AskPeers
+from marey.app.reporting import AskReport
 from marey.model.names import NAME_LIMIT
 
 router = APIRouter(tags=["diagnosis"])
@@ -179,3 +180,52 @@ def pairs(
 def peers(service: TheService, workload: TheWorkload, cluster: Cluster = DEFAULT) -> Response:
     """At most 24 peers, the newest that ran at least ten minutes."""
     return json_response(AskPeers(workload, cluster).ask(service.workspace))
+
+
+_TEXT = {"schema": {"type": "string"}}
+# The page may hold names from the cluster: it loads nothing and runs nothing.
+_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+
+
+@router.get(
+    "/diagnosis/report",
+    operation_id="diagnosisReport",
+    summary="The diagnosis as one HTML file without outside resources, or as Markdown",
+    responses={
+        200: {
+            "description": "The report.",
+            "content": {
+                "text/html": _TEXT,
+                "text/markdown": _TEXT,
+                JSON: {"schema": {"type": "object"}},
+            },
+        },
+        **described(404, 413, 422),
+    },
+    response_class=Response,
+)
+def report(
+    request: Request,
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    cluster: Cluster = DEFAULT,
+    metric: Annotated[
+        str,
+        Query(description="Metric that the GPUs are clustered by; util.", max_length=NAME_LIMIT),
+    ] = "",
+    format: Annotated[
+        Literal["html", "markdown"], Query(description="What it is made as.")
+    ] = "html",
+) -> Response:
+    """Asked for JSON, the text comes within a document (for the command line)."""
+    question = AskReport(workload, cluster, from_ms, to_ms, metric, format)
+    if wants(request, JSON):
+        return json_response(question.ask(service.workspace))
+    kind = "text/html" if format == "html" else "text/markdown"
+    return Response(
+        question.text(service.workspace),
+        media_type=kind,
+        headers={"Content-Security-Policy": _CLOSED},
+    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from marey.app.asking import ask
 from marey.app.diagnosing import AskDiagnosis
+from marey.app.reporting import AskReport
 from marey.cli.output import Output
 from marey.cli.reading import add_span, add_store, span_of
+from marey.model.errors import InvalidInput, shown
 
 DESCRIPTION = """\
 Say what is wrong with a workload: the kind of fault, exactly which GPUs, since when, the numbers
@@ -18,6 +21,7 @@ EXAMPLES = """\
   marey diagnose 4711 --store site.duckdb
   marey diagnose 4711 --from 2026-11-15T08:00:00Z --to 2026-11-15T09:00:00Z --json
   marey diagnose 4711 --metric mem_used
+  marey diagnose 4711 --html report.html --markdown report.md
 """
 GPUS_SHOWN = 8
 
@@ -30,13 +34,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", default="", metavar="M", help="cluster the GPUs by this metric (util)"
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report to send")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write it as Markdown")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Ask and print."""
     question = AskDiagnosis(args.workload, args.cluster, metric=args.metric, **span_of(args))
     document = ask(args.store, question)
+    for kind, path in (("html", args.html), ("markdown", args.markdown)):
+        if path is not None:
+            _write(args, kind, path)
     out.answer(document, _text(document))
+
+
+def _write(args: argparse.Namespace, kind: str, path: Path) -> None:
+    question = AskReport(
+        args.workload, args.cluster, metric=args.metric, format=kind, **span_of(args)
+    )
+    try:
+        path.write_text(ask(args.store, question)["text"], encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"The report cannot be written to '{shown(path)}': {error.strerror}."
+        ) from None
 
 
 def _text(document: dict[str, Any]) -> str:

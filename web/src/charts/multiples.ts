@@ -199,11 +199,12 @@ function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, mul
 }
 
 function drawSlots(context: CanvasRenderingContext2D, { x, y, width, multiple }: Cell): void {
-  const size = Math.max(2, Math.min(4, width / Math.max(1, multiple.slots.length) - 1));
+  const pitch = Math.min(5, width / Math.max(1, multiple.slots.length));
+  const size = Math.max(2, pitch - 1);
   multiple.slots.forEach((colour, i) => {
     if (colour === null) return;
     context.fillStyle = colour;
-    context.fillRect(x + width - (multiple.slots.length - i) * (size + 1), y + 1, size, size);
+    context.fillRect(x + i * pitch, y + 1, size, 4);
   });
 }
 

@@ -75,7 +75,7 @@ export function drawTimeline(element: HTMLElement, data: TimelineData, style: Ti
     legend: { show: false },
     cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "marey-diagnostics" }, bind: { dblclick: () => () => (onRange(null), null) } },
     scales: { x: { time: true }, y: data.range ? { range: [data.range[0], data.range[1]] } : {} },
-    axes: [axis, { ...axis, size: 56, label: `${data.label}${data.unit ? ` (${data.unit})` : ""}`, labelSize: 16, labelFont: "11px system-ui, sans-serif" }],
+    axes: [{ ...axis, values: (_plot, splits) => clockTexts(splits) }, { ...axis, size: 56, label: `${data.label}${data.unit ? ` (${data.unit})` : ""}`, labelSize: 16, labelFont: "11px system-ui, sans-serif" }],
     bands: [
       { series: [5, 1], fill: style.faint },
       { series: [4, 2], fill: style.band },
@@ -104,6 +104,19 @@ export function drawTimeline(element: HTMLElement, data: TimelineData, style: Ti
   };
   const plot = new uPlot(options, joined(data) as uPlot.AlignedData & Column[], element);
   return { plot, destroy: () => plot.destroy() };
+}
+
+/** 24-hour clock in the reader's zone; the day where it changes, seconds where they matter. */
+function clockTexts(seconds: readonly number[]): string[] {
+  const fine = seconds.length > 1 && seconds[1] - seconds[0] < 60;
+  const days = seconds.length > 1 && seconds[1] - seconds[0] >= 86_400;
+  return seconds.map((second, i) => {
+    const time = new Date(second * 1000);
+    const day = time.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+    const clock = time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(fine ? { second: "2-digit" } : {}) });
+    const changed = i === 0 || new Date(seconds[i - 1] * 1000).getDate() !== time.getDate();
+    return days ? day : changed ? `${clock}\n${day}` : clock;
+  });
 }
 
 function shade(plot: uPlot, shades: readonly Shade[]): void {

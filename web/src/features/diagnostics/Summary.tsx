@@ -88,11 +88,10 @@ function Life({ diagnosis }: { diagnosis: Diagnosis }) {
   const events = diagnosis.events.filter((event) => event.kind !== "checkpoint" && event.kind !== "evaluation");
   const progress = diagnosis.progress.map((one) => one.throughput ?? one.step);
   const [first, last] = [diagnosis.progress[0], diagnosis.progress.at(-1)];
-  const unit = last?.throughput !== null && last?.throughput !== undefined ? `${last.unit || "units"}/s` : "steps";
   return (
     <figure className="life" data-testid="life">
       <figcaption className="muted">
-        Its life{last ? ` · progress: step ${last.step === null ? "–" : formatCount(last.step)}${last.throughput === null ? "" : `, ${formatValue(last.throughput)} ${unit}`}${last.loss === null ? "" : `, loss ${formatValue(last.loss)}`}` : ""}
+        Its life{last ? ` · progress: step ${last.step === null ? "–" : formatCount(last.step)}${last.throughput === null ? "" : `, ${formatValue(last.throughput)} ${last.unit}`}${last.loss === null ? "" : `, loss ${formatValue(last.loss)}`}` : ""}
       </figcaption>
       <svg viewBox={`0 0 ${WIDTH} 46`} preserveAspectRatio="none" role="img" aria-label={`Life: ${spans.map((span) => span.phase).slice(0, 12).join(", ")}`}>
         {spans.map((span, i) => (
@@ -111,7 +110,7 @@ function Life({ diagnosis }: { diagnosis: Diagnosis }) {
           </rect>
         ))}
       </svg>
-      <ul className="legend">
+      <ul className="phases">
         {phases.map((phase) => (
           <li key={phase}>
             <i style={{ background: PHASES[phase] }} /> {phase}
@@ -150,7 +149,7 @@ function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
     ...Object.entries(workload.attributes).slice(0, 6),
   ];
   return (
-    <dl className="facts">
+    <dl className="workload-facts">
       {rows.filter(([, value]) => value).map(([label, value], i) => (
         <div key={i}>
           <dt>{label}</dt>

@@ -93,3 +93,18 @@ def test_wrong_values_are_refused_in_words(
 ) -> None:
     answer = client.get(f"/api/v1/diagnosis{part}", params={"workload": "1", **wrong})
     assert said in problem(answer, 422)["detail"]
+
+
+def test_a_report_comes_as_a_page_as_markdown_and_within_json(client: TestClient) -> None:
+    page = client.get("/api/v1/diagnosis/report", params={"workload": "1"})
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert "sandbox" in page.headers["content-security-policy"]
+    assert page.text.count("<figure>") == 4
+    text = client.get(
+        "/api/v1/diagnosis/report", params={"workload": "1", "format": "markdown"}
+    ).text
+    assert text.startswith("# Diagnosis of ")
+    headers = {"Accept": "application/json"}
+    answer = client.get("/api/v1/diagnosis/report", params={"workload": "1"}, headers=headers)
+    assert answer.json()["text"].startswith("<!doctype html>")

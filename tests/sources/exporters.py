@@ -46,26 +46,27 @@ def endless(connection: socket.socket, path: str) -> None:
 
 
 @contextmanager
-def exporter(behave: Behaviour) -> Iterator[str]:
-    """The address of an exporter with this behaviour, kept connections included."""
+def exporter(behave: Behaviour, heads: list[bytes] | None = None) -> Iterator[str]:
+    """The address of an exporter with this behaviour; ``heads`` collects what it was asked."""
+    noted = [] if heads is None else heads
     server = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=_serve, args=(server, behave), daemon=True).start()
+    threading.Thread(target=_serve, args=(server, behave, noted), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.getsockname()[1]}"
     finally:
         server.close()
 
 
-def _serve(server: socket.socket, behave: Behaviour) -> None:
+def _serve(server: socket.socket, behave: Behaviour, noted: list[bytes]) -> None:
     while True:
         try:
             connection, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_answer_all, args=(connection, behave), daemon=True).start()
+        threading.Thread(target=_answer_all, args=(connection, behave, noted), daemon=True).start()
 
 
-def _answer_all(connection: socket.socket, behave: Behaviour) -> None:
+def _answer_all(connection: socket.socket, behave: Behaviour, noted: list[bytes]) -> None:
     waiting = b""
     try:
         while True:
@@ -75,6 +76,7 @@ def _answer_all(connection: socket.socket, behave: Behaviour) -> None:
                     return
                 waiting += data
             head, _, waiting = waiting.partition(b"\r\n\r\n")
+            noted.append(head)
             behave(connection, head.split()[1].decode())
     except OSError:
         pass

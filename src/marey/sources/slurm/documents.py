@@ -1,0 +1,121 @@
+"""Slurm's JSON documents (command line and REST, 22.05 to 25.05), only the fields that are used."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from marey.model.errors import Unavailable, shown
+
+
+class Node(msgspec.Struct):
+    """A node; every field as loosely typed as the versions are."""
+
+    name: Any = ""
+    state: Any = ""
+    state_flags: Any = None
+    gres: Any = ""
+    reason: Any = ""
+    partitions: Any = None
+    cpus: Any = 0
+    real_memory: Any = 0
+
+
+class Partition(msgspec.Struct):
+    """A partition; flat in 22.05, grouped since 23.02."""
+
+    name: Any = ""
+    max_time_limit: Any = None
+    maximums: Any = None
+    priority_tier: Any = None
+    priority: Any = None
+
+
+class Job(msgspec.Struct):
+    """A job, an array task, or what is left of an array."""
+
+    job_id: Any = 0
+    array_job_id: Any = None
+    array_task_id: Any = None
+    array_task_string: Any = ""
+    het_job_id: Any = None
+    het_job_offset: Any = None
+    name: Any = ""
+    user_name: Any = ""
+    account: Any = ""
+    partition: Any = ""
+    qos: Any = ""
+    job_state: Any = ""
+    state_reason: Any = ""
+    priority: Any = None
+    dependency: Any = ""
+    submit_time: Any = None
+    eligible_time: Any = None
+    start_time: Any = None
+    end_time: Any = None
+    time_limit: Any = None
+    exit_code: Any = None
+    nodes: Any = ""
+    node_count: Any = None
+    tasks: Any = None
+    gres_detail: Any = None
+    tres_req_str: Any = ""
+    tres_per_job: Any = ""
+    tres_per_node: Any = ""
+    tres_per_task: Any = ""
+    tres_per_socket: Any = ""
+    comment: Any = ""
+    admin_comment: Any = ""
+    wckey: Any = ""
+    resv_name: Any = ""
+    restart_cnt: Any = 0
+
+
+class Document(msgspec.Struct):
+    """Any answer of the controller; None is "not in it", which is not the same as empty."""
+
+    nodes: list[Node] | None = None
+    jobs: list[Job] | None = None
+    partitions: list[Partition] | None = None
+    errors: Any = None
+
+
+_DECODER = msgspec.json.Decoder(Document)
+
+
+def parse_document(body: bytes, what: str) -> Document:
+    """The document, which must hold ``what``; an answer full of errors is ``Unavailable``."""
+    try:
+        document = _decoded(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Unavailable(
+            f"Slurm's answer for {what} cannot be read: {shown(str(error))}"
+        ) from None
+    problems = _problems(document.errors)
+    held = getattr(document, what)
+    if held is None or (not held and problems):
+        why = problems or f"it holds no {what}"
+        raise Unavailable(f"Slurm did not tell its {what}: {shown(why)}.")
+    return document
+
+
+def _decoded(body: bytes) -> Document:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.DecodeError:
+        # Some versions write NaN or Infinity, which is no JSON; Python reads them.
+        return msgspec.convert(json.loads(body), Document, strict=False)
+
+
+def _problems(errors: Any) -> str:
+    listed = errors if isinstance(errors, list) else []
+    texts = [
+        str(entry.get("description") or entry.get("error") or entry)
+        + (f" ({entry['error']})" if entry.get("description") and entry.get("error") else "")
+        if isinstance(entry, dict)
+        else str(entry)
+        for entry in listed
+    ]
+    return "; ".join(texts[:3])

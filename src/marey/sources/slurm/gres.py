@@ -1,0 +1,56 @@
+"""Slurm's generic resources: how many GPUs, of which type, and which of a node's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from marey.sources.slurm.values import expand_numbers
+
+GPUS_PER_NODE_LIMIT = 64
+# 22.05 writes gres:gpu:a100:8, 23.02 and later gres/gpu:a100:8, trackable resources gres/gpu=8;
+# what stands in brackets (sockets, indices) may hold commas.
+_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([A-Za-z][^:=,()]*))?(?:[:=](\d{1,6}))?(?=[,(]|$)")
+_INDICES = re.compile(r"(?:^|,)gpu(?::([A-Za-z][^:,()]*))?:\d+\(IDX:([^)]*)\)")
+_BRACKETS = re.compile(r"\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """Some GPUs of one type; an empty type is any."""
+
+    model: str
+    count: int
+
+
+def gpu_counts(gres: str) -> list[GpuCount]:
+    """The GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
+    plain = _BRACKETS.sub("", gres)
+    found = [GpuCount(m[1] or "", int(m[2] or 1)) for m in _GPU.finditer(plain)]
+    typed = [entry for entry in found if entry.model]
+    untyped = total(found) - total(typed)
+    if "=" not in plain or not typed or not untyped:
+        return found
+    # Trackable resources name the total beside its parts.
+    rest = untyped - total(typed)
+    return [*typed, GpuCount("", rest)] if rest > 0 else typed
+
+
+def total(counts: list[GpuCount]) -> int:
+    """How many GPUs in all."""
+    return sum(entry.count for entry in counts)
+
+
+def node_models(gres: str) -> list[str]:
+    """The model of each GPU of a node, by index."""
+    models = [entry.model for entry in gpu_counts(gres) for _ in range(min(entry.count, 999))]
+    return models[:GPUS_PER_NODE_LIMIT]
+
+
+def held_indices(gres_detail: str) -> list[tuple[int, str]]:
+    """Index and type of each GPU in ``gpu:h100:2(IDX:0-1),gpu:h200:1(IDX:4)``; a node's own."""
+    return [
+        (int(index), match[1] or "")
+        for match in _INDICES.finditer(gres_detail)
+        for index in expand_numbers(match[2], GPUS_PER_NODE_LIMIT)
+    ]

@@ -1,0 +1,109 @@
+"""What Slurm writes differently from version to version: numbers, times, states, lists of hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from marey.model.times import EARLIEST_MS, LATEST_MS
+
+# Slurm's NO_VAL and INFINITE in 16, 32 and 64 bits; 23.02 and later say so in words instead.
+_NO_NUMBER = frozenset(
+    top - less for top in (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) for less in (0, 1)
+)
+HOSTS_LIMIT = 100_000
+_PART = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
+_BRACKET = re.compile(r"\[([^\]]*)\]")
+_RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?(?:/\d+|%\d+)?$")
+
+
+def number(value: Any) -> float | None:
+    """``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
+    if isinstance(value, dict):
+        if not value.get("set", True) or value.get("infinite"):
+            return None
+        value = value.get("number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    return None if value in _NO_NUMBER else float(value)
+
+
+def whole(value: Any) -> int | None:
+    """A number that counts something."""
+    found = number(value)
+    return int(found) if found is not None and abs(found) < 2**53 else None
+
+
+def time_ms(value: Any) -> int | None:
+    """Unix seconds as milliseconds; Slurm writes 0 where there is no such time."""
+    seconds = number(value)
+    moment = None if seconds is None else int(seconds * 1000)
+    return moment if moment is not None and EARLIEST_MS <= moment <= LATEST_MS else None
+
+
+def text(value: Any) -> str:
+    """Text; what is no text is none."""
+    return value.strip() if isinstance(value, str) and value not in ("(null)", "N/A") else ""
+
+
+def words(*values: Any) -> list[str]:
+    """Names of states in capitals: ``"mixed"`` with flags apart (22.05) or one list (23.11)."""
+    found: list[str] = []
+    for value in values:
+        listed = value if isinstance(value, list) else [value]
+        for item in listed:
+            if isinstance(item, str):
+                found += [word for word in re.split(r"[+,\s*~#!%$@^-]+", item.upper()) if word]
+    return found
+
+
+def exit_status(value: Any) -> int | None:
+    """A process's exit status as a shell tells it; before 23.11 a raw wait status."""
+    if isinstance(value, dict) and "return_code" in value:
+        signal = value.get("signal")
+        killed = (
+            whole(signal.get("id") or signal.get("signal_id")) if isinstance(signal, dict) else 0
+        )
+        return 128 + killed if killed else whole(value["return_code"])
+    raw = whole(value)
+    if raw is None or raw < 0:
+        return None
+    return 128 + (raw & 0x7F) if raw & 0x7F else (raw >> 8) & 0xFF
+
+
+def expand_numbers(listed: str, limit: int = HOSTS_LIMIT) -> list[str]:
+    """``0-2,07`` → ``0 1 2 07``; leading zeros stay, and nothing is expanded beyond the limit."""
+    found: list[str] = []
+    for part in listed.split(","):
+        match = _RANGE.match(part.strip())
+        if match is None:
+            continue
+        first, last = match[1], match[2] or match[1]
+        width = len(first) if first.startswith("0") else 0
+        stop = min(int(last) + 1, int(first) + limit - len(found))
+        found += [str(n).zfill(width) for n in range(int(first), stop)]
+    return found[:limit]
+
+
+def expand_hosts(listed: str) -> list[str]:
+    """``gpu[01-02,7],login`` → the hosts, in Slurm's order."""
+    found: list[str] = []
+    for match in _PART.finditer(listed):
+        for host in _expand_one(match[0].strip()):
+            if len(found) >= HOSTS_LIMIT:
+                return found
+            found.append(host)
+    return found
+
+
+def _expand_one(pattern: str) -> Iterator[str]:
+    bracket = _BRACKET.search(pattern)
+    if bracket is None:
+        if pattern:
+            yield pattern
+        return
+    head, tail = pattern[: bracket.start()], pattern[bracket.end() :]
+    for middle in expand_numbers(bracket[1]):
+        for rest in _expand_one(tail) if tail else ("",):
+            yield f"{head}{middle}{rest}"

@@ -225,7 +225,7 @@ function candidateWidths(widths: Float64Array, heights: Float64Array, gap: numbe
   const ideal = Math.sqrt(area * aspect);
   const least = largest(widths);
   // Fewer tries where each costs more; the spread covers the waste a packing can have.
-  const tries = Math.min(most, widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : widths.length < 4 ? 5 : 9);
+  const tries = Math.min(most, widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : widths.length < 4 ? 4 : 7);
   const result = new Set<number>();
   for (let k = 0; k < tries; k++) {
     const width = ideal * (0.94 + (0.5 * k) / (tries - 1));

@@ -29,6 +29,8 @@ export interface LabelOptions {
 
 const SMALLEST_PX = 9;
 const LARGEST_PX = 22;
+/** Height of a band over the size of its text. */
+const LINE = 1.3;
 
 /** The labels that have room on this screen, outer layers first. */
 export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] {
@@ -37,7 +39,10 @@ export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] 
   const { camera, width, height, most } = options;
   const right = camera.x + width / camera.scale;
   const bottom = camera.y + height / camera.scale;
-  visit(0, 0);
+  // Thousands of hosts need not be visited while none of their labels can be read.
+  let deepest = tree.layers;
+  while (deepest > 0 && (bands[deepest] * camera.scale) / LINE < SMALLEST_PX) deepest--;
+  if (deepest > 0) visit(0, 0);
   return labels;
 
   function visit(group: number, layer: number): void {
@@ -47,8 +52,7 @@ export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] 
       if (layout.groupY[g] > bottom || layout.groupY[g] + layout.groupH[g] < camera.y) continue;
       const label = placeLabel(layout, g, layer + 1, options);
       if (label) labels.push(label);
-      // Where a band is too small to read, the bands inside it are smaller still or empty of meaning.
-      if (layer + 1 < tree.layers && layout.groupW[g] * camera.scale > 24 && bands[layer + 1] >= 0) visit(g, layer + 1);
+      if (layer + 1 < deepest && layout.groupW[g] * camera.scale > 24) visit(g, layer + 1);
     }
   }
 }
@@ -56,7 +60,7 @@ export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] 
 function placeLabel(layout: UnitLayout, group: number, layer: number, options: LabelOptions): Label | null {
   const { camera } = options;
   const band = layout.bands[layer] * camera.scale;
-  const size = Math.min(LARGEST_PX, band / 1.3);
+  const size = Math.min(LARGEST_PX, band / LINE);
   if (size < SMALLEST_PX) return null;
   const padding = layout.paddings[layer] * camera.scale;
   // A label stays on screen while any of its group is: it slides along its own band.

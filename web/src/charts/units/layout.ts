@@ -98,8 +98,8 @@ function settle(request: LayoutRequest, tree: GroupTree, cells: Cells, stretch: 
   // Labels and margins are given in pixels, so their size in cells follows from the scale that they
   // themselves change: a first guess, and one more round settle it.
   const guess = Math.sqrt((0.5 * width * height) / Math.max(1, tree.order.length));
-  const first = place(request, tree, cells, { scale: guess, stretch, tries: 3 });
-  return place(request, tree, cells, { scale: first.fitScale, stretch, tries: 9 });
+  const first = place(request, tree, cells, { scale: guess, stretch, tries: 2 });
+  return place(request, tree, cells, { scale: first.fitScale, stretch, tries: 7 });
 }
 
 /** Cell of each unit inside its leaf group: parts of one GPU that meet in a group share a cell. */

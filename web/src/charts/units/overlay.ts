@@ -27,7 +27,7 @@ export interface Overlay {
   theme: Theme;
   marks: OverlayMarks;
   labelOpacity: number;
-  /** Words inside units are only drawn when nothing moves. */
+  /** Words inside units, and all of the labels, are only drawn when nothing moves. */
   words: boolean;
 }
 
@@ -37,7 +37,9 @@ const INK: Record<Theme, { text: string; muted: string; hover: string; selected:
   light: { text: "#1b242d", muted: "#566371", hover: "#10161c", selected: "#b25d00" },
 };
 const WORDS_FROM_PX = 30;
-const MOST_LABELS = 180;
+const MOST_LABELS = 220;
+// A frame in motion has two milliseconds; the rest of the labels come when it rests.
+const MOST_MOVING_LABELS = 90;
 const MOST_WORDS = 900;
 const MOST_OUTLINES = 600;
 
@@ -62,14 +64,14 @@ export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): void {
   drawMarks(context, overlay);
 }
 
-function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame }: Overlay): Label[] {
+function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, words }: Overlay): Label[] {
   return placeLabels(picture.layout, {
     camera,
     ...frame,
     nameOf: picture.nameOf,
     detailOf: picture.detailOf,
     measure: measureText(context),
-    most: MOST_LABELS,
+    most: words ? MOST_LABELS : MOST_MOVING_LABELS,
   });
 }
 

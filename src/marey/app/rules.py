@@ -42,6 +42,7 @@ CHECKPOINT_MS = 5 * MINUTE_MS
 REBUILD_MS = 14 * DAY_MS
 RULES_LIMIT = 20_000
 QUEUE_LIMIT = 400
+YIELD_S = 0.002
 
 
 class RuleBook:
@@ -140,6 +141,8 @@ class RuleWatch:
             self._wake.clear()
             while self._queue and not self._stop.is_set():
                 self.take(self._queue.popleft())
+                # Locks are not fair: let those in who wait for a verdict or a preview.
+                self._stop.wait(YIELD_S)
 
     def _taken_up(self, cluster: str, now_ms: int) -> None:
         with self.lock:

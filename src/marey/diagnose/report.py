@@ -84,8 +84,15 @@ def where_text(finding: Document, of: int) -> str:
 def evidence_text(entry: Document) -> str:
     """One number against what it is compared with."""
     unit = f" {entry['unit']}" if entry["unit"] else ""
-    against = "" if entry["against"] is None else f" against {entry['against']}{unit}"
-    return f"{entry['what']}: {entry['value']}{unit}{against}"
+    against = "" if entry["against"] is None else f" against {_number(entry['against'])}{unit}"
+    return f"{entry['what']}: {_number(entry['value'])}{unit}{against}"
+
+
+def _number(value: float | None) -> str:
+    """As many digits as a reader takes in."""
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _finding_html(finding: Document, of: int) -> str:
@@ -128,18 +135,19 @@ def _clusters_html(clusters: Document) -> list[str]:
     named = [[str(len(c["gpus"])), c["why"]] for c in clusters["clusters"]]
     ordered = sorted(clusters["gpus"], key=lambda gpu: (gpu["host"], gpu["index"]))
     pick = line_svg if clusters["method"] != "histogram" else histogram_svg
-    plots = [
-        f"<figure>{pick(gpu, clusters['limits'])}"
-        f"<figcaption>{escape(gpu['gpu'])}</figcaption></figure>"
-        for gpu in ordered[:PLOTS_SHOWN]
-    ]
+    nodes: dict[str, list[str]] = {}
+    for gpu in ordered[:PLOTS_SHOWN]:
+        nodes.setdefault(gpu["host"], []).append(
+            f"<figure>{pick(gpu, clusters['limits'])}"
+            f"<figcaption>{escape(gpu['gpu'])}</figcaption></figure>"
+        )
     more = len(ordered) - PLOTS_SHOWN
     return [
         f"<h2>{escape(label)}</h2>",
         _table_html(["GPUs", "what sets them apart"], named),
         f'<p class="muted">Cut: {escape(clusters["criterion"])}. Axis from '
         f"{clusters['limits'][0]:g} to {clusters['limits'][1]:g} {escape(clusters['unit'])}.</p>",
-        f'<div class="plots">{"".join(plots)}</div>',
+        *[f'<div class="plots">{"".join(plots)}</div>' for plots in nodes.values()],
         f"<p>and {more} more GPUs</p>" if more > 0 else "",
     ]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
 
 from bench.diagnosis import Case, simulate
 from marey.diagnose.clusters import cluster_gpus
@@ -129,3 +130,12 @@ def test_outliers_of_two_metrics_grow_with_the_significance(biased: Case) -> Non
 def test_one_gpu_has_no_tree() -> None:
     alone = matrix(np.full((1, 10), 50.0))
     assert dendrogram(cluster_gpus(alone, "util"), alone.names) is None
+
+
+def test_the_difference_is_the_jensen_shannon_distance_to_the_usual_profile(biased: Case) -> None:
+    report = cluster_gpus(biased.matrix, "util")
+    shapes = gpu_shapes(biased.matrix, "util", report)
+    usual = shapes.counts[report.labels == 0].sum(axis=0)
+    for row in (0, 1, 63):
+        expected = jensenshannon(shapes.counts[row], usual, base=2)
+        assert shapes.difference[row] == pytest.approx(expected, abs=1e-6)

@@ -476,6 +476,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/diagnosis/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The diagnosis as one HTML file without outside resources, or as Markdown
+         * @description Asked for JSON, the text comes within a document (for the command line).
+         */
+        get: operations["diagnosisReport"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rules": {
         parameters: {
             query?: never;
@@ -2822,6 +2842,95 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
+        };
+    };
+    diagnosisReport: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Metric that the GPUs are clustered by; util. */
+                metric?: string;
+                /** @description What it is made as. */
+                format?: "html" | "markdown";
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The report. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                    "text/markdown": string;
                     "application/json": Record<string, never>;
                 };
             };

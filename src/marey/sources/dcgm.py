@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from marey.model.samples import SampleBatch
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
 from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep, parse_address
 from marey.sources.host_rates import HostRates
+from marey.sources.xids import XidWatch
 
 ENDPOINTS_LIMIT = 20_000
 SILENT_AFTER = 3
@@ -109,7 +111,7 @@ class DcgmSource:
         self._fetcher = Fetcher(
             FetchRules(rules.timeout_s, rules.at_once, kept=connections_to_keep(len(addresses)))
         )
-        self._xids: dict[str, float] = {}
+        self._xids = XidWatch()
         self._known: dict[str, Gpu] = {}
 
     @property
@@ -161,22 +163,10 @@ class DcgmSource:
         cluster = self._rules.cluster
         batches = [b for b in (_gpu_batch(names, values, now_ms, cluster),
                                _host_batch(read, now_ms, cluster)) if len(b)]  # fmt: skip
-        events += self._xid_events(names, values[:, XID].tolist(), now_ms)
+        xids = zip(repeat(now_ms), names, values[:, XID].tolist(), strict=False)
+        events += self._xids.changes(xids)
         observation = Observation(now_ms, cluster, events=tuple(events), samples=tuple(batches))
         return self._announced(observation, read) if self._rules.announces else observation
-
-    def _xid_events(self, names: list[str], xids: list[float], now_ms: int) -> list[Event]:
-        """An XID stays after recovery: only a change, seen by us, is an event."""
-        events = []
-        for name, xid in zip(names, xids, strict=True):
-            if xid != xid:
-                continue
-            before = self._xids.get(name)
-            self._xids[name] = xid
-            if before is not None and before != xid and xid > 0:
-                host = name.rpartition(":")[0]
-                events.append(Event(now_ms, EventKind.XID, host, name, value=xid))
-        return events
 
     def _announced(
         self, observation: Observation, read: list[tuple[Endpoint, Reading]]

@@ -209,6 +209,11 @@ class ExpositionReader:
         self._rows, self._gpus, self._facts, self._uuids = {}, {}, [], {}
 
 
+def is_blank(value: float) -> bool:
+    """Whether this is one of the numbers by which DCGM says that it has no value."""
+    return value >= _BLANK_FROM and (value >= _BLANK_INT64 or value in _BLANKS)
+
+
 def _is_best(held: float, rank: int, target: Target) -> bool:
     return held != held or target.rank <= rank
 

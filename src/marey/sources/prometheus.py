@@ -1,0 +1,350 @@
+"""GPU and host metrics out of any Prometheus-compatible server: live, and what it still has.
+
+The server is asked for the samples themselves (a range selector), not for values at steps of
+ours: times stay those of the scrape, and a poll that was missed is made up for by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import numpy as np
+
+from marey.model.errors import InvalidInput, MareyError, Unavailable, shown
+from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.metrics import Entity
+from marey.model.names import DEFAULT_CLUSTER, bounded
+from marey.model.observation import Observation
+from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.sources.exporter_labels import gpu_labels, host_name, short_name
+from marey.sources.exposition import GPU_METRICS, gpu_targets, is_blank
+from marey.sources.fetching import Fetcher, FetchRules, parse_address
+from marey.sources.xids import XidWatch
+
+BODY_LIMIT = 512 << 20
+CHUNK_MS = 10 * MINUTE_MS
+CHUNKS_PER_POLL = 6
+DISCOVER_EVERY_MS = 10 * MINUTE_MS
+# A sample may become visible this much after its time (VictoriaMetrics: 30 s by default).
+OVERLAP_MS = 45_000
+# What is made up for after the server was away, beyond the history asked for.
+LEAST_MEMORY_MS = HOUR_MS
+CLOCK_SLACK_MS = 5_000
+STEP_S = 30
+_NET = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|bond.*|virbr.*|tun.*|tap.*"'
+_IDLE = 'node_cpu_seconds_total{mode=~"idle|iowait"}'
+# Host metric → what must be there, and the question; rates over the same time as a step or two.
+HOST_QUESTIONS: dict[str, tuple[str, str]] = {
+    "host_load": ("node_load1", "max by (instance) (node_load1)"),
+    "host_cpu": (
+        "node_cpu_seconds_total",
+        f"100 * (1 - sum by (instance) (rate({_IDLE}[2m]))"
+        " / sum by (instance) (rate(node_cpu_seconds_total[2m])))",
+    ),
+    "host_mem_share": (
+        "node_memory_MemAvailable_bytes",
+        "100 * (1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)",
+    ),
+    "host_mem_used": (
+        "node_memory_MemTotal_bytes",
+        "(node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes) / 1048576",
+    ),
+    "host_net_rx": (
+        "node_network_receive_bytes_total",
+        f"sum by (instance) (rate(node_network_receive_bytes_total{{{_NET}}}[2m])) / 1e6",
+    ),
+    "host_net_tx": (
+        "node_network_transmit_bytes_total",
+        f"sum by (instance) (rate(node_network_transmit_bytes_total{{{_NET}}}[2m])) / 1e6",
+    ),
+    "host_fs_read": (
+        "node_disk_read_bytes_total",
+        "sum by (instance) (rate(node_disk_read_bytes_total[2m])) / 1e6",
+    ),
+    "host_fs_write": (
+        "node_disk_written_bytes_total",
+        "sum by (instance) (rate(node_disk_written_bytes_total[2m])) / 1e6",
+    ),
+}
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str = ""
+    error: str = ""
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusRules:
+    """What to ask for; ``announces`` where no scheduler names hosts and GPUs."""
+
+    cluster: str = DEFAULT_CLUSTER
+    timeout_s: float = 30.0
+    history_ms: int = 0
+    selector: str = ""
+    short_hosts: bool = False
+    announces: bool = True
+
+
+class PrometheusSource:
+    """Follows the server's samples in order of time, from as far back as history is wanted."""
+
+    def __init__(self, name: str, url: str, rules: PrometheusRules, token: str = "") -> None:
+        parse_address(url)
+        if not all(33 <= ord(c) < 127 for c in token):
+            raise InvalidInput("The token of the Prometheus server holds what a header may not.")
+        self._name = name
+        self._url = url.rstrip("/")
+        self._rules = rules
+        self._loop = asyncio.new_event_loop()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._fetcher = Fetcher(FetchRules(rules.timeout_s, 4, 4, BODY_LIMIT), headers)
+        self._names: list[str] = []
+        self._host_metrics: list[str] = []
+        self._discover_due_ms = 0
+        self._skew_ms = 0
+        self._cursor_ms: int | None = None
+        self._last: dict[tuple[str, str], int] = {}
+        self._known: dict[str, Gpu] = {}
+        self._xids = XidWatch()
+
+    @property
+    def name(self) -> str:
+        """What the sources page calls it."""
+        return self._name
+
+    @property
+    def metrics(self) -> list[str]:
+        """The exporters' names of the catalogue that the server has."""
+        return list(self._names)
+
+    def poll(self, now_ms: int) -> Sequence[Observation]:
+        """What the server has since the last poll, in order of time."""
+        if now_ms >= self._discover_due_ms:
+            self._discover(now_ms)
+        memory_ms = max(self._rules.history_ms, LEAST_MEMORY_MS)
+        if self._cursor_ms is None:
+            self._cursor_ms = now_ms - max(self._rules.history_ms, OVERLAP_MS)
+        cursor = max(self._cursor_ms, now_ms - memory_ms)
+        seen: list[Observation] = []
+        for _ in range(CHUNKS_PER_POLL):
+            until_ms = min(cursor + CHUNK_MS, now_ms)
+            if until_ms <= cursor:
+                break
+            seen += self._span(cursor, until_ms)
+            cursor = self._cursor_ms = until_ms
+        return seen
+
+    # Asking
+
+    def _discover(self, now_ms: int) -> None:
+        """Which metrics there are, and how far the server's clock is from ours."""
+        listed = self._get("/api/v1/label/__name__/values", {})
+        there = {name for name in listed if isinstance(name, str)}
+        targets = gpu_targets()
+        # The best name of a metric comes last, and so replaces what a second one said.
+        found = [n for n, t in targets.items() if n in there and not t.accumulated]
+        self._names = sorted(found, key=lambda n: -targets[n].rank)
+        self._host_metrics = [m for m, (need, _) in HOST_QUESTIONS.items() if need in there]
+        if not self._names and not self._host_metrics:
+            raise Unavailable(
+                f"{self._url} has no metric of the catalogue among its {len(there)} names."
+            )
+        skew_ms = self._server_ms(now_ms) - now_ms
+        self._skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
+        self._discover_due_ms = now_ms + DISCOVER_EVERY_MS
+        # Series end (pods come and go); one this old is not asked for again.
+        oldest = (self._cursor_ms or 0) - OVERLAP_MS - CHUNK_MS
+        self._last = {key: time_ms for key, time_ms in self._last.items() if time_ms > oldest}
+
+    def _server_ms(self, now_ms: int) -> int:
+        """The server's clock; ours where it does not tell it."""
+        data = self._get("/api/v1/query", {"query": "time()"})
+        told = data.get("result") if isinstance(data, dict) else None
+        if isinstance(told, list) and told and isinstance(told[0], dict):
+            # VictoriaMetrics answers with a series where Prometheus answers with a number.
+            told = told[0].get("value")
+        seconds = _number(told[1]) if isinstance(told, list) and len(told) == 2 else float("nan")
+        return round(seconds * 1000) if 0 < seconds < 1e11 else now_ms
+
+    def _span(self, from_ms: int, until_ms: int) -> list[Observation]:
+        """Samples in a span of our time; a little before it too, for those that came late."""
+        until_s = (until_ms + self._skew_ms) / 1000
+        window_s = (until_ms - from_ms + OVERLAP_MS) // 1000
+        # The same steps whenever asked, so that none comes twice at a slightly other time.
+        begin_s = int(until_s - window_s) // STEP_S * STEP_S
+        selector = f"{{{self._rules.selector}}}" if self._rules.selector else ""
+        questions = [
+            ("/api/v1/query", {"query": f"{name}{selector}[{window_s}s]", "time": f"{until_s:.3f}"})
+            for name in self._names
+        ] + [
+            ("/api/v1/query_range",
+             {"query": HOST_QUESTIONS[metric][1], "start": str(begin_s),
+              "end": f"{until_s:.3f}", "step": str(STEP_S)})
+            for metric in self._host_metrics
+        ]  # fmt: skip
+        answers = self._get_all(questions)
+        gpus = _Gathered()
+        hosts = _Gathered()
+        for name, series in zip(self._names, answers, strict=False):
+            self._take_gpu_series(gpus, name, series)
+        for metric, series in zip(self._host_metrics, answers[len(self._names) :], strict=True):
+            self._take_host_series(hosts, metric, series)
+        return self._observed(gpus, hosts, until_ms)
+
+    def _take_gpu_series(self, into: _Gathered, name: str, series: list[_Series]) -> None:
+        target = gpu_targets()[name]
+        metric = GPU_METRICS[target.column]
+        for one in series:
+            found = gpu_labels(one.metric)
+            if found is None or found.index is None:
+                continue
+            host = found.host or host_name(one.metric.get("instance", ""))
+            host = short_name(host) if self._rules.short_hosts else host
+            gpu = found.gpu(host, found.index)
+            key = (name, str(sorted(one.metric.items())))
+            if gpu.model or gpu.gpu not in into.facts:
+                # Not every series says which model it is.
+                into.facts[gpu.gpu] = gpu
+            self._take_values(into, key, (metric, gpu.gpu, target.factor), one.values)
+
+    def _take_host_series(self, into: _Gathered, metric: str, series: list[_Series]) -> None:
+        for one in series:
+            host = host_name(one.metric.get("instance", ""), short=self._rules.short_hosts)
+            if host:
+                self._take_values(into, (metric, host), (metric, host, 1.0), one.values)
+
+    def _take_values(
+        self,
+        into: _Gathered,
+        key: tuple[str, str],
+        where: tuple[str, str, float],
+        values: list[tuple[float, str]],
+    ) -> None:
+        """What is newer than the last of this series; the overlap is asked for again and again."""
+        metric, entity, factor = where
+        last = self._last.get(key, -1)
+        for seconds, told in values:
+            time_ms = round(seconds * 1000) - self._skew_ms
+            if time_ms <= last:
+                continue
+            self._last[key] = time_ms
+            number = _number(told)
+            if number == number and not is_blank(number):
+                into.put(time_ms, entity, metric, number * factor)
+
+    def _observed(self, gpus: _Gathered, hosts: _Gathered, until_ms: int) -> list[Observation]:
+        cluster = self._rules.cluster
+        batches = [
+            made.batch(kind, cluster)
+            for made, kind in ((gpus, Entity.GPU), (hosts, Entity.HOST))
+            if made.rows
+        ]
+        if not batches:
+            return []
+        xids = sorted((t, g, x) for (t, g), values in gpus.rows.items()
+                      if (x := values.get("xid")) is not None)  # fmt: skip
+        new = [g for n, g in sorted(gpus.facts.items()) if self._is_news(n, g)]
+        announced = new if self._rules.announces else []
+        known_hosts = {gpu.host for gpu in self._known.values()}
+        self._known.update({gpu.gpu: gpu for gpu in new})
+        new_hosts = sorted({gpu.host for gpu in announced} - known_hosts)
+        return [
+            Observation(
+                until_ms,
+                cluster,
+                hosts=tuple(Host(host) for host in new_hosts),
+                gpus=tuple(announced),
+                host_states=tuple(HostStatus(host, HostState.UP) for host in new_hosts),
+                events=tuple(self._xids.changes(xids)),
+                samples=tuple(batches),
+            )
+        ]
+
+    def _is_news(self, name: str, gpu: Gpu) -> bool:
+        known = self._known.get(name)
+        return known is None or (known != gpu and bool(gpu.model))
+
+    # HTTP
+
+    def _get(self, path: str, asked: dict[str, str]) -> Any:
+        return self._loop.run_until_complete(self._ask(path, asked))
+
+    def _get_all(self, questions: list[tuple[str, dict[str, str]]]) -> list[list[_Series]]:
+        async def ask() -> list[Any]:
+            return await asyncio.gather(*(self._ask(*question) for question in questions))
+
+        try:
+            return [
+                msgspec.convert(data.get("result"), list[_Series])
+                for data in self._loop.run_until_complete(ask())
+            ]
+        except (msgspec.MsgspecError, AttributeError) as error:
+            raise Unavailable(
+                f"{self._url} answers in no known form: {shown(str(error))}"
+            ) from None
+
+    async def _ask(self, path: str, asked: dict[str, str]) -> Any:
+        query = f"?{urlencode(asked)}" if asked else ""
+        try:
+            body = await self._fetcher.fetch(parse_address(f"{self._url}{path}{query}"))
+            answer = msgspec.json.decode(body, type=_Answer)
+        except MareyError as error:
+            raise Unavailable(f"{self._url}{path}: {error}") from None
+        except msgspec.MsgspecError as error:
+            raise Unavailable(f"{self._url}{path} answers no JSON: {shown(str(error))}") from None
+        if answer.status != "success":
+            raise Unavailable(f"{self._url}{path}: {shown(answer.error or 'no success')}")
+        return answer.data
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if not self._loop.is_closed() and not self._loop.is_running():
+            self._fetcher.close()
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+
+
+class _Gathered:
+    """Values by time and entity, from series that each carry one metric."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, str], dict[str, float]] = {}
+        self.facts: dict[str, Gpu] = {}
+
+    def put(self, time_ms: int, entity: str, metric: str, value: float) -> None:
+        """Keep a value; a copy of the same GPU's replaces it."""
+        self.rows.setdefault((time_ms, bounded(entity)), {})[metric] = value
+
+    def batch(self, kind: Entity, cluster: str) -> SampleBatch:
+        """The rows in order of time."""
+        keys = sorted(self.rows)
+        names = sorted({entity for _, entity in keys})
+        code = {name: at for at, name in enumerate(names)}
+        metrics = sorted({metric for values in self.rows.values() for metric in values})
+        with np.errstate(over="ignore"):
+            columns = {
+                m: np.array([self.rows[key].get(m, np.nan) for key in keys], np.float32)
+                for m in metrics
+            }
+        times = np.array([time_ms for time_ms, _ in keys], np.int64)
+        entity = np.array([code[name] for _, name in keys], np.int32)
+        return SampleBatch(times, entity, names, columns, kind, cluster).checked()
+
+
+def _number(told: Any) -> float:
+    try:
+        return float(told)
+    except (ValueError, TypeError):
+        return float("nan")

@@ -14,6 +14,7 @@ from marey.app.configuration import Configuration, ServerSettings, SimulatedSett
 from marey.app.journal import journaled
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
+from marey.app.site_sources import open_sources
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import DAY_MS
 from marey.notify.settings import parse_settings
@@ -48,8 +49,9 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
             service = _simulated_service(configuration, simulated[0], store, report)
         else:
             rules = collect_rules(configuration)
-            clock = StoredClock(store, store.clusters)
-            parts = Parts(store, [], clock, rules, uploads=uploads_of(configuration))
+            sources = open_sources(configuration.sources)
+            clock = WallClock() if sources else StoredClock(store, store.clusters)
+            parts = Parts(store, sources, clock, rules, uploads=uploads_of(configuration))
             service = Service(with_rules(parts, configuration))
     except BaseException:
         store.close()

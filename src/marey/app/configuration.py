@@ -224,8 +224,113 @@ class SimulatedSettings:
     )
 
 
-# kind → its settings; a source of another kind is added here and nowhere else.
-SOURCE_KINDS: Mapping[str, type[Any]] = {"simulated": SimulatedSettings}
+def _source_name(name: str) -> Any:
+    return _setting(_text, "text", "What the sources page calls it.", name)
+
+
+def _cluster() -> Any:
+    return _setting(_text, "text", "The cluster it observes.", DEFAULT_CLUSTER)
+
+
+def _timeout(default_s: int, meaning: str) -> Any:
+    takes = "a duration from 100ms to 10m, such as 5s"
+    read = _duration(100, 600 * SECOND_MS)
+    return _setting(read, takes, meaning, default_s * SECOND_MS, f"{default_s}s")
+
+
+def _path(meaning: str) -> Any:
+    return _setting(_optional_text, "a path", meaning, "", '""')
+
+
+def _word(takes: str, meaning: str) -> Any:
+    return _setting(_optional_text, takes, meaning, "", '""')
+
+
+def _switch(default: bool, meaning: str) -> Any:
+    return _setting(_truth, "true or false", meaning, default, str(default).lower())
+
+
+_SHORT_HOSTS = "Cut the domain off host names, where the scheduler's names have none."
+_TOKEN_ENV = "Variable that holds the token sent to this server."
+_TOKEN_FILE = "File that holds that token, as another way than `token_env`."
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmSettings:
+    """Exporters scraped directly: dcgm-exporter, AMD's, node_exporter."""
+
+    name: str = _source_name("dcgm")
+    cluster: str = _cluster()
+    endpoints: tuple[str, ...] = _setting(
+        _texts, "a list of host, host:port or URL", "The exporters.", (), "[]"
+    )
+    endpoints_file: str = _path("File with further exporters, one a line.")
+    port: int = _setting(_whole(1, 65535), "1 to 65535", "Port of endpoints without one.", 9400)
+    timeout_ms: int = _timeout(5, "How long one exporter may take.")
+    at_once: int = _setting(_whole(1, 4096), "1 to 4096", "Exporters asked at the same time.", 256)
+    spread_ms: int = _setting(
+        _duration(0, 60 * SECOND_MS),
+        "a duration from 0s to 1m, such as 1s",
+        "Time over which the questions of one poll are spread.",
+        SECOND_MS,
+        "1s",
+    )
+    host_labels: bool = _switch(True, "Whether a host label is believed; else the endpoint is it.")
+    short_hosts: bool = _switch(False, _SHORT_HOSTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Metrics out of Prometheus, VictoriaMetrics, Mimir or Thanos."""
+
+    name: str = _source_name("prometheus")
+    cluster: str = _cluster()
+    url: str = _word("an http(s) URL", "The server, such as http://127.0.0.1:9090; required.")
+    selector: str = _word(
+        "PromQL label matchers", 'Which series only, such as cluster="a"; empty means all.'
+    )
+    history_ms: int = _setting(
+        _duration(0, 31 * DAY_MS),
+        "a duration from 0s to 31d, such as 1d",
+        "How far back samples are fetched when the server starts.",
+        0,
+        "0s",
+    )
+    timeout_ms: int = _timeout(30, "How long one question may take.")
+    short_hosts: bool = _switch(False, _SHORT_HOSTS)
+    token_env: str = _word("the name of an environment variable", _TOKEN_ENV)
+    token_file: str = _path(_TOKEN_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Slurm's nodes, partitions and jobs, by its commands or by slurmrestd."""
+
+    name: str = _source_name("slurm")
+    cluster: str = _cluster()
+    programs: str = _path("Folder of scontrol, sinfo and squeue; empty: found by PATH.")
+    rest_url: str = _word("an http(s) URL", "slurmrestd, instead of the commands.")
+    rest_user: str = _word("a user name", "User whose token it is.")
+    token_env: str = _word("the name of an environment variable", _TOKEN_ENV)
+    token_file: str = _path(_TOKEN_FILE)
+    least_interval_ms: int = _setting(
+        _duration(SECOND_MS, HOUR_MS),
+        "a duration from 1s to 1h, such as 10s",
+        "The controller is never asked more often than this.",
+        10 * SECOND_MS,
+        "10s",
+    )
+    timeout_ms: int = _timeout(30, "How long one question may take.")
+    gpu_only: bool = _switch(True, "Leave out nodes without GPUs and jobs that ask for none.")
+
+
+# kind → its settings; a source of another kind is added here and opened in ``site_sources``.
+SOURCE_KINDS: Mapping[str, type[Any]] = {
+    "simulated": SimulatedSettings,
+    "slurm": SlurmSettings,
+    "dcgm": DcgmSettings,
+    "prometheus": PrometheusSettings,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""Sources told of in marey.toml, opened into a service that keeps and joins what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marey.app.assembly import open_service
+from marey.app.configuration import Configuration, load_configuration
+from marey.app.site_sources import open_sources
+from marey.model.errors import InvalidInput
+from marey.model.inventory import HostState
+from marey.model.metrics import Entity
+from marey.model.protocols import Selection
+from tests.sources.exporters import exporter, saying
+from tests.sources.slurm.test_source import tool
+
+
+def load(tmp_path: Path, text: str) -> Configuration:
+    path = tmp_path / "marey.toml"
+    path.write_text(f'[store]\npath = "{tmp_path}/s.duckdb"\n{text}')
+    return load_configuration(path)
+
+
+def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path) -> None:
+    recorded = data_dir / "slurm/22.05"
+    tool(
+        tmp_path,
+        "scontrol",
+        f'[ "$1" = --version ] && echo "slurm-wlm 22.05.8" && exit\n'
+        f'cat "{recorded}/scontrol_show_partition.txt"',
+    )
+    tool(tmp_path, "sinfo", f'cat "{recorded}/sinfo.json"')
+    tool(tmp_path, "squeue", f'cat "{recorded}/squeue.json"')
+    labels = 'gpu="0",UUID="GPU-x",Hostname="gpua02.site.example",modelName="A100"'
+    with exporter(saying(f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 61\n".encode())) as place:
+        configuration = load(
+            tmp_path,
+            f"""
+            [[source]]
+            kind = "slurm"
+            programs = "{tmp_path}"
+            [[source]]
+            kind = "dcgm"
+            endpoints = ["{place}"]
+            short_hosts = true
+            """,
+        )
+        service = open_service(configuration)
+        try:
+            service.collector.tick()
+            now_ms = service.collector.counts.last_tick_ms
+            states = {s["name"]: (s["state"], s["error"]) for s in service.sources()}
+            assert states == {"slurm": ("fresh", ""), "dcgm": ("fresh", "")}
+            moment = service.collector.store.moment("default", now_ms)
+            hosts = {h["host"]: h for h in moment.hosts.to_pylist()}
+            assert len(hosts) == 6
+            assert hosts["gpuh02"]["state"] == HostState.DRAINED
+            assert moment.gpus.num_rows == 48
+            selection = Selection(("temp",), now_ms - 1, now_ms + 1, kind=Entity.GPU)
+            (batch,) = service.collector.store.scan(selection)
+            assert [batch.entities[code] for code in batch.entity] == ["gpua02:0"]
+            assert batch.workload is not None
+            assert [batch.workloads[code] for code in batch.workload] == ["16"]
+        finally:
+            service.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('kind = "dcgm"', r"Source 'dcgm': 0 endpoints; allowed: 1 to"),
+        ('kind = "dcgm"\nendpoints = ["a b"]', "is not an endpoint"),
+        ('kind = "prometheus"', r"Source 'prometheus': url is missing"),
+        ('kind = "slurm"\nrest_url = "http://127.0.0.1:6820"', "rest_user"),
+        ('kind = "prometheus"\nurl = "http://x"\ntoken_env = "MAREY_NO_SUCH"', "is empty"),
+        ('kind = "prometheus"\nurl = "http://x"\ntoken_file = "/no/such"', "token_file"),
+    ],
+)
+def test_what_a_source_lacks_is_said_by_its_name(tmp_path: Path, text: str, message: str) -> None:
+    configuration = load(tmp_path, f"[[source]]\n{text}\n")
+    with pytest.raises(InvalidInput, match=message):
+        open_sources(configuration.sources)
+
+
+def test_a_wrong_setting_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="endpoint"):
+        load(tmp_path, '[[source]]\nkind = "dcgm"\nendpoint = ["a"]\n')
+    with pytest.raises(InvalidInput, match="100ms to 10m"):
+        load(tmp_path, '[[source]]\nkind = "slurm"\ntimeout = "1h"\n')

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marey.app.questions import query_of
 from marey.app.selecting import Span, Wanted, resolve
@@ -55,13 +56,14 @@ class AskDiagnosis:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The diagnosis as a JSON document."""
-        matrix = load_matrix(workspace, self)
+        tally = Tally()
+        matrix = load_matrix(workspace, self, tally=tally)
         if self.metric and self.metric not in matrix.columns:
             listed = ", ".join(matrix.columns) or "none at all"
             raise InvalidInput(
                 f"Workload '{self.workload}' has no samples of '{self.metric}'; it has: {listed}."
             )
-        return document(matrix, diagnose(matrix, metric=self.metric or None))
+        return document(matrix, diagnose(matrix, metric=self.metric or None), tally)
 
     def path(self) -> str:
         """Where the API answers it."""
@@ -97,6 +99,8 @@ def load_matrix(
     asked: Asked,
     metrics: Sequence[str] = GPU_METRICS,
     host_metrics: Sequence[str] = HOST_METRICS,
+    *,
+    tally: Tally | None = None,
 ) -> WorkloadMatrix:
     """A workload's samples and all that stands beside them, over the window asked for."""
     workspace.check_cluster(asked.cluster)
@@ -106,14 +110,37 @@ def load_matrix(
     context = _context(workspace, record, span)
     return build_matrix(
         context,
-        _bounded(workspace.store.scan(span.selection(metrics))),
+        _bounded(workspace.store.scan(span.selection(metrics)), tally),
         _bounded(workspace.store.scan(span.selection(host_metrics, Entity.HOST)))
         if host_metrics
         else (),
     )
 
 
-def _bounded(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
+@dataclass(slots=True)
+class Tally:
+    """Sum, count, least and greatest of every metric over the samples as they were stored.
+
+    The matrix keeps one sample per step of its grid; a mean that is to be checked needs them all.
+    """
+
+    metrics: dict[str, tuple[float, int, float, float]] = field(default_factory=dict)
+
+    def add(self, metric: str, values: NDArray[np.float32]) -> None:
+        """Count these samples in."""
+        known = values[~np.isnan(values)]
+        if not len(known):
+            return
+        total, count, low, high = self.metrics.get(metric, (0.0, 0, np.inf, -np.inf))
+        self.metrics[metric] = (
+            total + float(known.sum(dtype=np.float64)),
+            count + len(known),
+            min(low, float(known.min())),
+            max(high, float(known.max())),
+        )
+
+
+def _bounded(batches: Iterator[SampleBatch], tally: Tally | None = None) -> Iterator[SampleBatch]:
     values = 0
     for batch in batches:
         present = {
@@ -124,6 +151,9 @@ def _bounded(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
             raise TooLarge(
                 f"The window holds more than {VALUES_LIMIT} values; ask for a shorter one."
             )
+        if tally is not None:
+            for name, column in present.items():
+                tally.add(name, column)
         yield replace(batch, columns=present)
 
 
@@ -216,7 +246,9 @@ def _concerns(row: dict[str, Any], span: Span) -> bool:
     return not row["gpu"] and (row["time_ms"] < span.to_ms or row["kind"] == EventKind.NODE_DOWN)
 
 
-def document(matrix: WorkloadMatrix, diagnosis: Diagnosis) -> dict[str, Any]:
+def document(
+    matrix: WorkloadMatrix, diagnosis: Diagnosis, tally: Tally | None = None
+) -> dict[str, Any]:
     """The answer of ``marey diagnose --json``; ``docs/diagnosis.schema.json`` describes it."""
     return {
         "workload": _workload(matrix),
@@ -253,7 +285,7 @@ def document(matrix: WorkloadMatrix, diagnosis: Diagnosis) -> dict[str, Any]:
             }
             for p in _thinned(matrix.progress)
         ],
-        "metrics": _means(matrix),
+        "metrics": _means(tally or _tally(matrix)),
     }
 
 
@@ -358,15 +390,22 @@ def _clustering(report: ClusterReport | None) -> dict[str, Any] | None:
     }
 
 
-def _means(matrix: WorkloadMatrix) -> list[dict[str, Any]]:
+def _tally(matrix: WorkloadMatrix) -> Tally:
+    tally = Tally()
+    for metric, values in matrix.columns.items():
+        tally.add(metric, values.ravel())
+    return tally
+
+
+def _means(tally: Tally) -> list[dict[str, Any]]:
     """Per metric the mean over all samples of the window, to check the claims against."""
     return [
         {
             "metric": metric,
             "unit": catalogue()[metric].unit,
-            "mean": _number(float(np.nanmean(values, dtype=np.float64))),
-            "min": _number(float(np.nanmin(values))),
-            "max": _number(float(np.nanmax(values))),
+            "mean": _number(total / count),
+            "min": _number(low),
+            "max": _number(high),
         }
-        for metric, values in matrix.columns.items()
+        for metric, (total, count, low, high) in tally.metrics.items()
     ]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,8 +78,18 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     folder = tmp_path_factory.mktemp("demo")
     arguments = ("--gpus", str(GPUS), "--hours", "6", "--speed", "20", "--port", "0")
     running = start_demo(*arguments, folder=folder)
+    wait_for_values(running)
     yield running
     running.stop()
+
+
+def wait_for_values(demo: Demo) -> None:
+    """The first live values come with the first tick after the start."""
+    for _ in range(100):
+        if any(unit["util"] for unit in demo.get("/cluster?metrics=util")["units"]):
+            return
+        time.sleep(0.2)
+    pytest.fail("the demo has no live values after 20 s")
 
 
 @pytest.fixture(scope="session")

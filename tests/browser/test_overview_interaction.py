@@ -41,7 +41,8 @@ def test_hovering_says_what_a_unit_is(overview: Overview, demo: Demo) -> None:
     overview.hold()
     unit = first_gpu(demo)
     place = overview.where("gpu", str(unit["gpu"]))
-    page.mouse.move(place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4)
+    page.mouse.move(place["x"] - 40, place["y"] + place["height"] * 0.4)
+    page.mouse.move(place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4, steps=4)
     text = page.inner_text(".tooltip")
     assert str(unit["gpu"]) in text
     assert "GPU utilization" in text

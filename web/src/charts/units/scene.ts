@@ -53,7 +53,7 @@ export interface Renderer {
 }
 
 /** From this cell size on units are drawn as quads: a point is dropped whole when its middle leaves the screen. */
-export const QUADS_FROM_PX = 14;
+export const QUADS_FROM_PX = 20;
 /** Groups of a layer whose boxes are smaller than this on screen are not drawn. */
 export const SMALLEST_BOX_PX = 7;
 /** The gap between units closes on small cells, where it would only make the picture darker. */
@@ -81,13 +81,16 @@ export function* drawnLayers(boxes: Boxes, scale: number): Generator<[number, nu
   }
 }
 
-/** Units that touch the screen now or on their way; a scan that costs less than drawing them. */
+let scratch = new Int32Array(0);
+
+/** Units that touch the screen now or on their way, until the next call; a scan that costs less than drawing them. */
 export function visibleUnits(scene: Scene, camera: Camera, width: number, height: number): Int32Array {
   const left = camera.x - 1;
   const top = camera.y - 1;
   const right = camera.x + width / camera.scale;
   const bottom = camera.y + height / camera.scale;
-  const found = new Int32Array(scene.count);
+  if (scratch.length < scene.count) scratch = new Int32Array(scene.count);
+  const found = scratch;
   let n = 0;
   const { fromX, fromY, toX, toY } = scene;
   for (let i = 0; i < scene.count; i++) {

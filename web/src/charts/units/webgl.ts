@@ -84,7 +84,9 @@ class QuadList {
     to[at + 2] = to[at + 6] = x1 + w;
     to[at + 1] = to[at + 3] = y1;
     to[at + 5] = to[at + 7] = y1 + h;
-    this.colours.fill(colour, at / 2, at / 2 + 4);
+    const four = at >> 1;
+    const { colours } = this;
+    colours[four] = colours[four + 1] = colours[four + 2] = colours[four + 3] = colour;
   }
 }
 

@@ -10,7 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from marey.api.application import build_app
-from marey.app.asking import StoredClock
 from marey.app.collecting import keep
 from marey.app.findings import AskFindings, AskWaste, Mute
 from marey.app.notifications import Notifier
@@ -103,6 +102,21 @@ def watch_over(store: EmbeddedStore, folder: Path | None, beside: Path | None = 
     return RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
 
 
+class LastSample:
+    speed = 1.0
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        span = store.span("default")
+        self._now_ms = span[1] if span else START
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+
+def workspace_of(store: EmbeddedStore) -> Workspace:
+    return Workspace(store, LastSample(store), {}, SummaryLog(store))
+
+
 def live(store: EmbeddedStore, watch: RuleWatch, told: list[Observation]) -> None:
     for observation in told:
         keep(store, [observation])
@@ -135,7 +149,7 @@ def test_live_rebuilt_and_back_tested_findings_are_the_same(folder: Path) -> Non
         for key, episodes in expected.items():
             found = [((e.opened_ms - START) // 1000) for e in rebuilt[key].episodes]
             assert found == [first for first, _ in episodes]
-        workspace = Workspace(store, StoredClock(store), {}, SummaryLog(store))
+        workspace = workspace_of(store)
         when = "util mean[10m] < 20%"
         document = AskBacktest(when=when).ask(workspace)
         (row,) = document["rows"]
@@ -227,7 +241,7 @@ def test_what_people_say_of_a_finding_survives_the_next_verdict(folder: Path) ->
         after = watch.findings.get(found.id)
         assert after.acknowledged is not None
         assert [comment.text for comment in after.comments] == ["a lost rank"]
-        workspace = Workspace(store, StoredClock(store), {}, SummaryLog(store))
+        workspace = workspace_of(store)
         waste = AskWaste("user").ask(workspace)
         assert {row["name"] for row in waste["rows"]} == {"ada", "bob"}
         assert AskFindings(workload="2").ask(workspace)["total"] == 1
@@ -238,7 +252,7 @@ def test_a_draft_is_tried_on_the_store_and_on_the_live_sketches(folder: Path) ->
     with open_store(None) as store:
         watch = watch_over(store, folder)
         live(store, watch, told[:51])
-        workspace = Workspace(store, StoredClock(store), {}, SummaryLog(store))
+        workspace = workspace_of(store)
         document = AskRuleTest("power_share median < 30%").ask(workspace)
         assert [(r["workload"], r["life"]) for r in document["rows"]] == [("2", "yes"), ("1", "no")]
         assert document["rows"][0]["evidence"][0]["readings"][0]["value"] == 25.0

@@ -21,7 +21,7 @@ from marey.app.rule_questions import (
 )
 from marey.app.rules import rule_row
 from marey.app.service import Service
-from marey.model.errors import InvalidInput, NotFound, Unavailable
+from marey.model.errors import InvalidInput, NotFound
 from marey.model.metrics import catalogue
 from marey.model.names import NAME_LIMIT
 from marey.rules.documents import clause_schema, parse_clause
@@ -136,12 +136,7 @@ def preview_rule(
 ) -> Response:
     """For lenses, and for the count while typing; opens no finding and tells nobody."""
     clause = draft.parsed()
-    watch = service.rule_watch
-    with watch.lock:
-        court = watch.courts.get(service.workspace.check_cluster(cluster))
-        if court is None:
-            raise Unavailable("The rules of this cluster are still being prepared; ask again.")
-        court.flush()
+    with service.rule_watch.court(service.workspace.check_cluster(cluster)) as court:
         time_ms = court.judge.newest_ms
         document = preview(service.workspace, court, cluster, clause, time_ms)
     return json_response({"when": rule_text(clause), **document})
@@ -261,20 +256,19 @@ def verdicts(service: TheService, cluster: Cluster = DEFAULT) -> Response:
 
 def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
     """The newest verdicts of a cluster; empty while they are being prepared."""
-    watch = service.rule_watch
-    with watch.lock:
-        court = watch.courts.get(cluster)
-        latest = court.latest if court else None
-        if latest is None:
-            return {"time_ms": None, "rules": []}
-        return {"time_ms": latest.time_ms, "rules": watch.verdict_rows(latest)}
+    court = service.rule_watch.courts.get(cluster)
+    # A judgement never changes once it is made: it can be read without waiting for the next.
+    latest = court.latest if court else None
+    if latest is None:
+        return {"time_ms": None, "rules": []}
+    return {"time_ms": latest.time_ms, "rules": service.rule_watch.verdict_rows(latest)}
 
 
 @router.get(
     "/life-statistics",
     operation_id="lifeStatistics",
     summary="A running workload's statistics over its whole life, from the live sketches",
-    responses=json_content(_OBJECT, "GPU → metric → statistic.") | described(404, 422),
+    responses=json_content(_OBJECT, "GPU → metric → statistic.") | described(404, 422, 503),
     response_class=Response,
 )
 def life_statistics(
@@ -291,16 +285,8 @@ def life_statistics(
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """For information cards and diagnostics; percentiles are within 1 % of the metric's range."""
-    watch = service.rule_watch
-    with watch.lock:
-        court = watch.courts.get(service.workspace.check_cluster(cluster))
-        if court:
-            court.flush()
-        found = (
-            court.judge.statistics(workload, metrics.split(","), statistics.split(","))
-            if court
-            else {}
-        )
+    with service.rule_watch.court(service.workspace.check_cluster(cluster)) as court:
+        found = court.judge.statistics(workload, metrics.split(","), statistics.split(","))
     if not found:
         raise NotFound(f"No running workload '{workload[:64]}' is being watched.")
     return json_response(found)

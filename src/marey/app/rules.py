@@ -7,8 +7,10 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from marey.app.moments import observation_of
 from marey.app.notifications import Notifier
 from marey.app.rule_history import history_of
 from marey.app.rule_windows import fill_windows
-from marey.model.errors import Conflict, MareyError, NotFound, shown
+from marey.model.errors import Conflict, MareyError, NotFound, Unavailable, shown
 from marey.model.observation import Observation
 from marey.model.times import DAY_MS, MINUTE_MS
 from marey.rules.backtest import Watch, replay
@@ -43,6 +45,7 @@ REBUILD_MS = 14 * DAY_MS
 RULES_LIMIT = 20_000
 QUEUE_LIMIT = 400
 YIELD_S = 0.002
+PATIENCE_S = 5.0
 
 
 class RuleBook:
@@ -135,7 +138,7 @@ class RuleWatch:
     def _run(self, clusters: list[str], now_ms: int) -> None:
         for cluster in clusters:
             if not self._stop.is_set():
-                self._guarded(lambda name=cluster: self._taken_up(name, now_ms))  # type: ignore[misc]
+                self._guarded(partial(self.clerk, cluster, now_ms))
         while not self._stop.is_set():
             self._wake.wait(timeout=1.0)
             self._wake.clear()
@@ -144,12 +147,8 @@ class RuleWatch:
                 # Locks are not fair: let those in who wait for a verdict or a preview.
                 self._stop.wait(YIELD_S)
 
-    def _taken_up(self, cluster: str, now_ms: int) -> None:
-        with self.lock:
-            self.clerk(cluster, now_ms)
-
     @staticmethod
-    def _guarded(work: Callable[[], None]) -> None:
+    def _guarded(work: Callable[[], object]) -> None:
         try:
             work()
         except MareyError as error:
@@ -162,8 +161,8 @@ class RuleWatch:
         self._guarded(lambda: self._take(observation))
 
     def _take(self, observation: Observation) -> None:
+        clerk = self.clerk(observation.cluster, observation.time_ms)
         with self.lock:
-            clerk = self.clerk(observation.cluster, observation.time_ms)
             newest_ms = clerk.court.judge.newest_ms
             if observation.time_ms <= newest_ms:
                 # Already read from the store while the court was opened.
@@ -180,8 +179,25 @@ class RuleWatch:
     def clerk(self, cluster: str, now_ms: int) -> Clerk:
         """The clerk of a cluster: as it was left, or made from history."""
         if cluster not in self._clerks:
-            self._clerks[cluster] = self._open(cluster, now_ms)
+            # Reading history takes its time: whoever asks meanwhile must not wait for it.
+            clerk = self._open(cluster, now_ms)
+            if self._stop.is_set():
+                raise Unavailable("The server is stopping; the rules' state is left as it was.")
+            with self.lock:
+                self._clerks[cluster] = clerk
         return self._clerks[cluster]
+
+    @contextmanager
+    def court(self, cluster: str) -> Iterator[Court]:
+        """A cluster's court, for as long as it is read; refused while it is not there."""
+        if cluster not in self._clerks or not self.lock.acquire(timeout=PATIENCE_S):
+            raise Unavailable("The rules of this cluster are being prepared; ask again soon.")
+        try:
+            court = self._clerks[cluster].court
+            court.flush()
+            yield court
+        finally:
+            self.lock.release()
 
     @property
     def courts(self) -> dict[str, Court]:

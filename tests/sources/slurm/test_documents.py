@@ -235,17 +235,46 @@ def test_host_lists_are_expanded_in_order_and_bounded() -> None:
 
 
 def test_gres_of_every_spelling() -> None:
-    assert gpu_counts("gres:gpu:a100:8") == [GpuCount("a100", 8)]
-    assert gpu_counts("gres/gpu:8") == [GpuCount("", 8)]
-    assert gpu_counts("gres/gpu=2") == [GpuCount("", 2)]
-    assert gpu_counts("gpu") == [GpuCount("", 1)]
-    assert gpu_counts("cpu=4,gres/gpu=16,gres/gpu:a100=16") == [GpuCount("a100", 16)]
-    assert gpu_counts("gres/gpu=16,gres/gpu:a100=4") == [GpuCount("a100", 4), GpuCount("", 12)]
-    assert gpu_counts("gpu:a100:4(S:0-1,3),shard:8") == [GpuCount("a100", 4)]
+    assert list(gpu_counts("gres:gpu:a100:8")) == [GpuCount("a100", 8)]
+    assert list(gpu_counts("gres/gpu:8")) == [GpuCount("", 8)]
+    assert list(gpu_counts("gres/gpu=2")) == [GpuCount("", 2)]
+    assert list(gpu_counts("gpu")) == [GpuCount("", 1)]
+    assert list(gpu_counts("cpu=4,gres/gpu=16,gres/gpu:a100=16")) == [GpuCount("a100", 16)]
+    assert list(gpu_counts("gres/gpu=16,gres/gpu:a100=4")) == [
+        GpuCount("a100", 4),
+        GpuCount("", 12),
+    ]
+    assert list(gpu_counts("gpu:a100:4(S:0-1,3),shard:8")) == [GpuCount("a100", 4)]
     assert node_models("gpu:h100:1,gpu:h200:2") == ["h100", "h200", "h200"]
-    assert held_indices("gpu:a100:3(IDX:0,2-3),mps:0(IDX:N/A)") == [
+    assert list(held_indices("gpu:a100:3(IDX:0,2-3),mps:0(IDX:N/A)")) == [
         (0, "a100"), (2, "a100"), (3, "a100")
     ]  # fmt: skip
+
+
+def test_a_second_snapshot_tells_what_changed_and_the_same_for_the_rest(slurm: Path) -> None:
+    def read() -> Snapshot:
+        nodes = parse_document((slurm / "22.05/sinfo.json").read_bytes(), "nodes").nodes or []
+        jobs = parse_document((slurm / "22.05/squeue.json").read_bytes(), "jobs").jobs or []
+        return Snapshot(nodes, jobs)
+
+    def change(snapshot: Snapshot) -> Snapshot:
+        snapshot.nodes[0].state_flags = ["DRAIN"]
+        waiting = next(j for j in snapshot.jobs if j.job_id == 27)
+        waiting.priority = 99
+        started = next(j for j in snapshot.jobs if j.job_id == 34)
+        started.job_state, started.nodes = "RUNNING", "gpua04"
+        started.gres_detail = ["gpu:a100:1(IDX:3)"]
+        return snapshot
+
+    reader = SnapshotReader("c")
+    first = reader.observe(read(), NOW_MS)
+    again = reader.observe(change(read()), NOW_MS + 1)
+    # A reader that remembers nothing must come to the same.
+    fresh = SnapshotReader("c")
+    fresh._ended = {s.workload for s in first.statuses if s.state.ended}
+    assert again == fresh.observe(change(read()), NOW_MS + 1)
+    assert next(s.priority for s in again.statuses if s.workload == "27") == 99
+    assert [a.gpu for a in again.allocations if a.workload == "34"] == ["gpua04:3"]
 
 
 def job(**given: Any) -> Job:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from marey.sources.slurm.values import expand_numbers
 
@@ -23,20 +25,21 @@ class GpuCount:
     count: int
 
 
-def gpu_counts(gres: str) -> list[GpuCount]:
+@lru_cache(maxsize=4096)
+def gpu_counts(gres: str) -> tuple[GpuCount, ...]:
     """The GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
     plain = _BRACKETS.sub("", gres)
     found = [GpuCount(m[1] or "", int(m[2] or 1)) for m in _GPU.finditer(plain)]
     typed = [entry for entry in found if entry.model]
     untyped = total(found) - total(typed)
     if "=" not in plain or not typed or not untyped:
-        return found
+        return tuple(found)
     # Trackable resources name the total beside its parts.
     rest = untyped - total(typed)
-    return [*typed, GpuCount("", rest)] if rest > 0 else typed
+    return (*typed, GpuCount("", rest)) if rest > 0 else tuple(typed)
 
 
-def total(counts: list[GpuCount]) -> int:
+def total(counts: Sequence[GpuCount]) -> int:
     """How many GPUs in all."""
     return sum(entry.count for entry in counts)
 
@@ -47,10 +50,11 @@ def node_models(gres: str) -> list[str]:
     return models[:GPUS_PER_NODE_LIMIT]
 
 
-def held_indices(gres_detail: str) -> list[tuple[int, str]]:
+@lru_cache(maxsize=4096)
+def held_indices(gres_detail: str) -> tuple[tuple[int, str], ...]:
     """Index and type of each GPU in ``gpu:h100:2(IDX:0-1),gpu:h200:1(IDX:4)``; a node's own."""
-    return [
+    return tuple(
         (int(index), match[1] or "")
         for match in _INDICES.finditer(gres_detail)
         for index in expand_numbers(match[2], GPUS_PER_NODE_LIMIT)
-    ]
+    )

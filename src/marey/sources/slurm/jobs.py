@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,16 @@ def seen_jobs(job: Job) -> list[SeenJob]:
     gpus = requested_gpus(job)
     held = held_gpus(job) if state is WorkloadState.RUNNING else []
     return [_seen(job, name, extra, state, gpus, held) for name, extra in _names(job)]
+
+
+def with_priority(seen: SeenJob, job: Job) -> SeenJob:
+    """The same job with the priority that it has now: the one fact that changes all the time."""
+    priority = number(job.priority) or 0.0
+    if seen.status.priority == priority:
+        return seen
+    old = seen.status
+    status = WorkloadStatus(old.workload, old.state, old.reason, priority)
+    return SeenJob(seen.workload, status, seen.allocations)
 
 
 def job_state(job: Job) -> WorkloadState | None:
@@ -107,14 +117,14 @@ def requested_gpus(job: Job) -> Request:
         (gpu_counts(text(job.tres_per_task)), whole(job.tasks) or 1),
         (gpu_counts(text(job.tres_per_socket)), nodes),
     )
-    gpus, counts = next(((total(c) * times, c) for c, times in choices if c), (0, []))
+    gpus, counts = next(((total(c) * times, c) for c, times in choices if c), (0, ()))
     held = [len(held_indices(text(entry))) for entry in _details(job)]
     gpus = gpus or sum(held)
     per_host = total(per_node) or max(held, default=0) or math.ceil(gpus / nodes)
     return Request(gpus, per_host, _model(job, counts, per_node))
 
 
-def _model(job: Job, *asked: list[GpuCount]) -> str:
+def _model(job: Job, *asked: Sequence[GpuCount]) -> str:
     models = {entry.model for counts in asked for entry in counts if entry.model}
     models |= {model for entry in _details(job) for _, model in held_indices(text(entry)) if model}
     return bounded(",".join(sorted(models)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -105,7 +106,7 @@ def rank_pattern(gpus: Sequence[GpuFacts], inside: NDArray[np.bool_]) -> str:
     members = [gpu for gpu, kept in zip(gpus, inside, strict=True) if kept]
     hosts = sorted({gpu.host for gpu in gpus})
     own_hosts = sorted({gpu.host for gpu in members})
-    sizes = {host: sum(gpu.host == host for gpu in gpus) for host in hosts}
+    sizes = Counter(gpu.host for gpu in gpus)
     if len(members) == 1:
         return f"GPU {members[0].gpu}"
     if len(members) == sum(sizes[host] for host in own_hosts) and len(own_hosts) < len(hosts):

@@ -171,7 +171,7 @@ function PeerTable() {
         Against {count === 0 ? "peers" : `${formatCount(count)} peer${count === 1 ? "" : "s"}`} <small className="muted">({formatCount(same.gpus)} × {same.gpu_model || "GPUs"})</small>
       </h3>
       {count === 0 && <p className="muted">No other workload of this size on this type of GPU is stored.</p>}
-      <table>
+      <table hidden={metrics.every((one) => one.own === null)}>
         <thead>
           <tr>
             <th scope="col">Mean</th>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,16 @@ def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path)
     tool(tmp_path, "sinfo", f'cat "{recorded}/sinfo.json"')
     tool(tmp_path, "squeue", f'cat "{recorded}/squeue.json"')
     labels = 'gpu="0",UUID="GPU-x",Hostname="gpua02.site.example",modelName="A100"'
-    with exporter(saying(f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 61\n".encode())) as place:
+    alone = 'gpu="0",UUID="GPU-y",Hostname="spare1"'
+    text = "".join(f"DCGM_FI_DEV_GPU_TEMP{{{named}}} 61\n" for named in (labels, alone))
+    with exporter(saying(text.encode())) as place:
         configuration = load(
             tmp_path,
             f"""
             [[source]]
             kind = "slurm"
             programs = "{tmp_path}"
+            least_interval = "1s"
             [[source]]
             kind = "dcgm"
             endpoints = ["{place}"]
@@ -54,15 +58,25 @@ def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path)
             states = {s["name"]: (s["state"], s["error"]) for s in service.sources()}
             assert states == {"slurm": ("fresh", ""), "dcgm": ("fresh", "")}
             moment = service.collector.store.moment("default", now_ms)
-            hosts = {h["host"]: h for h in moment.hosts.to_pylist()}
-            assert len(hosts) == 6
-            assert hosts["gpuh02"]["state"] == HostState.DRAINED
-            assert moment.gpus.num_rows == 48
+            hosts = {h["host"]: h["state"] for h in moment.hosts.to_pylist()}
+            assert hosts["gpuh02"] == HostState.DRAINED
+            assert (hosts["spare1"], hosts["gpua01"]) == (HostState.UNKNOWN, HostState.UP)
+            assert (len(hosts), moment.gpus.num_rows) == (7, 49)
             selection = Selection(("temp",), now_ms - 1, now_ms + 1, kind=Entity.GPU)
             (batch,) = service.collector.store.scan(selection)
-            assert [batch.entities[code] for code in batch.entity] == ["gpua02:0"]
             assert batch.workload is not None
-            assert [batch.workloads[code] for code in batch.workload] == ["16"]
+            held = {
+                batch.entities[gpu]: batch.workloads[code] if code >= 0 else ""
+                for gpu, code in zip(batch.entity, batch.workload, strict=True)
+            }
+            assert held == {"gpua02:0": "16", "spare1:0": ""}
+            time.sleep(1.1)
+            service.collector.tick()
+            now_ms = service.collector.counts.last_tick_ms
+            moment = service.collector.store.moment("default", now_ms)
+            gpus = {g["gpu"]: g for g in moment.gpus.to_pylist()}
+            assert (gpus["gpua02:0"]["uuid"], gpus["gpua02:0"]["model"]) == ("GPU-x", "A100")
+            assert "spare1:0" in gpus
         finally:
             service.stop()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from marey.app.configuration import DcgmSettings, PrometheusSettings, SlurmSettings
 from marey.model.errors import InvalidInput, MareyError, shown
+from marey.model.inventory import Gpu
 from marey.model.protocols import Source
 from marey.sources.dcgm import DcgmSource, ScrapeRules, endpoint_addresses
 from marey.sources.prometheus import PrometheusRules, PrometheusSource
@@ -17,14 +18,27 @@ from marey.sources.slurm.rest import Rest
 from marey.sources.slurm.source import SlurmRules, SlurmSource
 
 
+@runtime_checkable
+class Measuring(Protocol):
+    """A source that measures GPUs, whoever else names them."""
+
+    def seen_gpus(self) -> list[Gpu]:
+        """Every GPU seen so far."""
+
+
 def open_sources(settings: Sequence[Any]) -> list[Source]:
     """Every source told of; nothing is asked yet. What cannot be right is refused by its name."""
     # Where a scheduler names a cluster's hosts and GPUs, those who measure them do not.
     scheduled = {entry.cluster for entry in settings if isinstance(entry, SlurmSettings)}
     opened: list[Source] = []
+    measuring: dict[str, list[Measuring]] = {}
     try:
         for entry in settings:
-            opened.append(_open(entry, announces=entry.cluster not in scheduled))
+            seen = measuring.setdefault(entry.cluster, [])
+            source = _open(entry, seen, announces=entry.cluster not in scheduled)
+            opened.append(source)
+            if isinstance(source, Measuring):
+                seen.append(source)
     except MareyError as error:
         for source in opened:
             source.close()
@@ -32,12 +46,12 @@ def open_sources(settings: Sequence[Any]) -> list[Source]:
     return opened
 
 
-def _open(settings: Any, *, announces: bool) -> Source:
+def _open(settings: Any, measuring: list[Measuring], *, announces: bool) -> Source:
     if isinstance(settings, DcgmSettings):
         return _open_dcgm(settings, announces)
     if isinstance(settings, PrometheusSettings):
         return _open_prometheus(settings, announces)
-    return _open_slurm(settings)
+    return _open_slurm(settings, lambda: [gpu for s in measuring for gpu in s.seen_gpus()])
 
 
 def _open_dcgm(settings: DcgmSettings, announces: bool) -> DcgmSource:
@@ -69,16 +83,17 @@ def _open_prometheus(settings: PrometheusSettings, announces: bool) -> Prometheu
     return PrometheusSource(settings.name, settings.url, rules, secret(settings))
 
 
-def _open_slurm(settings: SlurmSettings) -> SlurmSource:
+def _open_slurm(settings: SlurmSettings, measured: Callable[[], list[Gpu]]) -> SlurmSource:
     timeout_s = settings.timeout_ms / 1000
     rules = SlurmRules(settings.cluster, settings.least_interval_ms, settings.gpu_only)
     if not settings.rest_url:
-        return SlurmSource(settings.name, CommandLine(settings.programs, timeout_s), rules)
+        commands = CommandLine(settings.programs, timeout_s)
+        return SlurmSource(settings.name, commands, rules, measured)
     token = secret(settings)
     if not token or not settings.rest_user:
         raise InvalidInput("rest_url needs rest_user, and token_env or token_file.")
     rest = Rest(settings.rest_url, settings.rest_user, token, timeout_s)
-    return SlurmSource(settings.name, rest, rules)
+    return SlurmSource(settings.name, rest, rules, measured)
 
 
 def secret(settings: PrometheusSettings | SlurmSettings) -> str:

@@ -166,7 +166,7 @@ class DcgmSource:
         xids = zip(repeat(now_ms), names, values[:, XID].tolist(), strict=False)
         events += self._xids.changes(xids)
         observation = Observation(now_ms, cluster, events=tuple(events), samples=tuple(batches))
-        return self._announced(observation, read) if self._rules.announces else observation
+        return self._announced(observation, read)
 
     def _announced(
         self, observation: Observation, read: list[tuple[Endpoint, Reading]]
@@ -174,10 +174,10 @@ class DcgmSource:
         """The observation with hosts and GPUs that are new or have changed."""
         gpus = {g.gpu: g for _, reading in read for g in reading.gpus}
         new = [gpu for name, gpu in gpus.items() if self._known.get(name) != gpu]
-        if not new:
-            return observation
-        known_hosts = {gpu.host for gpu in self._known.values()}
+        known_hosts = {gpu.host for gpu in self._known.values()} if new else set()
         self._known.update({gpu.gpu: gpu for gpu in new})
+        if not new or not self._rules.announces:
+            return observation
         hosts = sorted({gpu.host for gpu in new} - known_hosts)
         return Observation(
             observation.time_ms,
@@ -188,6 +188,10 @@ class DcgmSource:
             events=observation.events,
             samples=observation.samples,
         )
+
+    def seen_gpus(self) -> list[Gpu]:
+        """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
+        return list(self._known.values())
 
     def close(self) -> None:
         """Let go of every connection."""

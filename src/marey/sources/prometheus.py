@@ -272,6 +272,10 @@ class PrometheusSource:
             )
         ]
 
+    def seen_gpus(self) -> list[Gpu]:
+        """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
+        return list(self._known.values())
+
     def _is_news(self, name: str, gpu: Gpu) -> bool:
         known = self._known.get(name)
         return known is None or (known != gpu and bool(gpu.model))

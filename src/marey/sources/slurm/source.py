@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from marey.model.errors import MareyError, Unavailable
-from marey.model.inventory import Partition
+from marey.model.inventory import Gpu, Partition
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.times import MINUTE_MS
@@ -39,7 +39,14 @@ class SlurmRules:
 class SlurmSource:
     """One query per kind and poll, never more often than told, and less while Slurm is away."""
 
-    def __init__(self, name: str, controller: Controller, rules: SlurmRules) -> None:
+    def __init__(
+        self,
+        name: str,
+        controller: Controller,
+        rules: SlurmRules,
+        measured: Callable[[], Iterable[Gpu]] = tuple,
+    ) -> None:
+        self._measured = measured
         self._name = name
         self._controller = controller
         self._rules = rules
@@ -71,7 +78,7 @@ class SlurmSource:
             self._error = str(error)
             raise
         self._failures, self._due_ms = 0, now_ms + self._rules.least_interval_ms
-        return [self._reader.observe(snapshot, now_ms)]
+        return [self._reader.observe(snapshot, now_ms, self._measured())]
 
     def _ask(self, now_ms: int) -> Snapshot:
         if now_ms >= self._partitions_due_ms:

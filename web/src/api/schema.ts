@@ -3733,6 +3733,24 @@ export interface operations {
                     };
                 };
             };
+            /** @description Not available here or now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                    };
+                };
+            };
         };
     };
     findings: {

@@ -36,15 +36,23 @@ def test_wheel_drag_and_keys_zoom_and_pan_and_fit_brings_everything_back(
     )
 
 
-def test_hovering_says_what_a_unit_is(overview: Overview, demo: Demo) -> None:
+def measured_gpus(overview: Overview) -> list[str]:
+    """GPUs that have a utilization on the canvas; a silent one is shown without a value."""
+    rows = overview.page.evaluate('window.marey.rows(["gpu", "util"])')
+    return [gpu for gpu, util in rows if util is not None]
+
+
+def test_hovering_says_what_a_unit_is(overview: Overview) -> None:
     page = overview.open("?view=physical").page
+    overview.wait_until(lambda: measured_gpus(overview), "values on the canvas")
     overview.hold()
-    unit = first_gpu(demo)
-    place = overview.where("gpu", str(unit["gpu"]))
-    page.mouse.move(place["x"] - 40, place["y"] + place["height"] * 0.4)
-    page.mouse.move(place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4, steps=4)
+    gpu = overview.wait_until(lambda: measured_gpus(overview), "values while held")[0]
+    place = overview.where("gpu", gpu)
+    at = (place["x"] + place["width"] * 0.4, place["y"] + place["height"] * 0.4)
+    page.mouse.move(at[0] - 40, at[1])
+    page.mouse.move(*at, steps=4)
     text = page.inner_text(".tooltip")
-    assert str(unit["gpu"]) in text
+    assert gpu in text
     assert "GPU utilization" in text
 
 

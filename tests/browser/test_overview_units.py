@@ -10,7 +10,8 @@ def test_every_gpu_and_every_waiting_request_has_a_square(overview: Overview, de
     overview.hold()
     waiting = overview.number("waitingGpus")
     assert overview.number("gpus") == GPUS
-    assert overview.units() == GPUS + waiting
+    # The worker may still be arranging the last tick before the hold.
+    overview.wait_until(lambda: overview.units() == GPUS + waiting, "a square for each")
     pools = {group["name"]: group["count"] for group in overview.groups(1)}
     assert pools["GPUs"] == GPUS
     assert pools.get("Waiting", 0) == waiting

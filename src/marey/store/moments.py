@@ -197,12 +197,12 @@ def workload(connection: duckdb.DuckDBPyConnection, cluster: str, name: str) -> 
     found: dict[str, Any] = shaped(row, tables.WORKLOADS).to_pylist()[0]
     found["attributes"] = json.loads(found["attributes"])
     of_it = "WHERE cluster = $cluster AND workload = $workload"
-    for key, kind, schema in (
-        ("states", STATES, tables.STATES),
-        ("allocations", ALLOCATIONS, tables.ALLOCATIONS),
+    for key, kind, schema, order in (
+        ("states", STATES, tables.STATES, "valid_from_ms"),
+        ("allocations", ALLOCATIONS, tables.ALLOCATIONS, "valid_from_ms, global_rank, gpu"),
     ):
         intervals = arrow(
-            connection, f"SELECT * FROM {_intervals(kind)} {of_it} ORDER BY valid_from_ms", values
+            connection, f"SELECT * FROM {_intervals(kind)} {of_it} ORDER BY {order}", values
         )
         found[key] = shaped(intervals, schema).to_pylist()
     return found

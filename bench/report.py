@@ -57,9 +57,9 @@ class Results:
         """A ratio against a named rival or limit, and whether it meets its target."""
         met = ratio >= target if higher_is_better else ratio <= target
         self.missed += not met
-        word = "≥" if higher_is_better else "≤"
+        aim = f"target {'≥' if higher_is_better else '≤'} {target:g}"
         print(
-            f"  {what}: {ratio:.3g}× {rival} (target {word} {target:g}) {'ok' if met else 'MISSED'}\n"
+            f"  {what}: {ratio:.3g}× {rival} ({aim}) {'ok' if met else 'MISSED'}\n"
             f"      size: {size}; at 10×: {at_10x}",
             flush=True,
         )

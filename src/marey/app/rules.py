@@ -43,7 +43,8 @@ CHECKPOINT_MS = 5 * MINUTE_MS
 # How far back a rebuild reads: longer lives are judged from here on.
 REBUILD_MS = 14 * DAY_MS
 RULES_LIMIT = 20_000
-QUEUE_LIMIT = 400
+# An observation of 10,000 GPUs is some 600 KB: at most about 60 MB wait.
+QUEUE_LIMIT = 100
 YIELD_S = 0.002
 PATIENCE_S = 5.0
 

@@ -279,7 +279,7 @@ def test_before_there_was_a_cluster_the_table_is_empty(client: TestClient) -> No
 
 
 def test_a_server_without_simulation_says_so(client: TestClient) -> None:
-    problem(client.get("/api/v1/simulation"), 503)
+    problem(client.get("/api/v1/simulation"), 404)
 
 
 def test_background_work_can_be_watched_and_cancelled(

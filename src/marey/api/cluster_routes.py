@@ -26,7 +26,7 @@ from marey.app.quantise import live_scales
 from marey.app.questions import AskSummary, Reply, check_table
 from marey.app.selecting import METRICS_LIMIT, split_names
 from marey.app.summary import SCHEMA as SUMMARY
-from marey.model.errors import Unavailable
+from marey.model.errors import NotFound
 from marey.model.faults import MEANING
 from marey.model.metrics import Metric, catalogue, metric_named
 from marey.model.times import parse_time
@@ -236,7 +236,7 @@ class SimulationChange(BaseModel):
     operation_id="simulation",
     summary="The simulated cluster's policy and speed (demo only)",
     responses=json_content({"type": "object"}, "Policy, placement, backfill, speed.")
-    | described(503),
+    | described(404),
     response_class=Response,
 )
 def simulation(service: TheService) -> Response:
@@ -248,7 +248,7 @@ def simulation(service: TheService) -> Response:
     "/simulation",
     operation_id="changeSimulation",
     summary="Change the simulated cluster's policy or speed (demo only)",
-    responses=json_content({"type": "object"}, "The new state.") | described(422, 503),
+    responses=json_content({"type": "object"}, "The new state.") | described(404, 422),
     response_class=Response,
 )
 def change_simulation(service: TheService, change: Annotated[SimulationChange, Body()]) -> Response:
@@ -258,7 +258,7 @@ def change_simulation(service: TheService, change: Annotated[SimulationChange, B
 
 def _control(service: TheService) -> Any:
     if service.simulation is None:
-        raise Unavailable("This server does not run a simulated cluster.")
+        raise NotFound("This server does not run a simulated cluster.")
     return service.simulation
 
 

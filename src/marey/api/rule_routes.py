@@ -128,7 +128,7 @@ def check_rule(when: When) -> Response:
     operation_id="previewRule",
     summary="Who matches a draft right now, from the live sketches",
     responses=json_content(_OBJECT, "Workloads and GPUs, over their life and now.")
-    | described(400, 404, 422, 503),
+    | described(400, 404, 409, 422),
     response_class=Response,
 )
 def preview_rule(
@@ -268,7 +268,7 @@ def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
     "/life-statistics",
     operation_id="lifeStatistics",
     summary="A running workload's statistics over its whole life, from the live sketches",
-    responses=json_content(_OBJECT, "GPU → metric → statistic.") | described(404, 422, 503),
+    responses=json_content(_OBJECT, "GPU → metric → statistic.") | described(404, 409, 422),
     response_class=Response,
 )
 def life_statistics(

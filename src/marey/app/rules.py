@@ -192,7 +192,7 @@ class RuleWatch:
     def court(self, cluster: str) -> Iterator[Court]:
         """A cluster's court, for as long as it is read; refused while it is not there."""
         if cluster not in self._clerks or not self.lock.acquire(timeout=PATIENCE_S):
-            raise Unavailable("The rules of this cluster are being prepared; ask again soon.")
+            raise Conflict("The rules of this cluster are being prepared; ask again soon.")
         try:
             court = self._clerks[cluster].court
             court.flush()

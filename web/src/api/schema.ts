@@ -1464,8 +1464,8 @@ export interface operations {
                     "application/json": Record<string, never>;
                 };
             };
-            /** @description Not available here or now. */
-            503: {
+            /** @description No such thing. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1506,8 +1506,8 @@ export interface operations {
                     "application/json": Record<string, never>;
                 };
             };
-            /** @description A parameter is not allowed. */
-            422: {
+            /** @description No such thing. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1524,8 +1524,8 @@ export interface operations {
                     };
                 };
             };
-            /** @description Not available here or now. */
-            503: {
+            /** @description A parameter is not allowed. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3132,8 +3132,8 @@ export interface operations {
                     };
                 };
             };
-            /** @description A parameter is not allowed. */
-            422: {
+            /** @description Contradicts what is there. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3150,8 +3150,8 @@ export interface operations {
                     };
                 };
             };
-            /** @description Not available here or now. */
-            503: {
+            /** @description A parameter is not allowed. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3715,8 +3715,8 @@ export interface operations {
                     };
                 };
             };
-            /** @description A parameter is not allowed. */
-            422: {
+            /** @description Contradicts what is there. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3733,8 +3733,8 @@ export interface operations {
                     };
                 };
             };
-            /** @description Not available here or now. */
-            503: {
+            /** @description A parameter is not allowed. */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import tempfile
 from collections.abc import Sequence
@@ -83,6 +84,8 @@ class Service:
         self.background.close()
         self.rule_watch.stop()
         self.store.close()
+        # Frozen at the start; left so, the database's objects would be called leaked at the end.
+        gc.unfreeze()
 
     def sources(self) -> list[dict[str, Any]]:
         """How every source is doing."""

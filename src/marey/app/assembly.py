@@ -12,6 +12,7 @@ from marey.app.clocks import StoredClock, WallClock
 from marey.app.collecting import CollectRules, Store
 from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
 from marey.app.journal import journaled
+from marey.app.memory import give_back
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
 from marey.app.site_sources import open_sources
@@ -57,7 +58,7 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
         store.close()
         raise
     # What exists now stays: the garbage collector need not look at it at every tick.
-    gc.collect()
+    give_back()
     gc.freeze()
     return service
 

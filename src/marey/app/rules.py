@@ -18,6 +18,7 @@ import numpy as np
 
 from marey.app.collecting import Store
 from marey.app.findings import FindingStore
+from marey.app.memory import give_back
 from marey.app.moments import observation_of
 from marey.app.notifications import Notifier
 from marey.app.rule_history import history_of
@@ -140,6 +141,7 @@ class RuleWatch:
         for cluster in clusters:
             if not self._stop.is_set():
                 self._guarded(partial(self.clerk, cluster, now_ms))
+        give_back()
         while not self._stop.is_set():
             self._wake.wait(timeout=1.0)
             self._wake.clear()

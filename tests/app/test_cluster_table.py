@@ -8,9 +8,9 @@ from marey.app import wire
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
 from marey.app.moments import frame_of, observation_of
-from marey.model.inventory import GpuStatus, HostState, HostStatus
+from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus
 from marey.model.observation import Observation
-from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
+from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
 from marey.store.embedded import open_store
 from tests.app.small_cluster import GPUS, START_MS, TICK_MS, inventory, samples
 
@@ -196,3 +196,23 @@ def test_a_moment_of_the_store_is_the_same_table() -> None:
     )
     assert past.workloads.keys() == live.workloads.keys()
     assert len(past.values("util")) == len(GPUS)
+
+
+def test_mig_instances_are_units_of_their_own() -> None:
+    host = Host("m1", partitions=("main",))
+    instances = tuple(Gpu("m1", 0, instance, model="NVIDIA A100-SXM4-80GB") for instance in (1, 2))
+    held = Allocation("w", "m1:0.2")
+    status = WorkloadStatus("w", WorkloadState.RUNNING)
+    seen = at(
+        0,
+        hosts=(host,),
+        host_states=(HostStatus("m1", HostState.UP),),
+        gpus=instances,
+        workloads=(Workload("w"),),
+        statuses=(status,),
+        allocations=(held,),
+    )
+    frame = table_with(seen).frame(START_MS)
+    assert states(frame) == {"m1:0.1": "idle", "m1:0.2": "allocated"}
+    rows = frame.units.table().to_pylist()
+    assert [(row["index"], row["instance"]) for row in rows] == [(0, 1), (0, 2)]

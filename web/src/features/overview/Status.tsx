@@ -32,7 +32,7 @@ export function Status() {
           align="end"
           trigger={
             <button type="button" className="pill live" data-testid="live">
-              <i /> live <time dateTime={new Date(live.timeMs).toISOString()}>{formatTime(live.timeMs)}</time>
+              <i /> live {live.timeMs > 0 && <time dateTime={new Date(live.timeMs).toISOString()}>{formatTime(live.timeMs)}</time>}
               {live.speed !== 1 && <span>{live.speed}×</span>}
             </button>
           }

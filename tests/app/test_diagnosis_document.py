@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bench.diagnosis import simulate
-from marey.app.diagnosing import document
+from marey.app.diagnosis_document import document
 from marey.diagnose.diagnosis import diagnose
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
 from marey.diagnose.report import markdown_escape, report_html, report_markdown

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.app.diagnosing import GPU_METRICS, load_matrix
 from marey.app.questions import query_of, within
 from marey.app.selecting import split_names
+from marey.app.workload_matrix import GPU_METRICS, load_matrix
 from marey.app.workspace import Workspace
 from marey.diagnose.clusters import METHODS, cluster_gpus
 from marey.diagnose.dendrogram import Dendrogram, dendrogram

@@ -1,0 +1,209 @@
+"""A stored workload as a matrix: its samples and all that stands beside them, over one window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.app.selecting import Span, Wanted, resolve
+from marey.app.workspace import Workspace
+from marey.diagnose.matrix import (
+    Context,
+    GpuFacts,
+    WorkloadFacts,
+    WorkloadMatrix,
+    build_matrix,
+)
+from marey.model.errors import TooLarge
+from marey.model.events import Event, EventKind
+from marey.model.metrics import Entity, catalogue
+from marey.model.names import parse_gpu_id
+from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
+from marey.model.workloads import Progress
+
+# Values held at once: about 1 GB as float32 with what the analyses make of them.
+VALUES_LIMIT = 120_000_000
+EVENTS_LIMIT = 10_000
+GPU_METRICS = tuple(
+    name
+    for name, metric in catalogue().items()
+    if metric.entity is Entity.GPU and metric.kind == "gauge" and metric.derived is None
+)
+HOST_METRICS = tuple(n for n, m in catalogue().items() if m.entity is Entity.HOST)
+
+
+class Asked(Protocol):
+    """A workload and a window of its life."""
+
+    @property
+    def workload(self) -> str:
+        """The workload's id."""
+
+    @property
+    def cluster(self) -> str:
+        """Where it runs."""
+
+    @property
+    def from_ms(self) -> int | None:
+        """The begin of the window."""
+
+    @property
+    def to_ms(self) -> int | None:
+        """The end of the window, not in it."""
+
+
+def load_matrix(
+    workspace: Workspace,
+    asked: Asked,
+    metrics: Sequence[str] = GPU_METRICS,
+    host_metrics: Sequence[str] = HOST_METRICS,
+    *,
+    tally: Tally | None = None,
+) -> WorkloadMatrix:
+    """A workload's samples and all that stands beside them, over the window asked for."""
+    workspace.check_cluster(asked.cluster)
+    wanted = Wanted(GPU_METRICS[:1], asked.cluster, asked.workload, (), asked.from_ms, asked.to_ms)
+    record = workspace.store.workload(asked.cluster, asked.workload)
+    span = resolve(workspace.store, wanted, workspace.now_ms())
+    context = _context(workspace, record, span)
+    return build_matrix(
+        context,
+        _bounded(workspace.store.scan(span.selection(metrics)), tally),
+        _bounded(workspace.store.scan(span.selection(host_metrics, Entity.HOST)))
+        if host_metrics
+        else (),
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sum, count, least and greatest of every metric over the samples as they were stored.
+
+    The matrix keeps one sample per step of its grid; a mean that is to be checked needs them all.
+    """
+
+    metrics: dict[str, tuple[float, int, float, float]] = field(default_factory=dict)
+
+    def add(self, metric: str, values: NDArray[np.float32]) -> None:
+        """Count these samples in."""
+        known = values[~np.isnan(values)]
+        if not len(known):
+            return
+        total, count, low, high = self.metrics.get(metric, (0.0, 0, np.inf, -np.inf))
+        self.metrics[metric] = (
+            total + float(known.sum(dtype=np.float64)),
+            count + len(known),
+            min(low, float(known.min())),
+            max(high, float(known.max())),
+        )
+
+
+def _bounded(batches: Iterator[SampleBatch], tally: Tally | None = None) -> Iterator[SampleBatch]:
+    values = 0
+    for batch in batches:
+        present = {
+            name: column for name, column in batch.columns.items() if not np.isnan(column).all()
+        }
+        values += len(batch) * len(present)
+        if values > VALUES_LIMIT:
+            raise TooLarge(
+                f"The window holds more than {VALUES_LIMIT} values; ask for a shorter one."
+            )
+        if tally is not None:
+            for name, column in present.items():
+                tally.add(name, column)
+        yield replace(batch, columns=present)
+
+
+def _context(workspace: Workspace, record: dict[str, Any], span: Span) -> Context:
+    facts = WorkloadFacts(
+        workload=record["workload"],
+        name=record["name"],
+        user=record["user"],
+        project=record["project"],
+        partition=record["partition"],
+        state=record["state"],
+        submit_ms=record["submit_ms"],
+        start_ms=record["start_ms"],
+        end_ms=record["end_ms"],
+        attributes=record["attributes"],
+    )
+    return Context(
+        facts,
+        _gpus(workspace, record, span),
+        _progress(workspace, record, span),
+        _events(workspace, record, span),
+    )
+
+
+def _gpus(workspace: Workspace, record: dict[str, Any], span: Span) -> list[GpuFacts]:
+    known = {
+        row["gpu"]: row for row in workspace.store.moment(span.cluster, span.to_ms).gpus.to_pylist()
+    }
+    ranked = sorted(
+        record["allocations"], key=lambda a: (a["global_rank"] is None, a["global_rank"], a["gpu"])
+    )
+    listed: dict[str, GpuFacts] = {}
+    for held in ranked:
+        name, row = parse_gpu_id(held["gpu"]), known.get(held["gpu"], {})
+        listed[held["gpu"]] = GpuFacts(
+            gpu=held["gpu"],
+            host=name.host,
+            index=name.index,
+            global_rank=held["global_rank"],
+            local_rank=held["local_rank"],
+            model=row.get("model") or "",
+            power_limit_w=row.get("power_limit_w"),
+            memory_mib=row.get("memory_mib"),
+            from_ms=held["valid_from_ms"],
+            to_ms=held["valid_to_ms"],
+        )
+    return list(listed.values())
+
+
+def _progress(workspace: Workspace, record: dict[str, Any], span: Span) -> list[Progress]:
+    table = workspace.store.progress(span.cluster, record["workload"], span.from_ms, span.to_ms)
+    return [
+        Progress(
+            row["workload"],
+            row["time_ms"],
+            row["step"],
+            row["throughput"],
+            row["unit"],
+            row["loss"],
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def _events(workspace: Workspace, record: dict[str, Any], span: Span) -> list[Event]:
+    """Events of the workload, of its GPUs and of its hosts while it ran."""
+    # A dead node ends the workload at once; that it is down is noticed some minutes later.
+    until = span.to_ms + 10 * MINUTE_MS
+    table = workspace.store.events(span.cluster, span.from_ms, until, limit=EVENTS_LIMIT)
+    gpus = set(span.gpus)
+    hosts = {parse_gpu_id(gpu).host for gpu in gpus}
+    return [
+        Event(
+            row["time_ms"],
+            EventKind(row["kind"]),
+            row["host"] or "",
+            row["gpu"] or "",
+            row["workload"] or "",
+            row["value"],
+            row["text"] or "",
+        )
+        for row in table.to_pylist()
+        if row["workload"] == record["workload"]
+        or (row["time_ms"] < span.to_ms and row["gpu"] in gpus)
+        or (row["host"] in hosts and _concerns(row, span))
+    ]
+
+
+def _concerns(row: dict[str, Any], span: Span) -> bool:
+    return not row["gpu"] and (row["time_ms"] < span.to_ms or row["kind"] == EventKind.NODE_DOWN)

@@ -1,0 +1,124 @@
+"""What a ``[[source]]`` of ``marey.toml`` may be told, kind by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marey.app.setting_kinds import (
+    PLACES,
+    a_cluster,
+    a_name,
+    a_path,
+    a_switch,
+    a_timeout,
+    a_url,
+    a_word,
+    duration,
+    number,
+    setting,
+    whole,
+)
+from marey.model.times import DAY_MS, HOUR_MS, SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSettings:
+    """A cluster in software."""
+
+    name: str = a_name("simulated")
+    cluster: str = a_cluster()
+    gpus: int = setting(whole(8, 100_000), "8 to 100000", "How many GPUs.", 2048)
+    seed: int = setting(
+        whole(0, 2**31 - 1), "0 to 2147483647", "The same seed gives the same cluster.", 1
+    )
+    speed: float = setting(
+        number(0.1, 10_000), "0.1 to 10000", "Simulated seconds per second.", 1.0
+    )
+    history_hours: float = setting(
+        number(0, 24 * 31), "0 to 744", "History made before the server starts.", 24.0
+    )
+
+
+_SHORT_HOSTS = "Cut the domain off host names, where the scheduler's names have none."
+_TOKEN_ENV = "Variable that holds the token sent to this server."
+_TOKEN_FILE = "File that holds that token, as another way than `token_env`."
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmSettings:
+    """Exporters scraped directly: dcgm-exporter, AMD's, node_exporter."""
+
+    name: str = a_name("dcgm")
+    cluster: str = a_cluster()
+    endpoints: tuple[str, ...] = setting(
+        PLACES, "a list of host, host:port or URL", "The exporters.", (), "[]"
+    )
+    endpoints_file: str = a_path("File with further exporters, one a line.")
+    port: int = setting(whole(1, 65535), "1 to 65535", "Port of endpoints without one.", 9400)
+    timeout_ms: int = a_timeout(5, "How long one exporter may take.")
+    at_once: int = setting(whole(1, 4096), "1 to 4096", "Exporters asked at the same time.", 256)
+    spread_ms: int = setting(
+        duration(0, 60 * SECOND_MS),
+        "a duration from 0s to 1m, such as 1s",
+        "Time over which the questions of one poll are spread.",
+        SECOND_MS,
+        "1s",
+    )
+    host_labels: bool = a_switch(True, "Whether a host label is believed; else the endpoint is it.")
+    short_hosts: bool = a_switch(False, _SHORT_HOSTS)
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Metrics out of Prometheus, VictoriaMetrics, Mimir or Thanos."""
+
+    name: str = a_name("prometheus")
+    cluster: str = a_cluster()
+    url: str = a_url("The server, such as http://127.0.0.1:9090; required.")
+    selector: str = a_word(
+        "PromQL label matchers", 'Which series only, such as cluster="a"; empty means all.'
+    )
+    history_ms: int = setting(
+        duration(0, 31 * DAY_MS),
+        "a duration from 0s to 31d, such as 1d",
+        "How far back samples are fetched when the server starts.",
+        0,
+        "0s",
+    )
+    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    short_hosts: bool = a_switch(False, _SHORT_HOSTS)
+    token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
+    token_file: str = a_path(_TOKEN_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Slurm's nodes, partitions and jobs, by its commands or by slurmrestd."""
+
+    name: str = a_name("slurm")
+    cluster: str = a_cluster()
+    programs: str = a_path("Folder of scontrol, sinfo and squeue; empty: found by PATH.")
+    rest_url: str = a_url("slurmrestd, instead of the commands.")
+    rest_user: str = a_word("a user name", "User whose token it is.")
+    token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
+    token_file: str = a_path(_TOKEN_FILE)
+    least_interval_ms: int = setting(
+        duration(SECOND_MS, HOUR_MS),
+        "a duration from 1s to 1h, such as 10s",
+        "The controller is never asked more often than this.",
+        10 * SECOND_MS,
+        "10s",
+    )
+    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    gpu_only: bool = a_switch(True, "Leave out nodes without GPUs and jobs that ask for none.")
+
+
+# kind → its settings; a source of another kind is added here and opened in ``site_sources``.
+SOURCE_KINDS: Mapping[str, type[Any]] = {
+    "simulated": SimulatedSettings,
+    "slurm": SlurmSettings,
+    "dcgm": DcgmSettings,
+    "prometheus": PrometheusSettings,
+}

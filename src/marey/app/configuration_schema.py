@@ -1,0 +1,64 @@
+"""``marey.toml`` as a JSON schema, made from the settings themselves: an editor can check it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from marey.app.configuration import SOURCE_KINDS, TABLES, settings_of
+from marey.app.setting_kinds import DURATION_PATTERN, Setting
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The whole schema; bounds of durations stand in descriptions, as JSON schema has none."""
+    kinds = {f"source.{kind}": source_schema(kind) for kind in SOURCE_KINDS}
+    tables = {name: table_schema(settings) for name, settings in TABLES.items()}
+    sources = {
+        "type": "array",
+        "description": "One table per source; kind says which sort. Names must differ.",
+        "items": {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds]},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "marey.toml",
+        "description": "What a server may be told. Of secrets only the place is named.",
+        "type": "object",
+        "properties": {**tables, "source": sources},
+        "additionalProperties": False,
+        "$defs": kinds,
+    }
+
+
+def source_schema(kind: str) -> dict[str, Any]:
+    """One kind of ``[[source]]``."""
+    schema = table_schema(SOURCE_KINDS[kind])
+    described = {"const": kind, "description": "The sort of source."}
+    schema["properties"] = {"kind": described, **schema["properties"]}
+    return {**schema, "required": ["kind"]}
+
+
+def table_schema(kind: type[Any]) -> dict[str, Any]:
+    """One table: its keys, what each takes and means, and its default."""
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(kind)}
+    return {
+        "type": "object",
+        "description": (kind.__doc__ or "").strip(),
+        "properties": {
+            key: key_schema(setting, defaults[name])
+            for key, (name, setting) in settings_of(kind).items()
+        },
+        "additionalProperties": False,
+    }
+
+
+def key_schema(setting: Setting, default: Any) -> dict[str, Any]:
+    """One key."""
+    schema = dict(setting.read.schema)
+    if schema.get("pattern") == DURATION_PATTERN:
+        default = setting.default
+    elif isinstance(default, tuple):
+        default = list(default)
+    description = f"{setting.meaning} Takes {setting.takes}."
+    return {**schema, "description": description, "default": default}

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from marey.model.errors import MareyError, shown
+from marey.rules.lexer import RuleError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,17 @@ PROBLEM_SCHEMA: dict[str, Any] = {
             "items": {
                 "type": "object",
                 "properties": {"at": {"type": "string"}, "problem": {"type": "string"}},
+            },
+        },
+        "place": {
+            "type": "object",
+            "description": "Where a rule's text is wrong, in characters of the text.",
+            "properties": {
+                "start": {"type": "integer"},
+                "end": {"type": "integer"},
+                "line": {"type": "integer"},
+                "column": {"type": "integer"},
+                "reason": {"type": "string"},
             },
         },
     },
@@ -65,7 +77,19 @@ def add_handlers(app: FastAPI) -> None:
 
 async def _ours(_: Request, error: Exception) -> Response:
     assert isinstance(error, MareyError)
-    return problem(error.status, error.title, _sound(str(error)))
+    more = {"place": _place(error)} if isinstance(error, RuleError) else {}
+    return problem(error.status, error.title, _sound(str(error)), **more)
+
+
+def _place(error: RuleError) -> dict[str, Any]:
+    """Where in its text a rule is wrong, for an editor: offsets count characters, not bytes."""
+    return {
+        "start": error.start,
+        "end": error.end,
+        "line": error.line,
+        "column": error.column,
+        "reason": _sound(error.reason),
+    }
 
 
 async def _of_http(request: Request, error: Exception) -> Response:

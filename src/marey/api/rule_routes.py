@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -22,13 +23,16 @@ from marey.app.rule_questions import (
 from marey.app.rules import rule_row
 from marey.app.service import Service
 from marey.model.errors import InvalidInput, NotFound
+from marey.model.faults import MEANING, FaultKind
 from marey.model.metrics import catalogue
 from marey.model.names import NAME_LIMIT
+from marey.rules.definition import Severity
 from marey.rules.documents import clause_schema, parse_clause
-from marey.rules.expressions import Clause
+from marey.rules.expressions import Clause, Reach
 from marey.rules.lexer import TEXT_LIMIT
 from marey.rules.parser import parse_rule
 from marey.rules.printer import rule_text
+from marey.rules.truth import UNKNOWN
 from marey.rules.vocabulary import FACTS, STATISTICS, UNITS
 
 router = APIRouter(tags=["rules"])
@@ -106,6 +110,9 @@ def rule_language() -> Response:
             "statistics": STATISTICS,
             "facts": facts,
             "units": list(UNITS),
+            "reaches": [reach.value for reach in Reach],
+            "severities": [severity.value for severity in Severity],
+            "faults": {kind.value: MEANING[kind] for kind in FaultKind},
             "schema": clause_schema(),
         }
     )
@@ -261,7 +268,17 @@ def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
     latest = court.latest if court else None
     if latest is None:
         return {"time_ms": None, "rules": []}
-    return {"time_ms": latest.time_ms, "rules": service.rule_watch.verdict_rows(latest)}
+    unjudged = {
+        verdict.rule.id: [
+            latest.workloads[i] for i in np.flatnonzero(verdict.life == UNKNOWN).tolist()
+        ]
+        for verdict in latest.verdicts
+    }
+    rows = service.rule_watch.verdict_rows(latest)
+    return {
+        "time_ms": latest.time_ms,
+        "rules": [row | {"not_judged": unjudged[row["rule"]]} for row in rows],
+    }
 
 
 @router.get(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,32 +29,74 @@ class Measuring(Protocol):
         """Every GPU seen so far."""
 
 
+class SiteSources:
+    """The sources of a site; told of others, it keeps those that stay as they are."""
+
+    def __init__(self) -> None:
+        # What a source was made from → the source.
+        self._opened: dict[tuple[Any, bool, str], Source] = {}
+        self._measuring: dict[str, list[Measuring]] = {}
+
+    def open(self, settings: Sequence[Any]) -> list[Source]:
+        """Every source told of, new ones opened; on an error nothing has changed.
+
+        Nothing is asked yet; sources that are no longer told of are the caller's to close.
+        """
+        # Where a scheduler names a cluster's hosts and GPUs, those who measure them do not.
+        scheduled = {entry.cluster for entry in settings if isinstance(entry, SlurmSettings)}
+        found: dict[tuple[Any, bool, str], Source] = {}
+        try:
+            for entry in settings:
+                announces = entry.cluster not in scheduled
+                made_from = (entry, announces, files_and_secrets(entry))
+                found[made_from] = self._opened.get(made_from) or self._open(entry, announces)
+        except MareyError as error:
+            for made_from, source in found.items():
+                if made_from not in self._opened:
+                    source.close()
+            raise type(error)(f"Source '{shown(entry.name)}': {error}") from None
+        self._opened = found
+        self._measuring = {}
+        for (entry, _, _), source in found.items():
+            if isinstance(source, Measuring):
+                self._measuring.setdefault(entry.cluster, []).append(source)
+        return list(found.values())
+
+    def _open(self, entry: Any, announces: bool) -> Source:
+        return _open(entry, lambda: self._measured(entry.cluster), announces=announces)
+
+    def _measured(self, cluster: str) -> list[Gpu]:
+        """Every GPU that somebody measures in this cluster now, whoever was opened when."""
+        return [gpu for source in self._measuring.get(cluster, ()) for gpu in source.seen_gpus()]
+
+
 def open_sources(settings: Sequence[Any]) -> list[Source]:
     """Every source told of; nothing is asked yet. What cannot be right is refused by its name."""
-    # Where a scheduler names a cluster's hosts and GPUs, those who measure them do not.
-    scheduled = {entry.cluster for entry in settings if isinstance(entry, SlurmSettings)}
-    opened: list[Source] = []
-    measuring: dict[str, list[Measuring]] = {}
-    try:
-        for entry in settings:
-            seen = measuring.setdefault(entry.cluster, [])
-            source = _open(entry, seen, announces=entry.cluster not in scheduled)
-            opened.append(source)
-            if isinstance(source, Measuring):
-                seen.append(source)
-    except MareyError as error:
-        for source in opened:
-            source.close()
-        raise type(error)(f"Source '{shown(entry.name)}': {error}") from None
-    return opened
+    return SiteSources().open(settings)
 
 
-def _open(settings: Any, measuring: list[Measuring], *, announces: bool) -> Source:
+def files_and_secrets(settings: Any) -> str:
+    """A digest of what the settings only name: a new token or list makes a new source."""
+    digest = hashlib.sha256()
+    for entry in dataclasses.fields(settings):
+        value = getattr(settings, entry.name)
+        if not isinstance(value, str) or not value:
+            continue
+        if entry.name.endswith("_env"):
+            digest.update(os.environ.get(value, "").encode("utf-8", "surrogateescape"))
+        elif entry.name.endswith("_file"):
+            with contextlib.suppress(OSError):
+                digest.update(Path(value).read_bytes())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _open(settings: Any, measured: Callable[[], list[Gpu]], *, announces: bool) -> Source:
     if isinstance(settings, DcgmSettings):
         return _open_dcgm(settings, announces)
     if isinstance(settings, PrometheusSettings):
         return _open_prometheus(settings, announces)
-    return _open_slurm(settings, lambda: [gpu for s in measuring for gpu in s.seen_gpus()])
+    return _open_slurm(settings, measured)
 
 
 def _open_dcgm(settings: DcgmSettings, announces: bool) -> DcgmSource:

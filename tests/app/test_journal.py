@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marey.app.journal import GROUP_TICKS, JournaledStore, from_document, to_document, unsettled
+from marey.app.journal import GROUP_TICKS, JournaledStore, unsettled
+from marey.app.journal_entries import from_document, to_document
 from marey.model.events import Event, EventKind
 from marey.model.observation import Observation
 from marey.model.protocols import WorkloadQuery

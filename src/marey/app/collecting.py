@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 BACKLOG_LIMIT = 64
 
 
+# JSON documents by kind and name.
+Papers = Mapping[str, Mapping[str, Any]]
+
+
 class Store(SampleStore, RecordStore, Protocol):
     """A store of both kinds behind one close."""
 
@@ -42,9 +46,12 @@ class OneStepStore(Protocol):
     """A store that can take a whole tick as one step: all of it survives a kill, or nothing."""
 
     def ingest(
-        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
+        self,
+        observations: Iterable[Observation],
+        batches: Iterable[SampleBatch] = (),
+        papers: Papers | None = None,
     ) -> None:
-        """Take over observations and samples."""
+        """Take over observations, samples, and documents by kind and name."""
 
 
 class Pace(Protocol):

@@ -33,12 +33,16 @@ class SampleBatch:
     cluster: str = DEFAULT_CLUSTER
     workload: NDArray[np.int32] | None = None
     workloads: Sequence[str] = field(default=())
+    # Set by ``checked``; whoever puts other columns in place sets it back.
+    is_clean: bool = field(default=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.time_ms)
 
     def checked(self) -> SampleBatch:
         """The same batch with every column cleaned by its metric; refuses unknown metrics."""
+        if self.is_clean:
+            return self
         rows = len(self.time_ms)
         lengths = {len(self.entity), *(len(c) for c in self.columns.values())}
         if lengths - {rows}:
@@ -60,6 +64,7 @@ class SampleBatch:
             self.cluster,
             self.workload,
             self.workloads,
+            is_clean=True,
         )
 
     def to_table(self) -> pa.Table:

@@ -25,6 +25,7 @@ class Dictionary:
         self.names: dict[int, str] = {}
         self._next = 0
         self._scope_columns = scope_columns
+        self._fresh: list[tuple[object, ...]] = []
         self._recent: dict[int, tuple[tuple[str, ...], tuple[str, ...], NDArray[np.int32]]] = {}
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -48,18 +49,13 @@ class Dictionary:
         """The code of a name, if it has one."""
         return self.codes(scope).get(self._clean(name))
 
-    def encode(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        scope: tuple[str, ...],
-        names: Sequence[str],
-    ) -> NDArray[np.int32]:
-        """The codes of names; new names get the next codes and are written."""
+    def encode(self, scope: tuple[str, ...], names: Sequence[str]) -> NDArray[np.int32]:
+        """The codes of names; new names get the next codes, and are written by ``flush``."""
         recent = self._recent.get(id(names))
         if recent is not None and recent[0] is names and recent[1] == scope:
             return recent[2]
         codes = self._codes.setdefault(scope, {})
-        found, fresh = [], []
+        found = []
         for name in names:
             code = codes.get(name)
             if code is None:
@@ -67,9 +63,8 @@ class Dictionary:
                 code = codes.get(clean)
                 if code is None:
                     code = self._add(codes, clean)
-                    fresh.append((code, *scope, clean))
+                    self._fresh.append((code, *scope, clean))
             found.append(code)
-        self._write(connection, fresh)
         encoded = np.array(found, np.int32)
         if isinstance(names, tuple):
             self._remember(names, scope, encoded)
@@ -81,10 +76,12 @@ class Dictionary:
         self._next += 1
         return code
 
-    def _write(self, connection: duckdb.DuckDBPyConnection, rows: list[tuple[object, ...]]) -> None:
+    def flush(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Write the names that are new, inside the caller's transaction."""
         columns = [("code", pa.int32())]
         columns += [(f"s{i}", pa.string()) for i in range(self._scope_columns)]
-        insert(connection, self._table, pa.schema([*columns, ("name", pa.string())]), rows)
+        insert(connection, self._table, pa.schema([*columns, ("name", pa.string())]), self._fresh)
+        self._fresh = []
 
     def _remember(
         self, names: tuple[str, ...], scope: tuple[str, ...], codes: NDArray[np.int32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,12 @@ class EmbeddedStore:
         self.ingest((), batches)
 
     def ingest(
-        self, observations: Iterable[Observation], batches: Iterable[SampleBatch] = ()
+        self,
+        observations: Iterable[Observation],
+        batches: Iterable[SampleBatch] = (),
+        papers: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Take over observations and samples as one step: one commit for a whole tick."""
+        """Take over observations, samples and documents (by kind and name) as one commit."""
         with self._lock:
             self._refresh()
             with self._database.write() as connection:
@@ -101,6 +104,10 @@ class EmbeddedStore:
                 for batch in batches:
                     self._records.note_cluster(connection, bounded(batch.cluster))
                     self._samples.append(connection, batch)
+                self._samples.flush(connection)
+                for kind, named in (papers or {}).items():
+                    for name, document in named.items():
+                        documents.put(connection, kind, name, document)
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
         """The samples themselves, each once, in order of time within a batch."""

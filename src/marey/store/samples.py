@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
@@ -21,6 +22,8 @@ from marey.store.rows import one_row
 
 # Rows rewritten in one transaction: an hour of 10,000 GPUs and then some, within the memory limit.
 REWRITE_ROWS = 3_000_000
+# Rows that wait for an insert: a group of ticks is written at once, a long history in parts.
+INSERT_ROWS = 500_000
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -34,6 +37,8 @@ class SampleTables:
         # By entity code: time of its newest sample, so that what is newer needs no lookup.
         self._newest = np.zeros(0, np.int64)
         self._floor: dict[Entity, int] = {}
+        # Encoded rows of this transaction that are not yet in the hot table.
+        self._waiting: dict[Entity, list[pa.Table]] = {}
         # Time of the oldest row in the hot table.
         self.oldest_hot: dict[Entity, int] = {}
         # Before this time, raw samples have been reduced.
@@ -77,12 +82,25 @@ class SampleTables:
             return
         late = self._late(batch.kind, rows)
         if late.any():
+            # What they replace may be among those that wait.
+            self.flush(connection)
             fresh = rows.filter(pa.array(~late))
-            self._insert(connection, batch.kind, fresh)
             merged = self._merge(connection, batch.kind, rows.filter(pa.array(late)))
-            self._insert(connection, batch.kind, merged)
+            self._insert(connection, batch.kind, [fresh])
+            self._insert(connection, batch.kind, [merged])
         else:
-            self._insert(connection, batch.kind, rows)
+            waiting = self._waiting.setdefault(batch.kind, [])
+            waiting.append(rows)
+            if sum(table.num_rows for table in waiting) >= INSERT_ROWS:
+                self.flush(connection)
+
+    def flush(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Write what ``append`` was given: many batches take hardly longer than one."""
+        self.entities.flush(connection)
+        self.workloads.flush(connection)
+        while self._waiting:
+            kind, tables = self._waiting.popitem()
+            self._insert(connection, kind, tables)
 
     def _encode(
         self, connection: duckdb.DuckDBPyConnection, cluster: str, batch: SampleBatch
@@ -91,10 +109,10 @@ class SampleTables:
             if name not in self.columns[batch.kind]:
                 self._add_column(connection, batch.kind, name)
         scope = (cluster, str(batch.kind))
-        entity = _look_up(self.entities.encode(connection, scope, batch.entities), batch.entity)
+        entity = _look_up(self.entities.encode(scope, batch.entities), batch.entity)
         workload = np.full(len(batch), NO_WORKLOAD, np.int32)
         if batch.workload is not None and len(batch.workloads):
-            codes = self.workloads.encode(connection, (cluster,), batch.workloads)
+            codes = self.workloads.encode((cluster,), batch.workloads)
             held = batch.workload >= 0
             workload[held] = _look_up(codes, batch.workload[held])
         columns = self.columns[batch.kind]
@@ -146,14 +164,17 @@ class SampleTables:
         np.maximum.at(self._newest, entity, time_ms)
         return np.asarray(late)
 
-    def _insert(self, connection: duckdb.DuckDBPyConnection, kind: Entity, rows: pa.Table) -> None:
+    def _insert(
+        self, connection: duckdb.DuckDBPyConnection, kind: Entity, tables: list[pa.Table]
+    ) -> None:
+        rows = pa.concat_tables(tables, promote_options="default")
         if not rows.num_rows:
             return
         names = ", ".join(f'"{name}"' for name in rows.column_names)
         connection.register("incoming", rows)
         connection.execute(f"INSERT INTO {kind}_hot ({names}) SELECT {names} FROM incoming")
         connection.unregister("incoming")
-        oldest = int(rows.column("time_ms").to_numpy().min())
+        oldest = int(pc.min(rows.column("time_ms")).as_py())
         self.oldest_hot[kind] = min(self.oldest_hot[kind], oldest)
 
     def _merge(

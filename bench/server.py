@@ -67,11 +67,11 @@ def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
     settings = SimulatedSettings(gpus=GPUS, seed=3, history_hours=0.0)
     store = StoreSettings(path=str(folder / "bench.duckdb"))
     service = open_service(Configuration(store=store, sources=(settings,)))
-    cluster = service.collector.polled[0].source
+    cluster = service.collector.sources.polled[0].source
     simulation: Simulation = cluster.simulation  # type: ignore[attr-defined]
     clock = SteppedClock(simulation.config.start_ms)
     source = PreparedSource(simulation)
-    service.collector.polled[0].source = source  # type: ignore[assignment]
+    service.collector.sources.polled[0].source = source  # type: ignore[assignment]
     service.collector.clock = clock
     service.workspace.clock = clock
     # Rules have a bench of their own; they work in another thread, and a day that passes in

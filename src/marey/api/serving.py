@@ -60,9 +60,16 @@ def address(listener: socket.socket) -> str:
 
 
 def serve(
-    app: FastAPI, listener: socket.socket, *, ready: Callable[[], Any] = lambda: None
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    ready: Callable[[], Any] = lambda: None,
+    hangup: Callable[[], Any] | None = None,
 ) -> None:
-    """Answer until SIGINT or SIGTERM; the caller stops what stands behind the app."""
+    """Answer until SIGINT or SIGTERM; the caller stops what stands behind the app.
+
+    ``hangup`` is what to do at SIGHUP, in a thread beside the answering.
+    """
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -80,15 +87,23 @@ def serve(
     )
     server = _Server(config)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_run(server, listener, ready))
+        runner.run(_run(server, listener, ready, hangup))
 
 
-async def _run(server: _Server, listener: socket.socket, ready: Callable[[], Any]) -> None:
+async def _run(
+    server: _Server,
+    listener: socket.socket,
+    ready: Callable[[], Any],
+    hangup: Callable[[], Any] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Elsewhere than in the main thread (tests) signals belong to others.
         with contextlib.suppress(RuntimeError, ValueError, NotImplementedError):
             loop.add_signal_handler(number, server.end)
+    if hangup is not None:
+        with contextlib.suppress(RuntimeError, ValueError, NotImplementedError):
+            loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, hangup)
     ready()
     await server.serve(sockets=[listener])
 

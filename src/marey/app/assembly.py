@@ -13,9 +13,10 @@ from marey.app.collecting import CollectRules, Store
 from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
 from marey.app.journal import journaled
 from marey.app.memory import give_back
+from marey.app.reloading import ConfigurationFile, SourceReloader, about_sources
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
-from marey.app.site_sources import open_sources
+from marey.app.site_sources import SiteSources
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import DAY_MS
 from marey.notify.settings import parse_settings
@@ -35,8 +36,16 @@ def check_address(settings: ServerSettings) -> str | None:
     return token
 
 
-def open_service(configuration: Configuration, report: Report = lambda _: None) -> Service:
-    """Store, sources and collect loop, ready to start; a simulated past is made first."""
+def open_service(
+    configuration: Configuration,
+    report: Report = lambda _: None,
+    *,
+    file: ConfigurationFile | None = None,
+) -> Service:
+    """Store, sources and collect loop, ready to start; a simulated past is made first.
+
+    With the ``file`` that the configuration came from, sources can be read again while it runs.
+    """
     simulated = [s for s in configuration.sources if isinstance(s, SimulatedSettings)]
     if simulated and len(configuration.sources) > 1:
         raise InvalidInput(
@@ -50,9 +59,18 @@ def open_service(configuration: Configuration, report: Report = lambda _: None) 
             service = _simulated_service(configuration, simulated[0], store, report)
         else:
             rules = collect_rules(configuration)
-            sources = open_sources(configuration.sources)
+            site = SiteSources()
+            sources = site.open(configuration.sources)
             clock = WallClock() if sources else StoredClock(store, store.clusters)
-            parts = Parts(store, sources, clock, rules, uploads=uploads_of(configuration))
+            parts = Parts(
+                store,
+                sources,
+                clock,
+                rules,
+                uploads=uploads_of(configuration),
+                about=about_sources(configuration.sources),
+                reloader=SourceReloader(file, site, sources) if file else None,
+            )
             service = Service(with_rules(parts, configuration))
     except BaseException:
         store.close()
@@ -69,7 +87,8 @@ def _simulated_service(
     cluster = open_simulated(settings, store, WallClock().now_ms())
     rules = collect_rules(configuration)
     uploads = uploads_of(configuration)
-    parts = Parts(store, [cluster], cluster.clock, rules, cluster, uploads=uploads)
+    about = about_sources([settings])
+    parts = Parts(store, [cluster], cluster.clock, rules, cluster, uploads=uploads, about=about)
     service = Service(with_rules(parts, configuration))
     live_through_history(cluster, service.summaries, report)
     cluster.remember()

@@ -16,12 +16,10 @@ from marey.app.bounding import bounded_observation
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
 from marey.app.moments import observation_of
-from marey.app.polling import PolledSource
+from marey.app.polling import PolledSources
 from marey.app.unknown_gpus import introduce_unknown
 from marey.model.errors import MareyError
-from marey.model.events import Event, EventKind
 from marey.model.metrics import Entity
-from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.protocols import RecordStore, SampleStore, Source
 from marey.model.samples import SampleBatch
@@ -117,12 +115,12 @@ class Collector:
         self.rules = rules
         self.counts = CollectCounts()
         self.watchers = Watchers()
-        self.polled = [PolledSource(source, rules.stale_after_ms) for source in sources]
+        self.sources = PolledSources(sources, rules.stale_after_ms)
         self.tables: dict[str, ClusterTable] = {}
         self._backlog: deque[Observation] = deque()
-        self._stale: set[str] = set()
         self._maintained_hour: int | None = None
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
     # The thread
@@ -135,10 +133,14 @@ class Collector:
     def stop(self) -> None:
         """Finish the tick in hand, then stop asking."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        for polled in self.polled:
-            polled.close()
+        self.sources.close()
+
+    def hurry(self) -> None:
+        """Begin the next tick now instead of when it is due."""
+        self._wake.set()
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -152,7 +154,9 @@ class Collector:
                 missed = int((now - due) / interval_s)
                 self.counts.skipped_ticks += missed
                 due = now
-            self._stop.wait(max(0.0, due - now))
+            if self._wake.wait(max(0.0, due - now)):
+                self._wake.clear()
+                due = time.monotonic()
 
     def _wall_interval_s(self) -> float:
         # Above this speed a tick covers several intervals of the cluster: more than four a
@@ -181,12 +185,7 @@ class Collector:
         counts.slowest_tick_seconds = max(counts.slowest_tick_seconds, counts.tick_seconds)
 
     def _collect(self, now_ms: int) -> None:
-        for polled in self.polled:
-            polled.ask(now_ms)
-        patience_s = self.rules.patience_ms / 1000
-        observed = [o for p in self.polled for o in p.answer(now_ms, patience_s)]
-        observed += self._staleness(now_ms)
-        for observation in observed:
+        for observation in self.sources.poll(now_ms, self.rules.patience_ms / 1000):
             self.take(observation)
         self._drain()
         self.show(now_ms)
@@ -229,7 +228,7 @@ class Collector:
 
     def show(self, now_ms: int) -> None:
         """Close the tick: a frame of every cluster to whoever watches."""
-        sources = [polled.state.document(now_ms) for polled in self.polled]
+        sources = self.sources.documents(now_ms)
         # At a high speed one tick spans more cluster time than staleness does.
         horizon_ms = self.rules.stale_after_ms + round(1000 * self.clock.speed)
         for table in list(self.tables.values()):
@@ -249,24 +248,6 @@ class Collector:
                 table.measure(self.store.latest(cluster, Entity.GPU, since_ms))
             self.tables[cluster] = table
         return self.tables[cluster]
-
-    def _staleness(self, now_ms: int) -> list[Observation]:
-        """An event when a source falls silent, and one when it is back."""
-        events = []
-        for polled in self.polled:
-            state = polled.state
-            stale = state.state == "stale"
-            if stale and state.name not in self._stale:
-                self._stale.add(state.name)
-                text = f"{state.name}: {state.error}"
-                events.append(Event(now_ms, EventKind.SOURCE_STALE, text=text))
-            elif not stale and state.name in self._stale:
-                self._stale.discard(state.name)
-                events.append(Event(now_ms, EventKind.SOURCE_BACK, text=state.name))
-        clusters = list(self.tables) or [DEFAULT_CLUSTER]
-        return [
-            Observation(now_ms, cluster, events=tuple(events)) for cluster in clusters[:1] if events
-        ]
 
     def _maintain(self, now_ms: int) -> None:
         hour = now_ms // HOUR_MS

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import Any
 
+from marey.app.source_state import SourceAbout, SourceState
 from marey.model.errors import MareyError, shown
+from marey.model.events import Event, EventKind
+from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.protocols import Source
 
-
-@dataclass(slots=True)
-class SourceState:
-    """How a source is doing; ``last_ms`` is the last time it answered."""
-
-    name: str
-    state: str = "waiting"
-    last_ms: int | None = None
-    error: str = ""
-    polls: int = 0
-    failures: int = 0
-    poll_seconds: float = 0.0
-
-    def document(self, now_ms: int) -> dict[str, Any]:
-        """What the sources page and the headers of live messages say."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "last_ms": self.last_ms,
-            "age_ms": None if self.last_ms is None else max(0, now_ms - self.last_ms),
-            "error": self.error,
-            "polls": self.polls,
-            "failures": self.failures,
-            "poll_seconds": round(self.poll_seconds, 4),
-        }
+REMOVED = "is no longer in the configuration; what it said last stays shown, marked as stale."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +30,11 @@ class _Polled:
 class PolledSource:
     """A source with its thread and its state."""
 
-    def __init__(self, source: Source, stale_after_ms: int) -> None:
+    def __init__(
+        self, source: Source, stale_after_ms: int, about: SourceAbout | None = None
+    ) -> None:
         self.source = source
-        self.state = SourceState(source.name)
+        self.state = SourceState(source.name, about or SourceAbout())
         self._stale_after_ms = stale_after_ms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"poll {source.name[:20]}")
         self._asked: Future[_Polled] | None = None
@@ -77,37 +59,132 @@ class PolledSource:
             polled = self._asked.result(0 if self._overdue else patience_s)
         except Late:
             self._overdue = True
-            self._fail(now_ms, f"no answer within {patience_s:g} s")
+            self.state.fail(now_ms, f"no answer within {patience_s:g} s", self._stale_after_ms)
             return ()
         except MareyError as error:
             self._asked = None
-            self._fail(now_ms, str(error))
+            self.state.fail(now_ms, str(error), self._stale_after_ms)
             return ()
         except Exception as error:
             self._asked = None
-            self._fail(now_ms, f"{type(error).__name__}: {shown(str(error))}")
+            text = f"{type(error).__name__}: {shown(str(error))}"
+            self.state.fail(now_ms, text, self._stale_after_ms)
             return ()
         self._asked, self._overdue = None, False
-        self._succeed(polled)
+        self.state.succeed(polled.asked_ms, polled.seconds, polled.observations)
         return polled.observations
 
-    def _succeed(self, polled: _Polled) -> None:
-        state = self.state
-        state.polls += 1
-        state.poll_seconds = polled.seconds
-        state.last_ms = polled.asked_ms
-        state.state, state.error = "fresh", ""
-
-    def _fail(self, now_ms: int, error: str) -> None:
-        state = self.state
-        state.polls += 1
-        state.failures += 1
-        state.error = error
-        if state.last_ms is None or now_ms - state.last_ms > self._stale_after_ms:
-            state.state = "stale"
+    def document(self, now_ms: int) -> dict[str, Any]:
+        """Everything about it, for the sources page."""
+        details = getattr(self.source, "details", None)
+        return self.state.full_document(now_ms, details() if callable(details) else {})
 
     def close(self) -> None:
         """Let go of the source, without waiting for one that hangs."""
         self._thread.shutdown(wait=not self._overdue, cancel_futures=True)
         if not self._overdue:
             self.source.close()
+
+
+class PolledSources:
+    """All sources of a collector; others may be given while it runs, from one tick to the next."""
+
+    def __init__(self, sources: Sequence[Source], stale_after_ms: int) -> None:
+        self._stale_after_ms = stale_after_ms
+        self.polled = [PolledSource(source, stale_after_ms) for source in sources]
+        # Sources that were taken out, by name: what they said is still shown, and is stale.
+        self.removed: dict[str, SourceState] = {}
+        self._stale: set[str] = set()
+        self._lock = threading.Lock()
+        self._waiting: tuple[list[PolledSource], threading.Event] | None = None
+
+    def describe(self, about: Mapping[str, SourceAbout]) -> None:
+        """Say of which kind and cluster the sources are, by name."""
+        for polled in self.polled:
+            polled.state.about = about.get(polled.state.name, polled.state.about)
+
+    def change(
+        self, sources: Sequence[Source], about: Mapping[str, SourceAbout]
+    ) -> threading.Event:
+        """From the next tick on these are asked; one that is asked already goes on as it is.
+
+        The event is set once the next tick has taken them over.
+        """
+        running = {id(polled.source): polled for polled in self.polled}
+        wanted = [
+            running.get(id(source))
+            or PolledSource(source, self._stale_after_ms, about.get(source.name))
+            for source in sources
+        ]
+        with self._lock:
+            taken = self._waiting[1] if self._waiting else threading.Event()
+            self._waiting = (wanted, taken)
+        return taken
+
+    def poll(self, now_ms: int, patience_s: float) -> list[Observation]:
+        """Ask every source once; what they said, and events for those gone silent or back."""
+        self._take_over(now_ms)
+        for polled in self.polled:
+            polled.ask(now_ms)
+        observed = [o for polled in self.polled for o in polled.answer(now_ms, patience_s)]
+        return observed + self._staleness(now_ms)
+
+    def _take_over(self, now_ms: int) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        wanted, taken = waiting
+        gone = [polled for polled in self.polled if polled not in wanted]
+        self.polled = wanted
+        names = {polled.state.name for polled in wanted}
+        removed = dict(self.removed)
+        for polled in gone:
+            if polled.state.name not in names:
+                polled.state.remove(now_ms, REMOVED)
+                removed[polled.state.name] = polled.state
+        self.removed = {name: state for name, state in removed.items() if name not in names}
+        taken.set()
+        for polled in gone:
+            polled.close()
+
+    def _states(self) -> list[SourceState]:
+        return [*(polled.state for polled in self.polled), *self.removed.values()]
+
+    def _staleness(self, now_ms: int) -> list[Observation]:
+        """An event when a source falls silent, and one when it is back."""
+        told: dict[str, list[Event]] = {}
+        for state in self._states():
+            stale = state.state == "stale"
+            if stale and state.name not in self._stale:
+                self._stale.add(state.name)
+                event = Event(now_ms, EventKind.SOURCE_STALE, text=f"{state.name}: {state.error}")
+            elif not stale and state.name in self._stale:
+                self._stale.discard(state.name)
+                event = Event(now_ms, EventKind.SOURCE_BACK, text=state.name)
+            else:
+                continue
+            told.setdefault(state.about.cluster or DEFAULT_CLUSTER, []).append(event)
+        return [
+            Observation(now_ms, cluster, events=tuple(events)) for cluster, events in told.items()
+        ]
+
+    def documents(self, now_ms: int) -> list[dict[str, Any]]:
+        """How every source is doing, in a few words: goes with every live message."""
+        return [state.document(now_ms) for state in self._states()]
+
+    def full_documents(self, now_ms: int) -> list[dict[str, Any]]:
+        """How every source is doing, with everything that is known."""
+        return [
+            *(polled.document(now_ms) for polled in self.polled),
+            *(state.full_document(now_ms, {}) for state in self.removed.values()),
+        ]
+
+    def close(self) -> None:
+        """Let go of every source, also of those that no tick has taken over."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self.polled = [*self.polled, *(p for p in waiting[0] if p not in self.polled)]
+        for polled in self.polled:
+            polled.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,11 +14,13 @@ from marey.app.background import BackgroundWork
 from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
 from marey.app.feed import FrameFeed
 from marey.app.notifications import Notifier
+from marey.app.reloading import Reloaded, SourceReloader
 from marey.app.rules import RuleBook, RuleWatch
+from marey.app.source_state import SourceAbout
 from marey.app.summary import SummaryLog
 from marey.app.uploads import Uploads
 from marey.app.workspace import Workspace
-from marey.model.errors import InvalidInput
+from marey.model.errors import Conflict, InvalidInput
 from marey.model.observation import Observation
 from marey.model.protocols import Source
 from marey.model.workloads import Progress
@@ -49,6 +51,9 @@ class Parts:
     notify: NotifySettings | None = None
     # Where files that people send are kept.
     uploads: Path = Path(tempfile.gettempdir()) / "marey-uploads"
+    # Kind and cluster of each source by its name, and how to read them again, if from a file.
+    about: Mapping[str, SourceAbout] = field(default_factory=dict)
+    reloader: SourceReloader | None = None
 
 
 class Service:
@@ -60,6 +65,8 @@ class Service:
         self.feed = FrameFeed()
         self.summaries = SummaryLog(parts.store)
         self.collector: Collector = collect(parts.sources, parts.store, parts.clock, parts.rules)
+        self.collector.sources.describe(parts.about)
+        self._reloader = parts.reloader
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
         self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
         self.background = BackgroundWork()
@@ -88,9 +95,19 @@ class Service:
         gc.unfreeze()
 
     def sources(self) -> list[dict[str, Any]]:
-        """How every source is doing."""
-        now_ms = self.workspace.now_ms()
-        return [polled.state.document(now_ms) for polled in self.collector.polled]
+        """How every source is doing, those included that were taken out."""
+        return self.collector.sources.full_documents(self.workspace.now_ms())
+
+    @property
+    def configuration_path(self) -> Path | None:
+        """The file that the sources came from, if they came from one."""
+        return self._reloader.file.path if self._reloader else None
+
+    def reload_sources(self) -> Reloaded:
+        """Read the sources again from their file; a wrong file is refused and changes nothing."""
+        if self._reloader is None:
+            raise Conflict("This server was not started from a configuration file.")
+        return self._reloader.reload(self.collector)
 
     def report_progress(self, cluster: str, reports: Sequence[Progress]) -> int:
         """Keep what training scripts say of themselves; refuses workloads nobody knows."""

@@ -12,7 +12,8 @@ from marey.model.errors import InvalidInput
 
 DESCRIPTION = """\
 Collect from the sources of a configuration, keep their history, and serve it: the web app, the
-REST API and the live connection, from one process. The URL is the first line of the output."""
+REST API and the live connection, from one process. The URL is the first line of the output.
+SIGHUP, or POST /api/v1/sources/reload, reads the sources of the file again without a restart."""
 EXAMPLES = """\
   marey serve --config marey.toml
   marey serve --config marey.toml --port 0 --json
@@ -30,13 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> None:
     """Serve until SIGINT or SIGTERM."""
     configuration = load_configuration(args.config)
+    as_read = configuration
     if args.port is not None:
         server = replace(configuration.server, port=checked_port(args.port))
         configuration = replace(configuration, server=server)
     # The server is not imported until the configuration is known to be sound.
+    from marey.app.reloading import ConfigurationFile
     from marey.cli.serving import run_server
 
-    run_server(configuration, out)
+    run_server(configuration, out, ConfigurationFile(args.config, as_read))
 
 
 def checked_port(port: int) -> int:

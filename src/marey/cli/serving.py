@@ -10,12 +10,20 @@ from marey.api.guard import Access
 from marey.api.serving import address, listen, serve
 from marey.app.assembly import check_address, open_service
 from marey.app.configuration import Configuration
+from marey.app.reloading import ConfigurationFile
+from marey.app.service import Service
 from marey.cli.output import Output
+from marey.model.errors import MareyError
 from marey.store.holder import remove_address, write_address
 
 
-def run_server(configuration: Configuration, out: Output) -> None:
-    """Serve until told to stop; the URL is the first line of the output."""
+def run_server(
+    configuration: Configuration, out: Output, file: ConfigurationFile | None = None
+) -> None:
+    """Serve until told to stop; the URL is the first line of the output.
+
+    With the ``file`` that the configuration came from, SIGHUP reads its sources again.
+    """
     server = configuration.server
     token = check_address(server)
     listener = listen(server.host, server.port)
@@ -23,14 +31,27 @@ def run_server(configuration: Configuration, out: Output) -> None:
     store = Path(configuration.store.path)
     with listener:
         with out.progress("making history", 1.0) as bar:
-            service = open_service(configuration, bar.update)
+            service = open_service(configuration, bar.update, file=file)
         try:
             service.start()
             write_address(store, url)
             app = build_app(service, Access((*server.names, server.host), token))
             document = {"url": url, "pid": os.getpid(), "store": str(store)}
-            serve(app, listener, ready=lambda: out.answer(document, url))
+            serve(
+                app,
+                listener,
+                ready=lambda: out.answer(document, url),
+                hangup=(lambda: reload(service, out)) if file else None,
+            )
         finally:
             out.remark("marey: finishing")
             service.stop()
             remove_address(store)
+
+
+def reload(service: Service, out: Output) -> None:
+    """Read the sources again; what is wrong is said, and everything goes on as it was."""
+    try:
+        out.remark(f"marey: sources read again: {service.reload_sources().text()}")
+    except MareyError as error:
+        out.remark(f"marey: sources not read again, the old ones go on: {error}")

@@ -246,7 +246,7 @@ def test_the_summary_counts_gpus_and_waiting_work(client: TestClient) -> None:
 
 
 def test_sources_say_how_they_are(client: TestClient) -> None:
-    (source,) = get(client, "/sources")
+    (source,) = get(client, "/sources")["rows"]
     assert source["name"] == "small"
     assert source["state"] == "fresh"
 

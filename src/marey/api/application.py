@@ -14,6 +14,7 @@ from marey.api import (
     own_metrics,
     rule_routes,
     sample_routes,
+    source_routes,
     upload_routes,
     view_routes,
     workload_routes,
@@ -28,6 +29,7 @@ ROOT = "/api/v1"
 # Registered by listing; the order is that of the OpenAPI document.
 ROUTERS = (
     cluster_routes.router,
+    source_routes.router,
     workload_routes.router,
     sample_routes.router,
     diagnosis_routes.router,

@@ -109,18 +109,6 @@ def faults() -> Response:
 
 
 @router.get(
-    "/sources",
-    operation_id="sources",
-    summary="How every source is doing",
-    responses=json_content(_LIST, "Sources with their state and age."),
-    response_class=Response,
-)
-def sources(service: TheService) -> Response:
-    """State fresh, stale or waiting; what a stale source last said is kept and marked."""
-    return json_response(service.sources())
-
-
-@router.get(
     "/summary",
     operation_id="summary",
     summary="GPUs by state, waiting work and mean utilization over time",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,39 @@ def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
     yield from _one("clients_dropped_total", "counter", "Clients that never read.", clients.dropped)
     yield from _one("live_bytes_total", "counter", "Bytes sent live.", clients.bytes_sent)
     yield from _one("resident_bytes", "gauge", "Memory of this process.", resident_bytes())
+    yield from _source_lines(service.sources())
+
+
+# Name, type, meaning, and the field of a source's document with the factor to the unit.
+_OF_SOURCES: tuple[tuple[str, str, str, str, float], ...] = (
+    ("age_seconds", "gauge", "Time since it last answered.", "age_ms", 1e-3),
+    ("lag_seconds", "gauge", "Age of the newest fact it gave.", "lag_ms", 1e-3),
+    ("last_success_timestamp_seconds", "gauge", "When it last answered.", "last_ms", 1e-3),
+    ("polls_total", "counter", "Times it was asked.", "polls", 1.0),
+    ("failures_total", "counter", "Times it did not answer.", "failures", 1.0),
+    ("poll_seconds", "gauge", "How long its last answer took.", "poll_seconds", 1.0),
+    ("values", "gauge", "Values in its last answer.", "values", 1.0),
+    ("values_total", "counter", "Values it has given.", "values_total", 1.0),
+    ("backoff_seconds", "gauge", "Time until it is asked again.", "backoff_ms", 1e-3),
+)
+
+
+def _source_lines(sources: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "# HELP marey_source_up Whether a source answers.\n# TYPE marey_source_up gauge\n"
-    for source in service.sources():
+    for source in sources:
         up = int(source["state"] == "fresh")
-        yield f'marey_source_up{{source="{_label(source["name"])}"}} {up}\n'
+        yield f"marey_source_up{_labels(source)} {up}\n"
+    for name, kind, meaning, key, factor in _OF_SOURCES:
+        yield f"# HELP marey_source_{name} {meaning}\n# TYPE marey_source_{name} {kind}\n"
+        for source in sources:
+            if source[key] is not None:
+                yield f"marey_source_{name}{_labels(source)} {source[key] * factor:.13g}\n"
+
+
+def _labels(source: dict[str, Any]) -> str:
+    named = {"source": source["name"], "kind": source["kind"], "cluster": source["cluster"]}
+    inside = ",".join(f'{key}="{_label(value)}"' for key, value in named.items() if value)
+    return f"{{{inside}}}"
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Iterator[str]:

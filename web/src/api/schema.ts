@@ -64,26 +64,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/sources": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * How every source is doing
-         * @description State fresh, stale or waiting; what a stale source last said is kept and marked.
-         */
-        get: operations["sources"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/summary": {
         parameters: {
             query?: never;
@@ -207,6 +187,46 @@ export interface paths {
          * @description It stops at its next step.
          */
         delete: operations["cancelTask"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How every source is doing
+         * @description State fresh, stale or waiting; what a stale source last said is kept and marked.
+         */
+        get: operations["sources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sources/reload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read the sources again from the configuration file
+         * @description Unchanged sources go on, changed ones are replaced; a wrong file changes nothing.
+         */
+        post: operations["reloadSources"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -405,9 +425,29 @@ export interface paths {
         };
         /**
          * Median and band of all GPUs of a workload over time
-         * @description Least and greatest of every bin are kept.
+         * @description Least and greatest of every bin are kept; bins lie at multiples of their width.
          */
         get: operations["diagnosisBand"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/diagnosis/lines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Some GPUs of a workload over time, all at the same moments
+         * @description Of every bin the least and the greatest value, in the order in which they came.
+         */
+        get: operations["diagnosisLines"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1200,26 +1240,6 @@ export interface operations {
             };
         };
     };
-    sources: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Sources with their state and age. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": Record<string, never>[];
-                };
-            };
-        };
-    };
     summary: {
         parameters: {
             query?: {
@@ -1275,6 +1295,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1293,6 +1321,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1338,6 +1374,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1356,6 +1400,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1405,6 +1457,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1423,6 +1483,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1441,6 +1509,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1479,6 +1555,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1521,6 +1605,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1539,6 +1631,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1599,6 +1699,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1617,6 +1725,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1657,6 +1773,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1675,6 +1799,162 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+        };
+    };
+    sources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sources with their state, lag, rate and errors. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        rows: {
+                            name: string;
+                            /** @description slurm, dcgm, …; empty where it is not known. */
+                            kind: string;
+                            cluster: string;
+                            /** @enum {string} */
+                            state: "waiting" | "fresh" | "stale";
+                            /** @description No longer in the configuration; what it said last is shown as stale. */
+                            removed: boolean;
+                            /** @description When it last answered. */
+                            last_ms: number | null;
+                            /** @description Time since then. */
+                            age_ms: number | null;
+                            /** @description Time of the newest fact it gave. */
+                            newest_ms: number | null;
+                            /** @description How old that fact is now. */
+                            lag_ms: number | null;
+                            /** @description Why it does not answer now; empty if it does. */
+                            error: string;
+                            /** @description What to do about it. */
+                            mend: string;
+                            /** @description The last error, also after it went away. */
+                            last_error: string;
+                            last_error_ms: number | null;
+                            polls: number;
+                            failures: number;
+                            failures_in_a_row: number;
+                            /** @description How long the last answer took. */
+                            poll_seconds: number;
+                            /** @description Values in the last answer. */
+                            values: number;
+                            values_total: number;
+                            /** @description Values per second, lately. */
+                            rate_per_s: number | null;
+                            /** @description How long until it is asked again. */
+                            backoff_ms: number;
+                            /** @description What the kind of source adds. */
+                            details: Record<string, never>;
+                        }[];
+                        /** @description Whether they can be read again. */
+                        reloads: boolean;
+                        /** @description Name of the configuration file. */
+                        file: string | null;
+                        /** @description The server's present time. */
+                        time_ms: number;
+                    };
+                };
+            };
+        };
+    };
+    reloadSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What has changed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description Sources that go on as they are. */
+                        kept: string[];
+                        added: string[];
+                        replaced: string[];
+                        removed: string[];
+                        /** @description Changed keys outside [[source]]: in force only after a restart. */
+                        needs_restart: string[];
+                        /** @description False where the tick in hand was still waiting for a slow source. */
+                        taken_over: boolean;
+                    };
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1757,6 +2037,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1775,6 +2063,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1819,6 +2115,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1837,6 +2141,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1895,6 +2207,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1913,6 +2233,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1960,6 +2288,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1978,6 +2314,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -1996,6 +2340,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2057,6 +2409,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2075,6 +2435,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2138,6 +2506,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2156,6 +2532,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2174,6 +2558,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2239,6 +2631,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2257,6 +2657,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2275,6 +2683,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2346,6 +2762,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2364,6 +2788,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2382,6 +2814,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2431,6 +2871,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2449,6 +2897,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2467,6 +2923,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2520,6 +2984,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2538,6 +3010,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2556,6 +3036,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2570,8 +3058,10 @@ export interface operations {
                 cluster?: string;
                 /** @description Metric ids, separated by commas. */
                 metrics?: string;
-                /** @description Most points of a band. */
+                /** @description Most bins of time. */
                 points?: number;
+                /** @description Width of a bin in ms, as an answer before gave it; 0 chooses by points. */
+                bin?: number;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
@@ -2607,6 +3097,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2625,6 +3123,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2643,6 +3149,129 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+        };
+    };
+    diagnosisLines: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description At most 64 GPU ids, by commas. */
+                gpus: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Metric ids, separated by commas. */
+                metrics?: string;
+                /** @description Most bins of time. */
+                points?: number;
+                /** @description Width of a bin in ms, as an answer before gave it; 0 chooses by points. */
+                bin?: number;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Lines per metric and GPU. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2698,6 +3327,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2716,6 +3353,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2734,6 +3379,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2781,6 +3434,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2799,6 +3460,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2817,6 +3486,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2860,6 +3537,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2878,6 +3563,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2896,6 +3589,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2949,6 +3650,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2967,6 +3676,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -2985,6 +3702,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3066,6 +3791,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3111,6 +3844,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3129,6 +3870,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3147,6 +3896,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3165,6 +3922,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3210,6 +3975,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3228,6 +4001,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3275,6 +4056,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3293,6 +4082,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3335,6 +4132,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3353,6 +4158,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3371,6 +4184,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3389,6 +4210,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3430,6 +4259,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3448,6 +4285,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3495,6 +4340,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3513,6 +4366,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3531,6 +4392,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3570,6 +4439,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3588,6 +4465,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3606,6 +4491,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3647,6 +4540,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3665,6 +4566,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3712,6 +4621,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3730,6 +4647,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3748,6 +4673,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3801,6 +4734,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3819,6 +4760,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3860,6 +4809,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3878,6 +4835,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3923,6 +4888,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3941,6 +4914,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -3959,6 +4940,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4004,6 +4993,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4022,6 +5019,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4040,6 +5045,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4102,6 +5115,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4120,6 +5141,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4159,6 +5188,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4177,6 +5214,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4224,6 +5269,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4242,6 +5295,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4303,6 +5364,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4350,6 +5419,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4368,6 +5445,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4386,6 +5471,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4429,6 +5522,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4447,6 +5548,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4488,6 +5597,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4506,6 +5623,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4524,6 +5649,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4569,6 +5702,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4587,6 +5728,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4605,6 +5754,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4666,6 +5823,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4684,6 +5849,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4731,6 +5904,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4749,6 +5930,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4788,6 +5977,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };
@@ -4806,6 +6003,14 @@ export interface operations {
                             at?: string;
                             problem?: string;
                         }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
                     };
                 };
             };

@@ -28,6 +28,7 @@ ENDPOINTS_LIMIT = 20_000
 SILENT_AFTER = 3
 BACKOFF_MS = 5_000
 MOST_BACKOFF_MS = 120_000
+ERRORS_SHOWN = 20
 SPREAD_PER_ENDPOINT_S = 0.002
 XID = GPU_METRICS.index("xid")
 HOST_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.HOST)
@@ -192,6 +193,21 @@ class DcgmSource:
     def seen_gpus(self) -> list[Gpu]:
         """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
+
+    def details(self) -> dict[str, object]:
+        """How many exporters answer, and why some do not; any thread may ask."""
+        failing = [e for e in self.endpoints if e.failures]
+        resting = [e.asked_again_ms for e in failing if e.asked_again_ms]
+        return {
+            "endpoints": len(self.endpoints),
+            "failing": len(failing),
+            "gpus": len(self._known),
+            "errors": [
+                {"endpoint": e.address.url, "error": e.error} for e in failing[:ERRORS_SHOWN]
+            ],
+            # All of them rest only where none answers.
+            "asked_again_ms": min(resting) if len(resting) == len(self.endpoints) else None,
+        }
 
     def close(self) -> None:
         """Let go of every connection."""

@@ -276,6 +276,15 @@ class PrometheusSource:
         """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
 
+    def details(self) -> dict[str, object]:
+        """What the server has and how far its clock is from ours; any thread may ask."""
+        return {
+            "gpus": len(self._known),
+            "metrics": list(self._names),
+            "host_metrics": list(self._host_metrics),
+            "clock_offset_ms": self._skew_ms,
+        }
+
     def _is_news(self, name: str, gpu: Gpu) -> bool:
         known = self._known.get(name)
         return known is None or (known != gpu and bool(gpu.model))

@@ -88,6 +88,10 @@ class SlurmSource:
         nodes = self._controller.nodes()
         return Snapshot(nodes, self._controller.jobs(), self._partitions)
 
+    def details(self) -> dict[str, object]:
+        """When a controller that is away is asked again; any thread may ask."""
+        return {"asked_again_ms": self._due_ms if self._failures else None}
+
     def close(self) -> None:
         """Let go of the controller."""
         self._controller.close()

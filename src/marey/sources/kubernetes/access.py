@@ -1,0 +1,191 @@
+"""Where the API server is and how to be let in: inside the cluster, by address, or kubeconfig."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from marey.model.errors import InvalidInput, Unavailable, shown
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+KUBECONFIG_LIMIT = 1 << 20
+NOT_SUPPORTED = ("exec", "auth-provider", "username", "password", "impersonate", "as")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An API server and what opens it; the token's file is read again for every request."""
+
+    server: str
+    token: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    ca_data: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(
+                f"'{shown(self.server)}' is not an API server; allowed: an http(s) URL."
+            )
+
+    def headers(self) -> dict[str, str]:
+        """What is sent with every request; service account tokens are renewed in their file."""
+        token = self.token
+        if self.token_file:
+            try:
+                token = Path(self.token_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise Unavailable(f"The token file '{self.token_file}': {error}.") from None
+        if not all(33 <= ord(c) < 127 for c in token):
+            raise Unavailable("The Kubernetes token holds what a header may not.")
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What the server's certificate is checked against; None for plain http."""
+        if not self.server.startswith("https://"):
+            return None
+        try:
+            context = ssl.create_default_context(
+                cafile=self.ca_file or None, cadata=self.ca_data or None
+            )
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise InvalidInput(f"The API server's CA cannot be used: {error}.") from None
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            _load_certificate(context, self.certificate, self.key)
+        return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Python takes client certificates from files only: ours lives as long as this call."""
+    handle, path = tempfile.mkstemp(prefix="marey-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(certificate + b"\n" + key)
+        context.load_cert_chain(path)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"The client certificate cannot be used: {error}.") from None
+    finally:
+        os.unlink(path)
+
+
+def inside_cluster(
+    environment: Mapping[str, str] | None = None, folder: Path = SERVICE_ACCOUNT
+) -> Access:
+    """The API server of the cluster that this process runs in, as its service account."""
+    told = os.environ if environment is None else environment
+    host, port = told.get("KUBERNETES_SERVICE_HOST", ""), told.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host or not (folder / "token").exists():
+        raise InvalidInput(
+            "Not inside a Kubernetes cluster (no service account is mounted); set url and "
+            "token_file, or kubeconfig."
+        )
+    name = f"[{host}]" if ":" in host else host
+    return Access(
+        f"https://{name}:{port}",
+        token_file=str(folder / "token"),
+        ca_file=str(folder / "ca.crt"),
+    )
+
+
+def from_kubeconfig(path: Path, context: str = "") -> Access:
+    """The server and user of a kubeconfig's context (the current one unless told).
+
+    Understood: server, CA, token, token file, client certificate. Programs that make tokens
+    (``exec``), auth providers, passwords and impersonation are not: use a token file.
+    """
+    document = _read_kubeconfig(path)
+    wanted = context or str(document.get("current-context") or "")
+    chosen = _named(document, "contexts", wanted).get("context") or {}
+    cluster = _named(document, "clusters", str(chosen.get("cluster"))).get("cluster") or {}
+    user = _named(document, "users", str(chosen.get("user"))).get("user") or {}
+    refused = [key for key in NOT_SUPPORTED if user.get(key)]
+    if refused and not user.get("token") and not user.get("tokenFile"):
+        raise InvalidInput(
+            f"kubeconfig '{shown(str(path))}': the user of context '{shown(wanted)}' is let in by "
+            f"{refused[0]}, which is not supported; allowed: token, tokenFile, client certificate. "
+            "Set url and token_file instead."
+        )
+    folder = path.parent
+    ca_file = str(cluster.get("certificate-authority") or "")
+    token_file = str(user.get("tokenFile") or "")
+    return Access(
+        str(cluster.get("server") or "").rstrip("/"),
+        token="" if token_file else str(user.get("token") or ""),
+        token_file=str(folder / token_file) if token_file else "",
+        ca_file=str(folder / ca_file) if ca_file else "",
+        ca_data=_decoded(cluster, "certificate-authority-data").decode("ascii", "replace"),
+        certificate=_file_or_data(folder, user, "client-certificate"),
+        key=_file_or_data(folder, user, "client-key"),
+        verify=not cluster.get("insecure-skip-tls-verify", False),
+    )
+
+
+def _read_kubeconfig(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes()[:KUBECONFIG_LIMIT].decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"kubeconfig '{shown(str(path))}' cannot be read: {error}.") from None
+    try:
+        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"kubeconfig '{shown(str(path))}' cannot be read: {shown(str(error))}"
+        ) from None
+    if not isinstance(document, dict):
+        raise InvalidInput(f"kubeconfig '{shown(str(path))}' holds no settings.")
+    return document
+
+
+def _yaml(text: str) -> Any:
+    """YAML where a reader is installed; JSON, which kubectl writes too, needs none."""
+    try:
+        yaml = import_module("yaml")
+    except ImportError:
+        raise ValueError(
+            "PyYAML is not installed; write it as JSON: kubectl config view --raw -o json"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    entries = document.get(kind)
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and entry.get("name") == name:
+            return entry
+    raise InvalidInput(f"The kubeconfig has no '{shown(name)}' among its {kind}.")
+
+
+def _decoded(entry: dict[str, Any], key: str) -> bytes:
+    try:
+        return base64.b64decode(str(entry.get(key) or ""), validate=True)
+    except binascii.Error:
+        raise InvalidInput(f"The kubeconfig's {key} is not base64.") from None
+
+
+def _file_or_data(folder: Path, entry: dict[str, Any], key: str) -> bytes:
+    if not entry.get(key):
+        return _decoded(entry, f"{key}-data")
+    try:
+        return (folder / str(entry[key])).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"The kubeconfig's {key}: {error}.") from None

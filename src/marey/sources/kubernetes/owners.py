@@ -1,0 +1,121 @@
+"""Whose pod it is: owner references and the labels of the usual suites → one workload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marey.model.names import bounded
+from marey.sources.kubernetes.documents import Job, Meta, Owner
+
+POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
+# Suites that put several owners under one name say it in a label of every pod.
+LABELLED: tuple[tuple[str, str], ...] = (
+    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
+    ("training.kubeflow.org/job-name", ""),
+    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
+    ("volcano.sh/job-name", "VolcanoJob"),
+    ("sparkoperator.k8s.io/app-name", "SparkApplication"),
+)
+LABELLED_UID = "jobset.sigs.k8s.io/jobset-uid"
+RAY_CLUSTER = "ray.io/cluster"
+RAY_FROM, RAY_FROM_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
+_CRON_RUN = re.compile(r"^(.+)-\d{8,10}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The one owner at the top; ``uid`` is empty where only its name is known."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+    cron_job: str = ""
+
+    @property
+    def workload(self) -> str:
+        """Names are used again after a deletion, uids never: both are in the id."""
+        tail = self.uid[:8] if self.uid else self.kind.lower()
+        return bounded(f"{self.namespace}.{self.name}.{tail}")
+
+
+def controller_of(meta: Meta) -> Owner | None:
+    """The owner that manages an object, or its only one."""
+    owners = meta.owner_references or []
+    return next((o for o in owners if o.controller), owners[0] if len(owners) == 1 else None)
+
+
+def root_of_pod(meta: Meta, jobs: Mapping[str, Job]) -> Root:
+    """The workload of a pod; ``jobs`` by uid, as far as they may be seen."""
+    group = meta.label(POD_GROUP)
+    if group:
+        return Root("PodGroup", meta.namespace, group)
+    owner = controller_of(meta)
+    if owner is None:
+        labelled = _labelled(meta, Owner())
+        return labelled or Root("Pod", meta.namespace, meta.name, meta.uid)
+    if owner.kind == "Job" and owner.uid in jobs:
+        return root_of_job(jobs[owner.uid])
+    return _labelled(meta, owner) or _by_owner(meta, owner)
+
+
+def root_of_job(job: Job) -> Root:
+    """The workload of a job: itself, or the suite that made it; each run of a CronJob is one."""
+    meta = job.metadata
+    owner = controller_of(meta)
+    if owner is None:
+        return _labelled(meta, Owner()) or Root("Job", meta.namespace, meta.name, meta.uid)
+    if owner.kind == "CronJob":
+        return Root("Job", meta.namespace, meta.name, meta.uid, cron_job=owner.name)
+    return Root(owner.kind, meta.namespace, owner.name, owner.uid)
+
+
+def _labelled(meta: Meta, owner: Owner) -> Root | None:
+    """By the label of a suite; its uid where the pod's own owner is the suite's object."""
+    if owner.kind == "RayCluster" or meta.label(RAY_CLUSTER):
+        return _ray(meta, owner)
+    for label, kind in LABELLED:
+        name = meta.label(label)
+        if name:
+            same = owner.name == name
+            uid = owner.uid if same else meta.label(LABELLED_UID) if kind == "JobSet" else ""
+            return Root(kind or (owner.kind if same else "Job"), meta.namespace, name, uid)
+    return None
+
+
+def _ray(meta: Meta, owner: Owner) -> Root:
+    """A RayJob or RayService makes a RayCluster per run: that one's uid tells the runs apart."""
+    uid = owner.uid if owner.kind == "RayCluster" else ""
+    made_by, kind = meta.label(RAY_FROM), meta.label(RAY_FROM_KIND)
+    if made_by and kind and kind != "RayCluster":
+        return Root(kind, meta.namespace, made_by, uid)
+    return Root("RayCluster", meta.namespace, owner.name or meta.label(RAY_CLUSTER), uid)
+
+
+def _by_owner(meta: Meta, owner: Owner) -> Root:
+    if owner.kind == "ReplicaSet":
+        tail = f"-{meta.label('pod-template-hash')}"
+        if len(tail) > 1 and owner.name.endswith(tail):
+            # One deployment through all its rollouts, which are replica sets with other uids.
+            return Root("Deployment", meta.namespace, owner.name.removesuffix(tail))
+    if owner.kind == "Job":
+        run = _CRON_RUN.match(owner.name)
+        cron_job = run[1] if run else ""
+        return Root("Job", meta.namespace, owner.name, owner.uid, cron_job=cron_job)
+    return Root(owner.kind or "Pod", meta.namespace, owner.name, owner.uid)
+
+
+def joined(roots: list[Root]) -> dict[Root, Root]:
+    """Roots known by name only, to those of the same name whose uid another pod told."""
+    by_name: dict[tuple[str, str], list[Root]] = {}
+    for root in roots:
+        if root.uid:
+            by_name.setdefault((root.namespace, root.name), []).append(root)
+    found = {}
+    for root in roots:
+        same = {r.uid: r for r in by_name.get((root.namespace, root.name), ())}
+        found[root] = next(iter(same.values())) if not root.uid and len(same) == 1 else root
+    return found

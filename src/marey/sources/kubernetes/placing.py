@@ -1,0 +1,89 @@
+"""Which GPU each pod has: told by an exporter or an annotation, or the only ones left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from marey.model.inventory import Gpu
+from marey.sources.kubernetes.pods import SeenPod
+
+# GPU ids by pod, ``namespace/name``.
+Held = Mapping[str, Sequence[str]]
+
+
+@dataclass(slots=True)
+class Places:
+    """GPUs by pod; hosts on which some pod's are not known, with how many those are."""
+
+    gpus: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    untold: dict[str, int] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
+
+    def holders(self) -> dict[str, int]:
+        """How many pods have each GPU."""
+        counts: dict[str, int] = {}
+        for gpus in self.gpus.values():
+            for gpu in gpus:
+                counts[gpu] = counts.get(gpu, 0) + 1
+        return counts
+
+
+def place_pods(
+    pods: Iterable[SeenPod], gpus: Iterable[Gpu], held: Held, *, assume: bool = False
+) -> Places:
+    """GPUs of every pod that holds some.
+
+    Kubernetes itself tells only how many. Believed, in this order: what exporters say of the pod,
+    the annotation of a device plugin, and what is left when it can only be this. ``assume`` gives
+    the others the lowest free numbers, and says so.
+    """
+    by_host: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        by_host.setdefault(gpu.host, []).append(gpu)
+    on_host: dict[str, list[SeenPod]] = {}
+    for pod in pods:
+        if pod.holds and pod.gpus:
+            on_host.setdefault(pod.host, []).append(pod)
+    places = Places()
+    for host, there in on_host.items():
+        _place_on_host(host, there, by_host.get(host, []), held, places, assume)
+    return places
+
+
+def _place_on_host(
+    host: str,
+    pods: list[SeenPod],
+    gpus: list[Gpu],
+    held: Held,
+    places: Places,
+    assume: bool,
+) -> None:
+    order = {gpu.gpu: at for at, gpu in enumerate(gpus)}
+    waiting = []
+    for pod in sorted(pods, key=lambda p: (p.placed_ms or 0, p.place)):
+        told = [gpu for gpu in held.get(pod.place, ()) if gpu in order]
+        found = tuple(sorted(told, key=order.__getitem__)) or _annotated(pod, gpus)
+        if found:
+            places.gpus[pod.place] = found
+        else:
+            waiting.append(pod)
+    taken = {gpu for pod in pods for gpu in places.gpus.get(pod.place, ())}
+    left = [gpu.gpu for gpu in gpus if gpu.gpu not in taken]
+    wanted = sum(pod.gpus for pod in waiting)
+    one_owner = len({pod.root for pod in waiting}) == 1
+    certain = wanted == len(left) and one_owner and not any(pod.shared for pod in waiting)
+    if not certain and not assume:
+        if wanted:
+            places.untold[host] = wanted
+        return
+    for pod in waiting:
+        places.gpus[pod.place], left = tuple(left[: pod.gpus]), left[pod.gpus :]
+        if not certain:
+            places.assumed.add(pod.place)
+
+
+def _annotated(pod: SeenPod, gpus: list[Gpu]) -> tuple[str, ...]:
+    by_name = {str(gpu.index): gpu.gpu for gpu in gpus if gpu.instance is None}
+    by_name |= {gpu.uuid: gpu.gpu for gpu in gpus if gpu.uuid}
+    return tuple(by_name[device] for device in pod.devices if device in by_name)

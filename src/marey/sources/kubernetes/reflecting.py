@@ -1,0 +1,231 @@
+"""A copy of one kind of object, kept true by list and watch; told apart from what it means."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from marey.model.errors import MareyError, Unavailable, shown
+from marey.sources.kubernetes.client import ApiClient, Gone, Refused
+from marey.sources.kubernetes.documents import Listed, MetaOnly, Status, WatchLine
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+PAGE = 500
+WATCH_S = 240
+SILENT_S = WATCH_S + 30
+OBJECTS_LIMIT = 500_000
+GONE_LIMIT = 20_000
+# A watch that lived this long was a good one: what follows it is not the same failure again.
+GOOD_WATCH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after failures: doubling, with jitter so that many do not come at once."""
+
+    first_s: float = 1.0
+    most_s: float = 60.0
+
+    def wait_s(self, failures: int) -> float:
+        """Half to all of the doubled time."""
+        longest = min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 16))
+        return longest * (0.5 + random.random() / 2)
+
+
+@dataclass(slots=True)
+class Watched:
+    """How a reflector is doing."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    failures: int = 0
+    error: str = ""
+    # Refused for good (403, 404) where the kind is not essential.
+    given_up: str = ""
+
+
+class Reflector(Generic[T]):
+    """Lists, then watches from there; lists again when the server has forgotten the place."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        path: str,
+        kind: type[T],
+        keep: Callable[[T], bool] = lambda _: True,
+        *,
+        optional: bool = False,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.path = path
+        self.state = Watched()
+        self._client = client
+        self._keep = keep
+        self._optional = optional
+        self._backoff = backoff or Backoff()
+        listed: Any = Listed[kind]  # type: ignore[valid-type]
+        self._page = msgspec.json.Decoder(listed, strict=False)
+        self._one = msgspec.json.Decoder(kind, strict=False)
+        self._line = msgspec.json.Decoder(WatchLine)
+        self._lock = threading.Lock()
+        self._objects: dict[Key, T] = {}
+        self._gone: list[T] = []
+        self._version = ""
+        self._synced = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"watch {path[:40]}")
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has listed everything once, waiting a little for it."""
+        return self._synced.wait(seconds)
+
+    def take(self) -> tuple[list[T], list[T]]:
+        """Every object, and those that went since this was last asked, as they were last seen."""
+        with self._lock:
+            gone, self._gone = self._gone, []
+            return list(self._objects.values()), gone
+
+    def stop(self) -> None:
+        """End; the client must have been stopped so that no read hangs."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                if not self._version:
+                    self._list()
+                if self._watch() or time.monotonic() - began > GOOD_WATCH_S:
+                    self.state.failures = 0
+                    continue
+                self._failed(f"{self.path}: the watch ended without a word")
+            except Gone as error:
+                # At once the first time; a server that forgets every list is asked ever less.
+                self._version = ""
+                self._failed(str(error))
+                if self.state.failures == 1:
+                    continue
+            except MareyError as error:
+                if self._gives_up(error):
+                    return
+                self._failed(str(error))
+            except msgspec.MsgspecError as error:
+                self._version = ""
+                self._failed(f"{self.path}: answers in no known form: {shown(str(error))}")
+            self._stop.wait(self._backoff.wait_s(self.state.failures))
+
+    def _gives_up(self, error: MareyError) -> bool:
+        if not self._optional or not isinstance(error, Refused) or error.code not in (403, 404):
+            return False
+        self.state.given_up = str(error)
+        self._synced.set()
+        return True
+
+    def _failed(self, text: str) -> None:
+        """One dropped watch is made up for at once, and nobody need hear of it; two are told."""
+        self.state.failures += 1
+        if self.state.failures > 1 or not self._synced.is_set():
+            self.state.error = text
+
+    # Listing
+
+    def _list(self) -> None:
+        found: dict[Key, T] = {}
+        asked = {"limit": str(PAGE)}
+        while True:
+            page = self._page.decode(self._client.get(self.path, asked))
+            for one in page.items or []:
+                if self._keep(one):
+                    found[_key(one)] = one
+            if len(found) > OBJECTS_LIMIT:
+                raise Unavailable(f"{self.path}: more than {OBJECTS_LIMIT} objects")
+            if not page.metadata.continue_:
+                break
+            asked = {"limit": str(PAGE), "continue": page.metadata.continue_}
+        with self._lock:
+            self._part_with(o for key, o in self._objects.items() if key not in found)
+            self._objects = found
+        self._version = page.metadata.resource_version
+        self.state.lists += 1
+        self.state.error = ""
+        self._synced.set()
+
+    # Watching
+
+    def _watch(self) -> bool:
+        """Follow until the server ends it; whether anything was said."""
+        asked = {
+            "watch": "1",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        before = self.state.events
+        with self._client.watch(self.path, asked, SILENT_S) as lines:
+            self.state.watches += 1
+            self.state.error = ""
+            for line in lines:
+                if line.strip():
+                    self._take_line(line)
+        return self.state.events > before
+
+    def _take_line(self, line: bytes) -> None:
+        event = self._line.decode(line)
+        if event.type == "ERROR":
+            status = msgspec.json.decode(event.object, type=Status)
+            text = f"{self.path}: the watch says {status.code} {shown(status.message or '')}"
+            raise Gone(text) if status.code == 410 else Refused(status.code, text)
+        if event.type == "BOOKMARK":
+            self._version = msgspec.json.decode(
+                event.object, type=MetaOnly
+            ).metadata.resource_version
+        elif event.type in ("ADDED", "MODIFIED", "DELETED"):
+            one = self._one.decode(event.object)
+            self._put(one, gone=event.type == "DELETED")
+            self._version = one.metadata.resource_version or self._version  # type: ignore[attr-defined]
+        else:
+            raise Unavailable(f"{self.path}: an unknown event '{shown(event.type)}'")
+        self.state.events += 1
+
+    def _put(self, one: T, *, gone: bool) -> None:
+        key = _key(one)
+        with self._lock:
+            before = self._objects.get(key)
+            if gone:
+                self._objects.pop(key, None)
+                if before is not None or self._keep(one):
+                    self._part_with([one])
+            elif self._keep(one):
+                if before is not None and _uid(before) != _uid(one):
+                    # Made anew under the same name while nobody looked.
+                    self._part_with([before])
+                self._objects[key] = one
+            else:
+                self._objects.pop(key, None)
+
+    def _part_with(self, ones: Any) -> None:
+        self._gone.extend(ones)
+        del self._gone[:-GONE_LIMIT]
+
+
+def _key(one: Any) -> Key:
+    return one.metadata.namespace, one.metadata.name
+
+
+def _uid(one: Any) -> str:
+    return str(one.metadata.uid)

@@ -1,0 +1,315 @@
+"""Kubernetes as a source: copies kept by watches, one complete picture per poll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from marey.model.errors import InvalidInput, Unavailable, shown
+from marey.model.inventory import Gpu, HostState, HostStatus
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.observation import Observation
+from marey.model.workloads import WorkloadState, WorkloadStatus
+from marey.sources.kubernetes.access import Access
+from marey.sources.kubernetes.client import ApiClient
+from marey.sources.kubernetes.documents import Job, Node, Pod
+from marey.sources.kubernetes.nodes import NodeRules, SeenNode, happened, read_node
+from marey.sources.kubernetes.owners import controller_of
+from marey.sources.kubernetes.placing import Held, Places, place_pods
+from marey.sources.kubernetes.pods import SeenPod, read_pod
+from marey.sources.kubernetes.reflecting import Backoff, Reflector
+from marey.sources.kubernetes.workloads import NameKeys, SeenWorkload, WorkloadReader, grouped
+
+NAMESPACES_LIMIT = 64
+ENDED_KEPT = 200_000
+DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesRules:
+    """What is looked at and how it is read; empty ``namespaces`` means all."""
+
+    cluster: str = DEFAULT_CLUSTER
+    namespaces: tuple[str, ...] = ()
+    nodes: NodeRules = field(default_factory=NodeRules)
+    keys: NameKeys = field(default_factory=NameKeys)
+    gpu_only: bool = True
+    assume_indices: bool = False
+    timeout_s: float = 30.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(slots=True)
+class _Copies:
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    gone_pods: list[Pod] = field(default_factory=list)
+
+
+class KubernetesReader:
+    """Turns copies of objects into observations; what has ended is told once."""
+
+    def __init__(self, rules: KubernetesRules) -> None:
+        self._rules = rules
+        self._statuses: dict[str, HostStatus] = {}
+        # An object that has not changed since the last poll means what it meant then.
+        self._nodes: dict[str, tuple[Node, SeenNode]] = {}
+        self._pods: dict[str, tuple[Pod, tuple[bool, int], SeenPod]] = {}
+        self._ended: dict[str, None] = {}
+        self._live: dict[str, SeenWorkload] = {}
+        self.aliases: dict[str, str] = {}
+
+    def observe(
+        self,
+        copies: _Copies,
+        now_ms: int,
+        *,
+        measured: Iterable[Gpu] = (),
+        held: Held | None = None,
+        skew_ms: int = 0,
+    ) -> Observation:
+        """The whole cluster at this moment: what it does not name has gone."""
+        nodes = self._read_nodes(copies.nodes)
+        gpus = _with_instances([gpu for node in nodes for gpu in node.gpus], measured)
+        jobs = {job.metadata.uid: job for job in copies.jobs}
+        pods = self._read_pods(copies.pods, jobs, skew_ms)
+        places = place_pods(pods, gpus, held or {}, assume=self._rules.assume_indices)
+        seen = self._workloads(pods, copies, places, gpus, skew_ms)
+        statuses = [_honest(node.status, places) for node in nodes]
+        events = happened(self._statuses, (node.status for node in nodes), now_ms)
+        self._statuses = {node.status.host: node.status for node in nodes}
+        news = self._news(seen, copies, jobs, skew_ms, now_ms)
+        return Observation(
+            now_ms,
+            self._rules.cluster,
+            hosts=tuple(node.host for node in nodes),
+            gpus=tuple(gpus),
+            host_states=tuple(statuses),
+            workloads=tuple(one.workload for one in news),
+            statuses=tuple(one.status for one in news),
+            allocations=tuple(a for one in news for a in one.allocations),
+            events=tuple(events),
+            complete=True,
+        )
+
+    def _read_nodes(self, nodes: list[Node]) -> list[SeenNode]:
+        before, self._nodes = self._nodes, {}
+        for node in nodes:
+            name = node.metadata.name
+            known = before.get(name)
+            seen = known[1] if known and known[0] is node else read_node(node, self._rules.nodes)
+            self._nodes[name] = (node, seen)
+        found = [seen for _, seen in self._nodes.values() if seen.gpus or not self._rules.gpu_only]
+        self.aliases = {name: seen.host.host for seen in found for name in seen.names}
+        return sorted(found, key=lambda seen: seen.host.host)
+
+    def _read_pods(self, pods: list[Pod], jobs: dict[str, Job], skew_ms: int) -> list[SeenPod]:
+        resources = self._rules.nodes.resources
+        before, self._pods = self._pods, {}
+        for pod in pods:
+            # Its job decides whose pod it is: one that has come or gone changes what it means.
+            owner = controller_of(pod.metadata)
+            stamp = (owner is not None and owner.uid in jobs, skew_ms)
+            place = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            known = before.get(place)
+            same = known is not None and known[0] is pod and known[1] == stamp
+            seen = known[2] if known and same else read_pod(pod, jobs, resources, skew_ms)
+            self._pods[place] = (pod, stamp, seen)
+        return [seen for _, _, seen in self._pods.values()]
+
+    def _workloads(
+        self,
+        pods: list[SeenPod],
+        copies: _Copies,
+        places: Places,
+        gpus: list[Gpu],
+        skew_ms: int,
+    ) -> list[SeenWorkload]:
+        reader = WorkloadReader(self._rules.nodes.resources, self._rules.keys, skew_ms)
+        by_id = {gpu.gpu: gpu for gpu in gpus}
+        sharing = places.holders()
+        groups = grouped(pods, copies.jobs, self._rules.nodes.resources)
+        return [reader.read(group, places, by_id, sharing) for group in groups.values()]
+
+    def _news(
+        self,
+        seen: list[SeenWorkload],
+        copies: _Copies,
+        jobs: dict[str, Job],
+        skew_ms: int,
+        now_ms: int,
+    ) -> list[SeenWorkload]:
+        """Everything live, what has just ended, and what was deleted before it could end."""
+        live = {one.workload.workload: one for one in seen if not one.status.state.ended}
+        ended = {one.workload.workload: one for one in seen if one.status.state.ended}
+        last = self._last_words(copies.gone_pods, jobs, skew_ms)
+        for name, before in self._live.items():
+            if name not in live and name not in ended:
+                ended[name] = _ended(last.get(name) or before, now_ms)
+        for name, one in last.items():
+            # Came and went between two polls.
+            if name not in live and name not in ended:
+                ended[name] = _ended(one, now_ms)
+        new = [one for name, one in ended.items() if name not in self._ended]
+        self._ended = {name: None for name in self._ended if name not in live}
+        self._ended |= dict.fromkeys(ended)
+        for name in list(self._ended)[: max(0, len(self._ended) - ENDED_KEPT)]:
+            del self._ended[name]
+        self._live = live
+        return [*live.values(), *new]
+
+    def _last_words(
+        self, gone: list[Pod], jobs: dict[str, Job], skew_ms: int
+    ) -> dict[str, SeenWorkload]:
+        resources = self._rules.nodes.resources
+        reader = WorkloadReader(resources, self._rules.keys, skew_ms)
+        pods = [read_pod(pod, jobs, resources, skew_ms) for pod in gone]
+        groups = grouped(pods, (), resources)
+        return {name: reader.read(group, Places(), {}, {}) for name, group in groups.items()}
+
+
+def _ended(one: SeenWorkload, now_ms: int) -> SeenWorkload:
+    """As it ended, or as cancelled where it was deleted while it waited or ran."""
+    name = one.workload.workload
+    if one.status.state.ended:
+        workload = replace(one.workload, end_ms=one.workload.end_ms or now_ms)
+        return SeenWorkload(workload, one.status)
+    workload = replace(one.workload, end_ms=now_ms)
+    status = WorkloadStatus(name, WorkloadState.CANCELLED, DELETED, one.status.priority)
+    return SeenWorkload(workload, status)
+
+
+def _with_instances(gpus: list[Gpu], measured: Iterable[Gpu]) -> list[Gpu]:
+    """Instances as exporters name them, in place of those that were only counted."""
+    cut = {gpu.host for gpu in gpus if gpu.instance is not None}
+    real: dict[str, list[Gpu]] = {}
+    for gpu in measured if cut else ():
+        if gpu.host in cut and gpu.instance is not None:
+            real.setdefault(gpu.host, []).append(gpu)
+    kept = [gpu for gpu in gpus if gpu.host not in real]
+    return [*kept, *(gpu for host in sorted(real) for gpu in real[host])]
+
+
+def _honest(status: HostStatus, places: Places) -> HostStatus:
+    """A host on which some GPUs are taken, nobody knows which, has none that is surely idle."""
+    untold = places.untold.get(status.host)
+    if not untold or status.state is not HostState.UP:
+        return status
+    text = f"{untold} of its GPUs are held by pods, and nobody tells which"
+    return HostStatus(status.host, HostState.UNKNOWN, text)
+
+
+class KubernetesSource:
+    """Watches nodes, pods and, where it may, jobs; a poll costs the server nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        access: Access,
+        rules: KubernetesRules,
+        measured: Callable[[], Iterable[Gpu]] = tuple,
+        held: Callable[[], Held] = dict,
+    ) -> None:
+        if len(rules.namespaces) > NAMESPACES_LIMIT:
+            raise InvalidInput(
+                f"{len(rules.namespaces)} namespaces; allowed: up to {NAMESPACES_LIMIT}, or all."
+            )
+        for namespace in rules.namespaces:
+            if not namespace.replace("-", "").isalnum() or not namespace.isascii():
+                raise InvalidInput(f"'{shown(namespace)}' is not the name of a namespace.")
+        self._name = name
+        self._rules = rules
+        self._measured = measured
+        self._held = held
+        self._client = ApiClient(access, rules.timeout_s)
+        self._reader = KubernetesReader(rules)
+        resources = rules.nodes.resources
+        self._nodes = [self._reflector("/api/v1/nodes", Node)]
+        self._pods = [
+            self._reflector(f"/api/v1{part}/pods", Pod, lambda p: bool(resources.of_pod(p.spec)))
+            for part in self._parts()
+        ]
+        self._jobs = [
+            self._reflector(
+                f"/apis/batch/v1{part}/jobs",
+                Job,
+                lambda j: bool(resources.of_pod(j.spec.template.spec)),
+                optional=True,
+            )
+            for part in self._parts()
+        ]
+        self._started = False
+
+    def _parts(self) -> list[str]:
+        return [f"/namespaces/{name}" for name in self._rules.namespaces] or [""]
+
+    def _reflector(
+        self,
+        path: str,
+        kind: type,
+        keep: Callable[..., bool] = lambda _: True,
+        *,
+        optional: bool = False,
+    ) -> Reflector:  # type: ignore[type-arg]
+        return Reflector(
+            self._client, path, kind, keep, optional=optional, backoff=self._rules.backoff
+        )
+
+    @property
+    def name(self) -> str:
+        """What the sources page calls it."""
+        return self._name
+
+    @property
+    def reflectors(self) -> list[Reflector]:  # type: ignore[type-arg]
+        """Everything that is watched; jobs first, for they say whose a pod is."""
+        return [*self._jobs, *self._nodes, *self._pods]
+
+    @property
+    def clock_skew_ms(self) -> int:
+        """How far the API server's clock is ahead of ours; its times are put right by it."""
+        return self._client.skew_ms
+
+    def host_aliases(self) -> dict[str, str]:
+        """Other names and addresses of nodes → the node, for whoever measures them."""
+        return dict(self._reader.aliases)
+
+    def notes(self) -> list[str]:
+        """What could not be seen, and is done without."""
+        return [r.state.given_up for r in self.reflectors if r.state.given_up]
+
+    def poll(self, now_ms: int) -> Sequence[Observation]:
+        """The whole cluster; ``Unavailable`` while a watch that is needed cannot be had."""
+        if not self._started:
+            self._started = True
+            for reflector in self.reflectors:
+                reflector.start()
+        synced = [r.wait(self._rules.timeout_s / 6) for r in self.reflectors]
+        errors = [r.state.error for r in self.reflectors if r.state.error]
+        if errors:
+            raise Unavailable(f"{self._client.server} {errors[0]}")
+        if not all(synced):
+            raise Unavailable(f"{self._client.server} has not answered yet.")
+        copies = _Copies()
+        copies.jobs = [job for r in self._jobs for job in r.take()[0]]
+        copies.nodes = [node for r in self._nodes for node in r.take()[0]]
+        for reflector in self._pods:
+            pods, gone = reflector.take()
+            copies.pods += pods
+            copies.gone_pods += gone
+        return [
+            self._reader.observe(
+                copies,
+                now_ms,
+                measured=self._measured(),
+                held=self._held(),
+                skew_ms=self._client.skew_ms,
+            )
+        ]
+
+    def close(self) -> None:
+        """End the watches."""
+        self._client.stop()
+        for reflector in self.reflectors:
+            reflector.stop()

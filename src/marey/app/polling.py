@@ -110,15 +110,19 @@ class PolledSources:
 
         The event is set once the next tick has taken them over.
         """
-        running = {id(polled.source): polled for polled in self.polled}
-        wanted = [
-            running.get(id(source))
-            or PolledSource(source, self._stale_after_ms, about.get(source.name))
-            for source in sources
-        ]
         with self._lock:
-            taken = self._waiting[1] if self._waiting else threading.Event()
+            before, taken = self._waiting or ([], threading.Event())
+            opened = {id(polled.source): polled for polled in (*self.polled, *before)}
+            wanted = [
+                opened.get(id(source))
+                or PolledSource(source, self._stale_after_ms, about.get(source.name))
+                for source in sources
+            ]
             self._waiting = (wanted, taken)
+        for polled in before:
+            # Told of and forgotten again before anybody asked it.
+            if polled not in wanted and polled not in self.polled:
+                polled.close()
         return taken
 
     def poll(self, now_ms: int, patience_s: float) -> list[Observation]:

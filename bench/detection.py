@@ -2,7 +2,8 @@
 
 Per kind of fault: precision and recall over (workload, kind) pairs, and time from onset to the
 opening of the finding. Healthy clusters: findings per 1,000 GPU-days. The rules were tuned on
-seeds below 6,000; this bench uses seeds from 7,000 on.
+seeds below 6,000, and what they missed on 7,000 to 7,020 was looked at; this bench uses seeds
+from 9,000 on.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from marey.rules.pack import shipped_rules
 from marey.sim.config import FaultPlan, SimConfig
 from marey.sim.simulation import Simulation
 
-FIRST_SEED, SEEDS = 7_000, 20
+FIRST_SEED, SEEDS = 9_000, 20
 GPUS, HOURS = 320, 8.0
-HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 4, 512, 12.0
+HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 16, 512, 12.0
 
 # Kinds whose signature is in metrics or events; all of them are.
 KINDS = tuple(kind for kind in FaultKind if kind is not FaultKind.HEALTHY)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marey.stats import sketch
+from marey.stats import sketch_statistics as ask
 from marey.stats.sketch_codec import pack, unpack
 from marey.stats.sketch_tables import (
     SLOT_MS,
@@ -51,7 +52,7 @@ def sketch_of(values: np.ndarray, span: Span = SPAN, *, start: int = 0) -> Sketc
 @given(values_in_range, st.floats(0, 1))
 def test_a_quantile_is_within_one_percent_of_the_range(values: np.ndarray, q: float) -> None:
     table = sketch_of(values)
-    got = sketch.quantile(table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step, q)[0]
+    got = ask.binned(ask.QUANTILE, q, table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step)[0]
     exact = np.quantile(values.astype(float), q)
     assert abs(got - exact) <= 0.01 * (SPAN.high - SPAN.low)
 
@@ -61,13 +62,13 @@ def test_a_quantile_is_within_one_percent_of_the_range(values: np.ndarray, q: fl
 def test_extremes_mean_deviation_and_last_are_exact(values: np.ndarray) -> None:
     agg = sketch_of(values).agg[:, 0]
     exact = values.astype(float)
-    assert sketch.field(agg, sketch.MIN)[0] == exact.min()
-    assert sketch.field(agg, sketch.MAX)[0] == exact.max()
-    assert sketch.field(agg, sketch.LAST)[0] == exact[-1]
-    assert sketch.spread(agg)[0] == exact.max() - exact.min()
-    assert sketch.mean(agg)[0] == pytest.approx(exact.mean(), abs=1e-6)
+    assert ask.exact(ask.LEAST, agg)[0] == exact.min()
+    assert ask.exact(ask.GREATEST, agg)[0] == exact.max()
+    assert ask.exact(ask.NEWEST, agg)[0] == exact[-1]
+    assert ask.exact(ask.SPREAD, agg)[0] == exact.max() - exact.min()
+    assert ask.exact(ask.MEAN, agg)[0] == pytest.approx(exact.mean(), abs=1e-6)
     if len(values) > 1:
-        assert np.sqrt(sketch.variance(agg)[0]) == pytest.approx(exact.std(), abs=1e-3)
+        assert ask.exact(ask.DEVIATION, agg)[0] == pytest.approx(exact.std(), abs=1e-3)
 
 
 @patient
@@ -75,7 +76,7 @@ def test_extremes_mean_deviation_and_last_are_exact(values: np.ndarray) -> None:
 def test_the_trend_is_the_least_squares_slope_per_hour(values: np.ndarray) -> None:
     hours = np.arange(len(values)) * 15 / 3600
     slope = np.polyfit(hours, values.astype(float), 1)[0]
-    assert sketch.trend(sketch_of(values).agg[:, 0])[0] == pytest.approx(slope, abs=0.5)
+    assert ask.exact(ask.TREND, sketch_of(values).agg[:, 0])[0] == pytest.approx(slope, abs=0.5)
 
 
 @patient
@@ -84,7 +85,9 @@ def test_the_share_beyond_is_between_the_shares_one_step_to_each_side(
     values: np.ndarray, limit: float, op: str
 ) -> None:
     table = sketch_of(values)
-    got = sketch.share_beyond(table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step, op, limit)[0]
+    got = ask.binned(ask.SHARES[op], limit, table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step)[
+        0
+    ]
     exact = values.astype(float)
     shares = [
         {"<": exact < x, "<=": exact <= x, ">": exact > x, ">=": exact >= x}[op].mean()
@@ -119,17 +122,17 @@ def test_late_samples_give_the_same_sketch_as_samples_in_order(n: int, random: o
         one = Ticks(all_ticks.time_ms[[i]], all_ticks.entity[[i]], all_ticks.values[:, [i]])
         late.update(one, np.array([0]), roster(1))
     assert np.array_equal(late.bins, whole.bins)
-    for statistic in (sketch.mean, sketch.variance, sketch.trend, sketch.spread):
-        assert statistic(late.agg[:, 0])[0] == pytest.approx(
-            statistic(whole.agg[:, 0])[0], rel=1e-6
+    for statistic in (ask.MEAN, ask.VARIANCE, ask.TREND, ask.SPREAD):
+        assert ask.exact(statistic, late.agg[:, 0])[0] == pytest.approx(
+            ask.exact(statistic, whole.agg[:, 0])[0], rel=1e-6
         )
-    assert sketch.field(late.agg[:, 0], sketch.LAST)[0] == values[-1]
+    assert ask.exact(ask.NEWEST, late.agg[:, 0])[0] == values[-1]
 
 
 def test_a_constant_series_of_large_values_has_no_deviation() -> None:
     agg = sketch_of(np.full(10_000, 79_123.0), Span(0, 300_000)).agg[:, 0]
-    assert sketch.variance(agg)[0] == 0
-    assert sketch.trend(agg)[0] == 0
+    assert ask.exact(ask.VARIANCE, agg)[0] == 0
+    assert ask.exact(ask.TREND, agg)[0] == 0
 
 
 def test_a_sample_sent_twice_counts_once() -> None:
@@ -144,10 +147,10 @@ def test_a_sample_sent_twice_counts_once() -> None:
 
 def test_no_samples_means_no_number_never_zero() -> None:
     agg, bins = sketch.empty_agg(1), sketch.empty_bins(1)
-    for statistic in (sketch.mean, sketch.variance, sketch.trend, sketch.spread, sketch.steadiness):
-        assert np.isnan(statistic(agg)[0])
-    assert np.isnan(sketch.quantile(agg, bins, 0, 1, 0.5)[0])
-    assert np.isnan(sketch.share_beyond(agg, bins, 0, 1, "<", 3)[0])
+    for statistic in (ask.MEAN, ask.VARIANCE, ask.TREND, ask.SPREAD, ask.STEADINESS):
+        assert np.isnan(ask.exact(statistic, agg)[0])
+    assert np.isnan(ask.binned(ask.QUANTILE, 0.5, agg, bins, 0, 1)[0])
+    assert np.isnan(ask.binned(ask.SHARE_LT, 3, agg, bins, 0, 1)[0])
 
 
 def test_missing_values_and_unknown_entities_change_nothing() -> None:

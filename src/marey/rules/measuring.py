@@ -29,7 +29,8 @@ from marey.rules.expressions import (
 from marey.rules.tenants import Layout, Seat, Tenant, Tenants, gpu_type
 from marey.rules.truth import FALSE, TRUE, Truths, compare, negate
 from marey.rules.vocabulary import FACTS, FactKind
-from marey.stats import groups, sketch
+from marey.stats import groups
+from marey.stats import sketch_statistics as ask
 from marey.stats.sketch_tables import SketchTable, Span, WindowRing
 
 Floats = NDArray[np.float64]
@@ -251,30 +252,45 @@ class Measuring:
         return per_workload[self.layout.workload] if len(per_workload) else per_workload
 
 
+def asked(statistic: Statistic) -> tuple[int, float]:
+    """Which statistic of a sketch is meant, and its parameter; quantiles and shares have one."""
+    if statistic.name == "p":
+        return ask.QUANTILE, (statistic.quantile or 0.0) / 100
+    if statistic.name == "share":
+        return ask.SHARES[statistic.op or "<"], float(statistic.limit or 0.0)
+    return _EXACT[statistic.name], 0.0
+
+
+def needs_bins(statistic: Statistic) -> bool:
+    """Whether a sketch answers this from its bins."""
+    return statistic.name not in _EXACT
+
+
+# Shares are kept from 0 to 1 and shown in percent.
+PERCENT = frozenset(["share", "steadiness"])
+_EXACT = {
+    "min": ask.LEAST,
+    "max": ask.GREATEST,
+    "last": ask.NEWEST,
+    "mean": ask.MEAN,
+    "std": ask.DEVIATION,
+    "range": ask.SPREAD,
+    "trend": ask.TREND,
+    "steadiness": ask.STEADINESS,
+    "count": ask.NUMBER,
+}
+
+
 def statistic_of(
     statistic: Statistic, agg: Floats, bins: Callable[[], NDArray[Any]], span: Span
 ) -> Floats:
     """One statistic of each sketch, in the unit that rules use for it."""
-    name = statistic.name
-    if name == "p":
-        return sketch.quantile(agg, bins(), span.low, span.step, (statistic.quantile or 0.0) / 100)
-    if name == "share":
-        limit, op = statistic.limit or 0.0, statistic.op or "<"
-        return 100.0 * sketch.share_beyond(agg, bins(), span.low, span.step, op, limit)
-    return _SIMPLE[name](agg)
-
-
-_SIMPLE: dict[str, Callable[[Floats], Floats]] = {
-    "min": lambda agg: sketch.field(agg, sketch.MIN),
-    "max": lambda agg: sketch.field(agg, sketch.MAX),
-    "last": lambda agg: sketch.field(agg, sketch.LAST),
-    "mean": sketch.mean,
-    "std": lambda agg: np.asarray(np.sqrt(sketch.variance(agg))),
-    "range": sketch.spread,
-    "trend": sketch.trend,
-    "steadiness": lambda agg: 100.0 * sketch.steadiness(agg),
-    "count": lambda agg: sketch.field(agg, sketch.COUNT),
-}
+    kind, parameter = asked(statistic)
+    if needs_bins(statistic):
+        values = ask.binned(kind, parameter, agg, bins(), span.low, span.step)
+    else:
+        values = ask.exact(kind, agg)
+    return 100.0 * values if statistic.name in PERCENT else values
 
 
 def _since(later: int | None, earlier: int | None) -> float | None:

@@ -45,7 +45,8 @@ def test_a_narrower_window_has_fewer_samples(client: TestClient) -> None:
 def test_bands_enclose_the_median(client: TestClient) -> None:
     found = get(client, "/diagnosis/band", workload="1", metrics="util,power", points=10)
     for band in found["bands"]:
-        assert len(band["time_ms"]) <= 10
+        # Ten bins, each with its least and its greatest.
+        assert len(band["time_ms"]) <= 20
         for low, median, high in zip(band["low"], band["median"], band["high"], strict=True):
             assert low <= median <= high
 
@@ -108,3 +109,41 @@ def test_a_report_comes_as_a_page_as_markdown_and_within_json(client: TestClient
     headers = {"Accept": "application/json"}
     answer = client.get("/api/v1/diagnosis/report", params={"workload": "1"}, headers=headers)
     assert answer.json()["text"].startswith("<!doctype html>")
+
+
+def test_lines_come_at_the_moments_of_the_band(client: TestClient) -> None:
+    asked = {"workload": "1", "metrics": "util,power", "points": 10}
+    band = get(client, "/diagnosis/band", **asked)
+    found = get(client, "/diagnosis/lines", gpus="n1:0,n1:2", **asked)
+    assert found["bin_ms"] == band["bin_ms"] == 60_000
+    assert found["time_ms"] == band["bands"][0]["time_ms"]
+    assert [row["gpu"] for row in found["metrics"][0]["lines"]] == ["n1:0", "n1:2"]
+    for line in found["metrics"][0]["lines"]:
+        for value, low, high in zip(
+            line["value"], band["bands"][0]["low"], band["bands"][0]["high"], strict=True
+        ):
+            assert low <= value <= high
+
+
+def test_what_is_appended_is_what_the_whole_would_have_said(client: TestClient) -> None:
+    asked = {"workload": "1", "gpus": "n1:1", "points": 10}
+    whole = get(client, "/diagnosis/lines", **asked)
+    last = whole["time_ms"][-2]
+    part = get(client, "/diagnosis/lines", **asked, **{"from": last / 1000}, bin=whole["bin_ms"])
+    assert part["time_ms"] == whole["time_ms"][-2:]
+    assert (
+        part["metrics"][0]["lines"][0]["value"] == (whole["metrics"][0]["lines"][0]["value"][-2:])
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [("n2:0", "no GPU of workload"), ("n1:0,,", "empty name"), ("n1:0," * 65 + "n1:1", "allowed")],
+)
+def test_lines_of_strange_gpus_are_refused(client: TestClient, gpus: str, said: str) -> None:
+    # A window that no question before has read: the store is asked, not the shelf.
+    answer = client.get(
+        "/api/v1/diagnosis/lines", params={"workload": "1", "gpus": gpus, "metrics": "temp"}
+    )
+    assert answer.status_code in (413, 422)
+    assert said in answer.json()["detail"]

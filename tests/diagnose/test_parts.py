@@ -16,7 +16,7 @@ from marey.diagnose.dendrogram import MOST_LEAVES, dendrogram
 from marey.diagnose.diagnosis import find_faults
 from marey.diagnose.life import Phase, life_strip
 from marey.diagnose.pairs import bivariate, metric_pairs
-from marey.diagnose.shapes import extreme_bins, gpu_band, gpu_shapes
+from marey.diagnose.shapes import extreme_bins, gpu_shapes
 from marey.model.errors import InvalidInput
 from marey.model.events import EventKind
 from marey.model.faults import FaultKind
@@ -75,15 +75,6 @@ def test_binning_keeps_the_value_farthest_from_the_mean(
     for row in range(2):
         farthest = values[row][np.argmax(np.abs(values[row] - values[row].mean()))]
         assert farthest in lines[row]
-
-
-def test_the_band_encloses_every_gpu() -> None:
-    values = np.random.default_rng(1).uniform(0, 100, (5, 300))
-    times, levels = gpu_band(matrix(values), "util", 20)
-    assert len(times) == 20
-    assert levels[0].min() == pytest.approx(values.min(), rel=1e-5)
-    assert levels[-1].max() == pytest.approx(values.max(), rel=1e-5)
-    assert (np.diff(levels, axis=0) >= 0).all()
 
 
 def test_a_life_has_its_phases_in_order_without_gap_or_overlap() -> None:

@@ -12,14 +12,13 @@ from marey.api.problems import described
 from marey.api.replies import JSON, json_content, json_response, wants
 from marey.app.diagnosing import AskDiagnosis
 from marey.app.dissecting import (
-    BAND_BOUNDS,
     CLUSTERS_BOUNDS,
     SIGNIFICANCE_BOUNDS,
-    AskBand,
     AskClusters,
     AskOutliers,
     AskPairs,
 )
+from marey.app.over_time import BIN_BOUNDS, POINTS_BOUNDS, AskBand, AskLines
 from marey.app.peers import AskPeers
 from marey.app.reporting import AskReport
 from marey.model.names import NAME_LIMIT
@@ -30,6 +29,18 @@ TheWorkload = Annotated[
     str, Query(description="Id of the workload.", min_length=1, max_length=NAME_LIMIT)
 ]
 OneMetric = Annotated[str, Query(description="Id of a metric of GPUs.", max_length=NAME_LIMIT)]
+
+Points = Annotated[
+    int, Query(ge=POINTS_BOUNDS[0], le=POINTS_BOUNDS[1], description="Most bins of time.")
+]
+BinWidth = Annotated[
+    int,
+    Query(
+        ge=BIN_BOUNDS[0],
+        le=BIN_BOUNDS[1],
+        description="Width of a bin in ms, as an answer before gave it; 0 chooses by points.",
+    ),
+]
 
 
 def _answers(what: str) -> dict[int | str, dict[str, Any]]:
@@ -110,12 +121,39 @@ def band(
     metrics: Annotated[
         str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
     ] = "util",
-    points: Annotated[
-        int, Query(ge=BAND_BOUNDS[0], le=BAND_BOUNDS[1], description="Most points of a band.")
-    ] = 600,
+    points: Points = 600,
+    bin: BinWidth = 0,
 ) -> Response:
-    """Least and greatest of every bin are kept."""
-    question = AskBand(workload, cluster, metrics, from_ms, to_ms, points)
+    """Least and greatest of every bin are kept; bins lie at multiples of their width."""
+    question = AskBand(workload, cluster, metrics, from_ms, to_ms, points, bin)
+    return json_response(question.ask(service.workspace))
+
+
+@router.get(
+    "/diagnosis/lines",
+    operation_id="diagnosisLines",
+    summary="Some GPUs of a workload over time, all at the same moments",
+    responses=_answers("Lines per metric and GPU."),
+    response_class=Response,
+)
+def lines(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    workload: TheWorkload,
+    gpus: Annotated[
+        str,
+        Query(description="At most 64 GPU ids, by commas.", min_length=1, max_length=64 * 270),
+    ],
+    cluster: Cluster = DEFAULT,
+    metrics: Annotated[
+        str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
+    ] = "util",
+    points: Points = 600,
+    bin: BinWidth = 0,
+) -> Response:
+    """Of every bin the least and the greatest value, in the order in which they came."""
+    question = AskLines(workload, gpus, cluster, metrics, from_ms, to_ms, points, bin)
     return json_response(question.ask(service.workspace))
 
 

@@ -9,25 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.app.questions import query_of, within
-from marey.app.selecting import split_names
 from marey.app.workload_matrix import GPU_METRICS, load_matrix
 from marey.app.workspace import Workspace
 from marey.diagnose.clusters import METHODS, cluster_gpus
 from marey.diagnose.dendrogram import Dendrogram, dendrogram
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.pairs import Bivariate, bivariate, check_metrics, metric_pairs
-from marey.diagnose.shapes import Shapes, gpu_band, gpu_shapes
+from marey.diagnose.shapes import Shapes, gpu_shapes
 from marey.model.errors import InvalidInput, unknown
 from marey.model.metrics import Entity, catalogue, metric_named
 from marey.model.names import DEFAULT_CLUSTER
 
 CLUSTERS_BOUNDS = (0, 64)
-BAND_BOUNDS = (2, 4_000)
-BAND_METRICS = 8
 SIGNIFICANCE_BOUNDS = (1e-9, 0.5)
 
 
-def _checked(metric: str) -> str:
+def checked_metric(metric: str) -> str:
+    """The metric, if it is one that is measured of GPUs."""
     found = metric_named(metric)
     if metric not in GPU_METRICS:
         what = "of a host" if found.entity is Entity.HOST else "counted or derived"
@@ -55,7 +53,7 @@ class AskClusters:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Clusters, the merge tree, and per GPU its histogram and line."""
-        matrix = load_matrix(workspace, self, (_checked(self.metric),), ())
+        matrix = load_matrix(workspace, self, (checked_metric(self.metric),), ())
         if self.metric not in matrix.columns:
             return _nothing(matrix, self.metric, self.method)
         report = cluster_gpus(
@@ -63,7 +61,7 @@ class AskClusters:
         )
         shapes = gpu_shapes(matrix, self.metric, report)
         return {
-            **_frame(matrix, self.metric),
+            **metric_frame(matrix, self.metric),
             "method": self.method,
             "criterion": report.criterion,
             "approximate": report.approximate,
@@ -83,7 +81,8 @@ class AskClusters:
         return query_of(self)
 
 
-def _frame(matrix: WorkloadMatrix, metric: str) -> dict[str, Any]:
+def metric_frame(matrix: WorkloadMatrix, metric: str) -> dict[str, Any]:
+    """What every answer about one metric says of it and of its window."""
     known = catalogue()[metric]
     times = matrix.time_ms
     return {
@@ -99,7 +98,7 @@ def _frame(matrix: WorkloadMatrix, metric: str) -> dict[str, Any]:
 
 def _nothing(matrix: WorkloadMatrix, metric: str, method: str) -> dict[str, Any]:
     return {
-        **_frame(matrix, metric),
+        **metric_frame(matrix, metric),
         "method": method,
         "criterion": f"no samples of {metric} in this window",
         "approximate": False,
@@ -128,6 +127,8 @@ def _tree(drawn: Dendrogram | None) -> dict[str, Any] | None:
 def _gpus(
     matrix: WorkloadMatrix, shapes: Shapes, labels: NDArray[np.int32]
 ) -> list[dict[str, Any]]:
+    medians, lines = numbers(shapes.median), numbers_by_row(shapes.lines)
+    counts = shapes.counts.tolist()
     return [
         {
             "gpu": gpu.gpu,
@@ -138,67 +139,40 @@ def _gpus(
             "model": gpu.model,
             "cluster": int(labels[row]),
             "difference": round(float(shapes.difference[row]), 4),
-            "median": _number(shapes.median[row]),
-            "counts": shapes.counts[row].tolist(),
-            "line": numbers(shapes.lines[row]),
+            "median": medians[row],
+            "counts": counts[row],
+            "line": lines[row],
         }
         for row, gpu in enumerate(matrix.gpus)
     ]
 
 
+def numbers_by_row(values: NDArray[Any]) -> list[list[float | None]]:
+    """Every row as ``numbers``, rounded at once."""
+    flat, width = numbers(values.ravel()), values.shape[1]
+    return (
+        [flat[at : at + width] for at in range(0, len(flat), width)]
+        if width
+        else [[] for _ in values]
+    )
+
+
 def numbers(values: NDArray[Any]) -> list[float | None]:
     """Values as JSON has them, to five digits: nobody sees more in a plot."""
-    return [_number(value) for value in values.tolist()]
+    wide = np.asarray(values, np.float64)
+    known = np.isfinite(wide)
+    size = np.abs(np.where(known & (wide != 0), wide, 1.0))
+    scale = 10.0 ** (4 - np.floor(np.log10(size)))
+    # Dividing a whole number gives the nearest double, which prints as few digits.
+    rounded = np.where(known, np.round(wide * scale) / scale, np.nan)
+    listed: list[float | None] = rounded.tolist()
+    if known.all():
+        return listed
+    return [value if good else None for value, good in zip(listed, known.tolist(), strict=True)]
 
 
 def _number(value: float) -> float | None:
     return float(f"{value:.5g}") if np.isfinite(value) else None
-
-
-@dataclass(frozen=True)
-class AskBand:
-    """What all GPUs of a workload do over time: median and band of some metrics."""
-
-    workload: str
-    cluster: str = DEFAULT_CLUSTER
-    metrics: str = "util"
-    from_ms: int | None = None
-    to_ms: int | None = None
-    points: int = 600
-
-    def __post_init__(self) -> None:
-        within("points", self.points, *BAND_BOUNDS)
-
-    def ask(self, workspace: Workspace) -> dict[str, Any]:
-        """Per metric the least, 10 %, median, 90 % and greatest over the GPUs, by time."""
-        names = split_names(self.metrics, "metrics", BAND_METRICS)
-        matrix = load_matrix(workspace, self, [_checked(name) for name in names], ())
-        bands = []
-        for metric in names:
-            if metric not in matrix.columns:
-                continue
-            times, levels = gpu_band(matrix, metric, self.points)
-            low, lower, median, upper, high = (numbers(level) for level in levels)
-            bands.append(
-                {
-                    **_frame(matrix, metric),
-                    "time_ms": times.tolist(),
-                    "low": low,
-                    "p10": lower,
-                    "median": median,
-                    "p90": upper,
-                    "high": high,
-                }
-            )
-        return {"bands": bands}
-
-    def path(self) -> str:
-        """Where the API answers it."""
-        return "/diagnosis/band"
-
-    def query(self) -> dict[str, str]:
-        """The parameters of that request."""
-        return query_of(self)
 
 
 @dataclass(frozen=True)
@@ -223,7 +197,7 @@ class AskOutliers:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The points to draw, the outliers, the density and the limit."""
-        names = tuple(_checked(name) for name in (self.x, self.y))
+        names = tuple(checked_metric(name) for name in (self.x, self.y))
         matrix = load_matrix(workspace, self, names, ())
         if not matrix.columns:
             check_metrics(matrix, *names)
@@ -236,8 +210,8 @@ class AskOutliers:
         per_gpu = found.scores.outside.reshape(len(matrix.gpus), -1).sum(axis=1)
         return {
             "workload": matrix.facts.workload,
-            "x": _frame(matrix, self.x),
-            "y": _frame(matrix, self.y),
+            "x": metric_frame(matrix, self.x),
+            "y": metric_frame(matrix, self.y),
             "significance": self.significance,
             "robust": self.robust,
             "limit": round(float(np.sqrt(found.scores.limit)), 4),

@@ -9,16 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.app.matrix_shelf import Window
 from marey.app.selecting import Span, Wanted, resolve
 from marey.app.workspace import Workspace
 from marey.diagnose.matrix import (
     Context,
     GpuFacts,
+    GridLimits,
     WorkloadFacts,
     WorkloadMatrix,
     build_matrix,
 )
-from marey.model.errors import TooLarge
+from marey.model.errors import InvalidInput, shown
 from marey.model.events import Event, EventKind
 from marey.model.metrics import Entity, catalogue
 from marey.model.names import parse_gpu_id
@@ -26,8 +28,6 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.model.workloads import Progress
 
-# Values held at once: about 1 GB as float32 with what the analyses make of them.
-VALUES_LIMIT = 120_000_000
 EVENTS_LIMIT = 10_000
 GPU_METRICS = tuple(
     name
@@ -66,17 +66,74 @@ def load_matrix(
     tally: Tally | None = None,
 ) -> WorkloadMatrix:
     """A workload's samples and all that stands beside them, over the window asked for."""
+    span, window = _window(workspace, asked)
+    # What is counted must be read, and hosts are not kept.
+    if tally is None and not host_metrics:
+        known = workspace.matrices.find(window, frozenset(metrics))
+        if known is not None:
+            return known
+    matrix = _read(workspace, span, metrics, host_metrics, tally)
+    workspace.matrices.keep(window, frozenset(metrics), matrix)
+    return matrix
+
+
+def _window(workspace: Workspace, asked: Asked) -> tuple[Span, Window]:
     workspace.check_cluster(asked.cluster)
     wanted = Wanted(GPU_METRICS[:1], asked.cluster, asked.workload, (), asked.from_ms, asked.to_ms)
-    record = workspace.store.workload(asked.cluster, asked.workload)
-    span = resolve(workspace.store, wanted, workspace.now_ms())
-    context = _context(workspace, record, span)
+    now_ms = workspace.now_ms()
+    span = resolve(workspace.store, wanted, now_ms)
+    ends = (span.from_ms, span.to_ms)
+    return span, Window(asked.cluster, asked.workload, *ends, open_end=span.to_ms > now_ms)
+
+
+def _read(
+    workspace: Workspace,
+    span: Span,
+    metrics: Sequence[str],
+    host_metrics: Sequence[str],
+    tally: Tally | None,
+) -> WorkloadMatrix:
+    assert span.workload is not None
+    record = workspace.store.workload(span.cluster, span.workload)
+    scan = workspace.store.scan
     return build_matrix(
-        context,
-        _bounded(workspace.store.scan(span.selection(metrics)), tally),
-        _bounded(workspace.store.scan(span.selection(host_metrics, Entity.HOST)))
-        if host_metrics
-        else (),
+        _context(workspace, record, span),
+        _counted(scan(span.selection(metrics)), tally),
+        _counted(scan(span.selection(host_metrics, Entity.HOST))) if host_metrics else (),
+        until_ms=span.to_ms,
+    )
+
+
+# Lines of a few GPUs may be long: a month at fifteen seconds.
+FEW_GPUS = GridLimits(moments=200_000)
+
+
+def load_lines(
+    workspace: Workspace, asked: Asked, metrics: Sequence[str], gpus: Sequence[str]
+) -> WorkloadMatrix:
+    """Some GPUs of a workload over the window asked for: from the shelf, else only they are read.
+
+    The matrix may hold the other GPUs too.
+    """
+    span, window = _window(workspace, asked)
+    held = set(span.gpus)
+    strange = [gpu for gpu in gpus if gpu not in held]
+    if strange:
+        raise InvalidInput(
+            f"'{shown(strange[0])}' is no GPU of workload '{shown(asked.workload)}'."
+        )
+    known = workspace.matrices.find(window, frozenset(metrics))
+    if known is not None and not known.coarse:
+        return known
+    few = replace(span, gpus=tuple(gpu for gpu in span.gpus if gpu in set(gpus)))
+    record = workspace.store.workload(span.cluster, asked.workload)
+    context = _context(workspace, record, few)
+    chosen = replace(context, gpus=[gpu for gpu in context.gpus if gpu.gpu in set(gpus)])
+    return build_matrix(
+        chosen,
+        _counted(workspace.store.scan(few.selection(metrics))),
+        until_ms=span.to_ms,
+        limits=FEW_GPUS,
     )
 
 
@@ -103,17 +160,12 @@ class Tally:
         )
 
 
-def _bounded(batches: Iterator[SampleBatch], tally: Tally | None = None) -> Iterator[SampleBatch]:
-    values = 0
+def _counted(batches: Iterator[SampleBatch], tally: Tally | None = None) -> Iterator[SampleBatch]:
+    """The batches without metrics that have no value in them, counted on the way."""
     for batch in batches:
         present = {
             name: column for name, column in batch.columns.items() if not np.isnan(column).all()
         }
-        values += len(batch) * len(present)
-        if values > VALUES_LIMIT:
-            raise TooLarge(
-                f"The window holds more than {VALUES_LIMIT} values; ask for a shorter one."
-            )
         if tally is not None:
             for name, column in present.items():
                 tally.add(name, column)

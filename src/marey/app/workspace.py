@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from marey.app.collecting import Pace, Store
 from marey.app.frames import Frame
+from marey.app.matrix_shelf import MatrixShelf
 from marey.app.moments import frame_of
 from marey.app.searching import search
 from marey.app.selecting import Asker, Span, Wanted, check_rows, renamed, resolve, scaled
@@ -37,6 +38,7 @@ class Workspace:
     # The newest frame of each cluster, where a collect loop runs.
     frames: Mapping[str, Frame]
     summaries: SummaryLog
+    matrices: MatrixShelf = field(default_factory=MatrixShelf)
 
     def now_ms(self) -> int:
         """The cluster's time."""

@@ -13,6 +13,7 @@ from marey.diagnose.matrix import GpuFacts, WorkloadMatrix
 from marey.model.errors import InvalidInput, unknown
 from marey.model.metrics import catalogue
 from marey.stats.clustering import Clustering, cluster_histograms, cluster_timelines
+from marey.stats.row_shapes import row_histograms, row_medians
 
 BINS = 32
 METHODS = ("histogram", "euclidean", "correlation")
@@ -38,17 +39,14 @@ class ClusterReport:
     tree: NDArray[np.float64]
     criterion: str
     approximate: bool
+    # Per GPU: its histogram over the metric's limits, and its median.
+    counts: NDArray[np.int64]
+    medians: NDArray[np.float64]
 
 
 def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.int64]:
     """Counts per row over equal bins between two limits; values beyond count in the last bin."""
-    span = max(high - low, 1e-9)
-    at = np.clip((values - low) / span * BINS, 0, BINS - 1)
-    known = ~np.isnan(values)
-    bins = np.where(known, np.nan_to_num(at), 0).astype(np.int64)
-    flat = bins + np.arange(len(values))[:, None] * BINS
-    counts = np.bincount(flat[known], minlength=len(values) * BINS)
-    return counts.reshape(len(values), BINS)
+    return row_histograms(np.ascontiguousarray(values), low, max(high, low + 1e-9), BINS)
 
 
 def metric_limits(matrix: WorkloadMatrix, metric: str) -> tuple[float, float]:
@@ -75,30 +73,50 @@ def cluster_gpus(
     if metric not in matrix.columns:
         raise InvalidInput(unknown("metric of this workload", metric, matrix.columns))
     values = matrix.columns[metric]
+    counts = histogram_counts(values, *metric_limits(matrix, metric))
     if method == "histogram":
-        counts = histogram_counts(values, *metric_limits(matrix, metric))
         found = cluster_histograms(counts, matrix.names, clusters=clusters)
     else:
         found = cluster_timelines(values, matrix.names, by=method, clusters=clusters)
-    listed = tuple(_describe(matrix, metric, found, label) for label in range(found.count))
+    medians = row_medians(values)
+    listed = tuple(_describe(matrix, metric, found, label, medians) for label in range(found.count))
     return ClusterReport(
-        metric, method, listed, found.labels, found.tree, found.criterion, found.approximate
+        metric,
+        method,
+        listed,
+        found.labels,
+        found.tree,
+        found.criterion,
+        found.approximate,
+        counts,
+        medians,
     )
 
 
-def _describe(matrix: WorkloadMatrix, metric: str, found: Clustering, label: int) -> GpuCluster:
+def _describe(
+    matrix: WorkloadMatrix,
+    metric: str,
+    found: Clustering,
+    label: int,
+    medians: NDArray[np.float64],
+) -> GpuCluster:
     inside = found.labels == label
     gpus = tuple(name for name, kept in zip(matrix.names, inside, strict=True) if kept)
     if found.count == 1:
         return GpuCluster(label, gpus, "all GPUs alike")
     known = catalogue().get(metric)
     name, unit = (known.label, known.unit) if known else (metric, "")
-    values = matrix.columns[metric]
-    own, rest = float(np.nanmedian(values[inside])), float(np.nanmedian(values[~inside]))
+    # The median GPU's median: what a usual member has, not swayed by members with gaps.
+    own, rest = (_middle(medians[rows]) for rows in (inside, ~inside))
     pattern = rank_pattern(matrix.gpus, inside)
     return GpuCluster(
         label, gpus, f"{pattern}: {name} median {own:.4g} {unit} against {rest:.4g} {unit}".strip()
     )
+
+
+def _middle(medians: NDArray[np.float64]) -> float:
+    known = medians[np.isfinite(medians)]
+    return float(np.median(known)) if len(known) else float("nan")
 
 
 def rank_pattern(gpus: Sequence[GpuFacts], inside: NDArray[np.bool_]) -> str:

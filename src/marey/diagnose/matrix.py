@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,12 @@ from marey.model.samples import SampleBatch
 from marey.model.workloads import Progress
 
 Matrix = NDArray[np.float32]
+Moments = NDArray[np.float32]
 # A week of minutes, or a day at ten seconds: beyond it the grid is made coarser.
 MOST_MOMENTS = 12_000
+# Values held at once, 240 MB of them: a larger window is looked at in coarser steps.
+MOST_VALUES = 60_000_000
+SHOWS_INTERVAL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,14 @@ class WorkloadMatrix:
     host_columns: Mapping[str, Matrix] = field(default_factory=dict)
     progress: tuple[Progress, ...] = ()
     events: tuple[Event, ...] = ()
+    # Where a step of the grid holds several samples: per metric the least and the greatest of
+    # all GPUs and samples of every step, so that no extreme is lost.
+    extremes: Mapping[str, tuple[Moments, Moments]] = field(default_factory=dict)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether a step of the grid holds several samples, of which the last is kept."""
+        return bool(self.extremes)
 
     @property
     def names(self) -> list[str]:
@@ -90,6 +102,7 @@ class WorkloadMatrix:
             {name: values[:, span] for name, values in self.host_columns.items()},
             tuple(p for p in self.progress if from_ms <= p.time_ms < to_ms),
             tuple(e for e in self.events if from_ms <= e.time_ms < to_ms),
+            {name: (low[span], high[span]) for name, (low, high) in self.extremes.items()},
         )
 
 
@@ -103,42 +116,138 @@ class Context:
     events: Sequence[Event] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class GridLimits:
+    """How fine the grid of time may be."""
+
+    moments: int = MOST_MOMENTS
+    values: int = MOST_VALUES
+
+
 def build_matrix(
     context: Context,
     batches: Iterable[SampleBatch],
     host_batches: Iterable[SampleBatch] = (),
+    *,
+    until_ms: int | None = None,
+    limits: GridLimits | None = None,
 ) -> WorkloadMatrix:
-    """Lay batches of samples on one grid; the step is the samples' own most common interval."""
+    """Lay batches of samples on one grid; the step is the samples' own most common interval.
+
+    With ``until_ms``, the end of the window, batches in order of time are taken one by one and
+    none is kept: memory is that of the matrix, whatever the window holds.
+    """
     if not context.gpus:
         raise InvalidInput(
             f"Workload '{context.facts.workload}' holds no GPU; nothing to diagnose."
         )
-    collected = [batch for batch in batches if len(batch)]
     rows = {gpu.gpu: i for i, gpu in enumerate(context.gpus)}
-    grid, step = _grid(collected)
+    table = Grid.over(batches, rows, until_ms, limits or GridLimits())
     hosts = tuple(sorted({gpu.host for gpu in context.gpus}))
-    host_rows = {host: i for i, host in enumerate(hosts)}
+    places = {host: i for i, host in enumerate(hosts)}
+    beside = replace(table, rows=places, columns={}, extremes={}, coarse=False)
+    for batch in host_batches:
+        beside.lay(batch)
+    span = slice(*table.held())
     return WorkloadMatrix(
         facts=context.facts,
         gpus=tuple(context.gpus),
-        time_ms=grid,
-        step_ms=step,
-        columns=_lay(collected, rows, grid, step),
+        time_ms=table.time_ms[span],
+        step_ms=table.step_ms,
+        columns={name: values[:, span] for name, values in table.columns.items()},
         hosts=hosts,
-        host_columns=_spread(_lay([b for b in host_batches if len(b)], host_rows, grid, step)),
+        host_columns={name: values[:, span] for name, values in _spread(beside.columns).items()},
         progress=tuple(context.progress),
         events=tuple(context.events),
+        extremes={name: (low[span], high[span]) for name, (low, high) in table.extremes.items()},
     )
 
 
-def _grid(batches: Sequence[SampleBatch]) -> tuple[NDArray[np.int64], int]:
-    if not batches:
-        return np.zeros(0, np.int64), 1
-    moments = np.unique(np.concatenate([np.unique(batch.time_ms) for batch in batches]))
-    step = _interval(batches)
-    first, last = int(moments[0]), int(moments[-1])
-    step = max(step, -(-(last - first) // MOST_MOMENTS))
-    return np.arange(first, last + step, step, dtype=np.int64)[: (last - first) // step + 1], step
+@dataclass(slots=True)
+class Grid:
+    """A grid of time that samples are laid on, one batch after another."""
+
+    rows: Mapping[str, int]
+    time_ms: NDArray[np.int64]
+    step_ms: int
+    # Whether a step may hold several samples of one GPU.
+    coarse: bool = False
+    columns: dict[str, Matrix] = field(default_factory=dict)
+    extremes: dict[str, tuple[Moments, Moments]] = field(default_factory=dict)
+
+    @classmethod
+    def over(
+        cls,
+        batches: Iterable[SampleBatch],
+        rows: Mapping[str, int],
+        until_ms: int | None,
+        limits: GridLimits,
+    ) -> Grid:
+        """The samples on a grid that is as fine as they are, within the limits."""
+        waiting = (batch for batch in batches if len(batch))
+        known = []
+        for batch in waiting:
+            known.append(batch)
+            # A few moments show the interval; the rest is laid as it comes.
+            if until_ms is not None and len(np.unique(batch.time_ms)) >= SHOWS_INTERVAL:
+                break
+        if not known:
+            return cls(rows, np.zeros(0, np.int64), 1)
+        first = min(int(batch.time_ms.min()) for batch in known)
+        last = max(max(int(batch.time_ms.max()) for batch in known), (until_ms or 0) - 1)
+        own = _interval(known)
+        metrics = len({name for batch in known for name in batch.columns})
+        moments = max(1, min(limits.moments, limits.values // (max(1, metrics) * len(rows))))
+        step = max(own, -(-(last - first) // moments))
+        grid = np.arange(first, last + 1, step, dtype=np.int64)
+        laid = cls(rows, grid, step, coarse=step > own)
+        while known:
+            laid.lay(known.pop(0))
+        for batch in waiting:
+            laid.lay(batch)
+        return laid
+
+    def lay(self, batch: SampleBatch) -> None:
+        """Put a batch's samples where they belong; a later one of a step replaces."""
+        if not len(self.time_ms):
+            return
+        place = np.array([self.rows.get(name, -1) for name in batch.entities], np.int32)
+        row = place[batch.entity]
+        at = (batch.time_ms - self.time_ms[0]) // self.step_ms
+        good = (row >= 0) & (at >= 0) & (at < len(self.time_ms))
+        for metric, values in batch.columns.items():
+            known = good & ~np.isnan(values)
+            if not known.any():
+                continue
+            if metric not in self.columns:
+                self.columns[metric] = np.full(
+                    (len(self.rows), len(self.time_ms)), np.nan, np.float32
+                )
+            self.columns[metric][row[known], at[known]] = values[known]
+            if self.coarse:
+                self._note_extremes(metric, at[known], values[known])
+
+    def _note_extremes(
+        self, metric: str, at: NDArray[np.int64], values: NDArray[np.float32]
+    ) -> None:
+        if metric not in self.extremes:
+            none = np.full(len(self.time_ms), np.nan, np.float32)
+            self.extremes[metric] = (none, none.copy())
+        low, high = self.extremes[metric]
+        # Samples come in order of time: those of a step lie together.
+        order = at.argsort(kind="stable")
+        at, values = at[order], values[order]
+        first = np.flatnonzero(np.diff(at, prepend=-1))
+        low[at[first]] = np.fmin(low[at[first]], np.minimum.reduceat(values, first))
+        high[at[first]] = np.fmax(high[at[first]], np.maximum.reduceat(values, first))
+
+    def held(self) -> tuple[int, int]:
+        """The columns from the first to the last that holds a sample, half-open."""
+        some = np.zeros(len(self.time_ms), bool)
+        for values in self.columns.values():
+            some |= ~np.isnan(values).all(axis=0)
+        held = np.flatnonzero(some)
+        return (int(held[0]), int(held[-1]) + 1) if len(held) else (0, len(self.time_ms))
 
 
 def _interval(batches: Sequence[SampleBatch]) -> int:
@@ -148,23 +257,6 @@ def _interval(batches: Sequence[SampleBatch]) -> int:
     own = np.unique(times[entity == np.bincount(np.maximum(entity, 0)).argmax()])
     gaps = np.diff(own)
     return max(1, int(np.median(gaps))) if len(gaps) else 60_000
-
-
-def _lay(
-    batches: Sequence[SampleBatch], rows: Mapping[str, int], grid: NDArray[np.int64], step: int
-) -> dict[str, Matrix]:
-    columns: dict[str, Matrix] = {}
-    for batch in batches:
-        place = np.array([rows.get(name, -1) for name in batch.entities], np.int32)
-        row = place[batch.entity]
-        at = (batch.time_ms - (grid[0] if len(grid) else 0)) // step
-        good = (row >= 0) & (at >= 0) & (at < len(grid))
-        for metric, values in batch.columns.items():
-            if metric not in columns:
-                columns[metric] = np.full((len(rows), len(grid)), np.nan, np.float32)
-            known = good & ~np.isnan(values)
-            columns[metric][row[known], at[known]] = values[known]
-    return {metric: values for metric, values in columns.items() if not np.isnan(values).all()}
 
 
 def _spread(columns: dict[str, Matrix]) -> dict[str, Matrix]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from marey.diagnose.matrix import Matrix, WorkloadMatrix
 from marey.model.times import MINUTE_MS
+from marey.stats.row_shapes import median_along
 
 Flags = NDArray[np.bool_]
 BLOCK_MS = 5 * MINUTE_MS
@@ -62,9 +63,9 @@ class Signals:
         """Median per GPU and block: short pauses for evaluation and checkpoints drop out."""
         values = self.after_start(metric)[:, : self.blocks * self.per_block]
         if values.shape[1] < self.per_block:
-            return _quiet(np.nanmedian, values, 1)[:, None]
+            return median_along(values, 1)[:, None]
         shaped = values.reshape(len(values), self.blocks, self.per_block)
-        return _quiet(np.nanmedian, shaped, 2)
+        return median_along(shaped, 2)
 
     def columns_of(self, first_block: int, last_block: int) -> tuple[int, int]:
         """The columns of blocks ``[first, last)``; the last one reaches to the end."""
@@ -122,7 +123,9 @@ def runs(flags: Flags, least: int) -> list[tuple[int, int]]:
 
 def quiet_median(values: NDArray[Any], axis: int | None = None) -> NDArray[np.float64]:
     """A median in which missing values do not take part; NaN where all are missing."""
-    return _quiet(np.nanmedian, values, axis)
+    if axis is None:
+        return median_along(np.ravel(values), 0)
+    return median_along(values, axis)
 
 
 def _quiet(

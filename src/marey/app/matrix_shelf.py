@@ -1,0 +1,120 @@
+"""Matrices of workloads that were read a moment ago, so that the next look need not read again.
+
+A reader of the diagnostics page changes the metric, the number of clusters, the window: each
+question would read the same samples. The shelf holds a bounded number of bytes, nothing for long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from marey.diagnose.matrix import WorkloadMatrix
+
+MOST_BYTES = 160_000_000
+KEPT_S = 300.0
+# A running workload's picture may lag by this much before its samples are read again.
+LAG_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A workload over a span of time, half-open."""
+
+    cluster: str
+    workload: str
+    from_ms: int
+    to_ms: int
+    # Whether it ends now: then it grows, and an answer a minute old will do.
+    open_end: bool = False
+
+
+@dataclass(slots=True)
+class Kept:
+    """A matrix on the shelf."""
+
+    window: Window
+    metrics: frozenset[str]
+    matrix: WorkloadMatrix
+    size: int
+    used_s: float
+
+
+def _now_s() -> float:
+    return time.monotonic()
+
+
+@dataclass(slots=True)
+class MatrixShelf:
+    """The matrices that were read last."""
+
+    most_bytes: int = MOST_BYTES
+    clock: Callable[[], float] = _now_s
+    _kept: list[Kept] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
+        """What is known of this window: the whole, or cut out of a larger one."""
+        with self._lock:
+            self._drop_old()
+            for kept in reversed(self._kept):
+                if metrics <= kept.metrics and _covers(kept, window):
+                    kept.used_s = self.clock()
+                    return _cut(kept, window)
+        return None
+
+    def keep(self, window: Window, metrics: frozenset[str], matrix: WorkloadMatrix) -> None:
+        """Put a matrix on the shelf; the ones that were not used for longest make room."""
+        size = sum(values.nbytes for values in matrix.columns.values())
+        if size > self.most_bytes:
+            return
+        with self._lock:
+            self._drop_old()
+            # What the new one knows too need not be kept twice.
+            self._kept = [
+                kept
+                for kept in self._kept
+                if not (kept.window.workload == window.workload and kept.metrics <= metrics)
+                or not _within(kept.window, window)
+            ]
+            self._kept.sort(key=lambda kept: kept.used_s)
+            while self._kept and self._bytes() + size > self.most_bytes:
+                self._kept.pop(0)
+            self._kept.append(Kept(window, metrics, matrix, size, self.clock()))
+
+    def _bytes(self) -> int:
+        return sum(kept.size for kept in self._kept)
+
+    def _drop_old(self) -> None:
+        now = self.clock()
+        self._kept = [kept for kept in self._kept if now - kept.used_s < KEPT_S]
+
+
+def _within(inner: Window, outer: Window) -> bool:
+    return (
+        (inner.cluster, inner.workload) == (outer.cluster, outer.workload)
+        and inner.from_ms >= outer.from_ms
+        and inner.to_ms <= outer.to_ms
+    )
+
+
+def _covers(kept: Kept, window: Window) -> bool:
+    own = kept.window
+    if (own.cluster, own.workload) != (window.cluster, window.workload):
+        return False
+    if own.from_ms > window.from_ms:
+        return False
+    same = own.from_ms == window.from_ms and own.open_end == window.open_end
+    if kept.matrix.coarse and not (same and abs(window.to_ms - own.to_ms) <= LAG_MS):
+        return False
+    late = window.to_ms - own.to_ms
+    return late <= 0 or (window.open_end and own.open_end and late <= LAG_MS)
+
+
+def _cut(kept: Kept, window: Window) -> WorkloadMatrix:
+    own = kept.window
+    if own.from_ms == window.from_ms and own.to_ms <= window.to_ms:
+        return kept.matrix
+    return kept.matrix.between(window.from_ms, window.to_ms)

@@ -1,9 +1,19 @@
 /** REST calls: JSON in, JSON out; an error carries the server's own words (RFC 9457). */
 
+/** Where a text that was sent is wrong, in characters of that text. */
+export interface Place {
+  start: number;
+  end: number;
+  line: number;
+  column: number;
+  reason: string;
+}
+
 export class ApiError extends Error {
   constructor(
     readonly status: number,
     message: string,
+    readonly place: Place | null = null,
   ) {
     super(message);
   }
@@ -21,6 +31,11 @@ export async function getJson<T>(path: string, query: Query = {}, signal?: Abort
 /** Send a JSON document. */
 export async function putJson<T>(path: string, body: unknown): Promise<T> {
   return request<T>("PUT", path, body);
+}
+
+/** Ask with a JSON document. */
+export async function postJson<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  return request<T>("POST", path, body, signal);
 }
 
 /** Remove what stands at a path. */
@@ -52,18 +67,18 @@ async function request<T>(method: string, path: string, body?: unknown, signal?:
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "The server does not answer.");
   }
-  if (!response.ok) throw new ApiError(response.status, await problemText(response));
+  if (!response.ok) throw await problemOf(response);
   const text = await response.text();
   return (text ? JSON.parse(text) : null) as T;
 }
 
-async function problemText(response: Response): Promise<string> {
+async function problemOf(response: Response): Promise<ApiError> {
   try {
-    const problem = (await response.json()) as { detail?: unknown; title?: unknown };
+    const problem = (await response.json()) as { detail?: unknown; title?: unknown; place?: Place };
     const words = problem.detail ?? problem.title;
-    if (typeof words === "string") return words;
+    if (typeof words === "string") return new ApiError(response.status, words, problem.place ?? null);
   } catch {
     // Not a problem document: the status says what there is to say.
   }
-  return `The server answered ${response.status} ${response.statusText}.`;
+  return new ApiError(response.status, `The server answered ${response.status} ${response.statusText}.`);
 }

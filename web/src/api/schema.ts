@@ -1865,7 +1865,9 @@ export interface operations {
                             /** @description How long until it is asked again. */
                             backoff_ms: number;
                             /** @description What the kind of source adds. */
-                            details: Record<string, never>;
+                            details: {
+                                [key: string]: unknown;
+                            };
                         }[];
                         /** @description Whether they can be read again. */
                         reloads: boolean;

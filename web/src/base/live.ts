@@ -5,6 +5,7 @@ import type { ClusterFeed, ConnectionState, FeedListener } from "@/api/live";
 import type { LiveMessage, SourceState } from "@/api/wire";
 import type { Change } from "@/base/cluster";
 import { Cluster } from "@/base/cluster";
+import type { Verdicts } from "@/base/rules/verdicts";
 import type { ClusterState } from "@/base/units";
 
 export interface LiveFacts {
@@ -40,6 +41,7 @@ export class LiveSession {
   private readonly wanted = new Map<string, readonly string[]>();
   private readonly feed: ClusterFeed;
   private shown: ClusterState | null = null;
+  private verdicts: Verdicts = new Map();
 
   constructor(open: (listener: FeedListener) => ClusterFeed) {
     this.feed = open({
@@ -67,6 +69,17 @@ export class LiveSession {
   setHold(hold: boolean): void {
     useLive.setState({ hold });
     if (!hold && this.shown) this.publish(EVERYTHING);
+  }
+
+  /** Whom the rules are held against; a held picture only gets those it has never had. */
+  setVerdicts(verdicts: Verdicts): void {
+    const before = this.shown?.verdicts;
+    this.verdicts = verdicts;
+    if (!this.shown) return;
+    const held = useLive.getState().hold && before;
+    const next = held ? new Map([...verdicts].map(([field, verdict]) => [field, before.get(field) ?? verdict])) : verdicts;
+    this.shown = { ...this.shown, verdicts: next };
+    this.tell(this.shown, { structure: false, rows: new Int32Array(0), metrics: [...next.keys()] });
   }
 
   close(): void {
@@ -97,7 +110,7 @@ export class LiveSession {
   }
 
   private publish(change: Change): void {
-    this.shown = this.cluster.state();
+    this.shown = { ...this.cluster.state(), verdicts: this.verdicts };
     useLive.setState({ timeMs: this.shown.timeMs, ready: true });
     this.tell(this.shown, change);
   }

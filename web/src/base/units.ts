@@ -2,6 +2,8 @@
 
 import type { Column, Table, TextColumn } from "@/base/columns";
 import { Words } from "@/base/columns";
+import type { Verdicts } from "@/base/rules/verdicts";
+import { isVerdictField, verdictColumn } from "@/base/rules/verdicts";
 
 /** Which workload holds which GPU, sorted by GPU. */
 export interface Allocations {
@@ -18,6 +20,8 @@ export interface ClusterState {
   allocations: Allocations;
   /** 1 for each GPU row that exists; a row that went is never drawn. */
   present: Uint8Array;
+  /** Which rules each GPU and workload violates, once somebody asked. */
+  verdicts?: Verdicts;
 }
 
 export interface UnitOptions {
@@ -154,8 +158,16 @@ function gather(state: ClusterState, units: UnitRows, name: string): Column | un
     case "queue_position":
       return waitingOnly(gatherNumber(units.workload, state.workloads.columns.get(name)), units.gpu);
     default:
+      if (isVerdictField(name)) return verdictOf(state, units, name);
       return merged(units, state.gpus.columns.get(name), state.workloads.columns.get(name));
   }
+}
+
+/** The verdict of a rule on each unit: it is held against a workload, on the GPUs that fulfil it. */
+function verdictOf(state: ClusterState, units: UnitRows, name: string): Column | undefined {
+  const verdict = state.verdicts?.get(name);
+  if (!verdict) return undefined;
+  return verdictColumn(verdict, gatherText(units.gpu, state.gpus.columns.get("gpu")), gatherText(units.workload, state.workloads.columns.get("workload")));
 }
 
 /** The GPU's own value where it has one, else its workload's. */

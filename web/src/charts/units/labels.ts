@@ -25,6 +25,8 @@ export interface LabelOptions {
   measure: (text: string, size: number) => number;
   /** How many at most; the largest groups are named first. */
   most: number;
+  /** Where something else begins in a group's band, in pixels of the screen. */
+  leftOf?: ReadonlyMap<number, number>;
 }
 
 const SMALLEST_PX = 9;
@@ -65,7 +67,7 @@ function placeLabel(layout: UnitLayout, group: number, layer: number, options: L
   const padding = layout.paddings[layer] * camera.scale;
   // A label stays on screen while any of its group is: it slides along its own band.
   const left = Math.max((layout.groupX[group] - camera.x) * camera.scale + padding + 1, 4);
-  const end = (layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding;
+  const end = Math.min((layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding, options.leftOf?.get(group) ?? Infinity);
   const room = end - left;
   if (room < size * 1.4) return null;
   // The outermost labels are set in a heavier weight, which is wider.

@@ -6,6 +6,8 @@ import type { Label } from "@/charts/units/labels";
 import { letterMeasure, placeLabels } from "@/charts/units/labels";
 import type { UnitLayout } from "@/charts/units/layout";
 import { unitsWithin } from "@/charts/units/pick";
+import type { PlacedRules, RuleCounts } from "@/charts/units/rules";
+import { drawRules, placeRules } from "@/charts/units/rules";
 import type { Camera } from "@/charts/units/scene";
 import type { Picture } from "@/charts/units/stage";
 
@@ -29,6 +31,8 @@ export interface Overlay {
   labelOpacity: number;
   /** Words inside units, and all of the labels, are only drawn when nothing moves. */
   words: boolean;
+  /** Rules with a place, and the colour of each place. */
+  rules: { counts: RuleCounts; colours: readonly string[] } | null;
 }
 
 export const FONT = '"Inter", "Segoe UI", system-ui, "Helvetica Neue", "DejaVu Sans", sans-serif';
@@ -42,6 +46,9 @@ const MOST_LABELS = 220;
 const MOST_MOVING_LABELS = 90;
 const MOST_WORDS = 900;
 const MOST_OUTLINES = 600;
+const MOST_RULED = 600;
+const MOST_MOVING_RULED = 160;
+const RULE_GROUND: Record<Theme, string> = { dark: "rgb(14 18 23 / 78%)", light: "rgb(255 255 255 / 82%)" };
 
 let measured: ReturnType<typeof letterMeasure> | null = null;
 
@@ -53,18 +60,26 @@ function measureText(context: CanvasRenderingContext2D): ReturnType<typeof lette
   return measured;
 }
 
-/** Draw the overlay on its own canvas. */
-export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): void {
+/** Draw the overlay on its own canvas; says where the marks of rules are, for pointing at them. */
+export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): PlacedRules | null {
   const context = canvas.getContext("2d");
-  if (!context) return;
+  if (!context) return null;
   context.setTransform(overlay.ratio, 0, 0, overlay.ratio, 0, 0);
   context.clearRect(0, 0, overlay.frame.width, overlay.frame.height);
   if (overlay.words && overlay.camera.scale >= WORDS_FROM_PX) drawWords(context, overlay);
-  if (overlay.labelOpacity > 0) drawLabels(context, labelsOf(context, overlay), overlay);
+  const { rules, picture, camera, frame, words, labelOpacity, theme } = overlay;
+  const placed = rules && labelOpacity > 0 ? placeRules(picture.layout, rules.counts, camera, frame, words ? MOST_RULED : MOST_MOVING_RULED) : null;
+  if (labelOpacity > 0) drawLabels(context, labelsOf(context, overlay, placed), overlay);
+  if (rules && placed) {
+    context.globalAlpha = labelOpacity;
+    drawRules(context, placed, rules.colours, RULE_GROUND[theme]);
+    context.globalAlpha = 1;
+  }
   drawMarks(context, overlay);
+  return placed;
 }
 
-function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, words }: Overlay): Label[] {
+function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, words }: Overlay, placed: PlacedRules | null): Label[] {
   return placeLabels(picture.layout, {
     camera,
     ...frame,
@@ -72,6 +87,7 @@ function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, w
     detailOf: picture.detailOf,
     measure: measureText(context),
     most: words ? MOST_LABELS : MOST_MOVING_LABELS,
+    ...(placed ? { leftOf: placed.leftOf } : {}),
   });
 }
 

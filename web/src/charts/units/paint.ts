@@ -4,6 +4,7 @@ import type { Attribute } from "@/base/attributes";
 import type { Rgb, Scale, Theme } from "@/base/colour";
 import { buildScale, CATEGORICAL, categoryColours, DEFAULT_CATEGORICAL, packed, ramp, stateColours, STATES_ABOVE_VALUES } from "@/base/colour";
 import type { TextColumn } from "@/base/columns";
+import { isVerdictField, LIFE, NOT_JUDGED, NOW } from "@/base/rules/verdicts";
 import type { Units } from "@/base/units";
 import type { ColourSpec } from "@/charts/units/view";
 
@@ -127,7 +128,7 @@ function paintTexts(units: Units, column: TextColumn, options: PaintOptions): Pa
     else counts[column.codes[i]]++;
   }
   const order = Array.from(column.words.keys()).sort((a, b) => counts[b] - counts[a] || a - b);
-  const palette = attribute.id === "state" ? statePalette(column.words, theme) : rememberedPalette(attribute.id, column.words, order, options.memory, spec.scheme);
+  const palette = attribute.id === "state" ? statePalette(column.words, theme) : isVerdictField(attribute.id) ? column.words.map((word) => verdictColour(word, theme)) : rememberedPalette(attribute.id, column.words, order, options.memory, spec.scheme);
   const table = palette.map((rgb) => packed(rgb));
   const none = stateTable(units, theme);
   const colours = new Uint32Array(units.rows);
@@ -143,6 +144,14 @@ function paintTexts(units: Units, column: TextColumn, options: PaintOptions): Pa
 function statePalette(words: readonly string[], theme: Theme): Rgb[] {
   const palette = stateColours(theme);
   return words.map((word) => palette[word] ?? palette["unknown"]);
+}
+
+function verdictColour(word: string, theme: Theme): Rgb {
+  const dark = theme === "dark";
+  if (word === NOW) return dark ? [255, 112, 77] : [200, 60, 20];
+  if (word === LIFE) return dark ? [242, 187, 82] : [206, 140, 16];
+  if (word === NOT_JUDGED) return dark ? [128, 120, 160] : [160, 152, 190];
+  return dark ? [64, 108, 128] : [150, 188, 204];
 }
 
 function rememberedPalette(id: string, words: readonly string[], order: readonly number[], memory: ColourMemory, scheme: string | null): Rgb[] {

@@ -7,10 +7,12 @@ import { absoluteCamera, between, ease, fitCamera, relativeCamera, zoomAround } 
 import type { UnitLayout } from "@/charts/units/layout";
 import type { Identity } from "@/charts/units/motion";
 import { Places } from "@/charts/units/motion";
-import type { OverlayMarks } from "@/charts/units/overlay";
+import type { Overlay, OverlayMarks } from "@/charts/units/overlay";
 import { drawOverlay } from "@/charts/units/overlay";
 import type { Hit } from "@/charts/units/pick";
 import { pick, unitsWithin } from "@/charts/units/pick";
+import type { PlacedRules, RuleSpot } from "@/charts/units/rules";
+import { ruleAt } from "@/charts/units/rules";
 import type { Camera, Flash, Renderer, Scene } from "@/charts/units/scene";
 import { createSoftwareRenderer } from "@/charts/units/software";
 import { createWebglRenderer } from "@/charts/units/webgl";
@@ -58,6 +60,8 @@ export class Stage {
   private flashes: { gpu: number; start: number }[] = [];
   private positionOfGpu = new Int32Array(0);
   private marks: OverlayMarks = { hover: null, selected: [], lasso: null };
+  private rules: Overlay["rules"] = null;
+  private placedRules: PlacedRules | null = null;
   private atFit = true;
   private asked = 0;
   private lastCameraMs = -Infinity;
@@ -111,6 +115,8 @@ export class Stage {
   /** Show a new picture; units move there from where they are. Labels stay lit where only the data changed. */
   show(picture: Picture, sameView = false): void {
     this.labelsFade = !sameView;
+    // They counted the groups of the picture before.
+    this.rules = null;
     this.rememberPlaces();
     const first = this.picture === null;
     this.picture = picture;
@@ -164,6 +170,22 @@ export class Stage {
   setMarks(marks: Partial<OverlayMarks>): void {
     this.marks = { ...this.marks, ...marks };
     this.invalidate();
+  }
+
+  /** Marks of rules on the groups of this picture. */
+  setRules(rules: Overlay["rules"]): void {
+    this.rules = rules;
+    this.invalidate();
+  }
+
+  /** The mark of a rule under a point of the screen. */
+  ruleAt(x: number, y: number): RuleSpot | null {
+    return this.placedRules && ruleAt(this.placedRules, x, y);
+  }
+
+  /** Every mark of a rule that is drawn, as bars or as dots. */
+  get ruleMarks(): PlacedRules | null {
+    return this.placedRules;
   }
 
   pickAt(x: number, y: number): Hit | null {
@@ -242,7 +264,7 @@ export class Stage {
     this.renderer.draw(this.camera, ease(Math.max(0, progress)), this.liveFlashes(now));
     const moving = this.flight !== null || progress < 1;
     const settled = !moving && now - this.lastCameraMs > 140;
-    drawOverlay(this.overlay, {
+    this.placedRules = drawOverlay(this.overlay, {
       picture: this.picture,
       camera: this.camera,
       frame: this.frame,
@@ -251,6 +273,7 @@ export class Stage {
       marks: this.marks,
       labelOpacity: progress < 1 && this.labelsFade ? Math.max(0, progress * 2 - 1) : 1,
       words: settled,
+      rules: this.rules,
     });
     const again = moving || this.flashes.length > 0;
     if (again) this.invalidate();

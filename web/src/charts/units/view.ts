@@ -2,6 +2,8 @@
 
 import type { Predicate } from "@/base/predicate";
 import { fieldsOf, parsePredicate, PredicateError } from "@/base/predicate";
+import type { Lens } from "@/base/rules/documents";
+import { isVerdictField } from "@/base/rules/verdicts";
 import type { Schema } from "@/base/schema";
 import { schemaErrors } from "@/base/schema";
 import type { LayoutKind } from "@/charts/units/arrange";
@@ -59,6 +61,8 @@ export interface View {
   colour: ColourSpec;
   filter: Predicate[];
   others: "hide" | "fade";
+  /** Personal rules: they highlight, and travel with the view. */
+  lenses: Lens[];
 }
 
 export const VIEW_SCHEMA = viewSchema as Schema;
@@ -104,6 +108,7 @@ export function parseView(document: unknown, attributes?: readonly string[]): Vi
     colour: { by: "state", ...COLOUR, ...given.colour },
     filter,
     others: given.others ?? "hide",
+    lenses: given.lenses ?? [],
   };
   if (attributes) checkAttributes(view, attributes);
   return view;
@@ -129,7 +134,7 @@ function checkAttributes(view: View, attributes: readonly string[]): void {
   const words = new Set([...attributes]);
   const sorts = new Set(["name", "count"]);
   const problems = used
-    .filter(([place, name]) => !words.has(name) && !(place.endsWith("sort.by") && sorts.has(name)) && !name.startsWith("attributes."))
+    .filter(([place, name]) => !words.has(name) && !(place.endsWith("sort.by") && sorts.has(name)) && !name.startsWith("attributes.") && !isVerdictField(name))
     .map(([place, name]) => `At ${place}: '${name.slice(0, 60)}' is not an attribute; allowed: ${attributes.join(", ")}.`);
   if (problems.length > 0) throw new ViewError(problems);
 }
@@ -147,6 +152,7 @@ export function printView(view: View): Record<string, unknown> {
   if (Object.keys(colour).length > 0) document["colour"] = { by: view.colour.by, ...colour };
   if (view.filter.length > 0) document["filter"] = view.filter;
   if (view.others !== "hide") document["others"] = view.others;
+  if (view.lenses.length > 0) document["lenses"] = view.lenses;
   return document;
 }
 

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react";
 import { valueAt } from "@/base/columns";
 import type { Predicate } from "@/base/predicate";
+import { VIOLATED } from "@/base/rules/verdicts";
 import type { ClusterState } from "@/base/units";
 import { useTheme } from "@/base/theme";
 import type { Mark } from "@/charts/units/overlay";
@@ -12,7 +13,7 @@ import { Engine } from "@/features/overview/engine";
 import { Layouts } from "@/features/overview/layouts";
 import { countNumbers } from "@/features/overview/numbers";
 import { choose, useOverview } from "@/features/overview/store";
-import { groupPredicate, unitPredicate, unitsPredicate } from "@/features/overview/targets";
+import { groupPredicate, layerOf, unitPredicate, unitsPredicate } from "@/features/overview/targets";
 import type { Hover } from "@/features/overview/Tooltip";
 import { Tooltip } from "@/features/overview/Tooltip";
 
@@ -125,6 +126,20 @@ function scriptHandle(engine: Engine) {
       return Array.from(drawn.layout.tree.order, (unit) => fields.map((field) => valueAt(drawn.units.column(field), unit)));
     },
     camera: () => ({ ...stage.camera }),
+    /** Marks of rules on the canvas: which rule, on which group, and where on the page. */
+    ruleMarks: () => {
+      const box = stage.element.getBoundingClientRect();
+      const placed = stage.ruleMarks;
+      const layout = engine.current?.layout;
+      if (!placed || !layout) return [];
+      return [...placed.dots.map((spot) => ({ kind: "dot", ...spot })), ...placed.bars.map((spot) => ({ kind: "bar", ...spot }))].map((spot) => ({
+        ...spot,
+        rule: useOverview.getState().slots[spot.slot],
+        group: engine.groupName(spot.group, layerOf(layout, spot.group)),
+        x: box.left + spot.x,
+        y: box.top + spot.y,
+      }));
+    },
     progress: () => stage.progress,
   };
 }
@@ -166,6 +181,7 @@ function followStore(shared: ReturnType<typeof useShared>, engine: Engine): () =
   const initial = useOverview.getState();
   engine.setView(initial.view);
   engine.setSelection(initial.selection);
+  engine.setRules(initial.slots);
   engine.stage.lookFrom(initial.camera);
   need();
   return useOverview.subscribe((now, before) => {
@@ -174,6 +190,8 @@ function followStore(shared: ReturnType<typeof useShared>, engine: Engine): () =
       engine.setView(now.view);
     }
     if (now.selection !== before.selection) engine.setSelection(now.selection);
+    if (now.slots !== before.slots) engine.setRules(now.slots);
+    if (now.lit !== before.lit) engine.light(now.lit);
     if (now.camera !== before.camera && now.camera !== reported.camera) engine.stage.lookFrom(now.camera);
   });
 }
@@ -237,6 +255,7 @@ function listenToPointer(holder: HTMLElement, stage: Stage, engine: Engine, setH
   holder.addEventListener("pointerleave", () => {
     setHover(null);
     stage.setMarks({ hover: null });
+    useOverview.setState({ lit: null });
   }, options);
   holder.addEventListener("dblclick", (event) => {
     const hit = stage.pickAt(place(event as unknown as PointerEvent).x, place(event as unknown as PointerEvent).y);
@@ -248,6 +267,12 @@ function listenToPointer(holder: HTMLElement, stage: Stage, engine: Engine, setH
   return () => abort.abort();
 
   function hoverAt(at: { x: number; y: number }): void {
+    const rule = stage.ruleAt(at.x, at.y);
+    useOverview.setState({ lit: rule ? (useOverview.getState().slots[rule.slot] ?? null) : null });
+    if (rule) {
+      stage.setMarks({ hover: { group: rule.group } });
+      return setHover({ ...at, hit: { group: rule.group, position: -1, onLabel: false }, rule });
+    }
     const hit = stage.pickAt(at.x, at.y);
     const mark = hit && markOf(hit);
     stage.setMarks({ hover: mark });
@@ -263,8 +288,11 @@ function listenToPointer(holder: HTMLElement, stage: Stage, engine: Engine, setH
   }
 
   function chooseAt(at: { x: number; y: number }, more: boolean): void {
-    const hit = stage.pickAt(at.x, at.y);
     const { current } = engine;
+    const rule = current && stage.ruleAt(at.x, at.y);
+    const field = rule && useOverview.getState().slots[rule.slot];
+    if (rule && field) return choose({ and: [groupPredicate(current.layout, current.plan, rule.group), { field, op: "in", value: [...VIOLATED] }] }, more);
+    const hit = stage.pickAt(at.x, at.y);
     if (!hit || !current) return choose(null, more);
     if (hit.position >= 0) choose(unitPredicate(current.units, current.layout.tree.order[hit.position]), more);
     else choose(hit.group > 0 ? groupPredicate(current.layout, current.plan, hit.group) : null, more);

@@ -11,6 +11,7 @@ import { InfoCard } from "@/features/overview/InfoCard";
 import { LayersPanel } from "@/features/overview/LayersPanel";
 import { Legend } from "@/features/overview/Legend";
 import { Numbers } from "@/features/overview/Numbers";
+import { Rules } from "@/features/overview/Rules";
 import { Search } from "@/features/overview/Search";
 import { Policy, Status, ThemeButton } from "@/features/overview/Status";
 import { editView, useOverview } from "@/features/overview/store";
@@ -20,7 +21,7 @@ import "@/features/overview/overview.css";
 
 /** The first screen: the whole cluster on one canvas. */
 export function Overview({ session, catalogue }: { session: LiveSession; catalogue: Catalogue }) {
-  const shared = useMemo<OverviewContext>(() => ({ session, ...catalogue, engine: { current: null } }), [session, catalogue]);
+  const shared = useMemo<OverviewContext>(() => ({ session, ...catalogue, attributes: new Map(catalogue.attributes), engine: { current: null } }), [session, catalogue]);
   const [ready, setReady] = useState(false);
   useEffect(() => {
     void applyAddress(location.search, session).then(() => setReady(true));
@@ -46,6 +47,7 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
           <ThemeButton />
         </header>
         <Numbers />
+        <Rules />
         <div className="body">
           {panel && (
             <div className="panel">

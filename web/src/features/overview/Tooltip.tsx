@@ -1,6 +1,7 @@
 import { valueAt } from "@/base/columns";
 import { formatCount, formatValue } from "@/base/format";
 import type { Hit } from "@/charts/units/pick";
+import type { RuleSpot } from "@/charts/units/rules";
 import { useShared } from "@/features/overview/context";
 import { useOverview } from "@/features/overview/store";
 import { layerOf } from "@/features/overview/targets";
@@ -9,6 +10,8 @@ export interface Hover {
   x: number;
   y: number;
   hit: Hit;
+  /** The mark of a rule under the pointer. */
+  rule?: RuleSpot;
 }
 
 /** What is under the pointer, in a few lines. */
@@ -17,7 +20,7 @@ export function Tooltip({ hover }: { hover: Hover }) {
   const drawn = useOverview((state) => state.drawn);
   const colourBy = useOverview((state) => state.view.colour.by);
   if (!drawn || hover.hit.group >= drawn.layout.tree.groups) return null;
-  const lines = hover.hit.position >= 0 ? unitLines() : groupLines();
+  const lines = hover.rule ? ruleLines(hover.rule) : hover.hit.position >= 0 ? unitLines() : groupLines();
   const style = { left: Math.min(hover.x + 14, (engine.current?.stage.size.width ?? 400) - 240), top: hover.y + 16 };
   return (
     <div className="tooltip" style={style} role="status">
@@ -46,6 +49,20 @@ export function Tooltip({ hover }: { hover: Hover }) {
       lines.push([attribute.label, typeof value === "number" ? formatValue(value, attribute.unit) : value]);
     }
     return lines;
+  }
+
+  function ruleLines(spot: RuleSpot): [string, string][] {
+    if (!drawn) return [];
+    const { slots, rules } = useOverview.getState();
+    const entry = rules.find((one) => one.field === slots[spot.slot]);
+    const units = drawn.layout.tree.unitCount[spot.group];
+    const count = (share: number) => `${formatCount(Math.round(share * units))} of ${formatCount(units)} units (${formatValue(share * 100, "%")})`;
+    return [
+      ["title", entry?.title ?? "Rule"],
+      ["In", engine.current?.groupName(spot.group, layerOf(drawn.layout, spot.group)) ?? ""],
+      ["Now", spot.now > 0 ? count(spot.now) : "none"],
+      ["Over the life", count(spot.any)],
+    ];
   }
 
   function groupLines(): [string, string][] {

@@ -7,7 +7,8 @@ import type { Engine } from "@/features/overview/engine";
 
 export interface OverviewContext {
   session: LiveSession;
-  attributes: ReadonlyMap<string, Attribute>;
+  /** By id; the rules of the moment join the catalogue's own. */
+  attributes: Map<string, Attribute>;
   metrics: readonly Metric[];
   engine: { current: Engine | null };
 }

@@ -8,6 +8,8 @@ import { valueAt } from "@/base/columns";
 import { formatCount, formatValue } from "@/base/format";
 import type { Predicate } from "@/base/predicate";
 import { select } from "@/base/predicate";
+import { slotColour } from "@/base/rules/slots";
+import { isVerdictField } from "@/base/rules/verdicts";
 import type { ClusterState, Units } from "@/base/units";
 import { buildUnits } from "@/base/units";
 import type { UnitLayout } from "@/charts/units/layout";
@@ -15,6 +17,7 @@ import type { ColourMemory, Legend } from "@/charts/units/paint";
 import { paintUnits, towards } from "@/charts/units/paint";
 import type { Plan } from "@/charts/units/plan";
 import { planLayout } from "@/charts/units/plan";
+import { countRules } from "@/charts/units/rules";
 import type { Stage } from "@/charts/units/stage";
 import type { View } from "@/charts/units/view";
 import { attributesOf } from "@/charts/units/view";
@@ -42,6 +45,9 @@ export class Engine {
   private state: ClusterState | null = null;
   private theme: Theme = "dark";
   private selection: readonly Predicate[] = [];
+  /** The rule of each place, and the one whose units are lit. */
+  private slots: readonly (string | null)[] = [];
+  private lit: string | null = null;
   private readonly memory: ColourMemory = new Map();
   private drawn: Drawn | null = null;
   private shape = "";
@@ -72,6 +78,21 @@ export class Engine {
     this.theme = theme;
     this.stage.setTheme(theme);
     this.repaint();
+    this.markRules();
+  }
+
+  /** Which rules are marked on the groups, by place. */
+  setRules(slots: readonly (string | null)[]): void {
+    if (slots.join("\0") === this.slots.join("\0")) return;
+    this.slots = slots;
+    this.markRules();
+  }
+
+  /** Light the units that violate a rule: all others step back. */
+  light(field: string | null): void {
+    if (field === this.lit) return;
+    this.lit = field;
+    this.repaint();
   }
 
   setSelection(selection: readonly Predicate[]): void {
@@ -94,6 +115,7 @@ export class Engine {
     this.state = state;
     if (change.structure || this.layoutDependsOn(change.metrics)) this.arrangeSoon();
     else this.repaint();
+    if (change.metrics.some(isVerdictField)) this.markRules();
     if (change.rows.length > 0) this.stage.flash(change.rows);
   }
 
@@ -161,6 +183,7 @@ export class Engine {
       wordOf: (unit) => this.unitWord(unit),
     }, sameView);
     this.markSelection();
+    this.markRules();
     this.publish(this.drawn);
   }
 
@@ -182,6 +205,9 @@ export class Engine {
     const dim = DIM[this.theme];
     const { colours } = paint;
     if (view.others === "fade") for (let i = 0; i < units.rows; i++) if (!plan.passing[i]) colours[i] = towards(colours[i], dim, 0.86);
+    const lit = this.lit === null ? undefined : units.column(this.lit);
+    // Codes 0 and 1 of a verdict are its violations.
+    if (lit?.kind === "text") for (let i = 0; i < units.rows; i++) if (lit.codes[i] !== 0 && lit.codes[i] !== 1) colours[i] = towards(colours[i], dim, 0.8);
     if (this.selection.length > 0) {
       const chosen = select({ or: [...this.selection] }, units);
       for (let i = 0; i < units.rows; i++) if (!chosen[i]) colours[i] = towards(colours[i], dim, 0.6);
@@ -191,6 +217,17 @@ export class Engine {
 
   private markSelection(): void {
     if (this.drawn) this.stage.setMarks({ selected: selectionMarks(this.drawn.layout, this.drawn.units, this.selection) });
+  }
+
+  private markRules(): void {
+    const { drawn, slots } = this;
+    if (!drawn) return;
+    const columns = slots.map((field) => {
+      const column = field === null ? undefined : drawn.units.column(field);
+      return column?.kind === "text" ? column : null;
+    });
+    const counts = countRules(drawn.layout, columns);
+    this.stage.setRules(counts && { counts, colours: slots.map((_, slot) => slotColour(slot, this.theme)) });
   }
 
   /** What a group is called; a workload by its name and id. */

@@ -2,6 +2,8 @@
 
 import { create } from "zustand";
 import type { Predicate } from "@/base/predicate";
+import type { RuleEntry } from "@/base/rules/slots";
+import { VIOLATED } from "@/base/rules/verdicts";
 import type { Layer, View } from "@/charts/units/view";
 import type { Drawn } from "@/features/overview/engine";
 import type { Numbers } from "@/features/overview/numbers";
@@ -20,6 +22,10 @@ export interface OverviewState {
   problems: string[];
   drawn: Drawn | null;
   numbers: Numbers | null;
+  /** Rules as the bar shows them, the places of the violated ones, and the one that is lit. */
+  rules: readonly RuleEntry[];
+  slots: readonly (string | null)[];
+  lit: string | null;
 }
 
 export const useOverview = create<OverviewState>(() => ({
@@ -33,6 +39,9 @@ export const useOverview = create<OverviewState>(() => ({
   problems: [],
   drawn: null,
   numbers: null,
+  rules: [],
+  slots: [],
+  lit: null,
 }));
 
 const set = useOverview.setState;
@@ -98,6 +107,23 @@ export function setCondition(field: string, condition: Predicate | null): void {
   const rest = view.filter.filter((_, i) => i !== at);
   if (condition === null) editView({ filter: rest });
   else editView({ filter: at >= 0 ? view.filter.map((one, i) => (i === at ? condition : one)) : [...view.filter, condition] });
+}
+
+/** Whether only the units that violate a rule are shown. */
+export function isFilteredBy(view: View, field: string): boolean {
+  return view.filter.some((one) => "field" in one && one.field === field);
+}
+
+/** Show only the units that violate a rule, or everything again. */
+export function toggleRuleFilter(field: string): void {
+  setCondition(field, isFilteredBy(get().view, field) ? null : { field, op: "in", value: [...VIOLATED] });
+}
+
+/** Colour units by a rule's verdict, or by what the view was made for. */
+export function toggleRuleColour(field: string): void {
+  const { view, viewName, me } = get();
+  const plain = (viewName && presetView(viewName, me)?.colour) || { ...view.colour, by: "state", scheme: null };
+  editView({ colour: view.colour.by === field ? plain : { ...view.colour, by: field, scheme: null, min: null, max: null } });
 }
 
 /** The state as the address has it. */

@@ -1,0 +1,171 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { getJson, postJson, remove } from "@/api/client";
+import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { links } from "@/base/links";
+
+interface BacktestRow {
+  workload: string;
+  user: string;
+  opened_ms: number;
+  closed_ms: number | null;
+  gpus: number;
+  gpu_hours: number;
+}
+
+interface BacktestResult {
+  rows: BacktestRow[];
+  rules: { findings: number; per_day: number; gpu_hours: number }[];
+  from_ms: number;
+  to_ms: number;
+  workloads: number;
+  samples: number;
+}
+
+interface Task {
+  id: string;
+  state: "waiting" | "running" | "done" | "failed" | "cancelled";
+  done: number;
+  total: number;
+  error: string;
+  result: BacktestResult | null;
+}
+
+const PERIODS = ["6h", "1d", "7d", "30d"];
+const POLL_MS = 300;
+const PAGE = 20;
+
+/** What the draft would have found in stored history: started, watched, stopped. */
+export function BacktestPanel({ when, valid }: { when: string; valid: boolean }) {
+  const [since, setSince] = useState("1d");
+  const [tested, setTested] = useState("");
+  const start = useMutation({
+    mutationFn: () => postJson<Task>("/backtests", { when, since }),
+    onMutate: () => setTested(when),
+  });
+  const id = start.data?.id;
+  const task = useQuery({
+    queryKey: ["task", id],
+    queryFn: ({ signal }) => getJson<Task>(`/tasks/${encodeURIComponent(id ?? "")}`, {}, signal),
+    enabled: id !== undefined,
+    refetchInterval: (query) => (isOver(query.state.data) ? false : POLL_MS),
+    retry: 2,
+  });
+  const stop = useMutation({ mutationFn: () => remove(`/tasks/${encodeURIComponent(id ?? "")}`), onSuccess: () => task.refetch() });
+  const running = start.isPending || (id !== undefined && !isOver(task.data) && !task.isError);
+  useStopAtEnd(running ? id : undefined);
+  const failed = start.error ?? task.error ?? stop.error;
+  return (
+    <section className="rule-backtest" aria-label="Back-test">
+      <h3>Back-test</h3>
+      <div className="rule-line">
+        <label htmlFor="backtest-since">over the last</label>
+        <input id="backtest-since" list="backtest-periods" value={since} maxLength={20} disabled={running} onChange={(event) => setSince(event.target.value)} />
+        <datalist id="backtest-periods">
+          {PERIODS.map((period) => (
+            <option key={period} value={period} />
+          ))}
+        </datalist>
+        {running ? (
+          <button type="button" data-testid="backtest-cancel" disabled={id === undefined || stop.isPending} onClick={() => stop.mutate()}>
+            Cancel
+          </button>
+        ) : (
+          <button type="button" data-testid="backtest-start" disabled={!valid} onClick={() => start.mutate()}>
+            Test against history
+          </button>
+        )}
+      </div>
+      {running && <Progress task={task.data} />}
+      {task.data?.state === "cancelled" && <p role="status">Cancelled.</p>}
+      {(failed || task.data?.state === "failed") && (
+        <p role="alert" className="rule-warning">
+          {failed?.message ?? task.data?.error}
+        </p>
+      )}
+      {task.data?.result && (
+        <>
+          {tested !== when && <p className="muted">Of the rule as it was: {tested}</p>}
+          <Results result={task.data.result} />
+        </>
+      )}
+    </section>
+  );
+}
+
+function isOver(task: Task | undefined): boolean {
+  return task !== undefined && ["done", "failed", "cancelled"].includes(task.state);
+}
+
+/** Nobody waits for a back-test whose editor is closed. */
+function useStopAtEnd(id: string | undefined): void {
+  useEffect(() => {
+    if (id === undefined) return;
+    let over = false;
+    const end = () => {
+      over = true;
+    };
+    window.addEventListener("pagehide", end);
+    return () => {
+      window.removeEventListener("pagehide", end);
+      // Cancelling what has just finished is harmless.
+      if (!over) void remove(`/tasks/${encodeURIComponent(id)}`).catch(() => undefined);
+    };
+  }, [id]);
+}
+
+function Progress({ task }: { task: Task | undefined }) {
+  const share = task && task.total > 0 ? Math.min(1, task.done / task.total) : 0;
+  return (
+    <div className="rule-progress" data-testid="backtest-progress" role="progressbar" aria-label="Back-test" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
+      <i style={{ width: `${share * 100}%` }} />
+      <span>{task?.state === "waiting" ? "waits for other work" : `${Math.round(share * 100)} %`}</span>
+    </div>
+  );
+}
+
+function Results({ result }: { result: BacktestResult }) {
+  const [count, setCount] = useState(PAGE);
+  const [summary] = result.rules;
+  const days = (result.to_ms - result.from_ms) / 86_400_000;
+  return (
+    <div className="backtest-results" data-testid="backtest-results">
+      <p role="status">
+        <b>{formatCount(result.rows.length)}</b> of {formatCount(result.workloads)} workloads in {formatDuration(days * 86_400)}, <b>{formatCount(summary?.gpu_hours ?? 0)}</b> GPU-hours, {formatCount(summary?.per_day ?? 0)} findings a day
+      </p>
+      {result.rows.length > 0 && (
+        <table>
+          <thead>
+            <tr>
+              <th>Workload</th>
+              <th>Found</th>
+              <th>For</th>
+              <th className="number">GPUs</th>
+              <th className="number">GPU-hours</th>
+            </tr>
+          </thead>
+          <tbody>
+            {result.rows.slice(0, count).map((row) => (
+              <tr key={row.workload}>
+                <td>
+                  <a href={links.diagnose?.(row.workload) ?? "#"} title={row.user}>
+                    {row.workload}
+                  </a>
+                </td>
+                <td>{formatTime(row.opened_ms)}</td>
+                <td>{formatDuration(((row.closed_ms ?? result.to_ms) - row.opened_ms) / 1000)}</td>
+                <td className="number">{formatCount(row.gpus)}</td>
+                <td className="number">{formatCount(row.gpu_hours)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {result.rows.length > count && (
+        <button type="button" className="link" onClick={() => setCount(count + 100)}>
+          {formatCount(result.rows.length - count)} more
+        </button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,197 @@
+/**
+ * The editor of one rule: fields or text, always in step; whom it matches, counted while typing; what it would have
+ * found; kept as a lens of the view or as a rule of the site. Load it lazily.
+ */
+
+import { Dialog } from "radix-ui";
+import { useEffect, useState } from "react";
+import { formatCount } from "@/base/format";
+import { BacktestPanel } from "@/base/rules/BacktestPanel";
+import type { Checked } from "@/base/rules/checking";
+import { useCheck, usePreview } from "@/base/rules/checking";
+import type { Clause, Span } from "@/base/rules/clause";
+import { fieldAt, newCondition, printClause, suggestionIn } from "@/base/rules/clause";
+import { ClauseFields } from "@/base/rules/ClauseFields";
+import type { Lens, PreviewDocument } from "@/base/rules/documents";
+import { useLanguage } from "@/base/rules/queries";
+import { SavePanel } from "@/base/rules/SavePanel";
+import type { RuleEntry } from "@/base/rules/slots";
+import { boundText } from "@/base/rules/slots";
+import { Choice, IconButton } from "@/base/ui/controls";
+
+export interface RuleEditorProps {
+  /** The rule or lens to change; null for a new one. */
+  entry: RuleEntry | null;
+  lenses: readonly Lens[];
+  onLenses: (lenses: Lens[]) => void;
+  onClose: () => void;
+}
+
+interface Draft {
+  text: string;
+  /** The fields, as last read from a good text or as edited. */
+  clause: Clause | null;
+  /** Where each field stands in the text; empty while the text itself is edited. */
+  spans: Span[];
+}
+
+function firstDraft(entry: RuleEntry | null): Draft {
+  if (entry) return { text: entry.rule?.when ?? entry.when, clause: null, spans: [] };
+  const clause: Clause = { gpus: { reach: "any" }, when: newCondition() };
+  return { clause, ...printClause(clause) };
+}
+
+export function RuleEditor({ entry, lenses, onLenses, onClose }: RuleEditorProps) {
+  const [draft, setDraft] = useState(() => firstDraft(entry));
+  const [mode, setMode] = useState<"fields" | "text">("fields");
+  const [thresholds, setThresholds] = useState(entry?.rule?.thresholds ?? {});
+  const checked = useCheck(draft.text);
+  const { reading } = checked;
+  useEffect(() => {
+    // A text that was typed becomes fields once the server has read it.
+    if (reading) setDraft((now) => (now.spans.length === 0 ? { ...now, clause: reading.clause } : now));
+  }, [reading]);
+  const bound = boundText(draft.text, thresholds);
+  const counted = usePreview(bound, reading !== null);
+  const at = checked.error?.place && draft.spans.length > 0 ? fieldAt(draft.spans, checked.error.place.start) : null;
+  return (
+    <Dialog.Root open modal={false} onOpenChange={(open) => !open && onClose()}>
+      <Dialog.Portal>
+        <Dialog.Content className="rule-editor" aria-describedby={undefined} data-testid="rule-editor" onInteractOutside={(event) => event.preventDefault()}>
+          <header>
+            <Dialog.Title asChild>
+              <h2>{entry ? entry.title : "New rule"}</h2>
+            </Dialog.Title>
+            <Choice label="Edit as" value={mode} options={[{ value: "fields", label: "Fields" }, { value: "text", label: "Text" }]} onChange={setMode} />
+            <IconButton icon="close" label="Close the editor" onClick={onClose} />
+          </header>
+          <div className="rule-editor-body">
+            {mode === "text" ? (
+              <TextField text={draft.text} checked={checked} onChange={(text) => setDraft({ ...draft, text, spans: [] })} />
+            ) : (
+              <Fields draft={draft} checked={checked} at={at} onChange={(clause) => setDraft({ clause, ...printClause(clause) })} onText={() => setMode("text")} />
+            )}
+            <Thresholds thresholds={thresholds} onChange={setThresholds} />
+            {(reading?.warnings ?? []).map((warning) => (
+              <p key={warning} className="rule-warning" role="alert">
+                {warning}
+              </p>
+            ))}
+            <Count preview={counted.preview} counting={counted.counting} problem={counted.problem} valid={reading !== null} />
+            <BacktestPanel when={bound} valid={reading !== null} />
+            <SavePanel entry={entry} when={draft.text} thresholds={thresholds} valid={reading !== null} lenses={lenses} onLenses={onLenses} onDone={onClose} />
+          </div>
+        </Dialog.Content>
+      </Dialog.Portal>
+    </Dialog.Root>
+  );
+}
+
+function Fields({ draft, checked, at, onChange, onText }: { draft: Draft; checked: Checked; at: Span | null; onChange: (clause: Clause) => void; onText: () => void }) {
+  const language = useLanguage();
+  if (language.isError) return <p role="alert">{language.error.message}</p>;
+  if (!language.data || (!draft.clause && !checked.error)) return <p className="muted">Reading the rule…</p>;
+  if (!draft.clause)
+    return (
+      <p role="alert" className="rule-warning">
+        The text cannot be shown as fields yet: {checked.error?.message}{" "}
+        <button type="button" className="link" onClick={onText}>
+          Edit the text
+        </button>
+      </p>
+    );
+  return (
+    <>
+      <ClauseFields clause={draft.clause} language={language.data} error={checked.error && { at, message: checked.error.message }} onChange={onChange} />
+      <code className="rule-text" data-testid="rule-as-text">
+        {draft.text}
+      </code>
+    </>
+  );
+}
+
+function TextField({ text, checked, onChange }: { text: string; checked: Checked; onChange: (text: string) => void }) {
+  const place = checked.error?.place ?? null;
+  const better = checked.error && suggestionIn(checked.error.message);
+  return (
+    <div className="field">
+      <label htmlFor="rule-when">Rule</label>
+      <div className="rule-text-box">
+        {/* The same text behind the box, with the wrong place marked. */}
+        <pre aria-hidden="true">
+          {place ? text.slice(0, place.start) : text}
+          {place && <mark>{text.slice(place.start, place.end) || " "}</mark>}
+          {place && text.slice(place.end)}{" "}
+        </pre>
+        <textarea
+          id="rule-when"
+          data-testid="rule-when"
+          value={text}
+          spellCheck={false}
+          maxLength={4000}
+          aria-invalid={checked.error !== null}
+          aria-describedby="rule-error"
+          onChange={(event) => onChange(event.target.value)}
+        />
+      </div>
+      <p id="rule-error" className="rule-error" role="alert" data-testid="rule-error">
+        {checked.error && (
+          <>
+            {place && `Line ${place.line}, column ${place.column}: `}
+            {checked.error.message}
+          </>
+        )}
+        {place && better && (
+          <button type="button" className="link" onClick={() => onChange(text.slice(0, place.start) + better + text.slice(place.end))}>
+            Use {better}
+          </button>
+        )}
+      </p>
+    </div>
+  );
+}
+
+function Thresholds({ thresholds, onChange }: { thresholds: Record<string, string>; onChange: (thresholds: Record<string, string>) => void }) {
+  const names = Object.keys(thresholds);
+  if (names.length === 0) return null;
+  return (
+    <fieldset className="rule-thresholds">
+      <legend>Thresholds</legend>
+      {names.map((name) => (
+        <label key={name}>
+          ${name} <input value={thresholds[name]} maxLength={40} onChange={(event) => onChange({ ...thresholds, [name]: event.target.value })} />
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+function Count({ preview, counting, problem, valid }: { preview: PreviewDocument | null; counting: boolean; problem: string | null; valid: boolean }) {
+  const text = () => {
+    if (!valid) return "–";
+    if (problem && !preview) return problem;
+    if (!preview) return "Counting…";
+    return null;
+  };
+  const said = text();
+  return (
+    <div className="rule-count" role="status" aria-live="polite" data-testid="rule-count" data-counting={counting}>
+      {said !== null || !preview ? (
+        <span className="muted">{said}</span>
+      ) : (
+        <>
+          <CountOf label="match now" held={preview.now} /> <CountOf label="over their life" held={preview.life} />
+          <span className="muted">of {formatCount(preview.workloads_judged)} running</span>
+        </>
+      )}
+    </div>
+  );
+}
+
+function CountOf({ label, held }: { label: string; held: PreviewDocument["now"] }) {
+  return (
+    <span>
+      <b>{formatCount(held.workload_count)}</b> workload{held.workload_count === 1 ? "" : "s"}, <b>{formatCount(held.gpu_count)}</b> GPU{held.gpu_count === 1 ? "" : "s"} {label}
+    </span>
+  );
+}

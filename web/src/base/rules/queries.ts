@@ -1,0 +1,86 @@
+/** Rules and verdicts, fetched and kept fresh; every view shows the same. */
+
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { useMemo, useRef } from "react";
+import { ApiError } from "@/api/client";
+import type { Lens } from "@/base/rules/documents";
+import { fetchLanguage, fetchRules, fetchVerdicts, previewRule } from "@/base/rules/documents";
+import type { RuleEntry } from "@/base/rules/slots";
+import { assignSlots, ruleEntries } from "@/base/rules/slots";
+import type { RuleVerdict, Verdicts } from "@/base/rules/verdicts";
+import { LENS_FIELD, lensVerdict, siteVerdicts } from "@/base/rules/verdicts";
+
+// Verdicts fall on whole minutes of the cluster's clock; a simulated clock may run faster.
+const VERDICTS_MS = 5_000;
+const LENS_MS = 10_000;
+const NO_VERDICTS: Verdicts = new Map();
+
+export const RULES_KEY = ["rules"] as const;
+export const VERDICTS_KEY = ["verdicts"] as const;
+
+export function useRules() {
+  return useQuery({ queryKey: RULES_KEY, queryFn: ({ signal }) => fetchRules(signal), staleTime: 60_000, refetchInterval: 60_000 });
+}
+
+/** The words of the rule language; they do not change while the page lives. */
+export function useLanguage() {
+  return useQuery({ queryKey: ["rules-language"], queryFn: fetchLanguage, staleTime: Infinity });
+}
+
+/** Site verdicts and those of the lenses given, by field. */
+export function useVerdicts(lenses: readonly Lens[]): { verdicts: Verdicts; preparing: boolean; problem: string | null } {
+  const site = useQuery({ queryKey: VERDICTS_KEY, queryFn: ({ signal }) => fetchVerdicts(signal), refetchInterval: VERDICTS_MS, structuralSharing: false });
+  const seen = useQueries({
+    queries: lenses.map((lens) => ({
+      queryKey: ["lens", lens.when],
+      queryFn: ({ signal }: { signal: AbortSignal }) => previewRule(lens.when, signal),
+      refetchInterval: LENS_MS,
+      retry: false,
+      structuralSharing: false,
+    })),
+  });
+  const ofSite = useMemo(() => (site.data ? siteVerdicts(site.data) : NO_VERDICTS), [site.data]);
+  const personal = useStable(lenses.flatMap((lens, i): [string, object][] => (seen[i].data ? [[LENS_FIELD + lens.name, seen[i].data]] : [])));
+  const verdicts = useMemo<Verdicts>(() => {
+    if (personal.length === 0) return ofSite;
+    const mine = personal.map(([field, document]): [string, RuleVerdict] => [field, lensVerdict(document as Parameters<typeof lensVerdict>[0])]);
+    return new Map([...ofSite, ...mine]);
+  }, [ofSite, personal]);
+  const failed = seen.findIndex((one) => one.error instanceof ApiError && one.error.status !== 409);
+  const problem = site.error?.message ?? (failed >= 0 ? `Lens “${lenses[failed].name}”: ${seen[failed].error?.message ?? ""}` : null);
+  return { verdicts, preparing: site.data?.time_ms === null, problem };
+}
+
+/** The same list object while its pairs are the same. */
+function useStable(pairs: [string, object][]): [string, object][] {
+  const kept = useRef(pairs);
+  const same = kept.current.length === pairs.length && kept.current.every(([field, value], i) => field === pairs[i][0] && value === pairs[i][1]);
+  if (!same) kept.current = pairs;
+  return kept.current;
+}
+
+export interface RuleBoard {
+  /** Every rule and lens, ranked. */
+  entries: RuleEntry[];
+  /** Field per place; a rule keeps its place while it is violated. */
+  slots: readonly (string | null)[];
+  verdicts: Verdicts;
+  /** The server is still reading history. */
+  preparing: boolean;
+  loading: boolean;
+  problem: string | null;
+}
+
+/** Everything a rule bar needs, over the whole cluster. `page` chooses which eight violated rules have places. */
+export function useRuleBoard(lenses: readonly Lens[], page = 0): RuleBoard {
+  const rules = useRules();
+  const { verdicts, preparing, problem } = useVerdicts(lenses);
+  const entries = useMemo(() => ruleEntries(rules.data ?? [], lenses, verdicts), [rules.data, lenses, verdicts]);
+  const previous = useRef<readonly (string | null)[]>([]);
+  const slots = useMemo(() => {
+    const next = assignSlots(previous.current, entries, page);
+    if (page === 0) previous.current = next;
+    return next;
+  }, [entries, page]);
+  return { entries, slots, verdicts, preparing, loading: rules.isPending, problem: rules.error?.message ?? problem };
+}

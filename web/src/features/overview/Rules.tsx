@@ -1,0 +1,43 @@
+import { useEffect, useMemo, useState } from "react";
+import type { Attribute } from "@/base/attributes";
+import { useRuleBoard } from "@/base/rules/queries";
+import { RuleBar } from "@/base/rules/RuleBar";
+import type { RuleEntry } from "@/base/rules/slots";
+import { useShared } from "@/features/overview/context";
+import { editView, isFilteredBy, toggleRuleColour, toggleRuleFilter, useOverview } from "@/features/overview/store";
+
+/** The rule bar of the overview: verdicts go to the canvas, filters and colours into the view. */
+export function Rules() {
+  const { session, attributes } = useShared();
+  const view = useOverview((state) => state.view);
+  const lit = useOverview((state) => state.lit);
+  const [page, setPage] = useState(0);
+  const board = useRuleBoard(view.lenses, page);
+  const { entries, slots, verdicts } = board;
+  useEffect(() => session.setVerdicts(verdicts), [session, verdicts]);
+  useEffect(() => {
+    for (const entry of entries) attributes.set(entry.field, attributeOf(entry));
+    useOverview.setState({ rules: entries });
+  }, [entries, attributes]);
+  useEffect(() => useOverview.setState({ slots }), [slots]);
+  const filtered = useMemo(() => new Set(entries.map((entry) => entry.field).filter((field) => isFilteredBy(view, field))), [entries, view]);
+  return (
+    <RuleBar
+      board={board}
+      lenses={view.lenses}
+      onLenses={(lenses) => editView({ lenses })}
+      lit={lit}
+      onLight={(field) => useOverview.setState({ lit: field })}
+      filtered={filtered}
+      onFilter={toggleRuleFilter}
+      coloured={view.colour.by}
+      onColour={toggleRuleColour}
+      page={page}
+      onPage={setPage}
+    />
+  );
+}
+
+function attributeOf(entry: RuleEntry): Attribute {
+  return { id: entry.field, label: entry.title, kind: "text", unit: "", description: entry.when, min: null, max: null, metric: false };
+}

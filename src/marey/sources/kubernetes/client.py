@@ -147,6 +147,9 @@ class ApiClient:
         headers: dict[str, str],
     ) -> None:
         connection.connect()
+        if self._stopped:
+            # Stopped while it was being opened: nobody else will end it.
+            raise Unavailable("stopped")
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEPALIVE:
             if hasattr(socket, name):

@@ -29,14 +29,26 @@ class Places:
         return counts
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    held: Held
+    uuids: Mapping[str, str]
+    assume: bool
+
+
 def place_pods(
-    pods: Iterable[SeenPod], gpus: Iterable[Gpu], held: Held, *, assume: bool = False
+    pods: Iterable[SeenPod],
+    gpus: Iterable[Gpu],
+    held: Held,
+    *,
+    uuids: Mapping[str, str] | None = None,
+    assume: bool = False,
 ) -> Places:
     """GPUs of every pod that holds some.
 
     Kubernetes itself tells only how many. Believed, in this order: what exporters say of the pod,
     the annotation of a device plugin, and what is left when it can only be this. ``assume`` gives
-    the others the lowest free numbers, and says so.
+    the others the lowest free numbers, and says so. ``uuids`` are GPU ids by UUID, as measured.
     """
     by_host: dict[str, list[Gpu]] = {}
     for gpu in gpus:
@@ -46,8 +58,9 @@ def place_pods(
         if pod.holds and pod.gpus:
             on_host.setdefault(pod.host, []).append(pod)
     places = Places()
+    told = _Told(held, uuids or {}, assume)
     for host, there in on_host.items():
-        _place_on_host(host, there, by_host.get(host, []), held, places, assume)
+        _place_on_host(host, there, by_host.get(host, []), told, places)
     return places
 
 
@@ -55,15 +68,14 @@ def _place_on_host(
     host: str,
     pods: list[SeenPod],
     gpus: list[Gpu],
-    held: Held,
+    told: _Told,
     places: Places,
-    assume: bool,
 ) -> None:
     order = {gpu.gpu: at for at, gpu in enumerate(gpus)}
     waiting = []
     for pod in sorted(pods, key=lambda p: (p.placed_ms or 0, p.place)):
-        told = [gpu for gpu in held.get(pod.place, ()) if gpu in order]
-        found = tuple(sorted(told, key=order.__getitem__)) or _annotated(pod, gpus)
+        named = [gpu for gpu in told.held.get(pod.place, ()) if gpu in order]
+        found = tuple(sorted(named, key=order.__getitem__)) or _annotated(pod, gpus, told.uuids)
         if found:
             places.gpus[pod.place] = found
         else:
@@ -73,7 +85,7 @@ def _place_on_host(
     wanted = sum(pod.gpus for pod in waiting)
     one_owner = len({pod.root for pod in waiting}) == 1
     certain = wanted == len(left) and one_owner and not any(pod.shared for pod in waiting)
-    if not certain and not assume:
+    if not certain and not told.assume:
         if wanted:
             places.untold[host] = wanted
         return
@@ -83,7 +95,8 @@ def _place_on_host(
             places.assumed.add(pod.place)
 
 
-def _annotated(pod: SeenPod, gpus: list[Gpu]) -> tuple[str, ...]:
+def _annotated(pod: SeenPod, gpus: list[Gpu], uuids: Mapping[str, str]) -> tuple[str, ...]:
     by_name = {str(gpu.index): gpu.gpu for gpu in gpus if gpu.instance is None}
-    by_name |= {gpu.uuid: gpu.gpu for gpu in gpus if gpu.uuid}
-    return tuple(by_name[device] for device in pod.devices if device in by_name)
+    there = {gpu.gpu for gpu in gpus}
+    found = (uuids.get(device) or by_name.get(device, "") for device in pod.devices)
+    return tuple(gpu for gpu in found if gpu in there)

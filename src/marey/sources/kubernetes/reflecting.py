@@ -81,6 +81,8 @@ class Reflector(Generic[T]):
         self._gone: list[T] = []
         self._version = ""
         self._synced = threading.Event()
+        # Set once there is something to tell: everything was listed, or could not be.
+        self._heard = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"watch {path[:40]}")
 
@@ -89,8 +91,9 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has listed everything once, waiting a little for it."""
-        return self._synced.wait(seconds)
+        """Whether it has listed everything once, waiting a little for it unless it fails."""
+        self._heard.wait(seconds)
+        return self._synced.is_set()
 
     def take(self) -> tuple[list[T], list[T]]:
         """Every object, and those that went since this was last asked, as they were last seen."""
@@ -134,6 +137,7 @@ class Reflector(Generic[T]):
             return False
         self.state.given_up = str(error)
         self._synced.set()
+        self._heard.set()
         return True
 
     def _failed(self, text: str) -> None:
@@ -141,6 +145,7 @@ class Reflector(Generic[T]):
         self.state.failures += 1
         if self.state.failures > 1 or not self._synced.is_set():
             self.state.error = text
+        self._heard.set()
 
     # Listing
 
@@ -164,6 +169,7 @@ class Reflector(Generic[T]):
         self.state.lists += 1
         self.state.error = ""
         self._synced.set()
+        self._heard.set()
 
     # Watching
 

@@ -40,7 +40,9 @@ class KubernetesRules:
 
 
 @dataclass(slots=True)
-class _Copies:
+class Copies:
+    """What the watches hold at one moment, and the pods that went since the last."""
+
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
@@ -62,10 +64,10 @@ class KubernetesReader:
 
     def observe(
         self,
-        copies: _Copies,
+        copies: Copies,
         now_ms: int,
         *,
-        measured: Iterable[Gpu] = (),
+        measured: Sequence[Gpu] = (),
         held: Held | None = None,
         skew_ms: int = 0,
     ) -> Observation:
@@ -74,7 +76,9 @@ class KubernetesReader:
         gpus = _with_instances([gpu for node in nodes for gpu in node.gpus], measured)
         jobs = {job.metadata.uid: job for job in copies.jobs}
         pods = self._read_pods(copies.pods, jobs, skew_ms)
-        places = place_pods(pods, gpus, held or {}, assume=self._rules.assume_indices)
+        uuids = {gpu.uuid: gpu.gpu for gpu in measured if gpu.uuid}
+        assume = self._rules.assume_indices
+        places = place_pods(pods, gpus, held or {}, uuids=uuids, assume=assume)
         seen = self._workloads(pods, copies, places, gpus, skew_ms)
         statuses = [_honest(node.status, places) for node in nodes]
         events = happened(self._statuses, (node.status for node in nodes), now_ms)
@@ -121,7 +125,7 @@ class KubernetesReader:
     def _workloads(
         self,
         pods: list[SeenPod],
-        copies: _Copies,
+        copies: Copies,
         places: Places,
         gpus: list[Gpu],
         skew_ms: int,
@@ -135,7 +139,7 @@ class KubernetesReader:
     def _news(
         self,
         seen: list[SeenWorkload],
-        copies: _Copies,
+        copies: Copies,
         jobs: dict[str, Job],
         skew_ms: int,
         now_ms: int,
@@ -291,7 +295,7 @@ class KubernetesSource:
             raise Unavailable(f"{self._client.server} {errors[0]}")
         if not all(synced):
             raise Unavailable(f"{self._client.server} has not answered yet.")
-        copies = _Copies()
+        copies = Copies()
         copies.jobs = [job for r in self._jobs for job in r.take()[0]]
         copies.nodes = [node for r in self._nodes for node in r.take()[0]]
         for reflector in self._pods:
@@ -302,7 +306,7 @@ class KubernetesSource:
             self._reader.observe(
                 copies,
                 now_ms,
-                measured=self._measured(),
+                measured=list(self._measured()),
                 held=self._held(),
                 skew_ms=self._client.skew_ms,
             )

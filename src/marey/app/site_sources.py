@@ -134,10 +134,10 @@ def _open_slurm(settings: SlurmSettings, measured: Callable[[], list[Gpu]]) -> S
     if not settings.rest_url:
         commands = CommandLine(settings.programs, timeout_s)
         return SlurmSource(settings.name, commands, rules, measured)
-    token = secret(settings)
-    if not token or not settings.rest_user:
+    if not secret(settings) or not settings.rest_user:
         raise InvalidInput("rest_url needs rest_user, and token_env or token_file.")
-    rest = Rest(settings.rest_url, settings.rest_user, token, timeout_s)
+    # Read before each question: tokens expire, and a new one in the file needs no restart.
+    rest = Rest(settings.rest_url, settings.rest_user, lambda: secret(settings), timeout_s)
     return SlurmSource(settings.name, rest, rules, measured)
 
 

@@ -15,6 +15,7 @@ class EventKind(StrEnum):
     NODE_DRAIN = "node_drain"
     NODE_RESUME = "node_resume"
     THROTTLE = "throttle"
+    RESERVATION = "reservation"
     POLICY_CHANGE = "policy_change"
     CHECKPOINT = "checkpoint"
     EVALUATION = "evaluation"

@@ -1,4 +1,4 @@
-"""Slurm's JSON documents (command line and REST, 22.05 to 25.05), only the fields that are used."""
+"""Slurm's JSON documents (command line and REST, 22.05 to 25.11), only the fields that are used."""
 
 from __future__ import annotations
 
@@ -33,6 +33,18 @@ class Partition(msgspec.Struct):
     priority: Any = None
 
 
+class Reservation(msgspec.Struct):
+    """Hosts kept for somebody; the same in every version."""
+
+    name: Any = ""
+    start_time: Any = None
+    end_time: Any = None
+    node_list: Any = ""
+    users: Any = ""
+    accounts: Any = ""
+    flags: Any = None
+
+
 class Job(msgspec.Struct):
     """A job, an array task, or what is left of an array."""
 
@@ -49,6 +61,7 @@ class Job(msgspec.Struct):
     qos: Any = ""
     job_state: Any = ""
     state_reason: Any = ""
+    state_description: Any = ""
     priority: Any = None
     dependency: Any = ""
     submit_time: Any = None
@@ -79,6 +92,7 @@ class Document(msgspec.Struct):
     nodes: list[Node] | None = None
     jobs: list[Job] | None = None
     partitions: list[Partition] | None = None
+    reservations: list[Reservation] | None = None
     errors: Any = None
 
 
@@ -93,7 +107,7 @@ def parse_document(body: bytes, what: str) -> Document:
         raise Unavailable(
             f"Slurm's answer for {what} cannot be read: {shown(str(error))}"
         ) from None
-    problems = _problems(document.errors)
+    problems = problems_of(document.errors)
     held = getattr(document, what)
     if held is None or (not held and problems):
         why = problems or f"it holds no {what}"
@@ -109,7 +123,8 @@ def _decoded(body: bytes) -> Document:
         return msgspec.convert(json.loads(body), Document, strict=False)
 
 
-def _problems(errors: Any) -> str:
+def problems_of(errors: Any) -> str:
+    """The first few errors that an answer names."""
     listed = errors if isinstance(errors, list) else []
     texts = [
         str(entry.get("description") or entry.get("error") or entry)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from marey.model.errors import InvalidInput
@@ -23,6 +24,7 @@ from marey.sources.slurm.values import (
     text,
     time_ms,
     whole,
+    word,
     words,
 )
 
@@ -34,6 +36,8 @@ FLAGS = frozenset(
     "REQUEUE_FED REQUEUE_HOLD RESIZING RESV_DEL_HOLD SIGNALING SPECIAL_EXIT STAGE_OUT STOPPED "
     "UPDATE_DB".split()
 )
+# Jobs resemble each other: what a request or a comment means is worked out once.
+_MEMORY = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,16 @@ class SeenJob:
     allocations: tuple[Allocation, ...] = ()
 
 
-def seen_jobs(job: Job) -> list[SeenJob]:
-    """The workloads of one record: one, or one per waiting task of an array."""
-    state = job_state(job)
+def seen_jobs(job: Job, ahead_ms: int = 0) -> list[SeenJob]:
+    """The workloads of one record: one, or one per waiting task of an array.
+
+    ``ahead_ms`` is how far Slurm's clock is ahead of ours: its times are told in ours.
+    """
+    state = base_state(job.job_state)
     if state is None:
         return []
-    gpus = requested_gpus(job)
-    held = held_gpus(job) if state is WorkloadState.RUNNING else []
-    return [_seen(job, name, extra, state, gpus, held) for name, extra in _names(job)]
+    held = held_gpus(job) if state is WorkloadState.RUNNING else ()
+    return [_seen(job, state, name, held, ahead_ms) for name in _names(job)]
 
 
 def with_priority(seen: SeenJob, job: Job) -> SeenJob:
@@ -65,36 +71,42 @@ def with_priority(seen: SeenJob, job: Job) -> SeenJob:
     return SeenJob(seen.workload, status, seen.allocations)
 
 
-def job_state(job: Job) -> WorkloadState | None:
-    """The base state; None for a word of a version that is not known yet."""
-    found = words(job.job_state)
-    base = [word for word in found if word not in FLAGS] or found
-    for word in base:
+def base_state(told: Any) -> WorkloadState | None:
+    """The state behind ``"RUNNING"``, or since 23.11 ``["COMPLETED", "COMPLETING"]``.
+
+    None for a word of a version that is not known yet.
+    """
+    listed = told if isinstance(told, list) else [told]
+    return _base_state(tuple(word for word in listed if isinstance(word, str)))
+
+
+@lru_cache(maxsize=1024)
+def _base_state(told: tuple[str, ...]) -> WorkloadState | None:
+    found = words(list(told))
+    base = [each for each in found if each not in FLAGS] or found
+    for each in base:
         try:
-            return parse_state(word)
+            return parse_state(each)
         except InvalidInput:
             continue
     return None
 
 
-def _names(job: Job) -> list[tuple[str, dict[str, str]]]:
+def _names(job: Job) -> list[str]:
     """Slurm's own way of naming: ``16``, ``20_3`` for a task, ``30+1`` for a part of a het job."""
-    job_id = whole(job.job_id) or 0
-    array, task = whole(job.array_job_id), whole(job.array_task_id)
-    het, offset = whole(job.het_job_id), whole(job.het_job_offset)
-    extra = {"slurm_job_id": str(job_id)}
-    if array and task is not None:
-        return [(f"{array}_{task}", extra)]
-    waiting = text(job.array_task_string).partition("%")[0].strip("[]")
-    tasks = expand_numbers(waiting, ARRAY_LIMIT + 1) if array and waiting else []
-    if tasks:
-        names = [(f"{array}_{task}", extra) for task in tasks[:ARRAY_LIMIT]]
-        if len(tasks) > ARRAY_LIMIT:
-            names[-1] = (names[-1][0], {**extra, "array_tasks": text(job.array_task_string)})
-        return names
+    array = whole(job.array_job_id)
+    if array:
+        task = whole(job.array_task_id)
+        if task is not None:
+            return [f"{array}_{task}"]
+        waiting = text(job.array_task_string).partition("%")[0].strip("[]")
+        tasks = expand_numbers(waiting, ARRAY_LIMIT) if waiting else []
+        if tasks:
+            return [f"{array}_{task}" for task in tasks]
+    het = whole(job.het_job_id)
     if het:
-        return [(f"{het}+{offset or 0}", {**extra, "het_job_id": str(het)})]
-    return [(str(job_id), extra)]
+        return [f"{het}+{whole(job.het_job_offset) or 0}"]
+    return [str(whole(job.job_id) or 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,124 +116,192 @@ class Request:
     gpus: int
     per_host: int
     model: str
+    resource_type: str
 
 
 def requested_gpus(job: Job) -> Request:
     """From the trackable resources, else from the request itself, else from what it holds."""
-    nodes = whole(job.node_count) or 1
-    per_node = gpu_counts(text(job.tres_per_node))
+    details = job.gres_detail
+    return _requested(
+        text(job.tres_req_str),
+        text(job.tres_per_job),
+        text(job.tres_per_node),
+        text(job.tres_per_task),
+        text(job.tres_per_socket),
+        whole(job.node_count) or 1,
+        whole(job.tasks) or 1,
+        tuple(map(text, details)) if details and isinstance(details, list) else (),
+    )
+
+
+@lru_cache(maxsize=_MEMORY)
+def _requested(
+    tres: str,
+    per_job: str,
+    per_node: str,
+    per_task: str,
+    per_socket: str,
+    nodes: int,
+    tasks: int,
+    details: tuple[str, ...],
+) -> Request:
+    on_node = gpu_counts(per_node)
     choices = (
-        (gpu_counts(text(job.tres_req_str)), 1),
-        (gpu_counts(text(job.tres_per_job)), 1),
-        (per_node, nodes),
-        (gpu_counts(text(job.tres_per_task)), whole(job.tasks) or 1),
-        (gpu_counts(text(job.tres_per_socket)), nodes),
+        (gpu_counts(tres), 1),
+        (gpu_counts(per_job), 1),
+        (on_node, nodes),
+        (gpu_counts(per_task), tasks),
+        (gpu_counts(per_socket), nodes),
     )
     gpus, counts = next(((total(c) * times, c) for c, times in choices if c), (0, ()))
-    held = [len(held_indices(text(entry))) for entry in _details(job)]
-    gpus = gpus or sum(held)
-    per_host = total(per_node) or max(held, default=0) or math.ceil(gpus / nodes)
-    return Request(gpus, per_host, _model(job, counts, per_node))
+    held = [held_indices(entry) for entry in details]
+    gpus = gpus or sum(map(len, held))
+    per_host = total(on_node) or max(map(len, held), default=0) or math.ceil(gpus / nodes)
+    model = _model(held, counts, on_node)
+    named = resource_type(model, per_host) if gpus else ""
+    return Request(gpus, per_host, model, named)
 
 
-def _model(job: Job, *asked: Sequence[GpuCount]) -> str:
+def _model(held: list[tuple[tuple[int, str], ...]], *asked: Sequence[GpuCount]) -> str:
     models = {entry.model for counts in asked for entry in counts if entry.model}
-    models |= {model for entry in _details(job) for _, model in held_indices(text(entry)) if model}
+    models |= {model for entry in held for _, model in entry if model}
     return bounded(",".join(sorted(models)))
 
 
-def _details(job: Job) -> list[Any]:
-    return job.gres_detail if isinstance(job.gres_detail, list) else []
+Held = tuple[tuple[str, int], ...]
 
 
-def held_gpus(job: Job) -> list[tuple[str, int]]:
-    """Host and index of every GPU the job holds: ``gres_detail`` stands in the order of nodes."""
-    hosts = expand_hosts(_node_list(job))
-    return [
-        (host, index)
-        for host, detail in zip(hosts, _details(job), strict=False)
-        for index, _ in held_indices(text(detail))
-    ]
+def held_gpus(job: Job) -> Held:
+    """GPU and its number on its host, of every GPU the job holds."""
+    details = job.gres_detail
+    if not details or not isinstance(details, list):
+        return ()
+    return _held(text(job.nodes), tuple(map(text, details)))
 
 
-def _node_list(job: Job) -> str:
-    return text(job.nodes)
+@lru_cache(maxsize=_MEMORY)
+def _held(nodes: str, details: tuple[str, ...]) -> Held:
+    # gres_detail stands in the order of nodes.
+    return tuple(
+        (bounded(gpu_id(host, index)), at)
+        for host, detail in zip(expand_hosts(nodes), details, strict=False)
+        for at, (index, _) in enumerate(held_indices(detail))
+    )
 
 
-def _seen(
-    job: Job,
-    name: str,
-    extra: Mapping[str, str],
-    state: WorkloadState,
-    gpus: Request,
-    held: list[tuple[str, int]],
-) -> SeenJob:
-    facts, attributes = _metadata(job)
-    start, waiting = time_ms(job.start_time), state is WorkloadState.PENDING
-    if waiting and start is not None:
-        # Of a waiting job this is the scheduler's guess, not a fact.
-        attributes["estimated_start"] = format_time(start)
+def _seen(job: Job, state: WorkloadState, name: str, held: Held, ahead_ms: int) -> SeenJob:
+    gpus = requested_gpus(job)
+    about = metadata(
+        text(job.comment),
+        text(job.admin_comment),
+        text(job.wckey),
+        text(job.account),
+        text(job.dependency),
+        text(job.resv_name),
+        whole(job.restart_cnt) or 0,
+    )
+    attributes = {**about.attributes, "slurm_job_id": str(whole(job.job_id) or 0)}
+    start, waiting = _moment(job.start_time, ahead_ms), state is WorkloadState.PENDING
+    _add_remarks(job, attributes, start if waiting else None)
     if gpus.gpus and state is WorkloadState.RUNNING and not held:
         attributes["gpu_indices"] = "not told by Slurm"
-    minutes = number(job.time_limit)
+    ended, minutes, reason = state.ended, number(job.time_limit), word(job.state_reason)
     workload = Workload(
-        workload=name,
-        name=bounded(text(job.name)),
-        user=bounded(text(job.user_name)),
-        project=bounded(facts["project"]),
-        experiment=bounded(facts["experiment"]),
-        partition=bounded(text(job.partition)),
-        qos=bounded(text(job.qos)),
-        gpus_requested=gpus.gpus,
-        gpus_per_host=gpus.per_host,
-        gpu_model=gpus.model,
-        resource_type=resource_type(gpus.model, gpus.per_host) if gpus.gpus else "",
-        time_limit_s=None if minutes is None else round(minutes * 60),
-        submit_ms=time_ms(job.submit_time),
-        eligible_ms=time_ms(job.eligible_time),
-        start_ms=None if waiting else start,
-        end_ms=time_ms(job.end_time) if state.ended else None,
-        exit_code=exit_status(job.exit_code) if state.ended else None,
-        attributes={**attributes, **extra},
+        name,
+        word(job.name),
+        word(job.user_name),
+        about.project,
+        about.experiment,
+        word(job.partition),
+        word(job.qos),
+        gpus.gpus,
+        gpus.per_host,
+        gpus.model,
+        gpus.resource_type,
+        None if minutes is None else round(minutes * 60),
+        _moment(job.submit_time, ahead_ms),
+        _moment(job.eligible_time, ahead_ms),
+        None if waiting else start,
+        _moment(job.end_time, ahead_ms) if ended else None,
+        exit_status(job.exit_code) if ended else None,
+        attributes,
     )
-    reason = text(job.state_reason)
     status = WorkloadStatus(
-        name, state, bounded("" if reason == "None" else reason), number(job.priority) or 0.0
+        name, state, "" if reason == "None" else reason, number(job.priority) or 0.0
     )
-    return SeenJob(workload, status, _allocations(name, held))
+    return SeenJob(
+        workload,
+        status,
+        tuple([Allocation(name, gpu, rank, at) for rank, (gpu, at) in enumerate(held)]),
+    )
 
 
-def _allocations(name: str, held: list[tuple[str, int]]) -> tuple[Allocation, ...]:
-    local: dict[str, int] = {}
-    allocations = []
-    for rank, (host, index) in enumerate(held):
-        at = local.get(host, 0)
-        local[host] = at + 1
-        allocations.append(Allocation(name, bounded(gpu_id(host, index)), rank, at))
-    return tuple(allocations)
+def _add_remarks(job: Job, attributes: dict[str, str], estimated_ms: int | None) -> None:
+    if estimated_ms is not None:
+        # Of a waiting job this is the scheduler's guess, not a fact.
+        attributes["estimated_start"] = _written(estimated_ms)
+    if job.state_description:
+        attributes["reason_text"] = word(job.state_description)
+    het = whole(job.het_job_id)
+    if het:
+        attributes["het_job_id"] = str(het)
+    waiting = job.array_task_string
+    if waiting and len(expand_numbers(_tasks(waiting), ARRAY_LIMIT + 1)) > ARRAY_LIMIT:
+        attributes["array_tasks"] = word(waiting)
 
 
-def _metadata(job: Job) -> tuple[dict[str, str], dict[str, str]]:
-    """Project and experiment, and everything else people wrote into the job's comments."""
-    comment, admin = text(job.comment), text(job.admin_comment)
-    told = _pairs(comment)
+def _tasks(waiting: Any) -> str:
+    return text(waiting).partition("%")[0].strip("[]")
+
+
+def _moment(told: Any, ahead_ms: int) -> int | None:
+    moment = time_ms(told)
+    return moment if moment is None or not ahead_ms else moment - ahead_ms
+
+
+@lru_cache(maxsize=_MEMORY)
+def _written(moment_ms: int) -> str:
+    return format_time(moment_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Project, experiment, and everything else people wrote into a job's comments."""
+
+    project: str
+    experiment: str
+    attributes: Mapping[str, str]
+
+
+@lru_cache(maxsize=_MEMORY)
+def metadata(
+    comment: str = "",
+    admin: str = "",
+    wckey: str = "",
+    account: str = "",
+    dependency: str = "",
+    reservation: str = "",
+    restarts: int = 0,
+) -> Metadata:
+    """From a comment that is a JSON object or plain words, the key for accounting, the account."""
+    pairs, by_admin = _pairs(comment), _pairs(admin)
+    told = dict(pairs)
     # An asterisk marks a key that Slurm filled in by default.
-    wckey = text(job.wckey).lstrip("*")
-    facts = {
-        "project": told.pop("project", "") or wckey or text(job.account),
-        "experiment": told.pop("experiment", "") or ("" if _pairs(comment) else comment),
-    }
+    key = wckey.lstrip("*")
+    project = told.pop("project", "") or key or account
+    experiment = told.pop("experiment", "") or ("" if pairs else comment)
     attributes = {
-        "account": text(job.account),
-        "wckey": wckey,
-        "dependency": text(job.dependency),
-        "reservation": text(job.resv_name),
-        "restarts": str(whole(job.restart_cnt) or ""),
+        "account": account,
+        "wckey": key,
+        "dependency": dependency,
+        "reservation": reservation,
+        "restarts": str(restarts or ""),
         **told,
-        **{f"admin.{key}": value for key, value in _pairs(admin).items()},
-        "admin_comment": "" if _pairs(admin) else admin,
+        **{f"admin.{key}": value for key, value in by_admin.items()},
+        "admin_comment": "" if by_admin else admin,
     }
-    return facts, {bounded(k): bounded(v) for k, v in attributes.items() if v}
+    kept = {bounded(k): bounded(v) for k, v in attributes.items() if v}
+    return Metadata(bounded(project), bounded(experiment), kept)
 
 
 def _pairs(comment: str) -> dict[str, str]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.inventory import Partition
 from marey.sources.fetching import Fetcher, FetchRules, parse_address
-from marey.sources.slurm.documents import Job, Node, parse_document
+from marey.sources.slurm.about import About
+from marey.sources.slurm.documents import Job, Node, Reservation, parse_document
+from marey.sources.slurm.factors import Factors
+from marey.sources.slurm.history import PastJob, parse_history
 from marey.sources.slurm.nodes import partition_of
+from marey.sources.slurm.token import Token
+from marey.sources.slurm.values import time_ms
 
 # Newest first; 0.0.38 came with 22.05, 0.0.43 with 25.05, 0.0.44 with 25.11.
 VERSIONS = ("0.0.44", "0.0.43", "0.0.42", "0.0.41", "0.0.40", "0.0.39", "0.0.38")
@@ -16,18 +26,25 @@ BODY_LIMIT = 1 << 30
 
 
 class Rest:
-    """Asks slurmrestd; which version of its interface is found by asking."""
+    """Asks slurmrestd; which version of its interface is found by asking.
 
-    def __init__(self, url: str, user: str, token: str, timeout_s: float = 30.0) -> None:
-        if not token or not all(33 <= ord(c) < 127 for c in token + user):
-            raise InvalidInput("The Slurm token is empty or holds what a header may not.")
+    A token given as a function is read anew before each question.
+    """
+
+    def __init__(
+        self, url: str, user: str, token: str | Callable[[], str], timeout_s: float = 30.0
+    ) -> None:
+        if not user or not all(33 <= ord(c) < 127 for c in user):
+            raise InvalidInput("The Slurm user is empty or holds what a header may not.")
         parse_address(url)
         self._url = url.rstrip("/")
+        self._user = user
+        self._token = Token(token if callable(token) else lambda: token)
+        self._token.check()
+        self._rules = FetchRules(timeout_s, at_once=1, kept=1, limit=BODY_LIMIT)
         self._loop = asyncio.new_event_loop()
-        self._fetcher = Fetcher(
-            FetchRules(timeout_s, at_once=1, kept=1, limit=BODY_LIMIT),
-            {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token},
-        )
+        self._fetcher: Fetcher | None = None
+        self._sent = ""
         self._version = ""
 
     def nodes(self) -> list[Node]:
@@ -43,10 +60,35 @@ class Rest:
         found = parse_document(self._get("partitions"), "partitions").partitions or []
         return [partition_of(partition) for partition in found]
 
-    def _get(self, what: str) -> bytes:
+    def reservations(self) -> list[Reservation]:
+        """Every reservation that this user may see."""
+        return parse_document(self._get("reservations"), "reservations").reservations or []
+
+    def factors(self) -> Mapping[int, Factors] | None:
+        """slurmrestd of no version tells what a priority is made of."""
+        return None
+
+    def about(self) -> About:
+        """The controller's version and clock; slurmrestd does not tell its privacy."""
+        try:
+            document = msgspec.json.decode(self._get("diag"))
+            told = document["statistics"]["req_time"]
+            meta = document.get("meta", {})
+            release = (meta.get("slurm") or meta.get("Slurm") or {}).get("release", "")
+        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
+            raise Unavailable(f"slurmrestd's diag cannot be read: {error}") from None
+        return About(str(release), (), time_ms(told))
+
+    def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
+        """What accounting says of every job since a moment: one question, whatever their number."""
+        wanted: set[Any] = set(jobs)
+        path = f"jobs?start_time=uts{since_ms // 1000}"
+        return [job for job in parse_history(self._get(path, "slurmdb")) if job.job_id in wanted]
+
+    def _get(self, what: str, part: str = "slurm") -> bytes:
         if not self._version:
             self._version = self._newest()
-        return self._fetch(f"/slurm/v{self._version}/{what}")
+        return self._fetch(f"/{part}/v{self._version}/{what}")
 
     def _newest(self) -> str:
         for version in VERSIONS:
@@ -60,15 +102,25 @@ class Rest:
         raise Unavailable(f"slurmrestd at {self._url} speaks none of {', '.join(VERSIONS)}.")
 
     def _fetch(self, path: str) -> bytes:
-        address = parse_address(self._url + path)
+        fetcher = self._with_token()
         try:
-            return self._loop.run_until_complete(self._fetcher.fetch(address))
+            return self._loop.run_until_complete(fetcher.fetch(parse_address(self._url + path)))
         except Unavailable as error:
             raise Unavailable(f"slurmrestd {path}: {error}") from None
+
+    def _with_token(self) -> Fetcher:
+        token = self._token.current(time.time_ns() // 1_000_000)
+        if self._fetcher is None or token != self._sent:
+            if self._fetcher is not None:
+                self._fetcher.close()
+            headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+            self._fetcher, self._sent = Fetcher(self._rules, headers), token
+        return self._fetcher
 
     def close(self) -> None:
         """Let go of the connection."""
         if not self._loop.is_closed() and not self._loop.is_running():
-            self._fetcher.close()
+            if self._fetcher is not None:
+                self._fetcher.close()
             self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()

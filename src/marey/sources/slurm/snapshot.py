@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.sources.slurm.documents import Job, Node
+from marey.sources.slurm.factors import Factors
 from marey.sources.slurm.jobs import SeenJob, seen_jobs, with_priority
 from marey.sources.slurm.nodes import gpus_of, host_of, status_of
+from marey.sources.slurm.reservations import Calendar, Reservation
 from marey.sources.slurm.values import text
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was asked: nodes and jobs as documents, partitions as the model has them."""
+    """What was asked: nodes and jobs as documents, the rest as the model has it.
+
+    ``ahead_ms`` is how far Slurm's clock is ahead of ours; job times are put right by it.
+    """
 
     nodes: Sequence[Node] = ()
     jobs: Sequence[Job] = ()
     partitions: Sequence[Partition] = ()
+    reservations: Sequence[Reservation] = ()
+    factors: Mapping[int, Factors] = field(default_factory=dict)
+    ahead_ms: int = 0
 
 
 ALONE = "measured, but Slurm does not know it"
 _Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
+_NO_FACTORS: Factors = {}
+
+
+@dataclass(slots=True)
+class _Known:
+    """A job's record at the last poll and what it meant."""
+
+    job: Job
+    factors: Factors
+    seen: list[SeenJob]
 
 
 @dataclass(slots=True)
@@ -35,12 +53,16 @@ class SnapshotReader:
 
     cluster: str
     gpu_only: bool = True
+    _calendar: Calendar = field(default_factory=Calendar)
     _ended: set[str] = field(default_factory=set)
     # Most of a cluster is as it was at the last poll: what a record meant then, it means now.
     _nodes: list[Node] = field(default_factory=list)
     _measured: list[Gpu] = field(default_factory=list)
     _inventory: _Inventory = ((), (), ())
-    _jobs: dict[int, tuple[Job, list[SeenJob]]] = field(default_factory=dict)
+    _jobs: dict[int, _Known] = field(default_factory=dict)
+    _ahead_ms: int = 0
+    _live: dict[str, SeenJob] = field(default_factory=dict)
+    _vanished: dict[str, SeenJob] = field(default_factory=dict)
 
     def observe(self, snapshot: Snapshot, now_ms: int, measured: Iterable[Gpu] = ()) -> Observation:
         """The whole cluster at this moment: what it does not name has gone.
@@ -49,7 +71,9 @@ class SnapshotReader:
         know they are told too, as unknown.
         """
         hosts, gpus, states = self._read_nodes(list(snapshot.nodes), list(measured))
-        seen = list(self._wanted(self._read_jobs(snapshot.jobs)))
+        events = self._calendar.update(snapshot.reservations, now_ms)
+        seen = list(self._wanted(self._read_jobs(snapshot)))
+        self._note_vanished(seen)
         news = self._without_old_ends(seen)
         return Observation(
             now_ms,
@@ -57,12 +81,23 @@ class SnapshotReader:
             hosts=hosts,
             gpus=gpus,
             partitions=tuple(snapshot.partitions),
-            host_states=states,
-            workloads=tuple(job.workload for job in news),
-            statuses=tuple(job.status for job in news),
-            allocations=tuple(a for job in news for a in job.allocations),
+            host_states=with_reservations(states, self._calendar.reasons(now_ms)),
+            workloads=tuple([job.workload for job in news]),
+            statuses=tuple([job.status for job in news]),
+            allocations=tuple([a for job in news for a in job.allocations]),
+            events=tuple(events),
             complete=True,
         )
+
+    def take_vanished(self) -> dict[str, tuple[int, SeenJob]]:
+        """Jobs that were not over when they were last seen and that Slurm no longer names."""
+        taken, self._vanished = self._vanished, {}
+        return {name: (_job_id(seen), seen) for name, seen in taken.items()}
+
+    def _note_vanished(self, seen: list[SeenJob]) -> None:
+        named = {job.workload.workload for job in seen}
+        self._vanished = {name: job for name, job in self._live.items() if name not in named}
+        self._live = {job.workload.workload: job for job in seen if not job.status.state.ended}
 
     def _read_nodes(self, nodes: list[Node], measured: list[Gpu]) -> _Inventory:
         if nodes != self._nodes or measured != self._measured:
@@ -77,18 +112,23 @@ class SnapshotReader:
             self._inventory = with_measured(told, measured)
         return self._inventory
 
-    def _read_jobs(self, jobs: Sequence[Job]) -> Iterable[SeenJob]:
-        now: dict[int, tuple[Job, list[SeenJob]]] = {}
-        for job in jobs:
+    def _read_jobs(self, snapshot: Snapshot) -> Iterable[SeenJob]:
+        known = self._jobs if snapshot.ahead_ms == self._ahead_ms else {}
+        now: dict[int, _Known] = {}
+        for job in snapshot.jobs:
             key = job.job_id if isinstance(job.job_id, int) else 0
-            before = self._jobs.get(key)
-            if before is not None and _only_priority_changed(before[0], job):
-                seen = [with_priority(one, job) for one in before[1]]
+            factors = snapshot.factors.get(key, _NO_FACTORS)
+            before = known.get(key)
+            if before is None or not _only_priority_changed(before.job, job):
+                seen = seen_jobs(job, snapshot.ahead_ms)
+                told = [with_factors(one, factors) for one in seen] if factors else seen
+            elif before.factors != factors:
+                told = [with_factors(with_priority(one, job), factors) for one in before.seen]
             else:
-                seen = seen_jobs(job)
-            now[key] = (job, seen)
-            yield from seen
-        self._jobs = now
+                told = [with_priority(one, job) for one in before.seen]
+            now[key] = _Known(job, factors, told)
+            yield from told
+        self._jobs, self._ahead_ms = now, snapshot.ahead_ms
 
     def _wanted(self, seen: Iterable[SeenJob]) -> Iterable[SeenJob]:
         return (job for job in seen if job.workload.gpus_requested or not self.gpu_only)
@@ -104,11 +144,36 @@ class SnapshotReader:
         return news
 
 
+def _job_id(seen: SeenJob) -> int:
+    return int(seen.workload.attributes.get("slurm_job_id", "0"))
+
+
 def _only_priority_changed(before: Job, job: Job) -> bool:
     priority, before.priority = before.priority, job.priority
     same = before == job
     before.priority = priority
     return bool(same)
+
+
+def with_factors(seen: SeenJob, factors: Factors) -> SeenJob:
+    """The same job with what its priority is made of now."""
+    rest = {k: v for k, v in seen.workload.attributes.items() if not k.startswith("priority.")}
+    workload = replace(seen.workload, attributes={**rest, **factors})
+    return SeenJob(workload, seen.status, seen.allocations)
+
+
+def with_reservations(
+    states: tuple[HostStatus, ...], reasons: Mapping[str, str]
+) -> tuple[HostStatus, ...]:
+    """The hosts' states; of one that is up and reserved the reservation is the reason."""
+    if not reasons:
+        return states
+    return tuple(
+        replace(state, reason=reasons[state.host])
+        if state.state is HostState.UP and state.host in reasons
+        else state
+        for state in states
+    )
 
 
 def with_measured(told: _Inventory, measured: Iterable[Gpu]) -> _Inventory:

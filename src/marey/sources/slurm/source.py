@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from marey.model.errors import MareyError, Unavailable
 from marey.model.inventory import Gpu, Partition
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
-from marey.model.times import MINUTE_MS
-from marey.sources.slurm.documents import Job, Node
+from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.sources.slurm.about import About
+from marey.sources.slurm.documents import Job, Node, Reservation
+from marey.sources.slurm.factors import Factors
+from marey.sources.slurm.history import PastJob, ended_jobs
+from marey.sources.slurm.jobs import SeenJob
+from marey.sources.slurm.reservations import reservation_of
+from marey.sources.slurm.side_questions import SideQuestion
 from marey.sources.slurm.snapshot import Snapshot, SnapshotReader
+from marey.sources.slurm.token import TokenExpired
 
-PARTITIONS_EVERY_MS = 10 * MINUTE_MS
+SELDOM_MS = 10 * MINUTE_MS
+OFTEN_MS = MINUTE_MS
 MOST_BACKOFF_MS = 5 * MINUTE_MS
+# Clocks differ a little, and the controller tells whole seconds.
+CLOCK_TOLERANCE_MS = 5_000
+# Forgotten jobs that one question to accounting names.
+MOST_VANISHED = 500
 
 
 class Controller(Protocol):
@@ -24,6 +37,10 @@ class Controller(Protocol):
     def nodes(self) -> list[Node]: ...
     def jobs(self) -> list[Job]: ...
     def partitions(self) -> list[Partition]: ...
+    def reservations(self) -> list[Reservation]: ...
+    def factors(self) -> Mapping[int, Factors] | None: ...
+    def about(self) -> About: ...
+    def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]: ...
     def close(self) -> None: ...
 
 
@@ -37,7 +54,11 @@ class SlurmRules:
 
 
 class SlurmSource:
-    """One query per kind and poll, never more often than told, and less while Slurm is away."""
+    """One query per kind and poll, never more often than told, and less while Slurm is away.
+
+    Nodes and jobs are asked at every poll, reservations and priority factors once a minute,
+    partitions and the controller's own facts every ten minutes.
+    """
 
     def __init__(
         self,
@@ -53,6 +74,14 @@ class SlurmSource:
         self._reader = SnapshotReader(rules.cluster, rules.gpu_only)
         self._partitions: tuple[Partition, ...] = ()
         self._partitions_due_ms = 0
+        self._about = SideQuestion(controller.about, SELDOM_MS, About())
+        self._reservations = SideQuestion[Sequence[Reservation]](
+            controller.reservations, OFTEN_MS, ()
+        )
+        self._factors = SideQuestion[Mapping[int, Factors] | None](controller.factors, OFTEN_MS, {})
+        self._ahead_ms = 0
+        self._history_error = ""
+        self._answered_ms: int | None = None
         self._due_ms = 0
         self._failures = 0
         self._error = ""
@@ -70,7 +99,10 @@ class SlurmSource:
                 raise Unavailable(f"{self._error} Asked again in {wait_s:.0f} s.")
             return []
         try:
-            snapshot = self._ask(now_ms)
+            observed = self._observe(now_ms)
+        except TokenExpired:
+            # Nobody was asked, so nobody needs a pause: a new token works at once.
+            raise
         except MareyError as error:
             self._failures += 1
             wait_ms = self._rules.least_interval_ms * 2 ** min(self._failures - 1, 16)
@@ -78,20 +110,108 @@ class SlurmSource:
             self._error = str(error)
             raise
         self._failures, self._due_ms = 0, now_ms + self._rules.least_interval_ms
-        return [self._reader.observe(snapshot, now_ms, self._measured())]
+        self._answered_ms = now_ms
+        return [observed]
 
-    def _ask(self, now_ms: int) -> Snapshot:
+    def _observe(self, now_ms: int) -> Observation:
+        began = time.monotonic()
         if now_ms >= self._partitions_due_ms:
             self._partitions = tuple(self._controller.partitions())
-            self._partitions_due_ms = now_ms + PARTITIONS_EVERY_MS
+            self._partitions_due_ms = now_ms + SELDOM_MS
         # Nodes first: a job that starts in between then holds GPUs of nodes that are known.
         nodes = self._controller.nodes()
-        return Snapshot(nodes, self._controller.jobs(), self._partitions)
+        jobs = self._controller.jobs()
+        if self._about.ask(now_ms):
+            self._compare_clocks(now_ms + round((time.monotonic() - began) * 1000))
+        self._reservations.ask(now_ms)
+        self._factors.ask(now_ms)
+        snapshot = Snapshot(
+            nodes,
+            jobs,
+            self._partitions,
+            tuple(reservation_of(told, self._ahead_ms) for told in self._reservations.answer),
+            self._factors.answer or {},
+            self._ahead_ms,
+        )
+        observed = self._reader.observe(snapshot, now_ms, self._measured())
+        return self._with_ends(observed, now_ms)
 
-    def details(self) -> dict[str, object]:
-        """When a controller that is away is asked again; any thread may ask."""
-        return {"asked_again_ms": self._due_ms if self._failures else None}
+    def _compare_clocks(self, now_ms: int) -> None:
+        told_ms = self._about.answer.time_ms
+        if self._about.error or told_ms is None:
+            return
+        ahead_ms = told_ms - now_ms
+        if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
+            self._ahead_ms = 0
+        elif abs(ahead_ms - self._ahead_ms) > CLOCK_TOLERANCE_MS:
+            self._ahead_ms = round(ahead_ms / 1000) * 1000
+
+    def _with_ends(self, observed: Observation, now_ms: int) -> Observation:
+        """What accounting says of jobs that the controller forgot before their end was seen."""
+        vanished = self._reader.take_vanished()
+        if not vanished:
+            return observed
+        ids = sorted({job for job, _ in vanished.values()})[:MOST_VANISHED]
+        since_ms = (self._answered_ms or now_ms) - HOUR_MS + self._ahead_ms
+        try:
+            past = list(ended_jobs(self._controller.ended(ids, since_ms), gpu_only=False))
+            self._history_error = ""
+        except MareyError as error:
+            self._history_error = str(error)
+            return observed
+        ends = [job for job in past if job.workload.workload in vanished]
+        told = [_ended(vanished[job.workload.workload][1], job, self._ahead_ms) for job in ends]
+        return replace(
+            observed,
+            workloads=(*observed.workloads, *(job.workload for job in told)),
+            statuses=(*observed.statuses, *(job.status for job in told)),
+        )
+
+    def details(self) -> Mapping[str, Any]:
+        """What the sources page says beside the state: version, privacy, clock, what is missing."""
+        about = self._about.answer
+        told: dict[str, Any] = {
+            "version": about.version,
+            "asked_again_ms": self._due_ms if self._failures else None,
+            "most_questions_per_minute": self.most_per_minute(),
+        }
+        if about.private:
+            told["hidden"] = f"PrivateData keeps from others than operators: {about.hides()}."
+        if self._ahead_ms:
+            way = "ahead of" if self._ahead_ms > 0 else "behind"
+            seconds = abs(self._ahead_ms) // 1000
+            told["clock"] = f"Slurm's clock is {seconds} s {way} ours; its times are put right."
+        missing = {
+            "about": self._about.error,
+            "reservations": self._reservations.error,
+            "priority_factors": self._factors.error
+            or ("slurmrestd does not tell them" if self._factors.answer is None else ""),
+            "history": self._history_error,
+        }
+        return {**told, "not_told": {what: why for what, why in missing.items() if why}}
+
+    def most_per_minute(self) -> float:
+        """The stated limit: how much Slurm is asked at most in a minute, all kinds together."""
+        every_poll = 3 * MINUTE_MS / self._rules.least_interval_ms
+        return round(every_poll + 2 * MINUTE_MS / OFTEN_MS + 2 * MINUTE_MS / SELDOM_MS, 1)
 
     def close(self) -> None:
         """Let go of the controller."""
         self._controller.close()
+
+
+def _ended(seen: SeenJob, past: SeenJob, ahead_ms: int) -> SeenJob:
+    """The job as it was last seen, with its end as accounting tells it."""
+    end_ms = past.workload.end_ms
+    workload = replace(
+        seen.workload,
+        start_ms=seen.workload.start_ms or _less(past.workload.start_ms, ahead_ms),
+        end_ms=_less(end_ms, ahead_ms),
+        exit_code=past.workload.exit_code,
+    )
+    status = replace(past.status, priority=seen.status.priority)
+    return replace(seen, workload=workload, status=status, allocations=())
+
+
+def _less(moment_ms: int | None, by_ms: int) -> int | None:
+    return None if moment_ms is None else moment_ms - by_ms

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
+from marey.model.names import bounded
 from marey.model.times import EARLIEST_MS, LATEST_MS
 
 # Slurm's NO_VAL and INFINITE in 16, 32 and 64 bits; 23.02 and later say so in words instead.
@@ -20,6 +22,8 @@ _RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?(?:/\d+|%\d+)?$")
 
 def number(value: Any) -> float | None:
     """``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
+    if value is None:
+        return None
     if isinstance(value, dict):
         if not value.get("set", True) or value.get("infinite"):
             return None
@@ -44,7 +48,19 @@ def time_ms(value: Any) -> int | None:
 
 def text(value: Any) -> str:
     """Text; what is no text is none."""
-    return value.strip() if isinstance(value, str) and value not in ("(null)", "N/A") else ""
+    if not value or not isinstance(value, str):
+        return ""
+    return "" if value == "(null)" or value == "N/A" else value.strip()
+
+
+def word(value: Any) -> str:
+    """Text that is a name, no longer than a name may be."""
+    return _word(value) if value and isinstance(value, str) else ""
+
+
+@lru_cache(maxsize=65_536)
+def _word(value: str) -> str:
+    return bounded(text(value))
 
 
 def words(*values: Any) -> list[str]:

@@ -1,0 +1,119 @@
+"""Reservations: which hosts are kept for whom, and from when to when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from marey.model.errors import InvalidInput
+from marey.model.events import Event, EventKind
+from marey.model.names import bounded
+from marey.model.times import format_time, parse_time
+from marey.sources.slurm.documents import Reservation as Told
+from marey.sources.slurm.values import expand_hosts, text, time_ms, words
+
+_PAIR = re.compile(r"(\w+)=(\S*)")
+FOR_LIMIT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Hosts kept for some people over some time; ``maintenance`` keeps everybody out."""
+
+    name: str
+    start_ms: int | None
+    end_ms: int | None
+    hosts: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    maintenance: bool = False
+
+    def describe(self) -> str:
+        """One line for people, the same as long as the reservation is."""
+        kind = "maintenance" if self.maintenance else "reservation"
+        span = f"{_moment(self.start_ms)} to {_moment(self.end_ms)}"
+        named = ", ".join(self.people[:FOR_LIMIT])
+        more = f" and {len(self.people) - FOR_LIMIT} more" if len(self.people) > FOR_LIMIT else ""
+        return bounded(f"{kind} {self.name}, {span}{f', for {named}{more}' if named else ''}")
+
+
+def _moment(moment_ms: int | None) -> str:
+    return "?" if moment_ms is None else format_time(moment_ms)
+
+
+def reservation_of(told: Told, ahead_ms: int = 0) -> Reservation:
+    """A reservation of a JSON document (REST, and ``scontrol`` since 23.02)."""
+    start, end = time_ms(told.start_time), time_ms(told.end_time)
+    people = (*text(told.users).split(","), *text(told.accounts).split(","))
+    return Reservation(
+        bounded(text(told.name)),
+        None if start is None else start - ahead_ms,
+        None if end is None else end - ahead_ms,
+        tuple(bounded(host) for host in expand_hosts(text(told.node_list))),
+        tuple(bounded(name) for name in people if name),
+        "MAINT" in words(told.flags),
+    )
+
+
+def reservations_of_text(listed: str) -> list[Told]:
+    """``scontrol show reservation`` of versions without JSON for it, asked with TZ=UTC."""
+    found = []
+    for block in listed.split("ReservationName=")[1:]:
+        pairs = dict(_PAIR.findall("ReservationName=" + block))
+        found.append(
+            Told(
+                name=pairs.get("ReservationName", ""),
+                start_time=_seconds(pairs.get("StartTime", "")),
+                end_time=_seconds(pairs.get("EndTime", "")),
+                node_list=pairs.get("Nodes", ""),
+                users=pairs.get("Users", ""),
+                accounts=pairs.get("Accounts", ""),
+                flags=pairs.get("Flags", ""),
+            )
+        )
+    return found
+
+
+def _seconds(written: str) -> Any:
+    try:
+        return parse_time(f"{written}Z") // 1000
+    except InvalidInput:
+        return None
+
+
+@dataclass(slots=True)
+class Calendar:
+    """The reservations told so far: what they say of each host, and what has begun or ended."""
+
+    current: tuple[Reservation, ...] = ()
+    _begun: set[Reservation] = field(default_factory=set)
+
+    def reasons(self, now_ms: int) -> Mapping[str, str]:
+        """For each reserved host the reservations that have not ended."""
+        found: dict[str, list[str]] = {}
+        for one in self.current:
+            if one.end_ms is None or one.end_ms > now_ms:
+                for host in one.hosts:
+                    found.setdefault(host, []).append(one.describe())
+        return {host: "; ".join(told) for host, told in found.items()}
+
+    def update(self, told: Iterable[Reservation], now_ms: int) -> Sequence[Event]:
+        """Events of reservations that have begun, ended or been taken away since the last time."""
+        self.current = tuple(told)
+        begun = {
+            one
+            for one in self.current
+            if (one.start_ms or 0) <= now_ms and (one.end_ms is None or one.end_ms > now_ms)
+        }
+        events = [_event(one.start_ms or now_ms, one, "begins") for one in begun - self._begun]
+        for one in self._begun - begun:
+            over_ms = min(now_ms, one.end_ms or now_ms)
+            events.append(_event(over_ms, one, "is over"))
+        self._begun = begun
+        return sorted(events, key=lambda event: (event.time_ms, event.text))
+
+
+def _event(moment_ms: int, one: Reservation, what: str) -> Event:
+    hosts = f"{len(one.hosts)} host{'' if len(one.hosts) == 1 else 's'}"
+    return Event(moment_ms, EventKind.RESERVATION, text=f"{one.describe()}, {hosts}: {what}")

@@ -25,7 +25,7 @@ from marey.store.journal_file import JournalFile, entries, journal_path
 log = logging.getLogger(__name__)
 
 DOCUMENT_KIND = "journal"
-GROUP_TICKS = 20
+GROUP_TICKS = 40
 # A cluster of a million GPUs is not held back for long.
 GROUP_BYTES = 32_000_000
 

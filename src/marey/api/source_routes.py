@@ -43,7 +43,11 @@ _SOURCE: dict[str, Any] = {
     "values_total": {"type": "integer"},
     "rate_per_s": {**_may_be_null("number"), "description": "Values per second, lately."},
     "backoff_ms": {"type": "integer", "description": "How long until it is asked again."},
-    "details": {"type": "object", "description": "What the kind of source adds."},
+    "details": {
+        "type": "object",
+        "additionalProperties": True,
+        "description": "What the kind of source adds.",
+    },
 }
 _SOURCES: dict[str, Any] = {
     "type": "object",

@@ -10,6 +10,7 @@ import "@/app/app.css";
 const session = new LiveSession((listener) => connect(liveUrl(location), "default", listener));
 // A page of its own, with charts that the overview does not need.
 const Diagnostics = lazy(async () => ({ default: (await import("@/features/diagnostics/Diagnostics")).Diagnostics }));
+const Sources = lazy(async () => ({ default: (await import("@/features/sources/Sources")).Sources }));
 links.diagnose = (workload) => `/workload?id=${encodeURIComponent(workload)}`;
 
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
@@ -25,6 +26,12 @@ export function App() {
 
 function Page() {
   const catalogue = useQuery({ queryKey: ["catalogue"], queryFn: fetchCatalogue, staleTime: Infinity, retry: Infinity, retryDelay: 2000 });
+  if (location.pathname === "/sources")
+    return (
+      <Suspense fallback={<div className="start" role="status">Marey</div>}>
+        <Sources />
+      </Suspense>
+    );
   if (catalogue.data && location.pathname === "/workload")
     return (
       <Suspense fallback={<div className="start" role="status">Marey</div>}>

@@ -22,9 +22,9 @@ export function Status() {
         </span>
       )}
       {stale.map((source) => (
-        <span key={source.name} className="pill warn" role="alert" title={source.error ?? ""}>
-          {source.name}: nothing new for {formatDuration((source.age_ms ?? 0) / 1000)}
-        </span>
+        <a key={source.name} className="pill warn" role="alert" href="/sources" title={source.error ?? ""}>
+          {source.name}: nothing new {source.age_ms === null || source.age_ms === undefined ? "yet" : `for ${formatDuration(source.age_ms / 1000)}`}
+        </a>
       ))}
       {live.connection === "open" && !live.hold && stale.length === 0 && (
         <Popover
@@ -45,6 +45,9 @@ export function Status() {
           held at {formatTime(live.timeMs)}
         </span>
       )}
+      <a className="icon-button" href="/sources" aria-label="Sources" title="Sources: who answers, who does not" data-testid="sources-link">
+        <Icon name="plug" />
+      </a>
       <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />
     </div>
   );
@@ -66,6 +69,9 @@ function Sources() {
           ))}
         </tbody>
       </table>
+      <a className="link" href="/sources">
+        More about the sources
+      </a>
     </div>
   );
 }

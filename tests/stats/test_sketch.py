@@ -10,6 +10,7 @@ from marey.stats import sketch_statistics as ask
 from marey.stats.sketch_codec import pack, unpack
 from marey.stats.sketch_tables import (
     SLOT_MS,
+    Need,
     Roster,
     SketchTable,
     Span,
@@ -173,7 +174,7 @@ def test_a_shared_gpu_counts_for_each_workload_that_holds_it_at_that_time() -> N
 
 
 def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
-    ring = WindowRing(SPAN, 600_000, 1)
+    ring = WindowRing(SPAN, Need(600_000, 600_000), 1)
     minutes = np.arange(120)
     start = 1_000 * SLOT_MS
     for minute in minutes:
@@ -189,7 +190,7 @@ def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
 
 
 def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> None:
-    ring = WindowRing(SPAN, 600_000, 1)
+    ring = WindowRing(SPAN, Need(600_000, 600_000), 1)
     now = 1_000 * SLOT_MS + 100_000
     ring.advance(now)
 
@@ -201,6 +202,43 @@ def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> 
     put(now - 3_000_000)
     put(now + 10 * SLOT_MS)
     assert ring.summary(now, 600_000)[0, sketch.COUNT] == 1
+
+
+def test_bins_of_a_window_widen_before_a_count_is_cut_off() -> None:
+    ring = WindowRing(SPAN, Need(600_000, 300_000), 1)
+    start = 1_000 * SLOT_MS
+    ring.advance(start)
+    for second in range(300):
+        at = start + second * 1000
+        one = Ticks(np.array([at]), np.zeros(1, np.int32), np.array([[7.0]], np.float32))
+        ring.update(one, 0, roster(1))
+    assert ring.histogram(start + 299_000, 300_000).max() == 300
+    assert ring.bins.dtype == np.uint16
+    dense = np.arange(start, start + 300_000, 4, dtype=np.int64)
+    ring.update(
+        Ticks(dense, np.zeros(len(dense), np.int32), np.full((1, len(dense)), 9, np.float32)),
+        0,
+        roster(1),
+    )
+    counted = ring.histogram(start + 299_000, 300_000)
+    assert counted.sum() == ring.summary(start + 299_000, 300_000)[0, sketch.COUNT] > 65_535
+
+
+def test_bins_are_kept_only_as_far_back_as_they_are_asked() -> None:
+    ring = WindowRing(SPAN, Need(1_800_000, 300_000), 1)
+    plain = WindowRing(SPAN, Need(1_800_000), 1)
+    start = 1_000 * SLOT_MS
+    for minute in range(60):
+        now = start + minute * 60_000
+        one = Ticks(np.array([now]), np.zeros(1, np.int32), np.array([[minute]], np.float32))
+        for each in (ring, plain):
+            each.advance(now)
+            each.update(one, 0, roster(1))
+        short = ring.summary(now, 300_000)[0, sketch.COUNT]
+        assert ring.histogram(now, 300_000).sum() == short
+        assert ring.summary(now, 1_800_000).tolist() == plain.summary(now, 1_800_000).tolist()
+    assert plain.bins.size == 0
+    assert ring.bins.shape[1] == 2
 
 
 def test_packed_sketches_come_back_whole_and_damage_is_refused() -> None:

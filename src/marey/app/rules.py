@@ -29,10 +29,10 @@ from marey.model.times import DAY_MS, MINUTE_MS
 from marey.rules.backtest import Watch, replay
 from marey.rules.court import Court
 from marey.rules.definition import Rule, parse_document, read_rules, rule_document
-from marey.rules.expressions import Clause, Series, conditions
+from marey.rules.expressions import Clause
 from marey.rules.feeding import Clerk
 from marey.rules.findings import Change, Finding
-from marey.rules.judge import Judgement
+from marey.rules.judge import Judgement, windows_in
 from marey.rules.keeping import dump_court, load_court
 from marey.rules.pack import with_site_rules
 from marey.rules.truth import TRUE
@@ -104,12 +104,8 @@ def with_only(rules: Sequence[Rule]) -> list[Rule]:
 
 def missing_windows(court: Court, clause: Clause, now_ms: int) -> set[str]:
     """Metrics whose trailing windows a clause needs and the court does not keep."""
-    needed = {
-        c.left.metric: c.left.window_ms or now_ms
-        for c in conditions(clause.expression)
-        if isinstance(c.left, Series)
-    }
-    return {metric for metric, window in needed.items() if court.judge.watch(metric, window)}
+    needed = windows_in(clause, now_ms)
+    return {metric for metric, need in needed.items() if court.judge.watch(metric, need)}
 
 
 class RuleWatch:

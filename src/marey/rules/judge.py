@@ -18,16 +18,26 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.expressions import Clause, Series, conditions
-from marey.rules.measuring import Measuring, Sketches, statistic_of
+from marey.rules.measuring import Measuring, Sketches, needs_bins, statistic_of
 from marey.rules.tenants import Layout, Tenants
 from marey.rules.truth import FALSE, TRUE, UNKNOWN, Truths, quantify
 from marey.rules.vocabulary import statistic_named
-from marey.stats.sketch_tables import Roster, SketchTable, Span, Ticks, WindowRing
+from marey.stats.sketch_tables import (
+    Need,
+    Roster,
+    SketchTable,
+    Span,
+    Ticks,
+    WindowRing,
+    coming_of,
+)
 
 # Clocks of hosts differ; a sample further ahead of us than this is a broken clock.
 FUTURE_MS = 5 * MINUTE_MS
 # How long a finished workload's rows still take late samples.
 GRACE_MS = 15 * MINUTE_MS
+# Windows of so many metrics are kept for lenses and drafts, beyond those that rules name.
+WATCHED_METRICS = 4
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Judge:
         self.newest_ms = 0
         self.rules: list[Rule] = []
         self._variants: dict[str, list[tuple[Any, Clause]]] = {}
+        # Windows that lenses and drafts asked for, the latest last.
+        self._watched: dict[str, Need] = {}
         # Sketch these metrics only (a back-test needs no others); None: all that come.
         self.only: set[str] | None = None
         self._rosters: dict[Entity, tuple[object, int, Roster]] = {}
@@ -94,24 +106,36 @@ class Judge:
         """Judge by these rules from now on; returns metrics whose windows start empty."""
         self.rules = [rule for rule in rules if rule.enabled]
         self._variants = {rule.id: rule.variants() for rule in self.rules}
-        fresh = set()
-        for metric, window_ms in windows_of(self.rules).items():
-            if self._ring(metric, window_ms) and self.newest_ms:
-                fresh.add(metric)
-        return fresh
+        needed = windows_of(self.rules)
+        for metric in set(self.sketches.rings) - set(needed):
+            self._drop_ring(metric)
+        self._watched = {m: need for m, need in self._watched.items() if m in needed}
+        fresh = {metric for metric, need in needed.items() if self._ring(metric, need)}
+        return fresh if self.newest_ms else set()
 
-    def watch(self, metric: str, window_ms: int) -> bool:
-        """Keep windows of a metric that no rule names; True where they start empty."""
-        return self._ring(metric, window_ms) and bool(self.newest_ms)
+    def watch(self, metric: str, need: Need) -> bool:
+        """Keep windows that no rule names, for a while; True where they start empty."""
+        self._watched[metric] = self._watched.pop(metric, need) | need
+        named = windows_of(self.rules)
+        for oldest in [m for m in self._watched if m not in named][:-WATCHED_METRICS]:
+            del self._watched[oldest]
+            self._drop_ring(oldest)
+        return self._ring(metric, need) and bool(self.newest_ms)
 
-    def _ring(self, metric: str, window_ms: int) -> bool:
-        self._place(metric)
-        ring = self.sketches.rings.get(metric)
-        new = WindowRing(self.sketches.spans[metric], window_ms, self.tenants.room)
-        if ring is not None and ring.slots >= new.slots:
-            return False
-        self.sketches.rings[metric] = new
+    def _drop_ring(self, metric: str) -> None:
+        self.sketches.rings.pop(metric, None)
         self.sketches.since_ms.pop(metric, None)
+
+    def _ring(self, metric: str, need: Need) -> bool:
+        self._place(metric)
+        need |= self._watched.get(metric, need)
+        ring = self.sketches.rings.get(metric)
+        new = WindowRing(self.sketches.spans[metric], need, 0)
+        if ring is not None and ring.holds(new):
+            return False
+        new.reserve(self.tenants.room)
+        self._drop_ring(metric)
+        self.sketches.rings[metric] = new
         return True
 
     def _place(self, metric: str) -> int:
@@ -158,13 +182,13 @@ class Judge:
             _touch(book.first_ms, book.last_ms, seen, ticks.time_ms, ticks.entity, *args)
 
     def _windows(self, names: list[str], ticks: Ticks, roster: Roster) -> None:
-        newest = int(ticks.time_ms.max())
+        newest, coming = int(ticks.time_ms.max()), coming_of(ticks)
         for column, name in enumerate(names):
             ring = self.sketches.rings.get(name)
             if ring is not None:
                 self.sketches.since_ms.setdefault(name, int(ticks.time_ms.min()))
                 ring.advance(max(newest, self.newest_ms))
-                ring.update(ticks, column, roster)
+                ring.update(ticks, column, roster, coming)
 
     def _reserve(self) -> None:
         room = self.tenants.room
@@ -326,17 +350,26 @@ class Judge:
         return self.sketches.table.nbytes, rings
 
 
-def windows_of(rules: Iterable[Rule]) -> dict[str, int]:
-    """The longest trailing window of each metric that the rules name, *now* included."""
-    longest: dict[str, int] = {}
+def windows_of(rules: Iterable[Rule]) -> dict[str, Need]:
+    """The trailing windows of each metric that the rules name, *now* included."""
+    needed: dict[str, Need] = {}
     for rule in rules:
         for _, clause in rule.variants():
-            for condition in conditions(clause.expression):
-                if isinstance(condition.left, Series):
-                    metric = condition.left.metric
-                    window = condition.left.window_ms or rule.now_ms
-                    longest[metric] = max(longest.get(metric, 0), window)
-    return longest
+            for metric, need in windows_in(clause, rule.now_ms).items():
+                needed[metric] = needed.get(metric, need) | need
+    return needed
+
+
+def windows_in(clause: Clause, now_ms: int) -> dict[str, Need]:
+    """The trailing windows that one clause reads."""
+    needed: dict[str, Need] = {}
+    for condition in conditions(clause.expression):
+        left = condition.left
+        if isinstance(left, Series):
+            window = left.window_ms or now_ms
+            need = Need(window, window if needs_bins(left.statistic) else 0)
+            needed[left.metric] = needed.get(left.metric, need) | need
+    return needed
 
 
 def _chosen(variants: Sequence[tuple[Any, Clause]], layout: Layout) -> NDArray[np.int64]:

@@ -14,9 +14,9 @@ from marey.rules.findings import Finding
 from marey.rules.judge import Judge
 from marey.rules.tenants import Facts, Seat, Tenant, Tenants
 from marey.stats.sketch_codec import pack, unpack
-from marey.stats.sketch_tables import SLOT_MS
+from marey.stats.sketch_tables import SLOT_MS, Need
 
-VERSION = 1
+VERSION = 2
 
 
 class _TenantDocument(msgspec.Struct, frozen=True):
@@ -30,7 +30,8 @@ class _State(msgspec.Struct, frozen=True):
     version: int
     newest_ms: int
     metrics: list[str]
-    rings: dict[str, tuple[int, int | None]]
+    # Slots, slots with bins, and from when on all is seen.
+    rings: dict[str, tuple[int, int, int | None]]
     seats: list[Seat | None]
     tenants: list[_TenantDocument]
     events: dict[int, list[tuple[int, str]]]
@@ -64,7 +65,7 @@ def dump(judge: Judge, judged_ms: int | None = None, book: dict[str, Any] | None
         VERSION,
         judge.newest_ms,
         list(sketches.metrics),
-        {n: (ring.slots, sketches.since_ms.get(n)) for n, ring in sketches.rings.items()},
+        {n: (r.slots, r.binned, sketches.since_ms.get(n)) for n, r in sketches.rings.items()},
         seats.seats,
         [
             _TenantDocument(t.facts, t.rows, t.progress_ms, t.finished)
@@ -128,11 +129,11 @@ def _restore(judge: Judge, state: _State, arrays: dict[str, NDArray[Any]]) -> No
     if arrays["agg"].shape[:2] != (book.room, len(state.metrics)):
         raise ValueError("the kept state is damaged: its sketches do not fit its rows")
     table.agg, table.bins = arrays["agg"], arrays["bins"]
-    for name, (slots, since) in state.rings.items():
-        judge._ring(name, (slots - 1) * SLOT_MS)
-        ring = judge.sketches.rings[name]
-        ring.agg, ring.bins = arrays[f"{name}.agg"], arrays[f"{name}.bins"]
-        ring.held = arrays[f"{name}.held"]
+    for name, (slots, binned, since) in state.rings.items():
+        judge._ring(name, Need((slots - 1) * SLOT_MS, max(binned - 1, 0) * SLOT_MS))
+        judge.sketches.rings[name].restore(
+            arrays[f"{name}.agg"], arrays[f"{name}.bins"], arrays[f"{name}.held"]
+        )
         if since is not None:
             judge.sketches.since_ms[name] = since
 

@@ -34,7 +34,7 @@ def empty_agg(*shape: int) -> Floats:
 
 
 def empty_bins(*shape: int, dtype: type = np.uint32) -> NDArray[Any]:
-    """Bins that have seen nothing; ``uint16`` is enough for a few minutes, ``uint32`` for years."""
+    """Bins that have seen nothing; ``uint8`` is enough for a few minutes, ``uint32`` for years."""
     return np.zeros((*shape, BINS), dtype)
 
 
@@ -50,8 +50,8 @@ def bin_of(value, low, step):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped-def]
-    """Take one sample into one sketch; the same moment again is a duplicate and is left out."""
+def add_value(agg, value, time_ms):  # type: ignore[no-untyped-def]
+    """Take one sample into a summary; the same moment again is a duplicate: False."""
     if agg[COUNT] == 0.0:
         agg[COUNT] = 1.0
         agg[REF] = value
@@ -60,25 +60,32 @@ def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped
         agg[MAX] = value
         agg[LAST] = value
         agg[LAST_MS] = time_ms
-    elif time_ms == agg[LAST_MS]:
-        return
-    else:
-        delta = value - agg[REF]
-        hours = (time_ms - agg[T0]) / HOUR_MS
-        agg[COUNT] += 1.0
-        agg[SUM] += delta
-        agg[SQUARES] += delta * delta
-        agg[TIME] += hours
-        agg[TIME2] += hours * hours
-        agg[TIMEVALUE] += hours * delta
-        if value < agg[MIN]:
-            agg[MIN] = value
-        if value > agg[MAX]:
-            agg[MAX] = value
-        if time_ms > agg[LAST_MS]:
-            agg[LAST] = value
-            agg[LAST_MS] = time_ms
-    bins[bin_of(value, low, step)] += 1
+        return True
+    if time_ms == agg[LAST_MS]:
+        return False
+    delta = value - agg[REF]
+    hours = (time_ms - agg[T0]) / HOUR_MS
+    agg[COUNT] += 1.0
+    agg[SUM] += delta
+    agg[SQUARES] += delta * delta
+    agg[TIME] += hours
+    agg[TIME2] += hours * hours
+    agg[TIMEVALUE] += hours * delta
+    if value < agg[MIN]:
+        agg[MIN] = value
+    if value > agg[MAX]:
+        agg[MAX] = value
+    if time_ms > agg[LAST_MS]:
+        agg[LAST] = value
+        agg[LAST_MS] = time_ms
+    return True
+
+
+@njit(inline="always")
+def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped-def]
+    """Take one sample into one sketch; the same moment again is left out."""
+    if add_value(agg, value, time_ms):
+        bins[bin_of(value, low, step)] += 1
 
 
 @njit(cache=True, nogil=True)

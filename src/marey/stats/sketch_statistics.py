@@ -148,7 +148,7 @@ def binned_at(kind, parameter, agg, bins, low, step):  # type: ignore[no-untyped
         if kind == SHARE_LT:
             return 0.0
     above = _share_above(agg, bins, low, step, parameter)
-    return above if kind == SHARE_GT or kind == SHARE_GE else 1.0 - above
+    return above if kind in (SHARE_GT, SHARE_GE) else 1.0 - above
 
 
 @njit(cache=True, nogil=True)

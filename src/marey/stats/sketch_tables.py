@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from marey.stats.sketch import (
     BINS,
+    COUNT,
     FIELDS,
     Floats,
-    add_sample,
+    add_value,
+    bin_of,
     empty_agg,
     empty_bins,
     merge_agg,
@@ -127,7 +129,8 @@ class SketchTable:
 def _update_ring(  # type: ignore[no-untyped-def]
     agg, bins, held, low, step, values, time_ms, entity, first_row, rows, from_ms, to_ms
 ):
-    slots = len(held)
+    slots, binned = len(held), bins.shape[1]
+    newest = held.max()
     for i in range(len(time_ms)):
         value = values[i]
         code = entity[i]
@@ -140,8 +143,12 @@ def _update_ring(  # type: ignore[no-untyped-def]
             continue
         for place in range(first_row[code], first_row[code + 1]):
             row = rows[place]
-            if from_ms[row] <= moment < to_ms[row]:
-                add_sample(agg[row, slot], bins[row, slot], value, moment, low, step)
+            if (
+                from_ms[row] <= moment < to_ms[row]
+                and add_value(agg[row, slot], value, moment)
+                and number > newest - binned
+            ):
+                bins[row, number % binned, bin_of(value, low, step)] += 1
 
 
 @njit(cache=True, nogil=True)
@@ -153,28 +160,53 @@ def _merged_agg(agg, wanted, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _merged_bins(bins, wanted, out):  # type: ignore[no-untyped-def]
+def _merged_bins(bins, held, wanted, out):  # type: ignore[no-untyped-def]
+    binned = bins.shape[1]
+    newest = held.max()
     for row in range(len(bins)):
-        for slot in range(bins.shape[1]):
-            if wanted[slot]:
+        for slot in range(len(held)):
+            if wanted[slot] and held[slot] > newest - binned:
+                own = bins[row, held[slot] % binned]
                 for b in range(BINS):
-                    out[row, b] += bins[row, slot, b]
+                    out[row, b] += own[b]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The longest trailing window of a metric, and the longest of which its bins are asked."""
+
+    window_ms: int
+    binned_ms: int = 0
+
+    def __or__(self, other: Need) -> Need:
+        return Need(max(self.window_ms, other.window_ms), max(self.binned_ms, other.binned_ms))
 
 
 class WindowRing:
-    """Sketches of one metric per 5 minutes of the clock, for trailing windows."""
+    """Sketches of one metric per 5 minutes of the clock, for trailing windows.
 
-    def __init__(self, span: Span, window_ms: int, rows: int = 0) -> None:
+    Only the newest slots that quantiles and shares reach have bins. A bin is one byte until a slot
+    could hold more samples than that; then all bins widen, so no count is ever cut off.
+    """
+
+    def __init__(self, span: Span, need: Need, rows: int = 0) -> None:
         self.span = span
-        self.slots = slots_of(window_ms)
+        self.slots = slots_of(need.window_ms)
+        self.binned = slots_of(need.binned_ms) if need.binned_ms else 0
         self.held = np.full(self.slots, -1, np.int64)
+        # No row has more samples in a slot than this.
+        self.most = np.zeros(self.slots, np.int64)
         self.agg = empty_agg(rows, self.slots)
-        self.bins = empty_bins(rows, self.slots, dtype=np.uint16)
+        self.bins = empty_bins(rows, self.binned, dtype=np.uint8)
 
     @property
     def nbytes(self) -> int:
         """Memory of the ring."""
         return int(self.agg.nbytes + self.bins.nbytes)
+
+    def holds(self, other: WindowRing) -> bool:
+        """Whether it reaches as far back as the other."""
+        return self.slots >= other.slots and self.binned >= other.binned
 
     def reserve(self, rows: int) -> None:
         """Make room for this many rows."""
@@ -194,11 +226,16 @@ class WindowRing:
             slot = number % self.slots
             if self.held[slot] < number:
                 self.agg[:, slot] = 0
-                self.bins[:, slot] = 0
+                self.most[slot] = 0
+                if number > newest - self.binned:
+                    self.bins[:, number % self.binned] = 0
                 self.held[slot] = number
 
-    def update(self, ticks: Ticks, column: int, roster: Roster) -> None:
+    def update(
+        self, ticks: Ticks, column: int, roster: Roster, coming: Coming | None = None
+    ) -> None:
         """Take one column of a batch; samples older than the ring are left out."""
+        self._widen(coming or coming_of(ticks))
         _update_ring(
             self.agg,
             self.bins,
@@ -214,6 +251,21 @@ class WindowRing:
             roster.to_ms,
         )
 
+    def _widen(self, coming: Coming) -> None:
+        """Make every bin wide enough for the most that any slot can hold after this batch."""
+        self.most[np.isin(self.held, coming.slots)] += coming.most
+        for width in (np.uint16, np.uint32):
+            if self.most.max() > np.iinfo(self.bins.dtype).max:
+                self.bins = self.bins.astype(width)
+
+    def restore(self, agg: Floats, bins: NDArray[Any], held: NDArray[np.int64]) -> None:
+        """Take back what was kept of a ring of the same shape."""
+        same = agg.shape[1:] == self.agg.shape[1:] and bins.shape[1:] == self.bins.shape[1:]
+        if not same or len(agg) != len(bins) or held.shape != self.held.shape:
+            raise ValueError("the kept windows have another shape than their metric needs")
+        self.agg, self.bins, self.held = agg, bins, held
+        self.most = agg[:, :, COUNT].max(axis=0, initial=0).astype(np.int64)
+
     def wanted(self, now_ms: int, window_ms: int) -> NDArray[np.bool_]:
         """The slots that a trailing window touches: it covers up to 5 minutes more."""
         end_ms = (self.held + 1) * SLOT_MS
@@ -228,8 +280,29 @@ class WindowRing:
     def histogram(self, now_ms: int, window_ms: int) -> NDArray[np.uint32]:
         """The bins of the trailing window's sketches."""
         out = np.zeros((len(self.bins), BINS), np.uint32)
-        _merged_bins(self.bins, self.wanted(now_ms, window_ms), out)
+        _merged_bins(self.bins, self.held, self.wanted(now_ms, window_ms), out)
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Which 5-minute slots a batch touches, and the most samples one entity has in any of them."""
+
+    slots: NDArray[np.int64]
+    most: int
+
+
+def coming_of(ticks: Ticks) -> Coming:
+    """What a batch brings to the slots."""
+    numbers = ticks.time_ms // SLOT_MS
+    if not len(numbers):
+        return Coming(numbers, 0)
+    known = ticks.entity >= 0
+    codes = ticks.entity[known].astype(np.int64)
+    first, last = int(numbers.min()), int(numbers.max())
+    if first != last:
+        codes = codes * (last - first + 1) + (numbers[known] - first)
+    return Coming(np.arange(first, last + 1), int(np.bincount(codes).max(initial=0)))
 
 
 def slots_of(window_ms: int) -> int:

@@ -1,0 +1,1 @@
+"""Samples in VictoriaMetrics: one sample store over HTTP, with a spill on disk before it."""

@@ -1,0 +1,540 @@
+"""Bringing the spill to the server: sent, looked for once it has settled, and only then dropped."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.errors import MareyError, StoreError, Unavailable
+from marey.model.samples import SampleBatch
+from marey.store.victoria.grids import LATEST_MS, overlaid, rows_of
+from marey.store.victoria.parcels import (
+    Parcel,
+    Stage,
+    add_earlier,
+    known_of,
+    planned,
+    shipments,
+    still_missing,
+)
+from marey.store.victoria.reading import Reader, Scope
+from marey.store.victoria.server import Refused, Server
+from marey.store.victoria.spill import Place, Spill
+from marey.store.victoria.wire import Writer
+
+log = logging.getLogger(__name__)
+
+# Batches kept in memory beside their file, so that the usual parcel is not read again.
+_MEMORY_ROWS = 400_000
+_LEAST_PAUSE_S = 0.25
+_MOST_PAUSE_S = 30.0
+# A parcel of which something is missing after so many rounds will not be taken.
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRules:
+    """How patient the delivery is."""
+
+    # VictoriaMetrics puts on disk what it was sent every 5 s; a kill -9 loses what came since.
+    # Only what is found after this long is believed to stay.
+    settle_s: float = 20.0
+    # What was written shows within this long.
+    visible_s: float = 3.0
+
+
+@dataclass(slots=True)
+class DeliveryState:
+    """How the server is doing, for /metrics and /healthz."""
+
+    reachable: bool = True
+    error: str = ""
+    failing_since_s: float | None = None
+    failures: int = 0
+    delivered_samples: int = 0
+    resent_samples: int = 0
+    refused_samples: int = 0
+    refused_reason: str = ""
+    newest_confirmed_ms: int = 0
+
+
+class Delivery:
+    """The line of parcels and the thread that works it off."""
+
+    def __init__(self, server: Server, site: str, spill: Spill, rules: DeliveryRules) -> None:
+        self.state = DeliveryState()
+        self.rules = rules
+        self.spill = spill
+        self._server = server
+        self._reader = Reader(server, site)
+        self._writer = Writer(server, site)
+        self._parcels: deque[Parcel] = deque()
+        self._newest = _Newest()
+        self._lock = threading.RLock()
+        self._writing = threading.Lock()
+        # One at a time: the thread, or whoever settles by hand.
+        self._working = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pause_s = _LEAST_PAUSE_S
+        now_s = time.monotonic()
+        for _, places in spill.waiting():
+            # Sent at the last moment of another process, for all that is known.
+            self._parcels += [Parcel(place, Stage.DOUBTFUL, sent_s=now_s) for place in places]
+        self._remembered = spill.reaches()
+
+    # The line
+
+    def keep(self, batches: Iterable[SampleBatch]) -> None:
+        """Put batches on disk as one step and in line."""
+        kept: list[SampleBatch] = []
+        size = 0
+
+        def noted() -> Iterable[SampleBatch]:
+            nonlocal size
+            for batch in batches:
+                size += len(batch)
+                # A history read from a file does not stay in memory.
+                if size <= _MEMORY_ROWS:
+                    kept.append(batch)
+                yield batch
+
+        # Not under the lock of readers: the batches may come from a file that takes long to read.
+        with self._writing:
+            places = self.spill.keep(noted(), self.complaint())
+            held = [batch for batch in kept if len(batch)]
+            with self._lock:
+                for number, place in enumerate(places):
+                    batch = held[number] if number < len(held) else None
+                    self._parcels.append(Parcel(place, batch=batch))
+                self._bound_memory()
+        self._wake.set()
+
+    def _bound_memory(self) -> None:
+        rows = 0
+        for parcel in reversed(self._parcels):
+            rows += parcel.place.rows
+            if rows > _MEMORY_ROWS:
+                parcel.batch = None
+
+    def pending(self, scope: Scope, from_ms: int, to_ms: int) -> list[SampleBatch]:
+        """Batches that may not be visible yet and reach into this span, oldest first."""
+        with self._lock:
+            own = [p for p in self._parcels if p.overlaps(scope, from_ms, to_ms)]
+            return [self._loaded(parcel) for parcel in own]
+
+    def reach(self, scope: Scope) -> tuple[int, int] | None:
+        """From when to when the parcels of a scope reach."""
+        with self._lock:
+            own = [p.place for p in self._parcels if p.scope == scope]
+            if not own:
+                return None
+            return min(p.from_ms for p in own), max(p.to_ms for p in own)
+
+    def remembered_reach(self, scope: Scope) -> tuple[int, int] | None:
+        """From when to when confirmed samples of a scope reach, as far as this machine knows."""
+        with self._lock:
+            return self._remembered.get((scope.cluster, scope.kind))
+
+    def waiting(self) -> tuple[int, int]:
+        """How many rows and bytes are not confirmed."""
+        with self._lock:
+            return sum(p.place.rows for p in self._parcels), self.spill.bytes
+
+    def complaint(self) -> str:
+        """Why parcels wait, in a sentence."""
+        state = self.state
+        if not state.error:
+            return "They wait to be confirmed."
+        return state.error if state.error.endswith(".") else f"{state.error}."
+
+    def _loaded(self, parcel: Parcel) -> SampleBatch:
+        return self.spill.load(parcel.place) if parcel.batch is None else parcel.batch
+
+    # The thread
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._thread = threading.Thread(target=self._run, name="victoria", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the request in hand; what is not confirmed stays on disk."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            try:
+                pause_s = self.step()
+            except Exception:
+                log.exception("the delivery of samples failed at this step")
+                self.state.failures += 1
+                pause_s = _MOST_PAUSE_S
+            if pause_s > 0:
+                self._wake.wait(pause_s)
+                # While the server is away, a new parcel is no reason to ask it earlier.
+                if not self.state.reachable:
+                    self._stop.wait(pause_s)
+        self._server.close()
+
+    def step(self) -> float:
+        """Do the next thing; seconds until there may be another one."""
+        with self._working:
+            try:
+                pause_s = self._advance()
+            except Unavailable as error:
+                return self._failed(error)
+            except Refused as error:
+                return self._failed(error)
+            self._succeeded()
+            return pause_s
+
+    def _advance(self) -> float:
+        with self._lock:
+            parcels = list(self._parcels)
+        fresh = next((p for p in parcels if p.stage in (Stage.WAITING, Stage.DOUBTFUL)), None)
+        now_s = time.monotonic()
+        if fresh is not None:
+            return self._send_next(fresh, parcels)
+        ripe = [p for p in parcels if p.stage is Stage.SENT]
+        if not ripe:
+            self._trim()
+            return _MOST_PAUSE_S
+        due_s = ripe[0].sent_s + self.rules.settle_s - now_s
+        if due_s > 0:
+            self._trim()
+            return due_s
+        self._confirm(ripe[0])
+        self._trim()
+        return 0.0
+
+    def _send_next(self, parcel: Parcel, parcels: Sequence[Parcel]) -> float:
+        if parcel.stage is Stage.DOUBTFUL:
+            # What did arrive must have become visible, or it would be sent a second time.
+            wait_s = parcel.sent_s + self.rules.visible_s - time.monotonic()
+            if wait_s > 0:
+                return wait_s
+        try:
+            self._send(parcel, parcels)
+        except Refused as error:
+            if not error.of_the_data:
+                raise
+            parcel.rounds += 1
+            if parcel.rounds < _ROUNDS:
+                raise
+            self._refuse(parcel, self._loaded(parcel), str(error))
+        except (StoreError, OSError, ValueError) as error:
+            if isinstance(error, MareyError) and isinstance(error, Refused | Unavailable):
+                raise
+            # The file cannot be read: it is kept aside for whoever can mend it.
+            self._set_aside(parcel, str(error))
+        return 0.0
+
+    def _failed(self, error: MareyError) -> float:
+        state = self.state
+        state.failures += 1
+        state.reachable = False
+        state.error = str(error)
+        if state.failing_since_s is None:
+            state.failing_since_s = time.time()
+            log.warning("%s Samples are kept on disk until it does.", error)
+        with self._lock:
+            for parcel in self._parcels:
+                # It may have been cut short by whatever failed.
+                if parcel.stage is Stage.WAITING and parcel.sent_s:
+                    parcel.stage = Stage.DOUBTFUL
+        pause_s = self._pause_s * random.uniform(0.7, 1.3)
+        self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s)
+        return pause_s
+
+    def _succeeded(self) -> None:
+        state = self.state
+        if state.failing_since_s is not None:
+            log.warning("%s answers again.", self._server.shown)
+        state.reachable, state.error, state.failing_since_s = True, "", None
+        self._pause_s = _LEAST_PAUSE_S
+
+    # One parcel
+
+    def _send(self, parcel: Parcel, parcels: Sequence[Parcel]) -> None:
+        whole = parcel.batch is not None
+        batch = overlaid([self._loaded(parcel)], parcel.place.kind, parcel.place.cluster)
+        scope = parcel.scope
+        floor = self._newest.floor(scope)
+        if floor is None:
+            reach = self._reader.reach(scope)
+            self._newest.learn(scope, -1 if reach is None else reach.to_ms - 1)
+        doubtful = parcel.stage is Stage.DOUBTFUL
+        late = np.ones(len(batch), bool) if doubtful else self._newest.late(scope, batch)
+        vitals = self._server.vitals()
+        # From here on something of it may have arrived.
+        parcel.sent_s = time.monotonic()
+        if not late.any():
+            parcel.plan = None
+            self._ship(batch, None, None)
+        else:
+            self._ship_late(parcel, batch, late, parcels)
+        self._newest.note(scope, batch)
+        with self._lock:
+            parcel.batch = batch if whole else None
+            parcel.vitals = vitals
+            parcel.sent_s = time.monotonic()
+            parcel.stage = Stage.SENT
+        self.state.delivered_samples += _values(batch)
+
+    def _ship_late(
+        self,
+        parcel: Parcel,
+        batch: SampleBatch,
+        late: NDArray[np.bool_],
+        parcels: Sequence[Parcel],
+    ) -> None:
+        """Send what is not there, the late rows after a look at what is."""
+        asked = rows_of(batch, late)
+        earlier = parcels[: list(parcels).index(parcel)]
+        known = self._known(asked, earlier)
+        plan, missing = planned(asked, known)
+        whole_plan = {name: _placed(plan[name], late, int(name == "")) for name in plan}
+        whole_missing = {name: _placed(missing[name], late, True) for name in missing}
+        for name, values in batch.columns.items():
+            whole_missing[name] &= ~np.isnan(values)
+        parcel.plan = whole_plan
+        self._ship(batch, whole_plan, whole_missing)
+
+    def _known(self, batch: SampleBatch, earlier: Sequence[Parcel]) -> Any:
+        scope = Scope(batch.cluster, batch.kind)
+        span = (int(batch.time_ms.min()), int(batch.time_ms.max()) + 1)
+        named = sorted({batch.entities[code] for code in np.unique(batch.entity)})
+        entities = None if len(named) > 5000 else named
+        known = known_of(batch, self._reader.series(scope, batch.columns, span, entities))
+        reaching = [p for p in earlier if p.overlaps(scope, *span)]
+        loaded = [Parcel(p.place, p.stage, self._sorted(p), p.plan) for p in reaching]
+        add_earlier(known, batch, loaded)
+        return known
+
+    def _sorted(self, parcel: Parcel) -> SampleBatch:
+        return overlaid([self._loaded(parcel)], parcel.place.kind, parcel.place.cluster)
+
+    def _ship(
+        self,
+        batch: SampleBatch,
+        plan: dict[str, NDArray[np.int64]] | None,
+        missing: dict[str, NDArray[np.bool_]] | None,
+    ) -> None:
+        for revision, part in shipments(batch, plan, missing):
+            self._writer.write(part, revision)
+        versions = np.ones(len(batch), np.int64) if plan is None else plan[""]
+        if missing is not None:
+            versions = np.where(missing[""], versions, 0)
+        self._writer.write_rows(batch, versions)
+        # Last, so that whoever sees how far samples reach finds them there.
+        self._writer.write_reach(batch)
+
+    def _confirm(self, parcel: Parcel) -> None:
+        """Believe the parcel arrived, or send what did not."""
+        batch = self._sorted(parcel)
+        if self._arrived(parcel, batch):
+            self._confirmed(parcel)
+            return
+        missing = still_missing(batch, parcel.plan, self._known(batch, ()))
+        lost = int(sum(mask.sum() for mask in missing.values()))
+        if not lost:
+            # Rows are all there; how far they reach must be, too.
+            self._writer.write_reach(batch)
+            self._confirmed(parcel)
+            return
+        parcel.rounds += 1
+        if parcel.rounds >= _ROUNDS:
+            self._refuse_missing(parcel, batch, missing)
+            return
+        log.warning("%d samples did not arrive at %s; sent again", lost, self._server.shown)
+        vitals = self._server.vitals()
+        plan = parcel.plan or _first_plan(batch)
+        self._ship(batch, plan, missing)
+        self.state.resent_samples += lost
+        parcel.vitals = vitals
+        parcel.sent_s = time.monotonic()
+
+    def _arrived(self, parcel: Parcel, batch: SampleBatch) -> bool:
+        """Whether the server lived on, threw nothing away, and shows the rows of the parcel."""
+        if parcel.vitals is None or parcel.plan is not None:
+            return False
+        if self._server.vitals() != parcel.vitals:
+            return False
+        many = len(np.unique(batch.entity))
+        span = (parcel.place.from_ms, parcel.place.to_ms)
+        return self._reader.marked_rows(parcel.scope, span) >= many
+
+    def _confirmed(self, parcel: Parcel) -> None:
+        parcel.stage = Stage.CONFIRMED
+        newest = max(self.state.newest_confirmed_ms, parcel.place.to_ms - 1)
+        self.state.newest_confirmed_ms = newest
+
+    def _refuse_missing(
+        self, parcel: Parcel, batch: SampleBatch, missing: dict[str, NDArray[np.bool_]]
+    ) -> None:
+        columns = {
+            name: np.where(missing[name], values, np.nan).astype(np.float32)
+            for name, values in batch.columns.items()
+        }
+        lost = SampleBatch(
+            batch.time_ms,
+            batch.entity,
+            batch.entities,
+            columns,
+            batch.kind,
+            batch.cluster,
+            batch.workload,
+            batch.workloads,
+        )
+        reason = (
+            f"{self._server.shown} takes samples between {parcel.place.from_ms} and "
+            f"{parcel.place.to_ms} ms but does not keep them: they are older than its "
+            "-retentionPeriod, or more than two days ahead of its clock"
+        )
+        self._refuse(parcel, lost, reason)
+
+    def _refuse(self, parcel: Parcel, batch: SampleBatch, reason: str) -> None:
+        aside = self.spill.keep_aside(batch, reason)
+        self.state.refused_samples += _values(batch)
+        self.state.refused_reason = f"{reason.rstrip('.')}; kept in {aside.name}."
+        log.error("%s", self.state.refused_reason)
+        parcel.stage = Stage.CONFIRMED
+
+    def _set_aside(self, parcel: Parcel, reason: str) -> None:
+        with self._lock:
+            file = parcel.place.file
+            if file in self.spill.files:
+                self.spill.set_aside(file, reason)
+            rows = sum(p.place.rows for p in self._parcels if p.place.file == file)
+            self._parcels = deque(p for p in self._parcels if p.place.file != file)
+        self.state.refused_samples += rows
+        self.state.refused_reason = f"'{file.name}' cannot be read: {reason}"
+        log.error("%s", self.state.refused_reason)
+
+    def _trim(self) -> None:
+        """Drop files of which everything is confirmed, oldest first.
+
+        Never a later one before an earlier one: what is sent again after a restart must be
+        followed by everything that was written after it.
+        """
+        with self._lock:
+            while self._parcels and self._parcels[0].stage is Stage.CONFIRMED:
+                file: Path = self._parcels[0].place.file
+                own = [p for p in self._parcels if p.place.file == file]
+                if any(parcel.stage is not Stage.CONFIRMED for parcel in own):
+                    return
+                self._remember(own)
+                for _ in own:
+                    self._parcels.popleft()
+                self.spill.drop(file)
+
+    def _remember(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            place = parcel.place
+            key = (place.cluster, place.kind)
+            reach = self._remembered.get(key, (place.from_ms, place.to_ms))
+            self._remembered[key] = min(reach[0], place.from_ms), max(reach[1], place.to_ms)
+        self.spill.keep_reaches(self._remembered)
+
+    # By hand
+
+    def settle(self, timeout_s: float) -> None:
+        """Deliver and confirm everything now; raises where that does not succeed in time."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                parcels = list(self._parcels)
+            if not parcels:
+                return
+            if time.monotonic() > until_s:
+                raise Unavailable(f"Samples still wait: {self.complaint()}")
+            if all(p.stage not in (Stage.WAITING, Stage.DOUBTFUL) for p in parcels):
+                self._server.flush()
+                for parcel in parcels:
+                    parcel.sent_s = min(parcel.sent_s, time.monotonic() - self.rules.settle_s)
+            pause_s = self.step()
+            if pause_s > 0 and parcels[0].stage is Stage.DOUBTFUL:
+                time.sleep(min(pause_s, 0.2))
+            if not self.state.reachable:
+                time.sleep(0.05)
+
+
+def _first_plan(batch: SampleBatch) -> dict[str, NDArray[np.int64]]:
+    plan = {name: np.zeros(len(batch), np.int64) for name in batch.columns}
+    return {**plan, "": np.ones(len(batch), np.int64)}
+
+
+def _placed(values: NDArray[Any], at: NDArray[np.bool_], rest: Any) -> NDArray[Any]:
+    whole = np.full(len(at), rest, values.dtype)
+    whole[at] = values
+    return whole
+
+
+def _values(batch: SampleBatch) -> int:
+    return int(sum(np.count_nonzero(~np.isnan(values)) for values in batch.columns.values()))
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The newest moment that was sent of each entity: what is newer can replace nothing."""
+
+    codes: dict[Scope, dict[str, int]] = field(default_factory=dict)
+    times: dict[Scope, NDArray[np.int64]] = field(default_factory=dict)
+    floors: dict[Scope, int] = field(default_factory=dict)
+    # The codes of the last tuple of names: the same one comes with every tick.
+    recent: dict[Scope, tuple[Sequence[str], NDArray[np.int32]]] = field(default_factory=dict)
+
+    def floor(self, scope: Scope) -> int | None:
+        return self.floors.get(scope)
+
+    def learn(self, scope: Scope, newest_ms: int) -> None:
+        self.floors[scope] = newest_ms
+
+    def late(self, scope: Scope, batch: SampleBatch) -> NDArray[np.bool_]:
+        """Which rows may replace something."""
+        newest = self._times(scope, batch)
+        found: NDArray[np.bool_] = batch.time_ms <= np.maximum(newest, self.floors[scope])
+        return found
+
+    def note(self, scope: Scope, batch: SampleBatch) -> None:
+        codes = self._codes(scope, batch.entities)[batch.entity]
+        np.maximum.at(self.times[scope], codes, batch.time_ms)
+
+    def _times(self, scope: Scope, batch: SampleBatch) -> NDArray[np.int64]:
+        codes = self._codes(scope, batch.entities)[batch.entity]
+        found: NDArray[np.int64] = self.times[scope][codes]
+        return found
+
+    def _codes(self, scope: Scope, entities: Sequence[str]) -> NDArray[np.int32]:
+        recent = self.recent.get(scope)
+        if recent is not None and recent[0] is entities:
+            return recent[1]
+        known = self.codes.setdefault(scope, {})
+        codes = np.array([known.setdefault(name, len(known)) for name in entities], np.int32)
+        times = self.times.setdefault(scope, np.full(1, -LATEST_MS, np.int64))
+        if len(known) > len(times):
+            grown = np.full(2 * len(known), -LATEST_MS, np.int64)
+            grown[: len(times)] = times
+            self.times[scope] = grown
+        self.recent[scope] = (entities, codes)
+        return codes
+
+
+__all__ = ["Delivery", "DeliveryRules", "DeliveryState", "Place"]

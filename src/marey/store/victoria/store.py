@@ -1,0 +1,440 @@
+"""The sample store over VictoriaMetrics: the same promises as the embedded one, checked by the
+same contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput, Unavailable
+from marey.model.metrics import Entity, catalogue, metric_named
+from marey.model.names import NAME_LIMIT, bounded
+from marey.model.protocols import Answer, Selection
+from marey.model.samples import SampleBatch
+from marey.store import answers
+from marey.store.columns import Column, column_for
+from marey.store.queries import Rows, checked_points, checked_quantiles
+from marey.store.victoria import labels
+from marey.store.victoria.delivery import Delivery, DeliveryRules
+from marey.store.victoria.grids import (
+    LATEST_MS,
+    SeriesPart,
+    batch_of_series,
+    empty_batch,
+    overlaid,
+    rows_of,
+    without_empty,
+)
+from marey.store.victoria.reading import Reader, Scope
+from marey.store.victoria.server import Server, ServerAddress
+from marey.store.victoria.slices import Slices
+from marey.store.victoria.spill import DEFAULT_LIMIT_BYTES, Spill, checked_limit
+
+__all__ = ["VictoriaSettings", "VictoriaStore", "open_victoria"]
+
+# Cells (rows × metrics) held in memory for one answer; more are read entity by entity.
+_CELLS_AT_ONCE = 12_000_000
+# Series of one question: half of what a server allows by default.
+_SERIES_AT_ONCE = 150_000
+
+
+@dataclass(frozen=True, slots=True)
+class VictoriaSettings:
+    """Which server, under which name, and where samples wait for it."""
+
+    address: ServerAddress
+    spill: Path
+    # Several Mareys may share a server; each has a name there.
+    site: str = "marey"
+    spill_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)
+
+
+def open_victoria(settings: VictoriaSettings, *, deliver: bool = True) -> VictoriaStore:
+    """Open the store; a server that is down is no error, its samples wait on disk."""
+    if not 1 <= len(settings.site) <= NAME_LIMIT:
+        raise InvalidInput(f"The site's name is '{settings.site[:40]}'; allowed: 1 to 256 signs.")
+    server = Server(settings.address)
+    spill = Spill(settings.spill, checked_limit(settings.spill_limit_bytes))
+    try:
+        delivery = Delivery(server, settings.site, spill, settings.delivery)
+        if deliver:
+            delivery.start()
+        return VictoriaStore(server, settings.site, delivery)
+    except BaseException:
+        spill.close()
+        raise
+
+
+class VictoriaStore:
+    """Samples in VictoriaMetrics; every write is on the local disk when the call returns."""
+
+    def __init__(self, server: Server, site: str, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self._server = server
+        self._reader = Reader(server, site)
+        self._closed = False
+
+    # Writing
+
+    def append(self, batches: Iterable[SampleBatch]) -> None:
+        """Keep these samples as one step; one with the same time, entity and metric replaces."""
+        self.delivery.keep(cleaned(batch) for batch in batches)
+
+    def maintain(self, now_ms: int) -> None:
+        """Nothing: rewriting and retention are the server's own (``-retentionPeriod``)."""
+
+    def settle(self, timeout_s: float = 30.0) -> None:
+        """Deliver and confirm everything that waits, now."""
+        self.delivery.settle(timeout_s)
+
+    def state(self) -> dict[str, Any]:
+        """How the server is doing and what waits for it."""
+        rows, size = self.delivery.waiting()
+        limit = self.delivery.spill.limit_bytes
+        return {
+            **asdict(self.delivery.state),
+            "waiting_rows": rows,
+            "spill_bytes": size,
+            "spill_limit_bytes": limit,
+        }
+
+    def close(self) -> None:
+        """Finish cleanly; what is not confirmed waits on disk for the next start."""
+        if not self._closed:
+            self._closed = True
+            self.delivery.stop()
+            self.delivery.spill.close()
+            self._server.close()
+
+    def __enter__(self) -> VictoriaStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading
+
+    def scan(self, selection: Selection) -> Iterator[SampleBatch]:
+        """The samples themselves, each once, in order of time within a batch."""
+        metrics = checked_metrics(selection)
+        asked = self._narrowed(selection)
+        if asked is None:
+            return
+        scope, span, entities, workload = asked
+        for slice_span, note in Slices(span):
+            batch = self._gathered(scope, metrics, slice_span, entities)
+            note(len(batch) * (len(metrics) + 1))
+            batch = without_empty(_of_workload(batch, workload))
+            if len(batch):
+                yield _as_asked(_by_time(batch), selection)
+
+    def series(self, selection: Selection, points: int) -> Answer:
+        """Downsampled series that keep extremes."""
+        points = checked_points(points)
+        tables = (
+            answers.series_of(rows, columns, names, points)
+            for rows, columns, names in self._parts(selection)
+        )
+        return Answer(answers.joined(tables, answers.SERIES))
+
+    def histograms(
+        self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
+    ) -> Answer:
+        """Counts per entity and metric over equal bins (metric's own range unless given)."""
+        columns = [column_for(name, 0) for name in checked_metrics(selection)]
+        asked = answers.checked_ranges(columns, bins, ranges)
+        tables = (
+            answers.histograms_of(rows, own, names, bins, asked)
+            for rows, own, names in self._parts(selection)
+        )
+        return Answer(answers.joined(tables, answers.HISTOGRAMS))
+
+    def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
+        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
+        asked = checked_quantiles(quantiles)
+        tables = (
+            answers.statistics_of(rows, columns, names, asked)
+            for rows, columns, names in self._parts(selection)
+        )
+        return Answer(answers.joined(tables, answers.STATISTICS))
+
+    def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
+        """The newest value of every metric of every entity, none older than ``since_ms``."""
+        scope = Scope(bounded(cluster), kind)
+        pending = self.delivery.pending(scope, since_ms, LATEST_MS)
+        reach = self._reader.reach(scope)
+        rows_metric = _rows_metric(kind)
+        parts = [] if reach is None else self._newest(scope, since_ms, reach.to_ms)
+        known = {*_metrics_of(kind), rows_metric}
+        wanted = [part for part in parts if part.metric in known]
+        stored = batch_of_series(wanted, rows_metric, kind, scope.cluster)
+        own = [rows_of(b, b.time_ms >= since_ms) for b in pending]
+        batch = without_empty(overlaid([stored, *own], kind, scope.cluster))
+        newest = _newest_rows(batch)
+        none = np.full(len(newest), np.nan, np.float32)
+        columns = {name: newest.columns.get(name, none) for name in _metrics_of(kind)}
+        return replace(newest, columns=columns, cluster=cluster)
+
+    def span(self, cluster: str) -> tuple[int, int] | None:
+        """Time of the first and last sample, or None where there is none."""
+        reaches: list[tuple[int, int]] = []
+        for kind in Entity:
+            scope = Scope(bounded(cluster), kind)
+            waiting = self.delivery.reach(scope)
+            reaches += [] if waiting is None else [waiting]
+            reaches += self._stored_reach(scope)
+        if not reaches:
+            return None
+        return min(r[0] for r in reaches), max(r[1] for r in reaches) - 1
+
+    def _stored_reach(self, scope: Scope) -> list[tuple[int, int]]:
+        try:
+            reach = self._reader.reach(scope)
+        except Unavailable:
+            # How far samples reach is remembered, so that a clock can go on without the server.
+            remembered = self.delivery.remembered_reach(scope)
+            if remembered is None:
+                raise
+            return [remembered]
+        return [] if reach is None else [(reach.from_ms, reach.to_ms)]
+
+    def _newest(self, scope: Scope, since_ms: int, until_ms: int) -> list[SeriesPart]:
+        return [
+            SeriesPart(
+                labels.metric_of(named),
+                labels.entity_of(named),
+                int(named.get(labels.REVISION, "0")),
+                np.array([time_ms], np.int64),
+                np.array([value]),
+                named.get(labels.WORKLOAD),
+            )
+            for named, time_ms, value in self._reader.newest(scope, since_ms, until_ms)
+        ]
+
+    def _narrowed(
+        self, selection: Selection
+    ) -> tuple[Scope, tuple[int, int], list[str] | None, str | None] | None:
+        """Scope, span, entities (None: all) and workload; None where nothing can match."""
+        scope = Scope(bounded(selection.cluster), selection.kind)
+        span = (max(0, selection.from_ms), min(selection.to_ms, LATEST_MS))
+        entities = sorted({labels.clean_entity(name) for name in selection.entities}) or None
+        workload = None if selection.workload is None else bounded(selection.workload)
+        if span[0] >= span[1]:
+            return None
+        reaches: list[tuple[int, int]] = []
+        if workload is not None:
+            held = self._held(scope, workload, span)
+            chosen = sorted(held) if entities is None else sorted(set(entities) & set(held))
+            reaches = [held[name] for name in chosen]
+            entities = chosen
+        else:
+            waiting = self.delivery.reach(scope)
+            stored = self._reader.reach(scope)
+            reaches += [] if waiting is None else [waiting]
+            reaches += [] if stored is None else [(stored.from_ms, stored.to_ms)]
+        if not reaches:
+            return None
+        span = max(span[0], min(r[0] for r in reaches)), min(span[1], max(r[1] for r in reaches))
+        return (scope, span, entities, workload) if span[0] < span[1] else None
+
+    def _held(self, scope: Scope, workload: str, span: tuple[int, int]) -> dict[str, Any]:
+        """The entities that a workload held, and between which times."""
+        waiting = self.delivery.pending(scope, *span)
+        found = {
+            name: (reach.from_ms, reach.to_ms)
+            for name, reach in self._reader.holders(scope, workload, span).items()
+        }
+        for batch in waiting:
+            own = _of_workload(batch, workload)
+            for code in np.unique(own.entity):
+                times = own.time_ms[own.entity == code]
+                name = own.entities[code]
+                reach = found.get(name, (LATEST_MS, 0))
+                found[name] = min(reach[0], int(times.min())), max(reach[1], int(times.max()) + 1)
+        return found
+
+    def _gathered(
+        self,
+        scope: Scope,
+        metrics: Sequence[str],
+        span: tuple[int, int],
+        entities: Sequence[str] | None,
+    ) -> SampleBatch:
+        """What is stored under what waits, by entity and time."""
+        # First what waits: what is confirmed between the two questions is then in both.
+        waiting = self.delivery.pending(scope, *span)
+        parts = self._reader.series(scope, metrics, span, entities)
+        rows_metric = _rows_metric(scope.kind)
+        stored = batch_of_series(parts, rows_metric, scope.kind, scope.cluster)
+        own = [_cut(batch, metrics, span, entities) for batch in waiting]
+        return overlaid([stored, *own], scope.kind, scope.cluster)
+
+    def _parts(self, selection: Selection) -> Iterator[tuple[Rows, list[Column], list[str]]]:
+        """The rows of a selection, in parts by entity where they are too many for one."""
+        metrics = checked_metrics(selection)
+        asked = self._narrowed(selection)
+        if asked is None:
+            return
+        scope, span, entities, workload = asked
+        for group in self._groups(scope, span, entities, len(metrics) + 1):
+            batch = _of_workload(self._gathered(scope, metrics, span, group), workload)
+            columns = [column_for(n, 0) for n in metrics if n in batch.columns]
+            if len(batch) and columns:
+                yield *_rows(batch, columns), columns, _names(batch)
+
+    def _groups(
+        self, scope: Scope, span: tuple[int, int], entities: list[str] | None, width: int
+    ) -> Iterator[list[str] | None]:
+        counts = self._reader.counts(scope, span, entities)
+        for batch in self.delivery.pending(scope, *span):
+            for name in batch.entities:
+                counts.setdefault(name, 1)
+        cells = sum(counts.values()) * width
+        if cells <= _CELLS_AT_ONCE and len(counts) * width <= _SERIES_AT_ONCE:
+            yield entities
+            return
+        wanted = sorted(counts if entities is None else set(entities) & set(counts))
+        group: list[str] = []
+        size = 0
+        for name in wanted:
+            if group and (
+                size + counts[name] * width > _CELLS_AT_ONCE
+                or len(group) * width >= _SERIES_AT_ONCE
+            ):
+                yield group
+                group, size = [], 0
+            group.append(name)
+            size += counts[name] * width
+        if group:
+            yield group
+
+
+def cleaned(batch: SampleBatch) -> SampleBatch:
+    """A batch as it is kept: checked, its names bounded, its rows with a value."""
+    batch = batch.checked()
+    for codes, names, least in (
+        (batch.entity, batch.entities, 0),
+        (batch.workload, batch.workloads, -1),
+    ):
+        if codes is not None and len(codes) and (codes.min() < least or codes.max() >= len(names)):
+            raise InvalidInput(
+                f"A batch names {int(codes.min())} to {int(codes.max())}; "
+                f"it carries names 0 to {len(names) - 1}."
+            )
+    return without_empty(
+        replace(
+            batch,
+            time_ms=np.ascontiguousarray(batch.time_ms, np.int64),
+            entities=_bounded_names(batch.entities, labels.clean_entity),
+            workloads=_bounded_names(batch.workloads, bounded),
+            cluster=bounded(batch.cluster),
+        )
+    )
+
+
+def _bounded_names(names: Sequence[str], clean: Any) -> tuple[str, ...]:
+    kept = tuple(names)
+    if all(name.isascii() and len(name) <= NAME_LIMIT and "\x00" not in name for name in kept):
+        # The very tuple of the tick before, so that its labels need not be made again.
+        return names if isinstance(names, tuple) else kept
+    return tuple(clean(name) for name in kept)
+
+
+def checked_metrics(selection: Selection) -> list[str]:
+    """The metrics asked for, or all of this kind; refuses what is not in the catalogue."""
+    for name in selection.metrics:
+        if metric_named(name).entity is not selection.kind:
+            raise InvalidInput(f"'{name}' is not a metric of a {selection.kind}.")
+    return list(dict.fromkeys(selection.metrics)) or _metrics_of(selection.kind)
+
+
+def _metrics_of(kind: Entity) -> list[str]:
+    return [name for name, metric in catalogue().items() if metric.entity is kind]
+
+
+def _rows_metric(kind: Entity) -> str:
+    return labels.rows_name(kind).removeprefix(labels.PREFIX)
+
+
+def _of_workload(batch: SampleBatch, workload: str | None) -> SampleBatch:
+    if workload is None:
+        return batch
+    if batch.workload is None or workload not in batch.workloads:
+        return rows_of(batch, np.zeros(len(batch), bool))
+    return rows_of(batch, batch.workload == list(batch.workloads).index(workload))
+
+
+def _cut(
+    batch: SampleBatch,
+    metrics: Sequence[str],
+    span: tuple[int, int],
+    entities: Sequence[str] | None,
+) -> SampleBatch:
+    kept = (batch.time_ms >= span[0]) & (batch.time_ms < span[1])
+    if entities is not None:
+        wanted = set(entities)
+        named = np.array([name in wanted for name in batch.entities], bool)
+        kept &= named[batch.entity]
+    columns = {name: batch.columns[name] for name in metrics if name in batch.columns}
+    return rows_of(replace(batch, columns=columns), kept)
+
+
+def _by_time(batch: SampleBatch) -> SampleBatch:
+    return rows_of(batch, np.lexsort((batch.entity, batch.time_ms)))
+
+
+def _as_asked(batch: SampleBatch, selection: Selection) -> SampleBatch:
+    """The columns that were asked for, in their order, and the cluster by its own name."""
+    none = np.full(len(batch), np.nan, np.float32)
+    columns = batch.columns
+    if selection.metrics:
+        columns = {name: batch.columns.get(name, none) for name in dict.fromkeys(selection.metrics)}
+    return replace(batch, columns=columns, cluster=selection.cluster)
+
+
+def _rows(batch: SampleBatch, columns: list[Column]) -> tuple[Rows]:
+    codes, series = np.unique(batch.entity, return_inverse=True)
+    values: dict[str, NDArray[Any]] = {}
+    full = set()
+    for column in columns:
+        stored = pa.chunked_array([column.encode(batch.columns[column.name])])
+        values[column.name] = column.stored(stored)
+        if not stored.null_count:
+            full.add(column.name)
+    rows = Rows(
+        series.astype(np.int32),
+        np.require(batch.time_ms, requirements="W"),
+        codes.astype(np.int32),
+        values,
+        frozenset(full),
+    )
+    return (rows,)
+
+
+def _names(batch: SampleBatch) -> list[str]:
+    return [batch.entities[code] for code in np.unique(batch.entity).tolist()]
+
+
+def _newest_rows(batch: SampleBatch) -> SampleBatch:
+    """One row per entity: the newest value of each metric, at the time of the newest row."""
+    if not len(batch):
+        return empty_batch(batch.kind, batch.cluster)
+    last = np.append(batch.entity[1:] != batch.entity[:-1], True)
+    at = np.flatnonzero(last)
+    begins = np.append(0, at[:-1] + 1)
+    columns = {}
+    for name, values in batch.columns.items():
+        numbers = np.where(np.isnan(values), -1, np.arange(len(values)))
+        newest = np.maximum.accumulate(numbers)[at]
+        found = values[np.maximum(newest, 0)]
+        found[newest < begins] = np.nan
+        columns[name] = found
+    rows = rows_of(replace(batch, columns={}), at)
+    return replace(rows, columns=columns)

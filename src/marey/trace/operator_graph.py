@@ -36,6 +36,7 @@ GRAPH_COLUMNS = (
     *("launch", "correlation", "forward", "wait_stream", "wait_correlation"),
 )
 NOBODY = -1
+NEVER = np.iinfo(np.int64).min
 
 
 class EdgeKind(IntEnum):
@@ -106,7 +107,7 @@ def operator_edges(
     end_ns = columns["start_ns"] + columns["dur_ns"]
     parts = [
         _thread_edges(columns, on_host & chosen, blocking, end_ns),
-        _device_edges(columns, inside, stream_waits, chosen),
+        _device_edges(columns, inside, stream_waits, on_host & chosen, chosen),
         _wait_edges(host_waits),
         _backward_edges(columns, on_host),
         _return_edges(columns, on_host),
@@ -191,17 +192,19 @@ def _chain(rows, thread, start, end, blocking, order):  # type: ignore[no-untype
     return source[:made], target[:made], time[:made], kind[:made], owner[:made]
 
 
-def _device_edges(columns: Columns, work: DeviceWork, waits: Waits, chosen: Flags) -> Edges:
+def _device_edges(
+    columns: Columns, work: DeviceWork, waits: Waits, host: Flags, chosen: Flags
+) -> Edges:
     """The work itself, and why each piece of it did not start earlier."""
     rows, start = work.rows, work.start_ns
     earlier = np.append(False, work.lane[1:] == work.lane[:-1])[: len(rows)]
     before = np.append(NOBODY, rows[:-1])[: len(rows)]
     before_ns = np.append(0, work.end_ns[:-1])[: len(rows)]
-    before, before_ns = np.where(earlier, before, NOBODY), np.where(earlier, before_ns, 0)
+    before, before_ns = np.where(earlier, before, NOBODY), np.where(earlier, before_ns, NEVER)
     waited_ns = _latest_end(columns, waits, chosen, len(chosen))[rows]
     launch = columns["launch"][rows]
-    called = np.where(launch >= 0, columns["start_ns"][np.maximum(launch, 0)], 0)
-    launched = (launch >= 0) & (called > before_ns) & (called > waited_ns)
+    called = np.where(launch >= 0, columns["start_ns"][launch], NEVER)
+    launched = (launch >= 0) & host[launch] & (called > before_ns) & (called > waited_ns)
     queued = ~launched & (before >= 0) & (before_ns > waited_ns)
     return join(
         [
@@ -232,8 +235,8 @@ def _device_edges(columns: Columns, work: DeviceWork, waits: Waits, chosen: Flag
 
 
 def _latest_end(columns: Columns, waits: Waits, chosen: Flags, count: int) -> Ints:
-    """For every row, when the last work of another stream that it waited for was over, or 0."""
-    latest = np.zeros(count, np.int64)
+    """For every row, when the last work of another stream that it waited for was over, or never."""
+    latest = np.full(count, NEVER)
     kept = chosen[waits.work]
     end = columns["start_ns"][waits.work] + columns["dur_ns"][waits.work]
     np.maximum.at(latest, waits.waiter[kept], end[kept])
@@ -263,12 +266,9 @@ def _return_edges(columns: Columns, host: Flags) -> Edges:
     """A thread that paused while its backward pass ran on another one waited for that."""
     rows = np.flatnonzero(host)
     thread = columns["stream"][rows]
-    rows = rows[np.lexsort((rows, thread))]
-    threads, first = np.unique(columns["stream"][rows], return_index=True)
-    part = dict(zip(threads.tolist(), np.split(rows, first[1:]), strict=True))
     found = [NO_EDGES]
     for caller, engine in _backward_threads(columns, host):
-        source, target = _returns(columns, part[caller], part[engine])
+        source, target = _returns(columns, rows[thread == caller], rows[thread == engine])
         nothing = np.zeros(len(source), np.int64)
         found.append(_edges(2 * source + 1, 2 * target, nothing, EdgeKind.HANDOVER, nothing - 1))
     return join(found)

@@ -20,7 +20,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 5
+VERSION = 6
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 

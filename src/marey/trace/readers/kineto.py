@@ -283,6 +283,18 @@ def _number_steps(work: Work) -> None:
     for row, low, high in zip(rows.tolist(), first.tolist(), last.tolist(), strict=True):
         step[low:high] = _step_number(work.name_of(row))
     _follow_launch(work, step)
+    step[_left_over(work)] = NO_VALUE
+
+
+def _left_over(work: Work) -> npt.NDArray[np.bool_]:
+    """Device work launched before the recording began: it belongs to a step that is not in it."""
+    linked = work.on_device & (work.columns["launch"] >= 0)
+    first = np.full(len(work.raw.lanes), np.iinfo(np.int64).min)
+    for_lane = work.lane[linked][::-1]
+    # Rows are sorted by start, so that written backwards the earliest stays.
+    first[for_lane] = work.start_ns[linked][::-1]
+    left: npt.NDArray[np.bool_] = work.on_device & ~linked & (work.start_ns < first[work.lane])
+    return left
 
 
 def _step_number(name: str) -> int:

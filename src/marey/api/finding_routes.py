@@ -16,7 +16,7 @@ from marey.api.replies import json_content, json_response
 from marey.api.rule_routes import Strict
 from marey.app.findings import AskFindings, AskWaste, Mute, finding_document
 from marey.model.names import NAME_LIMIT
-from marey.model.times import parse_time
+from marey.model.times import DAY_MS, EARLIEST_MS, Ms, parse_duration, parse_time
 
 router = APIRouter(tags=["findings"])
 
@@ -177,11 +177,19 @@ def waste(
     by: Annotated[
         str, Query(max_length=20, description="user, project, partition, rule or workload.")
     ] = "user",
+    since: Annotated[
+        str, Query(max_length=20, description="Instead of 'from': how far back, such as 24h.")
+    ] = "",
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """Seven days unless a span is given."""
     service.workspace.check_cluster(cluster)
-    return json_response(AskWaste(by, cluster, from_ms, to_ms).ask(service.workspace))
+    end_ms = service.workspace.now_ms() if to_ms is None else to_ms
+    if since:
+        from_ms = Ms(max(EARLIEST_MS, end_ms - parse_duration(since)))
+    begin_ms = end_ms - 7 * DAY_MS if from_ms is None else from_ms
+    sums = AskWaste(by, cluster, begin_ms, end_ms).ask(service.workspace)
+    return json_response(sums | {"from_ms": begin_ms, "to_ms": end_ms})
 
 
 @router.get(

@@ -11,6 +11,8 @@ const session = new LiveSession((listener) => connect(liveUrl(location), "defaul
 // A page of its own, with charts that the overview does not need.
 const Diagnostics = lazy(async () => ({ default: (await import("@/features/diagnostics/Diagnostics")).Diagnostics }));
 const Sources = lazy(async () => ({ default: (await import("@/features/sources/Sources")).Sources }));
+const Findings = lazy(async () => ({ default: (await import("@/features/findings/Findings")).Findings }));
+const Waste = lazy(async () => ({ default: (await import("@/features/waste/Waste")).Waste }));
 links.diagnose = (workload) => `/workload?id=${encodeURIComponent(workload)}`;
 
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
@@ -30,6 +32,12 @@ function Page() {
     return (
       <Suspense fallback={<div className="start" role="status">Marey</div>}>
         <Sources />
+      </Suspense>
+    );
+  if (location.pathname === "/findings" || location.pathname === "/waste")
+    return (
+      <Suspense fallback={<div className="start" role="status">Marey</div>}>
+        {location.pathname === "/findings" ? <Findings /> : <Waste />}
       </Suspense>
     );
   if (catalogue.data && location.pathname === "/workload")

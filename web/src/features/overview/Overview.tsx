@@ -3,6 +3,7 @@ import type { Catalogue } from "@/base/catalogue";
 import { useLive } from "@/base/live";
 import type { LiveSession } from "@/base/live";
 import { IconButton } from "@/base/ui/controls";
+import { Logo, Nav } from "@/base/ui/PageHead";
 import { Canvas } from "@/features/overview/Canvas";
 import type { OverviewContext } from "@/features/overview/context";
 import { Context } from "@/features/overview/context";
@@ -17,6 +18,7 @@ import { Policy, Status, ThemeButton } from "@/features/overview/Status";
 import { editView, useOverview } from "@/features/overview/store";
 import { applyAddress, useAddress } from "@/features/overview/useAddress";
 import { ViewPicker } from "@/features/overview/ViewPicker";
+import "@/base/ui/pages.css";
 import "@/features/overview/overview.css";
 
 /** The first screen: the whole cluster on one canvas. */
@@ -33,12 +35,8 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
     <Context.Provider value={shared}>
       <div className="overview">
         <header className="top">
-          <a className="logo" href="/" aria-label="Marey, the overview">
-            <svg width="22" height="22" viewBox="0 0 16 16" aria-hidden="true">
-              <path d="M2 13.500 5.800 2.500M6.500 13.500l3.800-11M11 13.500l3.800-11" />
-            </svg>
-            Marey
-          </a>
+          <Logo />
+          <Nav />
           <ViewPicker />
           <Search />
           <Policy />

@@ -57,6 +57,8 @@ def test_a_running_workload_is_read_again_when_its_picture_lags() -> None:
     later = replace(window, open_end=True, to_ms=window.to_ms + LAG_MS)
     assert shelf.find(later, UTIL) is made
     assert shelf.find(replace(later, to_ms=later.to_ms + 1), UTIL) is None
+    newest = replace(later, from_ms=window.to_ms - STEP_MS)
+    assert shelf.find(newest, UTIL) is None, "what is appended must be new"
 
 
 def test_a_coarse_matrix_is_not_cut_into_a_window_that_could_be_finer() -> None:

@@ -106,11 +106,13 @@ def _covers(kept: Kept, window: Window) -> bool:
         return False
     if own.from_ms > window.from_ms:
         return False
-    same = own.from_ms == window.from_ms and own.open_end == window.open_end
-    if kept.matrix.coarse and not (same and abs(window.to_ms - own.to_ms) <= LAG_MS):
-        return False
     late = window.to_ms - own.to_ms
-    return late <= 0 or (window.open_end and own.open_end and late <= LAG_MS)
+    # The whole picture of a running workload may lag; a part that is asked for may not.
+    whole = own.from_ms == window.from_ms and own.open_end and window.open_end
+    if whole and late <= LAG_MS:
+        return True
+    same = own.from_ms == window.from_ms and late == 0
+    return same or (late <= 0 and not kept.matrix.coarse)
 
 
 def _cut(kept: Kept, window: Window) -> WorkloadMatrix:

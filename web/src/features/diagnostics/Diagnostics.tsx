@@ -69,7 +69,7 @@ function Head({ workload, diagnosis, running }: { workload: string; diagnosis: D
       </h1>
       <span className="spring" />
       {span && (
-        <button type="button" className="button" data-testid="window" onClick={() => change({ window: null, lit: [] })}>
+        <button type="button" className="button" data-testid="window" onClick={() => change({ window: null, view: null, lit: [] })}>
           {formatTime(span[0])} – {formatTime(span[1])} ✕
         </button>
       )}

@@ -4,6 +4,7 @@ import { sparklinePath } from "@/base/sparkline";
 import type { Diagnosis, Evidence, Finding } from "@/features/diagnostics/documents";
 import { usePeers, useRules } from "@/features/diagnostics/queries";
 import { change } from "@/features/diagnostics/store";
+import { eventText } from "@/features/diagnostics/words";
 
 /** Facts, verdicts, peers, rules, and the life as a strip. */
 export function Summary({ diagnosis }: { diagnosis: Diagnosis }) {
@@ -27,7 +28,7 @@ export function Summary({ diagnosis }: { diagnosis: Diagnosis }) {
 
 function Verdict({ finding, all }: { finding: Finding; all: number }) {
   const healthy = finding.kind === "healthy";
-  const show = () => change({ selected: finding.gpus, window: [Date.parse(finding.window.from), Date.parse(finding.window.to)] });
+  const show = () => change({ selected: finding.gpus, view: null, window: [Date.parse(finding.window.from), Date.parse(finding.window.to)] });
   return (
     <article className={healthy ? "verdict healthy" : "verdict"} data-testid="finding" data-kind={finding.kind}>
       <h2>{finding.summary}</h2>
@@ -106,7 +107,7 @@ function Life({ diagnosis }: { diagnosis: Diagnosis }) {
         )}
         {events.slice(0, 200).map((event, i) => (
           <rect key={i} x={place(Date.parse(event.time)) - 1} y={20} width={2.4} height={22} style={{ fill: EVENT_COLOUR[event.kind] ?? "var(--text)" }}>
-            <title>{`${event.kind.replaceAll("_", " ")}${event.value === null ? "" : ` ${event.value}`} ${event.gpu || event.host} ${event.text} ${formatTime(Date.parse(event.time))}`}</title>
+            <title>{eventText(event)}</title>
           </rect>
         ))}
       </svg>

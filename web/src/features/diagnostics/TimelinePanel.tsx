@@ -1,28 +1,32 @@
+import type { KeyboardEvent } from "react";
 import { useEffect, useMemo, useRef } from "react";
 import type { Metric } from "@/base/attributes";
-import { formatCount } from "@/base/format";
+import { formatCount, formatDuration } from "@/base/format";
 import { useTheme } from "@/base/theme";
-import type { TimelineData } from "@/charts/timeline";
+import type { Span } from "@/charts/span";
+import { moved, within, zoomed } from "@/charts/span";
+import type { Timeline, TimelineData } from "@/charts/timeline";
 import { drawTimeline } from "@/charts/timeline";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
-import type { Clusters, Diagnosis, MetricBand } from "@/features/diagnostics/documents";
-import type { SeriesRow } from "@/features/diagnostics/queries";
-import { useBands, useLines } from "@/features/diagnostics/queries";
-import type { Span } from "@/features/diagnostics/store";
+import type { Clusters, Diagnosis, Lines, MetricBand } from "@/features/diagnostics/documents";
+import { useAskedSpan, useBands, useLines } from "@/features/diagnostics/overTime";
 import { change, useChosen } from "@/features/diagnostics/store";
-import { token, useWidth } from "@/features/diagnostics/useCanvas";
+import { timelineStyle, useWidth } from "@/features/diagnostics/useCanvas";
+import { eventText } from "@/features/diagnostics/words";
 
-const MOST_LINES = 16;
+const MOST_LINES = 64;
 const MOST_METRICS = 4;
+const HEIGHT = 170;
 
-/** Lines of the selected GPUs before the band of all; drag to look closer, double-click to see all. */
+/** Lines of the selected GPUs before the band of all; all charts show the same span of time. */
 export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagnosis: Diagnosis; clusters: Clusters | undefined; numbers: ColourNumbers; metrics: readonly Metric[] }) {
   const { selected, lines: shown, window: span } = useChosen();
-  const bands = useBands(span);
   const gpus = useMemo(() => selected.slice(0, MOST_LINES), [selected]);
-  const range = useMemo((): Span | null => span ?? (clusters?.from_ms && clusters.to_ms ? [clusters.from_ms, clusters.to_ms] : null), [span, clusters]);
-  const series = useLines(gpus, range);
+  const life = useLife(diagnosis, clusters);
+  const asked = useAskedSpan(life);
+  const bands = useBands(asked);
+  const series = useLines(gpus, asked);
   const add = (metric: string) => change({ lines: shown.includes(metric) ? shown.filter((one) => one !== metric) : [...shown, metric].slice(-MOST_METRICS) });
   const loaded = bands.data?.bands ?? [];
   return (
@@ -30,8 +34,10 @@ export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagn
       <header>
         <h3>Over time</h3>
         <span className="muted">
-          {gpus.length === 0 ? "Median, middle 80 % and extremes of all GPUs; select GPUs to see their lines." : `${formatCount(gpus.length)} of ${formatCount(selected.length)} selected GPUs before the band of all.`} Drag to look closer{span ? ", double-click to see all" : ""}.
+          {gpus.length === 0 ? "Median, middle 80 % and extremes of all GPUs; select GPUs to see their lines." : `${formatCount(gpus.length)} of ${formatCount(selected.length)} selected GPUs before the band of all.`}
+          {bands.data && ` ${bands.data.bin_ms / 1000 > (diagnosis.window?.step_s ?? 0) ? `Least and greatest per ${formatDuration(bands.data.bin_ms / 1000)}.` : "Every sample."}`}
         </span>
+        <SpanButtons life={life} seen={span} />
       </header>
       <div className="metric-toggles" role="group" aria-label="Metrics over time">
         {metrics.map((metric) => (
@@ -41,44 +47,162 @@ export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagn
         ))}
       </div>
       {bands.isError && <p className="hint">{bands.error.message}</p>}
+      {series.isError && gpus.length > 0 && <p className="hint">{series.error.message}</p>}
+      {shown.length === 0 && <p className="hint">Choose a metric above.</p>}
       {shown.map((metric) => {
         const band = loaded.find((one) => one.metric === metric);
-        return band ? <Chart key={metric} band={band} rows={series.data?.rows ?? []} gpus={gpus} numbers={numbers} diagnosis={diagnosis} metric={metrics.find((one) => one.id === metric)} /> : null;
+        return band ? <Chart key={metric} band={band} series={gpus.length > 0 ? series.data : undefined} gpus={gpus} numbers={numbers} diagnosis={diagnosis} metric={metrics.find((one) => one.id === metric)} life={life} /> : null;
       })}
+      <p className="muted">Drag: look at a window, every part follows. Ctrl + wheel or + − zooms, Shift + drag, Shift + wheel or ← → moves, double-click or 0 shows all.</p>
     </section>
   );
 }
 
-function Chart({ band, rows, gpus, numbers, diagnosis, metric }: { band: MetricBand; rows: readonly SeriesRow[]; gpus: readonly string[]; numbers: ColourNumbers; diagnosis: Diagnosis; metric: Metric | undefined }) {
+/** From the first to the last sample that is known of. */
+function useLife(diagnosis: Diagnosis, clusters: Clusters | undefined): Span {
+  const [from, to] = [diagnosis.window?.from ?? "", diagnosis.window?.to ?? ""];
+  const newest = clusters?.to_ms ?? 0;
+  return useMemo((): Span => [Date.parse(from), Math.max(Date.parse(to), newest)], [from, to, newest]);
+}
+
+/** Change what the timelines show, within the life. */
+function look(life: Span, to: (seen: Span) => Span | null): void {
+  const { view, window: span } = useChosen.getState();
+  const next = to(view ?? span ?? life);
+  change({ view: next && within(next, life) });
+}
+
+function SpanButtons({ life, seen }: { life: Span; seen: Span | null }) {
+  const view = useChosen((chosen) => chosen.view);
+  const buttons: [string, string, (span: Span) => Span | null][] = [
+    ["◀", "Earlier", (span) => moved(span, -0.25)],
+    ["▶", "Later", (span) => moved(span, 0.25)],
+    ["+", "Zoom in", (span) => zoomed(span, 0.5)],
+    ["−", "Zoom out", (span) => zoomed(span, 2)],
+  ];
+  return (
+    <span className="span-buttons" data-testid="span" data-from={Math.round((view ?? seen ?? life)[0])} data-to={Math.round((view ?? seen ?? life)[1])}>
+      {buttons.map(([sign, label, to]) => (
+        <button key={label} type="button" className="button" aria-label={label} title={label} onClick={() => look(life, to)}>
+          {sign}
+        </button>
+      ))}
+      <button type="button" className="button" disabled={!view} onClick={() => change({ view: null })}>
+        Reset
+      </button>
+      <button type="button" className="button" disabled={!view} title="Every other part looks at what the timelines show" onClick={() => change({ window: view, view: null, lit: [] })}>
+        Filter by this
+      </button>
+    </span>
+  );
+}
+
+interface ChartParts {
+  band: MetricBand;
+  series: Lines | undefined;
+  gpus: readonly string[];
+  numbers: ColourNumbers;
+  diagnosis: Diagnosis;
+  metric: Metric | undefined;
+  life: Span;
+}
+
+function Chart({ band, series, gpus, numbers, diagnosis, metric, life }: ChartParts) {
   const lit = useChosen((chosen) => chosen.lit);
+  const span = useChosen((chosen) => chosen.window);
   const theme = useTheme((state) => state.theme);
   const [ref, width] = useWidth();
   const host = useRef<HTMLDivElement | null>(null);
+  const readout = useRef<HTMLParagraphElement | null>(null);
+  const drawn = useRef<Timeline | null>(null);
   const data = useMemo((): TimelineData => {
-    const own = rows.filter((row) => row.metric === band.metric);
+    const own = new Map(series?.metrics.find((one) => one.metric === band.metric)?.lines.map((line) => [line.gpu, line.value]));
     return {
       label: band.label,
       unit: band.unit,
       range: metric?.unit === "%" ? [0, 100] : null,
       band,
-      lines: gpus.map((gpu) => {
-        const mine = own.filter((row) => row.entity === gpu);
-        return { label: gpu, colour: cssOf(numberColour(numbers.get(gpu) ?? 0)), time_ms: mine.map((row) => row.time_ms), value: mine.map((row) => row.value) };
-      }).filter((line) => line.time_ms.length > 0),
-      marks: diagnosis.events.map((event) => ({ timeMs: Date.parse(event.time), colour: event.kind === "checkpoint" || event.kind === "evaluation" ? "#8884" : "#e6550d" })),
+      lines: gpus.flatMap((gpu) => {
+        const value = own.get(gpu);
+        return value && series ? [{ label: gpu, colour: cssOf(numberColour(numbers.get(gpu) ?? 0)), time_ms: series.time_ms, value }] : [];
+      }),
+      marks: diagnosis.events.map((event) => ({ timeMs: Date.parse(event.time), colour: event.kind === "checkpoint" || event.kind === "evaluation" ? "#8884" : "#e6550d", text: eventText(event) })),
       lit,
-      shades: diagnosis.findings.filter((one) => one.kind !== "healthy").map((one) => ({ fromMs: Date.parse(one.window.from), toMs: Date.parse(one.window.to), colour: "#e6550d99" })),
+      shades: diagnosis.findings.filter((one) => one.kind !== "healthy").map((one) => ({ fromMs: Date.parse(one.window.from), toMs: Date.parse(one.window.to), colour: "#e6550d99", text: one.kind.replaceAll("_", " ") })),
+      window: span,
     };
-  }, [band, rows, gpus, numbers, diagnosis, metric, lit]);
+  }, [band, series, gpus, numbers, diagnosis, metric, lit, span]);
+  // Other lines or another look make another plot; new values are given to the one there is.
+  const shape = JSON.stringify([data.label, data.range, data.lines.map((line) => [line.label, line.colour]), width, theme]);
+  const latest = useRef(data);
+  latest.current = data;
+  const limits = useRef(life);
+  limits.current = life;
   useEffect(() => {
     if (!host.current || width < 60) return;
-    const style = { text: token("--muted"), grid: token("--line"), band: theme === "dark" ? "#6cb6d938" : "#1c6f9933", faint: theme === "dark" ? "#6cb6d916" : "#1c6f9914", median: token("--muted"), lit: token("--selected") };
-    const drawn = drawTimeline(host.current, data, style, { width, height: 170 }, (range) => change(range ? { window: range } : { window: null, lit: [] }));
-    return drawn.destroy;
-  }, [data, width, theme]);
+    const events = {
+      brush: (brushed: Span | null) => change(brushed ? { window: brushed, view: null } : { window: null, view: null, lit: [] }),
+      view: (next: Span | null) => look(limits.current, () => next),
+      tell: (text: string) => {
+        if (readout.current) readout.current.textContent = text;
+      },
+    };
+    const made = drawTimeline(host.current, latest.current, timelineStyle(theme), { width, height: HEIGHT }, events);
+    drawn.current = made;
+    made.show(seen());
+    return () => {
+      drawn.current = null;
+      made.destroy();
+    };
+    // The shape says all that matters of the data.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [shape]);
+  useEffect(() => {
+    drawn.current?.update(data);
+    drawn.current?.show(seen());
+  }, [data]);
+  // Straight to the plot: zooming must not wait for anything else on the page.
+  useEffect(() => useChosen.subscribe((now, before) => now.view !== before.view && drawn.current?.show(seen())), []);
   return (
-    <div ref={ref} className="chart" data-testid="timeline" data-metric={band.metric} data-lines={data.lines.length} data-lit={lit.length} role="img" aria-label={`${band.label} over time, ${data.lines.length} GPUs and the band of all`}>
+    <div
+      ref={ref}
+      className="chart"
+      data-testid="timeline"
+      data-metric={band.metric}
+      data-lines={data.lines.length}
+      data-lit={lit.length}
+      data-points={band.time_ms.length}
+      data-end={band.time_ms[band.time_ms.length - 1] ?? 0}
+      role="application"
+      tabIndex={0}
+      aria-label={`${band.label} over time, ${data.lines.length} GPUs and the band of all; arrow keys move, plus and minus zoom, 0 shows all`}
+      onKeyDown={(event) => key(event, life)}
+    >
       <div ref={host} />
+      <p ref={readout} className="muted readout" />
     </div>
   );
+}
+
+/** What is to be seen: the view, else the window, else everything. */
+function seen(): Span | null {
+  const { view, window: span } = useChosen.getState();
+  return view ?? span;
+}
+
+const KEYS: Record<string, (span: Span) => Span | null> = {
+  ArrowLeft: (span) => moved(span, -0.1),
+  ArrowRight: (span) => moved(span, 0.1),
+  "+": (span) => zoomed(span, 0.5),
+  "=": (span) => zoomed(span, 0.5),
+  "-": (span) => zoomed(span, 2),
+  "0": () => null,
+  Home: () => null,
+};
+
+function key(event: KeyboardEvent, life: Span): void {
+  const to = KEYS[event.key];
+  if (!to || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  look(life, to);
 }

@@ -92,6 +92,19 @@ export interface Clusters {
 
 export type MetricBand = Band & { metric: string; label: string; unit: string };
 
+export interface Bands {
+  bin_ms: number;
+  /** Whether steps of time hold several samples, of which the plots show the last. */
+  coarse: boolean;
+  bands: MetricBand[];
+}
+
+export interface Lines {
+  bin_ms: number;
+  time_ms: number[];
+  metrics: { metric: string; label: string; unit: string; lines: { gpu: string; value: (number | null)[] }[] }[];
+}
+
 export interface Outliers {
   x: { metric: string; label: string; unit: string };
   y: { metric: string; label: string; unit: string };

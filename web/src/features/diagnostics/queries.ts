@@ -3,11 +3,12 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
-import type { Clusters, Diagnosis, MetricBand, Outliers, Pair, Peers, RuleFinding } from "@/features/diagnostics/documents";
+import type { Clusters, Diagnosis, Outliers, Pair, Peers, RuleFinding } from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
 import { useChosen } from "@/features/diagnostics/store";
 
-const AGAIN_MS = 15_000;
+/** Verdicts and clusters of a running workload; its timelines move on with every few seconds. */
+const AGAIN_MS = 60_000;
 
 export const WorkloadContext = createContext<{ workload: string; running: boolean }>({ workload: "", running: false });
 
@@ -17,7 +18,7 @@ function useAgain(): number | false {
   return running && !held ? AGAIN_MS : false;
 }
 
-const between = (window: Span | null) => (window ? { from: window[0] / 1000, to: window[1] / 1000 } : {});
+export const between = (window: Span | null) => (window ? { from: window[0] / 1000, to: window[1] / 1000 } : {});
 
 function useAsked<T>(key: readonly unknown[], path: string, query: Record<string, string | number>, enabled = true) {
   const refetchInterval = useAgain();
@@ -48,25 +49,6 @@ export function useClusters(workload: string, window: Span | null, over: { metri
   const { metric, method, clusters } = useChosen();
   const query = { workload, metric: over.metric ?? metric, method, clusters, ...between(window) };
   return useAsked<Clusters>(["clusters"], "/diagnosis/clusters", query, enabled);
-}
-
-export function useBands(window: Span | null) {
-  const { workload } = useContext(WorkloadContext);
-  const lines = useChosen((chosen) => chosen.lines);
-  return useAsked<{ bands: MetricBand[] }>(["band"], "/diagnosis/band", { workload, metrics: lines.join(), ...between(window) }, lines.length > 0);
-}
-
-export interface SeriesRow {
-  entity: string;
-  metric: string;
-  time_ms: number;
-  value: number | null;
-}
-
-export function useLines(gpus: readonly string[], span: Span | null) {
-  const lines = useChosen((chosen) => chosen.lines);
-  const query = { gpus: gpus.join(), metrics: lines.join(), points: 800, ...between(span) };
-  return useAsked<{ rows: SeriesRow[] }>(["lines"], "/series", query, gpus.length > 0 && lines.length > 0 && span !== null);
 }
 
 export function useOutliers(window: Span | null) {

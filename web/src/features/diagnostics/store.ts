@@ -2,10 +2,11 @@
 
 import { create } from "zustand";
 import type { PlotKind } from "@/charts/multiples";
+import type { Span } from "@/charts/span";
 import type { Order } from "@/features/diagnostics/order";
 
 export type Method = "histogram" | "euclidean" | "correlation";
-export type Span = readonly [number, number];
+export type { Span };
 
 export interface Chosen {
   metric: string;
@@ -18,7 +19,10 @@ export interface Chosen {
   nodes: boolean;
   zoom: number;
   selected: readonly string[];
+  /** What every part is filtered by; null is the whole life. */
   window: Span | null;
+  /** What the timelines show; null is the window. */
+  view: Span | null;
   held: boolean;
   lines: readonly string[];
   x: string;
@@ -40,6 +44,7 @@ const START: Chosen = {
   zoom: 1,
   selected: [],
   window: null,
+  view: null,
   held: false,
   lines: ["util", "power"],
   x: "util",

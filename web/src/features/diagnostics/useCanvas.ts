@@ -1,5 +1,6 @@
 import type { RefObject } from "react";
 import { useEffect, useRef, useState } from "react";
+import type { TimelineStyle } from "@/charts/timeline";
 
 /** The width of an element, as it changes. */
 export function useWidth(): [RefObject<HTMLDivElement | null>, number] {
@@ -31,4 +32,10 @@ export function prepared(canvas: HTMLCanvasElement, width: number, height: numbe
 /** A colour token of the page's theme. */
 export function token(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** The colours of a timeline in a theme. */
+export function timelineStyle(theme: "dark" | "light"): TimelineStyle {
+  const dark = theme === "dark";
+  return { text: token("--muted"), grid: token("--line"), band: dark ? "#6cb6d938" : "#1c6f9933", faint: dark ? "#6cb6d916" : "#1c6f9914", median: token("--muted"), lit: token("--selected"), veil: dark ? "#0e1217a6" : "#ffffffa6" };
 }

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from marey.api.live_routes import LiveClients
 from marey.api.replies import json_response
 from marey.app.service import Service
+from marey.app.split_store import sample_state
 
 router = APIRouter()
 
@@ -54,6 +55,12 @@ def health(request: Request) -> Response:
         "stale_sources": stale,
         "store_error": counts.store_error,
     }
+    samples = sample_state(service.store)
+    if samples is not None:
+        document["samples"] = samples
+        # Alive and collecting: a restart of Marey would mend nothing.
+        if document["status"] == "ok" and (samples["error"] or samples["refused_samples"]):
+            document["status"] = "degraded"
     return json_response(document, 200 if not counts.store_error else 503)
 
 
@@ -97,6 +104,7 @@ def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
         counts.maintain_seconds_total,
     )
     yield from _one("store_bytes", "gauge", "Size of the store.", store_bytes(service))
+    yield from _sample_store_lines(service)
     yield from _one("clients", "gauge", "Live clients.", clients.connected)
     yield from _one("clients_total", "counter", "Live clients so far.", clients.served)
     yield from _one("clients_dropped_total", "counter", "Clients that never read.", clients.dropped)
@@ -135,6 +143,44 @@ def _labels(source: dict[str, Any]) -> str:
     named = {"source": source["name"], "kind": source["kind"], "cluster": source["cluster"]}
     inside = ",".join(f'{key}="{_label(value)}"' for key, value in named.items() if value)
     return f"{{{inside}}}"
+
+
+def _sample_store_lines(service: Service) -> Iterator[str]:
+    state = sample_state(service.store)
+    if state is None:
+        return
+    yield from _one(
+        "sample_store_up", "gauge", "Whether VictoriaMetrics answers.", int(state["reachable"])
+    )
+    yield from _one("spill_bytes", "gauge", "Samples that wait on disk.", state["spill_bytes"])
+    yield from _one(
+        "spill_limit_bytes", "gauge", "How much may wait there.", state["spill_limit_bytes"]
+    )
+    yield from _one("spill_rows", "gauge", "Rows that wait on disk.", state["waiting_rows"])
+    yield from _one(
+        "sample_store_failures_total",
+        "counter",
+        "Requests that VictoriaMetrics did not answer or refused.",
+        state["failures"],
+    )
+    yield from _one(
+        "delivered_samples_total",
+        "counter",
+        "Samples sent to VictoriaMetrics.",
+        state["delivered_samples"],
+    )
+    yield from _one(
+        "resent_samples_total",
+        "counter",
+        "Samples that did not arrive and were sent again.",
+        state["resent_samples"],
+    )
+    yield from _one(
+        "refused_samples_total",
+        "counter",
+        "Samples that VictoriaMetrics will not keep; they lie in the spill folder.",
+        state["refused_samples"],
+    )
 
 
 def _one(name: str, kind: str, meaning: str, value: float) -> Iterator[str]:

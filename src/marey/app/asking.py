@@ -15,6 +15,7 @@ from marey.app.clocks import StoredClock
 from marey.app.collecting import Store
 from marey.app.journal import journaled, unsettled
 from marey.app.questions import Question
+from marey.app.split_store import samples_of_file
 from marey.app.summary import SummaryLog
 from marey.app.workspace import Workspace
 from marey.model import errors
@@ -43,6 +44,7 @@ def ask(path: Path, question: Question) -> Any:
 
 
 def _asked(store: Store, question: Question) -> Any:
+    store = samples_of_file(store)
     return question.ask(Workspace(store, StoredClock(store, store.clusters), {}, SummaryLog(store)))
 
 

@@ -17,6 +17,7 @@ from marey.app.reloading import ConfigurationFile, SourceReloader, about_sources
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
 from marey.app.site_sources import SiteSources
+from marey.app.split_store import with_samples_elsewhere
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import DAY_MS
 from marey.notify.settings import parse_settings
@@ -55,6 +56,7 @@ def open_service(
     retention = Retention(settings.retention_ms / DAY_MS, settings.sketch_retention_ms / DAY_MS)
     store = journaled(open_store(Path(settings.path), retention=retention))
     try:
+        store = with_samples_elsewhere(store, settings)
         if simulated:
             service = _simulated_service(configuration, simulated[0], store, report)
         else:

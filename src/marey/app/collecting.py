@@ -18,7 +18,7 @@ from marey.app.frames import Frame
 from marey.app.moments import observation_of
 from marey.app.polling import PolledSources
 from marey.app.unknown_gpus import introduce_unknown
-from marey.model.errors import MareyError
+from marey.model.errors import MareyError, Unavailable
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.model.protocols import RecordStore, SampleStore, Source
@@ -115,6 +115,8 @@ class Collector:
         self.rules = rules
         self.counts = CollectCounts()
         self.watchers = Watchers()
+        # A store that is a server of its own is told of beside the sources.
+        self.about_store: Callable[[int], list[dict[str, Any]]] = lambda _: []
         self.sources = PolledSources(sources, rules.stale_after_ms)
         self.tables: dict[str, ClusterTable] = {}
         self._backlog: deque[Observation] = deque()
@@ -228,7 +230,7 @@ class Collector:
 
     def show(self, now_ms: int) -> None:
         """Close the tick: a frame of every cluster to whoever watches."""
-        sources = self.sources.documents(now_ms)
+        sources = [*self.sources.documents(now_ms), *self.about_store(now_ms)]
         # At a high speed one tick spans more cluster time than staleness does.
         horizon_ms = self.rules.stale_after_ms + round(1000 * self.clock.speed)
         for table in list(self.tables.values()):
@@ -245,7 +247,11 @@ class Collector:
                 now_ms = self.clock.now_ms()
                 table.apply(observation_of(self.store.moment(cluster, now_ms)))
                 since_ms = now_ms - self.rules.stale_after_ms
-                table.measure(self.store.latest(cluster, Entity.GPU, since_ms))
+                try:
+                    table.measure(self.store.latest(cluster, Entity.GPU, since_ms))
+                except Unavailable as error:
+                    # Not known is not zero: the next tick of the sources tells the values.
+                    log.warning("the last values of %s are not known: %s", cluster, error)
             self.tables[cluster] = table
         return self.tables[cluster]
 

@@ -16,7 +16,12 @@ from marey.app.setting_kinds import (
     TEXT,
     TEXTS,
     Setting,
+    a_path,
+    a_timeout,
+    a_url,
+    a_word,
     duration,
+    one_of,
     setting,
     whole,
 )
@@ -104,6 +109,41 @@ class StoreSettings:
         "How long the hourly sketches are kept.",
         365 * DAY_MS,
         "365d",
+    )
+    samples: str = setting(
+        one_of("embedded", "victoriametrics"),
+        "embedded or victoriametrics",
+        "Where samples are kept: in the store's file, or in VictoriaMetrics (see store.md); "
+        "records are always in the file.",
+        "embedded",
+    )
+    url: str = a_url("VictoriaMetrics, such as http://127.0.0.1:8428; of a cluster, vmselect.")
+    write_url: str = a_url("Where samples are written, if not to `url`; of a cluster, vminsert.")
+    site: str = setting(
+        TEXT, "text", "Under this name (label `marey`) this Marey's samples are kept.", "marey"
+    )
+    token_env: str = a_word(
+        "the name of an environment variable",
+        "Variable that holds VictoriaMetrics' secret: user:password, or a bearer token.",
+    )
+    token_file: str = a_path("File that holds that secret, as another way than `token_env`.")
+    timeout_ms: int = a_timeout(30, "How long one question to VictoriaMetrics may take.")
+    spill: str = a_path(
+        "Folder of samples that VictoriaMetrics has not confirmed; empty: `path` with .spill."
+    )
+    spill_limit_mb: int = setting(
+        whole(1, 100_000_000),
+        "1 to 100000000",
+        "Megabytes that may wait there; beyond it, samples are refused and said to be.",
+        4096,
+    )
+    settle_ms: int = setting(
+        duration(0, HOUR_MS),
+        "a duration from 0s to 1h, such as 20s",
+        "A sample is confirmed by a query this long after it was sent, when a kill of "
+        "VictoriaMetrics no longer loses it.",
+        20 * SECOND_MS,
+        "20s",
     )
 
 

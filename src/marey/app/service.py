@@ -17,6 +17,7 @@ from marey.app.notifications import Notifier
 from marey.app.reloading import Reloaded, SourceReloader
 from marey.app.rules import RuleBook, RuleWatch
 from marey.app.source_state import SourceAbout
+from marey.app.split_store import store_source
 from marey.app.summary import SummaryLog
 from marey.app.uploads import Uploads
 from marey.app.workspace import Workspace
@@ -66,6 +67,7 @@ class Service:
         self.summaries = SummaryLog(parts.store)
         self.collector: Collector = collect(parts.sources, parts.store, parts.clock, parts.rules)
         self.collector.sources.describe(parts.about)
+        self.collector.about_store = self._about_store
         self._reloader = parts.reloader
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
         self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
@@ -96,7 +98,12 @@ class Service:
 
     def sources(self) -> list[dict[str, Any]]:
         """How every source is doing, those included that were taken out."""
-        return self.collector.sources.full_documents(self.workspace.now_ms())
+        now_ms = self.workspace.now_ms()
+        stores = [state.full_document(now_ms, {}) for state in store_source(self.store, now_ms)]
+        return [*self.collector.sources.full_documents(now_ms), *stores]
+
+    def _about_store(self, now_ms: int) -> list[dict[str, Any]]:
+        return [state.document(now_ms) for state in store_source(self.store, now_ms)]
 
     @property
     def configuration_path(self) -> Path | None:

@@ -16,6 +16,7 @@ from marey.app.importing import (
     write_import,
 )
 from marey.app.sending import send_import
+from marey.app.split_store import refuse_samples_elsewhere
 from marey.cli.output import Output
 from marey.model.errors import Conflict, InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
@@ -95,6 +96,7 @@ def _write(
     work: Callable[[EmbeddedStore, ProgressCall], ImportSummary],
 ) -> dict[str, Any]:
     with open_store(args.store) as store, out.progress("importing", 1.0) as bar:
+        refuse_samples_elsewhere(store)
         summary = work(store, bar.update)
         if summary.to_ms is not None:
             # As of the history's own end: its hours are laid out for reading, none is too old.

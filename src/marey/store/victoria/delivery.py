@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from numpy.typing import NDArray
 
 from marey.model.errors import MareyError, StoreError, Unavailable
 from marey.model.samples import SampleBatch
-from marey.store.victoria.grids import LATEST_MS, overlaid, rows_of
+from marey.store.victoria.delivery_state import DeliveryRules, DeliveryState
+from marey.store.victoria.grids import overlaid, rows_of
+from marey.store.victoria.newest import Newest
 from marey.store.victoria.parcels import (
     Parcel,
     Stage,
@@ -29,7 +30,7 @@ from marey.store.victoria.parcels import (
 )
 from marey.store.victoria.reading import Reader, Scope
 from marey.store.victoria.server import Refused, Server
-from marey.store.victoria.spill import Place, Spill
+from marey.store.victoria.spill import Spill
 from marey.store.victoria.wire import Writer
 
 log = logging.getLogger(__name__)
@@ -40,32 +41,6 @@ _LEAST_PAUSE_S = 0.25
 _MOST_PAUSE_S = 30.0
 # A parcel of which something is missing after so many rounds will not be taken.
 _ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryRules:
-    """How patient the delivery is."""
-
-    # VictoriaMetrics puts on disk what it was sent every 5 s; a kill -9 loses what came since.
-    # Only what is found after this long is believed to stay.
-    settle_s: float = 20.0
-    # What was written shows within this long.
-    visible_s: float = 3.0
-
-
-@dataclass(slots=True)
-class DeliveryState:
-    """How the server is doing, for /metrics and /healthz."""
-
-    reachable: bool = True
-    error: str = ""
-    failing_since_s: float | None = None
-    failures: int = 0
-    delivered_samples: int = 0
-    resent_samples: int = 0
-    refused_samples: int = 0
-    refused_reason: str = ""
-    newest_confirmed_ms: int = 0
 
 
 class Delivery:
@@ -79,7 +54,7 @@ class Delivery:
         self._reader = Reader(server, site)
         self._writer = Writer(server, site)
         self._parcels: deque[Parcel] = deque()
-        self._newest = _Newest()
+        self._newest = Newest()
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         # One at a time: the thread, or whoever settles by hand.
@@ -147,6 +122,12 @@ class Delivery:
         with self._lock:
             return self._remembered.get((scope.cluster, scope.kind))
 
+    def clusters(self) -> set[str]:
+        """The clusters that samples were written of from this machine."""
+        with self._lock:
+            waiting = {parcel.place.cluster for parcel in self._parcels}
+            return waiting | {cluster for cluster, _ in self._remembered}
+
     def waiting(self) -> tuple[int, int]:
         """How many rows and bytes are not confirmed."""
         with self._lock:
@@ -196,6 +177,7 @@ class Delivery:
     def step(self) -> float:
         """Do the next thing; seconds until there may be another one."""
         with self._working:
+            self.state.attempts += 1
             try:
                 pause_s = self._advance()
             except Unavailable as error:
@@ -489,52 +471,3 @@ def _placed(values: NDArray[Any], at: NDArray[np.bool_], rest: Any) -> NDArray[A
 
 def _values(batch: SampleBatch) -> int:
     return int(sum(np.count_nonzero(~np.isnan(values)) for values in batch.columns.values()))
-
-
-@dataclass(slots=True)
-class _Newest:
-    """The newest moment that was sent of each entity: what is newer can replace nothing."""
-
-    codes: dict[Scope, dict[str, int]] = field(default_factory=dict)
-    times: dict[Scope, NDArray[np.int64]] = field(default_factory=dict)
-    floors: dict[Scope, int] = field(default_factory=dict)
-    # The codes of the last tuple of names: the same one comes with every tick.
-    recent: dict[Scope, tuple[Sequence[str], NDArray[np.int32]]] = field(default_factory=dict)
-
-    def floor(self, scope: Scope) -> int | None:
-        return self.floors.get(scope)
-
-    def learn(self, scope: Scope, newest_ms: int) -> None:
-        self.floors[scope] = newest_ms
-
-    def late(self, scope: Scope, batch: SampleBatch) -> NDArray[np.bool_]:
-        """Which rows may replace something."""
-        newest = self._times(scope, batch)
-        found: NDArray[np.bool_] = batch.time_ms <= np.maximum(newest, self.floors[scope])
-        return found
-
-    def note(self, scope: Scope, batch: SampleBatch) -> None:
-        codes = self._codes(scope, batch.entities)[batch.entity]
-        np.maximum.at(self.times[scope], codes, batch.time_ms)
-
-    def _times(self, scope: Scope, batch: SampleBatch) -> NDArray[np.int64]:
-        codes = self._codes(scope, batch.entities)[batch.entity]
-        found: NDArray[np.int64] = self.times[scope][codes]
-        return found
-
-    def _codes(self, scope: Scope, entities: Sequence[str]) -> NDArray[np.int32]:
-        recent = self.recent.get(scope)
-        if recent is not None and recent[0] is entities:
-            return recent[1]
-        known = self.codes.setdefault(scope, {})
-        codes = np.array([known.setdefault(name, len(known)) for name in entities], np.int32)
-        times = self.times.setdefault(scope, np.full(1, -LATEST_MS, np.int64))
-        if len(known) > len(times):
-            grown = np.full(2 * len(known), -LATEST_MS, np.int64)
-            grown[: len(times)] = times
-            self.times[scope] = grown
-        self.recent[scope] = (entities, codes)
-        return codes
-
-
-__all__ = ["Delivery", "DeliveryRules", "DeliveryState", "Place"]

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput, Unavailable
-from marey.model.metrics import Entity, catalogue, metric_named
+from marey.model.metrics import Entity
 from marey.model.names import NAME_LIMIT, bounded
 from marey.model.protocols import Answer, Selection
 from marey.model.samples import SampleBatch
@@ -21,18 +19,31 @@ from marey.store import answers
 from marey.store.columns import Column, column_for
 from marey.store.queries import Rows, checked_points, checked_quantiles
 from marey.store.victoria import labels
-from marey.store.victoria.delivery import Delivery, DeliveryRules
+from marey.store.victoria.delivery import Delivery
+from marey.store.victoria.delivery_state import DeliveryRules
 from marey.store.victoria.grids import (
     LATEST_MS,
     SeriesPart,
     batch_of_series,
-    empty_batch,
     overlaid,
     rows_of,
     without_empty,
 )
 from marey.store.victoria.reading import Reader, Scope
 from marey.store.victoria.server import Server, ServerAddress
+from marey.store.victoria.shaping import (
+    as_asked,
+    by_time,
+    checked_metrics,
+    cleaned,
+    cut,
+    entity_names,
+    laid_out,
+    metrics_of,
+    newest_rows,
+    of_workload,
+    rows_metric_of,
+)
 from marey.store.victoria.slices import Slices
 from marey.store.victoria.spill import DEFAULT_LIMIT_BYTES, Spill, checked_limit
 
@@ -105,6 +116,10 @@ class VictoriaStore:
             "spill_limit_bytes": limit,
         }
 
+    def clusters(self) -> list[str]:
+        """The clusters that samples were written of from this machine."""
+        return sorted(self.delivery.clusters())
+
     def close(self) -> None:
         """Finish cleanly; what is not confirmed waits on disk for the next start."""
         if not self._closed:
@@ -131,9 +146,9 @@ class VictoriaStore:
         for slice_span, note in Slices(span):
             batch = self._gathered(scope, metrics, slice_span, entities)
             note(len(batch) * (len(metrics) + 1))
-            batch = without_empty(_of_workload(batch, workload))
+            batch = without_empty(of_workload(batch, workload))
             if len(batch):
-                yield _as_asked(_by_time(batch), selection)
+                yield as_asked(by_time(batch), selection)
 
     def series(self, selection: Selection, points: int) -> Answer:
         """Downsampled series that keep extremes."""
@@ -170,16 +185,16 @@ class VictoriaStore:
         scope = Scope(bounded(cluster), kind)
         pending = self.delivery.pending(scope, since_ms, LATEST_MS)
         reach = self._reader.reach(scope)
-        rows_metric = _rows_metric(kind)
+        rows_metric = rows_metric_of(kind)
         parts = [] if reach is None else self._newest(scope, since_ms, reach.to_ms)
-        known = {*_metrics_of(kind), rows_metric}
+        known = {*metrics_of(kind), rows_metric}
         wanted = [part for part in parts if part.metric in known]
         stored = batch_of_series(wanted, rows_metric, kind, scope.cluster)
         own = [rows_of(b, b.time_ms >= since_ms) for b in pending]
         batch = without_empty(overlaid([stored, *own], kind, scope.cluster))
-        newest = _newest_rows(batch)
+        newest = newest_rows(batch)
         none = np.full(len(newest), np.nan, np.float32)
-        columns = {name: newest.columns.get(name, none) for name in _metrics_of(kind)}
+        columns = {name: newest.columns.get(name, none) for name in metrics_of(kind)}
         return replace(newest, columns=columns, cluster=cluster)
 
     def span(self, cluster: str) -> tuple[int, int] | None:
@@ -252,7 +267,7 @@ class VictoriaStore:
             for name, reach in self._reader.holders(scope, workload, span).items()
         }
         for batch in waiting:
-            own = _of_workload(batch, workload)
+            own = of_workload(batch, workload)
             for code in np.unique(own.entity):
                 times = own.time_ms[own.entity == code]
                 name = own.entities[code]
@@ -271,9 +286,9 @@ class VictoriaStore:
         # First what waits: what is confirmed between the two questions is then in both.
         waiting = self.delivery.pending(scope, *span)
         parts = self._reader.series(scope, metrics, span, entities)
-        rows_metric = _rows_metric(scope.kind)
+        rows_metric = rows_metric_of(scope.kind)
         stored = batch_of_series(parts, rows_metric, scope.kind, scope.cluster)
-        own = [_cut(batch, metrics, span, entities) for batch in waiting]
+        own = [cut(batch, metrics, span, entities) for batch in waiting]
         return overlaid([stored, *own], scope.kind, scope.cluster)
 
     def _parts(self, selection: Selection) -> Iterator[tuple[Rows, list[Column], list[str]]]:
@@ -284,10 +299,10 @@ class VictoriaStore:
             return
         scope, span, entities, workload = asked
         for group in self._groups(scope, span, entities, len(metrics) + 1):
-            batch = _of_workload(self._gathered(scope, metrics, span, group), workload)
+            batch = of_workload(self._gathered(scope, metrics, span, group), workload)
             columns = [column_for(n, 0) for n in metrics if n in batch.columns]
             if len(batch) and columns:
-                yield *_rows(batch, columns), columns, _names(batch)
+                yield laid_out(batch, columns), columns, entity_names(batch)
 
     def _groups(
         self, scope: Scope, span: tuple[int, int], entities: list[str] | None, width: int
@@ -314,127 +329,3 @@ class VictoriaStore:
             size += counts[name] * width
         if group:
             yield group
-
-
-def cleaned(batch: SampleBatch) -> SampleBatch:
-    """A batch as it is kept: checked, its names bounded, its rows with a value."""
-    batch = batch.checked()
-    for codes, names, least in (
-        (batch.entity, batch.entities, 0),
-        (batch.workload, batch.workloads, -1),
-    ):
-        if codes is not None and len(codes) and (codes.min() < least or codes.max() >= len(names)):
-            raise InvalidInput(
-                f"A batch names {int(codes.min())} to {int(codes.max())}; "
-                f"it carries names 0 to {len(names) - 1}."
-            )
-    return without_empty(
-        replace(
-            batch,
-            time_ms=np.ascontiguousarray(batch.time_ms, np.int64),
-            entities=_bounded_names(batch.entities, labels.clean_entity),
-            workloads=_bounded_names(batch.workloads, bounded),
-            cluster=bounded(batch.cluster),
-        )
-    )
-
-
-def _bounded_names(names: Sequence[str], clean: Any) -> tuple[str, ...]:
-    kept = tuple(names)
-    if all(name.isascii() and len(name) <= NAME_LIMIT and "\x00" not in name for name in kept):
-        # The very tuple of the tick before, so that its labels need not be made again.
-        return names if isinstance(names, tuple) else kept
-    return tuple(clean(name) for name in kept)
-
-
-def checked_metrics(selection: Selection) -> list[str]:
-    """The metrics asked for, or all of this kind; refuses what is not in the catalogue."""
-    for name in selection.metrics:
-        if metric_named(name).entity is not selection.kind:
-            raise InvalidInput(f"'{name}' is not a metric of a {selection.kind}.")
-    return list(dict.fromkeys(selection.metrics)) or _metrics_of(selection.kind)
-
-
-def _metrics_of(kind: Entity) -> list[str]:
-    return [name for name, metric in catalogue().items() if metric.entity is kind]
-
-
-def _rows_metric(kind: Entity) -> str:
-    return labels.rows_name(kind).removeprefix(labels.PREFIX)
-
-
-def _of_workload(batch: SampleBatch, workload: str | None) -> SampleBatch:
-    if workload is None:
-        return batch
-    if batch.workload is None or workload not in batch.workloads:
-        return rows_of(batch, np.zeros(len(batch), bool))
-    return rows_of(batch, batch.workload == list(batch.workloads).index(workload))
-
-
-def _cut(
-    batch: SampleBatch,
-    metrics: Sequence[str],
-    span: tuple[int, int],
-    entities: Sequence[str] | None,
-) -> SampleBatch:
-    kept = (batch.time_ms >= span[0]) & (batch.time_ms < span[1])
-    if entities is not None:
-        wanted = set(entities)
-        named = np.array([name in wanted for name in batch.entities], bool)
-        kept &= named[batch.entity]
-    columns = {name: batch.columns[name] for name in metrics if name in batch.columns}
-    return rows_of(replace(batch, columns=columns), kept)
-
-
-def _by_time(batch: SampleBatch) -> SampleBatch:
-    return rows_of(batch, np.lexsort((batch.entity, batch.time_ms)))
-
-
-def _as_asked(batch: SampleBatch, selection: Selection) -> SampleBatch:
-    """The columns that were asked for, in their order, and the cluster by its own name."""
-    none = np.full(len(batch), np.nan, np.float32)
-    columns = batch.columns
-    if selection.metrics:
-        columns = {name: batch.columns.get(name, none) for name in dict.fromkeys(selection.metrics)}
-    return replace(batch, columns=columns, cluster=selection.cluster)
-
-
-def _rows(batch: SampleBatch, columns: list[Column]) -> tuple[Rows]:
-    codes, series = np.unique(batch.entity, return_inverse=True)
-    values: dict[str, NDArray[Any]] = {}
-    full = set()
-    for column in columns:
-        stored = pa.chunked_array([column.encode(batch.columns[column.name])])
-        values[column.name] = column.stored(stored)
-        if not stored.null_count:
-            full.add(column.name)
-    rows = Rows(
-        series.astype(np.int32),
-        np.require(batch.time_ms, requirements="W"),
-        codes.astype(np.int32),
-        values,
-        frozenset(full),
-    )
-    return (rows,)
-
-
-def _names(batch: SampleBatch) -> list[str]:
-    return [batch.entities[code] for code in np.unique(batch.entity).tolist()]
-
-
-def _newest_rows(batch: SampleBatch) -> SampleBatch:
-    """One row per entity: the newest value of each metric, at the time of the newest row."""
-    if not len(batch):
-        return empty_batch(batch.kind, batch.cluster)
-    last = np.append(batch.entity[1:] != batch.entity[:-1], True)
-    at = np.flatnonzero(last)
-    begins = np.append(0, at[:-1] + 1)
-    columns = {}
-    for name, values in batch.columns.items():
-        numbers = np.where(np.isnan(values), -1, np.arange(len(values)))
-        newest = np.maximum.accumulate(numbers)[at]
-        found = values[np.maximum(newest, 0)]
-        found[newest < begins] = np.nan
-        columns[name] = found
-    rows = rows_of(replace(batch, columns={}), at)
-    return replace(rows, columns=columns)

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from marey.model.events import Event
 from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS
-from marey.rules.court import EVERY_MS, Court
+from marey.rules.court import EVERY_MS, LONGEST_GAP_MS, Court
 from marey.rules.definition import Rule
 from marey.rules.findings import Finding
-from marey.rules.judge import rows_of, windows_of
-from marey.rules.tenants import Facts, Seat
+from marey.rules.hindsight import BLOCK_CELLS, Hindsight, cuts
+from marey.rules.judge import rows_of
+from marey.rules.tenants import FOREVER, Facts, Seat
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,125 @@ def backtest(
 ) -> Backtest:
     """Replay the past under these rules; ``progress`` gets the share (0-1) that is done."""
     drafts = [replace(rule, enabled=True) for rule in rules]
-    court = Court(drafts, every_ms=every_ms)
-    court.judge.only = set(windows_of(drafts))
+    court = Hindsight(drafts, every_ms)
     court.judged_ms = history.from_ms // every_ms * every_ms
     result = Backtest(history.from_ms, history.to_ms, workloads=len(history.workloads))
-    watch = Watch(progress, cancelled)
-    result.samples, whole = replay(court, history, watch)
-    result.cancelled = not whole
+    walk = _Walk(court, history, Watch(progress, cancelled))
+    result.cancelled = not walk.whole()
+    result.samples = walk.samples
     result.findings = list(court.book.findings.values())
     return result
+
+
+class _Walk:
+    """Block after block through the past, verdict after verdict through each block."""
+
+    def __init__(self, court: Hindsight, history: History, watch: Watch) -> None:
+        self.court, self.history, self.watch = court, history, watch
+        self.past = _Past(history)
+        self.samples = 0
+        self._coming = sorted(history.workloads, key=self._start, reverse=True)
+        self._ends: dict[str, int] = {}
+
+    def _start(self, past: PastWorkload) -> int:
+        start = past.facts.start_ms
+        return self.history.from_ms if start is None else start
+
+    def whole(self) -> bool:
+        """Walk to the end; False where it was stopped on the way."""
+        court, every_ms = self.court, self.court.every_ms
+        kinds = {track.entity for track in court.chronicle.tracks.values()}
+        for cut in cuts(self.history.batches, every_ms, len(kinds)):
+            begins_ms = (cut.begins_ms - 1) // every_ms * every_ms
+            if begins_ms - self._judged > LONGEST_GAP_MS:
+                court.judged_ms = begins_ms - every_ms
+            if not self._block(cut.batches, min(cut.until_ms, self._end_ms)):
+                return False
+            self.samples += sum(len(batch) for batch in cut.batches)
+        silence = self._end_ms - self._judged > LONGEST_GAP_MS
+        if kinds and silence:
+            court.judged_ms = self._end_ms - every_ms
+        if not self._block((), self._end_ms):
+            return False
+        self.past.tell(court, self.history.to_ms)
+        self.watch.progress(1.0)
+        return True
+
+    @property
+    def _judged(self) -> int:
+        return self.court.judged_ms or 0
+
+    @property
+    def _end_ms(self) -> int:
+        return self.history.to_ms // self.court.every_ms * self.court.every_ms
+
+    def _block(self, batches: Sequence[SampleBatch], until_ms: int) -> bool:
+        """Judge up to a mark, in portions that fit into memory; False where it was stopped."""
+        every_ms = self.court.every_ms
+        left = list(batches)
+        while self._judged < until_ms or left:
+            room = max(BLOCK_CELLS // max(self._rows_at(until_ms), 1), 15)
+            to_ms = min(until_ms, self._judged + room * every_ms)
+            # What is newer than the last verdict of all is judged by nobody.
+            now, left = _split(left, to_ms if to_ms < until_ms else FOREVER)
+            marks = np.arange(self._judged + every_ms, to_ms + 1, every_ms, dtype=np.int64)
+            if not len(marks):
+                return True
+            self._open(to_ms)
+            self.court.chronicle.begin(now, marks)
+            if not self._judge(marks):
+                return False
+            self.court.chronicle.finish()
+            self._close()
+        return True
+
+    def _rows_at(self, until_ms: int) -> int:
+        coming = sum(len(p.seats) for p in self._coming if self._start(p) <= until_ms)
+        return self.court.chronicle.rows + coming
+
+    def _open(self, until_ms: int) -> None:
+        """Rows for every workload that begins in the portion."""
+        every_ms = self.court.every_ms
+        while self._coming and self._start(self._coming[-1]) <= until_ms:
+            past = self._coming.pop()
+            facts = past.facts
+            from_ms = (self._start(past) - 1) // every_ms * every_ms + 1
+            to_ms = FOREVER if facts.end_ms is None else facts.end_ms
+            self.court.chronicle.ledger.open(facts.workload, past.seats, from_ms, to_ms)
+            if facts.end_ms is not None:
+                self._ends[facts.workload] = facts.end_ms
+
+    def _judge(self, marks: NDArray[np.int64]) -> bool:
+        span = max(self.history.to_ms - self.history.from_ms, 1)
+        for mark in marks.tolist():
+            self.past.tell(self.court, mark)
+            self.court.advance(mark)
+            if self.watch.cancelled():
+                return False
+        self.watch.progress(min((int(marks[-1]) - self.history.from_ms) / span, 1.0))
+        return True
+
+    def _close(self) -> None:
+        known = self.court.judge.tenants.by_name
+        over = [
+            name
+            for name, end_ms in self._ends.items()
+            if end_ms <= self._judged and name not in known
+        ]
+        for name in over:
+            del self._ends[name]
+            self.court.chronicle.close(name)
+
+
+def _split(
+    batches: Sequence[SampleBatch], to_ms: int
+) -> tuple[list[SampleBatch], list[SampleBatch]]:
+    now, later = [], []
+    for batch in batches:
+        end = int(np.searchsorted(batch.time_ms, to_ms, side="right"))
+        now += [rows_of(batch, slice(0, end))] if end else []
+        later += [rows_of(batch, slice(end, None))] if end < len(batch) else []
+    return now, later
 
 
 @dataclass(frozen=True)
@@ -100,6 +214,8 @@ def replay(court: Court, history: History, watch: Watch = ALONE) -> tuple[int, b
     samples = 0
     for batch in history.batches:
         for part in _portions(batch, court):
+            # What is due falls before anything later is known.
+            court.advance((int(part.time_ms[0]) - 1) // court.every_ms * court.every_ms)
             past.tell(court, int(part.time_ms[-1]))
             court.take(part)
             samples += len(part)
@@ -107,8 +223,9 @@ def replay(court: Court, history: History, watch: Watch = ALONE) -> tuple[int, b
             watch.progress(min((int(batch.time_ms[-1]) - history.from_ms) / span, 1.0))
         if watch.cancelled():
             return samples, False
-    past.tell(court, history.to_ms)
+    past.tell(court, history.to_ms // court.every_ms * court.every_ms)
     court.advance(history.to_ms)
+    past.tell(court, history.to_ms)
     watch.progress(1.0)
     return samples, True
 

@@ -5,7 +5,7 @@ It is the same object live, in a rebuild from history and in a back-test; only w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,15 +97,21 @@ class Judge:
         self._watched: dict[str, Need] = {}
         # Sketch these metrics only (a back-test needs no others); None: all that come.
         self.only: set[str] | None = None
+        # Whether *now* is asked of a rule that nobody violates over the life.
+        self.watching: Callable[[str], bool] = lambda rule: True
         self._rosters: dict[Entity, tuple[object, int, Roster]] = {}
         self._attributes: dict[str, tuple[Roster, NDArray[np.float64]]] = {}
         self.use(rules)
 
     # -- rules
-    def use(self, rules: Iterable[Rule]) -> set[str]:
-        """Judge by these rules from now on; returns metrics whose windows start empty."""
+    def use_as_they_are(self, rules: Iterable[Rule]) -> None:
+        """Judge by these rules, without keeping windows for them."""
         self.rules = [rule for rule in rules if rule.enabled]
         self._variants = {rule.id: rule.variants() for rule in self.rules}
+
+    def use(self, rules: Iterable[Rule]) -> set[str]:
+        """Judge by these rules from now on; returns metrics whose windows start empty."""
+        self.use_as_they_are(rules)
         needed = windows_of(self.rules)
         for metric in set(self.sketches.rings) - set(needed):
             self._drop_ring(metric)
@@ -265,27 +271,34 @@ class Judge:
         return quantify(clause.quantifier, truths, measuring.layout), truths
 
     def _verdict(self, rule: Rule, measuring: Measuring) -> Verdict:
+        chosen = _chosen(self._variants[rule.id], measuring.layout)
+        life, gpus_life = self._truths(rule, measuring, chosen, None)
+        if not (life == TRUE).any() and not self.watching(rule.id):
+            return Verdict(rule, life, np.full(len(life), FALSE, np.uint8))
+        now, gpus_now = self._truths(rule, measuring, chosen, rule.now_ms)
+        if not ((life == TRUE).any() or (now == TRUE).any()):
+            return Verdict(rule, life, now)
+        return Verdict(rule, life, now, gpus_life, gpus_now, chosen)
+
+    def _truths(
+        self, rule: Rule, measuring: Measuring, chosen: NDArray[np.int64], window: int | None
+    ) -> tuple[Truths, Truths]:
+        """The rule's truth per workload and per GPU, each by the variant that judges it."""
         layout = measuring.layout
-        variants = self._variants[rule.id]
-        chosen = _chosen(variants, layout)
-        count = len(layout.tenants)
-        life, now = np.full(count, UNKNOWN, np.uint8), np.full(count, UNKNOWN, np.uint8)
-        gpus = [np.full(len(layout), UNKNOWN, np.uint8) for _ in range(2)]
-        for place, (override, clause) in enumerate(variants):
+        truths = np.full(len(layout.tenants), UNKNOWN, np.uint8)
+        gpus = np.full(len(layout), UNKNOWN, np.uint8)
+        for place, (override, clause) in enumerate(self._variants[rule.id]):
             mine = chosen == place
             if override is not None and not override.enabled:
-                life[mine] = now[mine] = FALSE
+                truths[mine] = FALSE
                 continue
             if not mine.any():
                 continue
+            per_gpu = measuring.truth(clause.expression, window)
             rows = mine[layout.workload]
-            for out, window, per_gpu in ((life, None, gpus[0]), (now, rule.now_ms, gpus[1])):
-                truths = measuring.truth(clause.expression, window)
-                out[mine] = quantify(clause.quantifier, truths, layout)[mine]
-                per_gpu[rows] = truths[rows]
-        if not ((life == TRUE).any() or (now == TRUE).any()):
-            return Verdict(rule, life, now)
-        return Verdict(rule, life, now, gpus[0], gpus[1], chosen)
+            truths[mine] = quantify(clause.quantifier, per_gpu, layout)[mine]
+            gpus[rows] = per_gpu[rows]
+        return truths, gpus
 
     def sweep(self, time_ms: int) -> list[str]:
         """Forget workloads that ended long enough ago that no late sample will come."""

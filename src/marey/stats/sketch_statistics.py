@@ -89,29 +89,27 @@ def exact_at(kind, agg):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _ordered(agg, bins, rank, low, step):  # type: ignore[no-untyped-def]
-    """The value of the ``rank``-th sample in order (from 0), to half a step."""
-    if rank <= 0:
-        return agg[MIN]
-    if rank >= agg[COUNT] - 1:
-        return agg[MAX]
-    seen = 0
-    for b in range(BINS):
-        seen += bins[b]
-        if seen > rank:
-            centre = low + b * step
-            return min(max(centre, agg[MIN]), agg[MAX])
-    return agg[MAX]
-
-
-@njit(inline="always")
 def _quantile(agg, bins, low, step, q):  # type: ignore[no-untyped-def]
+    """Between the two samples nearest to the rank, linearly; each is known to half a step."""
     place = q * (agg[COUNT] - 1.0)
     below = int(np.floor(place))
-    value = _ordered(agg, bins, below, low, step)
     part = place - below
+    last = agg[COUNT] - 1.0
+    value, b, seen = agg[MIN], 0, np.int64(bins[0])
+    if below >= last:
+        value = agg[MAX]
+    elif below > 0:
+        while seen <= below and b < BINS - 1:
+            b += 1
+            seen += bins[b]
+        value = min(max(low + b * step, agg[MIN]), agg[MAX])
     if part > 0.0:
-        above = _ordered(agg, bins, below + 1, low, step)
+        above = agg[MAX]
+        if below + 1 < last:
+            while seen <= below + 1 and b < BINS - 1:
+                b += 1
+                seen += bins[b]
+            above = min(max(low + b * step, agg[MIN]), agg[MAX])
         value += part * (above - value)
     return value
 

@@ -1,0 +1,181 @@
+"""A court that looks back: the same verdicts as live, read from the chronicle of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.metrics import Entity
+from marey.model.samples import SampleBatch
+from marey.rules.chronicle import Chronicle, Floats
+from marey.rules.court import Court
+from marey.rules.definition import Rule
+from marey.rules.expressions import Statistic
+from marey.rules.judge import Judge, rows_of
+from marey.rules.measuring import Measuring, Sketches
+from marey.stats.sketch_tables import SketchTable
+
+# Samples that are sorted and walked through at once: more than this do not get cheaper.
+BLOCK_ROWS = 400_000
+# Numbers per statistic that a block may hold (rows × verdicts).
+BLOCK_CELLS = 2_000_000
+
+
+@dataclass
+class PastMeasuring(Measuring):
+    """The numbers of one past moment."""
+
+    chronicle: Chronicle = field(default_factory=lambda: Chronicle([]))
+    mark: int = 0
+    # The chronicle's row of each GPU under judgement.
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def _statistic(self, metric: str, statistic: Statistic, window: int | None) -> Floats:
+        key = (metric, statistic, window)
+        if key not in self._series:
+            series = self.chronicle.statistic(metric, (statistic, window), self.mark)
+            none = np.full(len(self.layout), np.nan)
+            self._series[key] = none if series is None else series[self.places]
+        return self._series[key]
+
+
+class PastJudge(Judge):
+    """A judge whose numbers come from the chronicle."""
+
+    def __init__(self, rules: Sequence[Rule], chronicle: Chronicle, every_ms: int) -> None:
+        super().__init__()
+        self.chronicle, self._every_ms = chronicle, every_ms
+        self.sketches = Sketches(SketchTable([]), {}, {}, {}, chronicle.since_ms)
+        self._row_of = np.zeros(0, np.int64)
+        self._synced: dict[str, int] = {}
+        self._known = (-1, np.zeros(0, np.int64))
+        self.use_as_they_are(rules)
+
+    def measure(self, time_ms: int) -> Measuring:
+        """The numbers of every GPU at a mark of the block at hand."""
+        layout = self.tenants.layout()
+        places = self._places()
+        mark = (time_ms - int(self.chronicle.marks[0])) // self._every_ms
+        first, last, self.newest_ms = self.chronicle.seen(mark)
+        self.tenants.first_ms[layout.rows] = first[places]
+        self.tenants.last_ms[layout.rows] = last[places]
+        return PastMeasuring(
+            time_ms, layout, self.tenants, self.sketches, self.newest_ms,
+            chronicle=self.chronicle, mark=mark, places=places,
+        )  # fmt: skip
+
+    def _places(self) -> NDArray[np.int64]:
+        version, book = self.tenants.version, self.tenants
+        if self._known[0] == version:
+            return self._known[1]
+        layout = book.layout()
+        if len(self._row_of) < book.room:
+            self._row_of = np.resize(self._row_of, max(book.room, 2 * len(self._row_of)))
+        for tenant in layout.tenants:
+            name = tenant.facts.workload
+            if self._synced.get(name) != len(tenant.rows):
+                mine = self.chronicle.ledger.rows[name]
+                for gpu, row in tenant.rows.items():
+                    self._row_of[row] = mine[gpu]
+                self._synced[name] = len(tenant.rows)
+        self._known = (version, self._row_of[layout.rows])
+        return self._known[1]
+
+    def sweep(self, time_ms: int) -> list[str]:
+        """Forget workloads that ended; their rows in the chronicle are closed between blocks."""
+        gone = super().sweep(time_ms)
+        for name in gone:
+            self._synced.pop(name, None)
+        return gone
+
+
+class Hindsight(Court):
+    """A court over the past: it asks for *now* only where a finding is or may be open."""
+
+    def __init__(self, rules: Sequence[Rule], every_ms: int) -> None:
+        self.chronicle = Chronicle(rules)
+        judge = PastJudge(rules, self.chronicle, every_ms)
+        super().__init__(judge=judge, every_ms=every_ms)
+        judge.watching = self._watching
+
+    def _watching(self, rule: str) -> bool:
+        return any(key[0] == rule for key in self.book.open_keys())
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Samples of each kind up to a mark, both included."""
+
+    batches: Sequence[SampleBatch]
+    until_ms: int
+    begins_ms: int
+
+
+def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[Cut]:
+    """Samples in order of time, gathered to blocks that end where a verdict falls."""
+    waiting: dict[Entity, list[SampleBatch]] = {}
+    rows = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        waiting.setdefault(batch.kind, []).append(batch)
+        rows += len(batch)
+        # Of several kinds, another may still have samples of this batch's minute.
+        safe_ms = int(batch.time_ms[-1]) if kinds <= 1 else int(batch.time_ms[0]) - 1
+        if rows >= BLOCK_ROWS:
+            cut, waiting = _cut(waiting, safe_ms // every_ms * every_ms)
+            rows = sum(len(b) for kept in waiting.values() for b in kept)
+            if cut.batches:
+                yield cut
+    end_ms = max((int(kept[-1].time_ms[-1]) for kept in waiting.values()), default=0)
+    cut, _ = _cut(waiting, -(-end_ms // every_ms) * every_ms)
+    if cut.batches:
+        yield cut
+
+
+def _cut(
+    waiting: dict[Entity, list[SampleBatch]], until_ms: int
+) -> tuple[Cut, dict[Entity, list[SampleBatch]]]:
+    taken, left = [], {}
+    for kind, batches in waiting.items():
+        whole = in_time(batches)
+        end = int(np.searchsorted(whole.time_ms, until_ms, side="right"))
+        if end:
+            taken.append(rows_of(whole, slice(0, end)))
+        if end < len(whole):
+            left[kind] = [rows_of(whole, slice(end, None))]
+    begins = min((int(batch.time_ms[0]) for batch in taken), default=until_ms)
+    return Cut(taken, until_ms, begins), left
+
+
+def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:
+    """Batches one after another as one; names are coded anew where they differ."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    codes = {name: code for code, name in enumerate(first.entities)}
+    entities = []
+    for batch in batches:
+        if batch.entities is first.entities:
+            entities.append(batch.entity)
+            continue
+        new = [codes.setdefault(name, len(codes)) for name in batch.entities]
+        entities.append(np.array(new, np.int32)[batch.entity])
+    names = {name: None for batch in batches for name in batch.columns}
+    columns = {
+        name: np.concatenate(
+            [b.columns.get(name, np.full(len(b), np.nan, np.float32)) for b in batches]
+        )
+        for name in names
+    }
+    return SampleBatch(
+        np.concatenate([batch.time_ms for batch in batches]),
+        np.concatenate(entities),
+        first.entities if len(codes) == len(first.entities) else tuple(codes),
+        columns,
+        first.kind,
+        first.cluster,
+    )

@@ -1,0 +1,163 @@
+"""Statistics of sketches at many moments in one pass: row by row, so that each stays in cache."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from marey.stats.sketch import BINS, FIELDS, add_value, bin_of, merge_agg
+from marey.stats.sketch_statistics import QUANTILE, binned_at, exact_at
+from marey.stats.sketch_tables import SLOT_MS
+
+
+@njit(cache=True, nogil=True)
+def sorted_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count):  # type: ignore[no-untyped-def]
+    """Where each row's samples are in a batch: ``order[first[r]:first[r+1]]``, in order of time."""
+    first = np.zeros(row_count + 1, np.int64)
+    for i in range(len(time_ms)):
+        code = entity[i]
+        if code < 0 or code + 1 >= len(first_row):
+            continue
+        for place in range(first_row[code], first_row[code + 1]):
+            row = rows[place]
+            if from_ms[row] <= time_ms[i] < to_ms[row]:
+                first[row + 1] += 1
+    for row in range(row_count):
+        first[row + 1] += first[row]
+    order = np.empty(first[row_count], np.int32)
+    at = first[:-1].copy()
+    for i in range(len(time_ms)):
+        code = entity[i]
+        if code < 0 or code + 1 >= len(first_row):
+            continue
+        for place in range(first_row[code], first_row[code + 1]):
+            row = rows[place]
+            if from_ms[row] <= time_ms[i] < to_ms[row]:
+                order[at[row]] = i
+                at[row] += 1
+    return first, order
+
+
+@njit(cache=True, nogil=True)
+def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignore[no-untyped-def]
+    """The newest sample with any value per row and mark; ``first_ms`` and ``last_ms`` move on."""
+    for row in range(len(first) - 1):
+        i, end = first[row], first[row + 1]
+        for m in range(len(marks)):
+            while i < end and times[i] <= marks[m]:
+                if seen[i]:
+                    last_ms[row] = max(last_ms[row], times[i])
+                    if first_ms[row] == 0:
+                        first_ms[row] = times[i]
+                i += 1
+            out[row, m] = last_ms[row]
+
+
+@njit(cache=True, nogil=True)
+def life_series(  # type: ignore[no-untyped-def]
+    agg, bins, low, step, first, times, values, marks, kinds, parameters, out
+):
+    """Take samples into whole-life sketches; ``out[s, row, m]`` is statistic ``s`` at mark ``m``.
+
+    ``bins`` without columns where no statistic needs them.
+    """
+    current = np.empty(len(kinds))
+    with_bins = bins.shape[1] > 0
+    for row in range(len(first) - 1):
+        i, end = first[row], first[row + 1]
+        fresh = True
+        for m in range(len(marks)):
+            while i < end and times[i] <= marks[m]:
+                value = values[i]
+                if value == value and add_value(agg[row], value, times[i]):
+                    fresh = True
+                    if with_bins:
+                        bins[row, bin_of(value, low, step)] += 1
+                i += 1
+            if fresh:
+                for s in range(len(kinds)):
+                    if kinds[s] < QUANTILE:
+                        current[s] = exact_at(kinds[s], agg[row])
+                    else:
+                        current[s] = binned_at(
+                            kinds[s], parameters[s], agg[row], bins[row], low, step
+                        )
+                fresh = False
+            for s in range(len(kinds)):
+                out[s, row, m] = current[s]
+
+
+@njit(inline="always")
+def _slot(agg, bins, held, number):  # type: ignore[no-untyped-def]
+    """The slot of a row for a 5-minute number, emptied if it held an older one; -1: too late."""
+    slot = number % len(held)
+    if held[slot] > number:
+        return -1
+    if held[slot] < number:
+        held[slot] = number
+        agg[slot] = 0.0
+        if bins.shape[0] > 0:
+            bins[slot] = 0
+    return slot
+
+
+@njit(inline="always")
+def _merged(agg, bins, held, low_number, high_number, whole, histogram):  # type: ignore[no-untyped-def]
+    whole[:] = 0.0
+    histogram[:] = 0
+    for slot in range(len(held)):
+        if low_number <= held[slot] <= high_number:
+            merge_agg(whole, agg[slot])
+            if bins.shape[0] > 0:
+                for b in range(BINS):
+                    histogram[b] += bins[slot, b]
+
+
+@njit(cache=True, nogil=True)
+def window_series(  # type: ignore[no-untyped-def]
+    agg, bins, held, low, step, first, times, values, marks, windows, kinds, parameters, out
+):
+    """The same over trailing windows, from rings of 5-minute sketches.
+
+    Statistics come sorted by window, so that each window is put together once per mark.
+    """
+    current = np.empty(len(kinds))
+    whole, histogram = np.zeros(FIELDS), np.zeros(BINS, np.uint32)
+    # Where nothing is asked, only what the ring will still hold afterwards needs to be taken.
+    kept = marks[-1] - SLOT_MS * held.shape[1]
+    for row in range(len(first) - 1):
+        i, end = first[row], first[row + 1]
+        if len(kinds) == 0:
+            i += np.searchsorted(times[i:end], kept)
+        fresh = True
+        before = marks[0] - 1
+        for m in range(len(marks)):
+            mark = marks[m]
+            while i < end and times[i] <= mark:
+                value = values[i]
+                if value == value:
+                    slot = _slot(agg[row], bins[row], held[row], times[i] // SLOT_MS)
+                    if slot >= 0 and add_value(agg[row, slot], value, times[i]):
+                        fresh = True
+                        if bins.shape[1] > 0:
+                            bins[row, slot, bin_of(value, low, step)] += 1
+                i += 1
+            window = np.int64(-1)
+            for s in range(len(kinds)):
+                low_number = (mark - windows[s]) // SLOT_MS
+                if not fresh and low_number == (before - windows[s]) // SLOT_MS:
+                    out[s, row, m] = current[s]
+                    continue
+                if windows[s] != window:
+                    window = windows[s]
+                    _merged(
+                        agg[row], bins[row], held[row], low_number, mark // SLOT_MS,
+                        whole, histogram,
+                    )  # fmt: skip
+                if kinds[s] < QUANTILE:
+                    current[s] = exact_at(kinds[s], whole)
+                else:
+                    current[s] = binned_at(kinds[s], parameters[s], whole, histogram, low, step)
+                out[s, row, m] = current[s]
+            fresh = False
+            before = mark

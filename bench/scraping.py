@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 
 from bench.exposition import GPUS, exporter_text
 from bench.report import Results
-from marey.sources.dcgm import DcgmSource, ScrapeRules, endpoint_addresses
+from marey.sources.dcgm import DcgmSource, ScrapeRules
+from marey.sources.endpoints import endpoint_addresses
 from marey.sources.exposition import ExpositionReader
 
 EXPORTERS = int(sys.argv[sys.argv.index("--exporters") + 1]) if "--exporters" in sys.argv else 1000

@@ -14,7 +14,8 @@ from marey.model.errors import InvalidInput, Unavailable
 from marey.model.events import EventKind
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
-from marey.sources.dcgm import DcgmSource, ScrapeRules, endpoint_addresses
+from marey.sources.dcgm import DcgmSource, ScrapeRules
+from marey.sources.endpoints import endpoint_addresses
 from marey.sources.fetching import parse_address, unpacked
 from marey.sources.host_rates import HostRates
 from tests.sources.exporters import (

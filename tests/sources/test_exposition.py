@@ -59,7 +59,7 @@ def test_real_text_of_an_exporter_is_read(data_dir: Path) -> None:
 def test_real_text_with_pods_names_the_pod(data_dir: Path) -> None:
     path = data_dir / "exposition/dcgm/datadog/dcgm/tests/fixtures/label_remap.txt"
     reading = ExpositionReader("x").read(path.read_bytes(), NOW_MS)
-    assert reading.jobs == {0: {"bar"}}
+    assert reading.jobs == {0: {"foo/bar"}}
     assert value(reading, "424773df46e0:0", "util") == 0
 
 
@@ -178,7 +178,7 @@ def test_a_label_may_hold_braces_quotes_and_new_lines() -> None:
     assert labels == {"a": '}{"\\x', "b": "1\n2"}
     reading = read(r'DCGM_FI_DEV_GPU_TEMP{gpu="0",pod="a}\"{b",Hostname="n"} 61')
     assert as_facts(reading) == {"n:0": {"temp": 61.0}}
-    assert reading.jobs == {0: {'a}"{b'}}
+    assert reading.jobs == {0: {'/a}"{b'}}
 
 
 def test_hostile_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from marey.app.setting_kinds import (
     PLACES,
+    TEXTS,
     a_cluster,
     a_name,
     a_path,
@@ -55,7 +56,18 @@ class DcgmSettings:
     endpoints: tuple[str, ...] = setting(
         PLACES, "a list of host, host:port or URL", "The exporters.", (), "[]"
     )
-    endpoints_file: str = a_path("File with further exporters, one a line.")
+    endpoints_file: str = a_path("File with further exporters, one a line; read when it changes.")
+    dns: tuple[str, ...] = setting(
+        PLACES,
+        "a list of host or host:port",
+        "Names behind each address of which an exporter stands; resolved once a minute.",
+        (),
+        "[]",
+    )
+    hosts_from: str = a_word(
+        "the name of a slurm or kubernetes source",
+        "One exporter on each host that this scheduler of the same cluster knows.",
+    )
     port: int = setting(whole(1, 65535), "1 to 65535", "Port of endpoints without one.", 9400)
     timeout_ms: int = a_timeout(5, "How long one exporter may take.")
     at_once: int = setting(whole(1, 4096), "1 to 4096", "Exporters asked at the same time.", 256)
@@ -115,10 +127,50 @@ class SlurmSettings:
     gpu_only: bool = a_switch(True, "Leave out nodes without GPUs and jobs that ask for none.")
 
 
+def _keys(of: str, defaults: str) -> Any:
+    meaning = f"Labels or annotations that hold {of}, before the usual ones ({defaults})."
+    return setting(TEXTS, "a list of label keys", meaning, (), "[]")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """Kubernetes' nodes, pods and jobs, by list and watch."""
+
+    name: str = a_name("kubernetes")
+    cluster: str = a_cluster()
+    url: str = a_url("The API server; empty: `kubeconfig`, or the cluster that this runs in.")
+    token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
+    token_file: str = a_path(f"{_TOKEN_FILE[:-1]}; read again for every request.")
+    ca_file: str = a_path("Certificates (PEM) that the server's is checked against.")
+    kubeconfig: str = a_path("A kubeconfig with server, CA and token or client certificate.")
+    context: str = a_word("the name of a context", "Context of `kubeconfig`; empty: the current.")
+    namespaces: tuple[str, ...] = setting(
+        TEXTS, "a list of namespaces, at most 64", "Namespaces to look at; empty: all.", (), "[]"
+    )
+    gpu_resources: tuple[str, ...] = setting(
+        TEXTS,
+        "a list of resource names, * for any part",
+        "Resources that are GPUs besides `*/gpu`, `nvidia.com/mig-*` and Intel's.",
+        (),
+        "[]",
+    )
+    user_keys: tuple[str, ...] = _keys("the user", "user, owner")
+    project_keys: tuple[str, ...] = _keys("the project", "project, team; else the namespace")
+    experiment_keys: tuple[str, ...] = _keys("the experiment", "experiment")
+    rack_label: str = a_word("a node's label", "Label that holds a node's rack.")
+    switch_label: str = a_word("a node's label", "Label that holds a node's leaf switch.")
+    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    gpu_only: bool = a_switch(True, "Leave out nodes without GPUs.")
+    assume_indices: bool = a_switch(
+        False, "Where nobody tells which GPUs a pod has, take the lowest free ones, and say so."
+    )
+
+
 # kind → its settings; a source of another kind is added here and opened in ``site_sources``.
 SOURCE_KINDS: Mapping[str, type[Any]] = {
     "simulated": SimulatedSettings,
     "slurm": SlurmSettings,
     "dcgm": DcgmSettings,
     "prometheus": PrometheusSettings,
+    "kubernetes": KubernetesSettings,
 }

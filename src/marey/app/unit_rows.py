@@ -239,6 +239,7 @@ class UnitRows:
                 "rack": _coded([host.rack for host in hosts]),
                 "switch": _coded([host.switch for host in hosts]),
                 "nvlink_domain": _coded([host.nvlink_domain for host in hosts]),
+                "known_by": _coded([host.known_by for host in hosts]),
                 "partitions": pa.array([host.partitions for host in hosts], pa.list_(pa.string())),
                 "model": _coded([gpu.model for gpu in gpus]),
                 "resource_type": _coded([types[gpu.model, counts[gpu.host]] for gpu in gpus]),

@@ -41,6 +41,8 @@ class Host:
     partitions: tuple[str, ...] = ()
     cpus: int = 0
     memory_mib: int = 0
+    # Who speaks of it now: "scheduler", "metrics" or "both"; empty where nobody compares.
+    known_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from pathlib import Path
+from itertools import islice, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.model.errors import InvalidInput, MareyError, Unavailable
+from marey.model.errors import MareyError, Unavailable
 from marey.model.events import Event, EventKind
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.metrics import Entity, catalogue
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
+from marey.sources.endpoints import EndpointList
+from marey.sources.exporter_clocks import ExporterClock
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
-from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep, parse_address
+from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep
 from marey.sources.host_rates import HostRates
 from marey.sources.xids import XidWatch
 
-ENDPOINTS_LIMIT = 20_000
 SILENT_AFTER = 3
 BACKOFF_MS = 5_000
 MOST_BACKOFF_MS = 120_000
 ERRORS_SHOWN = 20
+CLOCKS_SHOWN = 100
 SPREAD_PER_ENDPOINT_S = 0.002
 XID = GPU_METRICS.index("xid")
 HOST_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.HOST)
@@ -54,6 +56,7 @@ class Endpoint:
     address: Address
     reader: ExpositionReader
     rates: HostRates = field(default_factory=HostRates)
+    clock: ExporterClock = field(default_factory=ExporterClock)
     totals: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
     failures: int = 0
     error: str = ""
@@ -76,52 +79,51 @@ class Endpoint:
         return back
 
 
-def endpoint_addresses(
-    listed: Iterable[str], file: Path | None = None, *, port: int = 9400
-) -> list[Address]:
-    """The endpoints given, and those of a file (one a line, ``#`` begins a comment); each once."""
-    names = list(listed)
-    if file is not None:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"The list of endpoints '{file}' cannot be read: {error}.") from None
-        names += [line.partition("#")[0].strip() for line in text.splitlines()]
-    found = {a.url: a for a in (parse_address(name, port=port) for name in names if name)}
-    if not found or len(found) > ENDPOINTS_LIMIT:
-        raise InvalidInput(f"{len(found)} endpoints; allowed: 1 to {ENDPOINTS_LIMIT}.")
-    return list(found.values())
-
-
 class DcgmSource:
     """Scrapes every endpoint once per poll; one that fails is left out, and told as an event."""
 
-    def __init__(self, name: str, addresses: Sequence[Address], rules: ScrapeRules) -> None:
+    def __init__(
+        self, name: str, addresses: Sequence[Address] | EndpointList, rules: ScrapeRules
+    ) -> None:
         self._name = name
         self._rules = rules
-        self.endpoints = [
-            Endpoint(
-                address,
-                ExpositionReader(
-                    address.host, trust_labels=rules.trust_labels, short_hosts=rules.short_hosts
-                ),
-            )
-            for address in addresses
-        ]
+        self._list = addresses if isinstance(addresses, EndpointList) else None
+        self.endpoints: list[Endpoint] = []
         self._loop = asyncio.new_event_loop()
-        self._fetcher = Fetcher(
-            FetchRules(rules.timeout_s, rules.at_once, kept=connections_to_keep(len(addresses)))
-        )
+        self._fetcher = Fetcher(FetchRules(rules.timeout_s, rules.at_once))
+        if not isinstance(addresses, EndpointList):
+            self._take_endpoints(addresses)
+        self._began = 0.0
         self._xids = XidWatch()
         self._known: dict[str, Gpu] = {}
+        self._jobs: dict[str, tuple[str, ...]] = {}
 
     @property
     def name(self) -> str:
         """What the sources page calls it."""
         return self._name
 
+    def _take_endpoints(self, addresses: Sequence[Address]) -> None:
+        """Ask these from now on; those that were asked before go on as they are."""
+        known = {endpoint.address.url: endpoint for endpoint in self.endpoints}
+        self.endpoints = [known.get(a.url) or self._endpoint(a) for a in addresses]
+        places = {address.place for address in addresses}
+        self._fetcher.keep(connections_to_keep(len(places)), places)
+
+    def _endpoint(self, address: Address) -> Endpoint:
+        trust, short = self._rules.trust_labels, self._rules.short_hosts
+        reader = ExpositionReader(address.host, trust_labels=trust, short_hosts=short)
+        return Endpoint(address, reader)
+
     def poll(self, now_ms: int) -> Sequence[Observation]:
         """What every exporter says now; ``Unavailable`` only where none answers."""
+        changed = self._list.addresses(now_ms) if self._list is not None else None
+        if changed is not None:
+            self._take_endpoints(changed)
+        if not self.endpoints:
+            reasons = "; ".join(self._list.errors.values()) if self._list is not None else ""
+            raise Unavailable(f"There are no endpoints yet. {reasons}".strip())
+        self._began = time.monotonic()
         due = [e for e in self.endpoints if e.asked_again_ms <= now_ms]
         events: list[Event] = []
         answers = self._loop.run_until_complete(self._scrape_all(due, now_ms, events))
@@ -145,8 +147,11 @@ class DcgmSource:
         if len(self.endpoints) > 1 and spread_s > 0:
             await asyncio.sleep(spread_s * _share(endpoint.address.url))
         try:
-            body = await self._fetcher.fetch(endpoint.address)
-            reading = endpoint.reader.read(body, now_ms)
+            body, date = await self._fetcher.fetch_dated(endpoint.address)
+            here_ms = now_ms + round((time.monotonic() - self._began) * 1000)
+            endpoint.clock.note(date, here_ms)
+            # Times that it stamps are judged by its own clock.
+            reading = endpoint.reader.read(body, now_ms + endpoint.clock.ahead_ms)
             _refuse_useless(reading)
         except MareyError as error:
             if endpoint.fail(str(error), now_ms):
@@ -174,6 +179,11 @@ class DcgmSource:
     ) -> Observation:
         """The observation with hosts and GPUs that are new or have changed."""
         gpus = {g.gpu: g for _, reading in read for g in reading.gpus}
+        self._jobs = {
+            reading.gpus[at].gpu: tuple(sorted(jobs))
+            for _, reading in read
+            for at, jobs in reading.jobs.items()
+        }
         new = [gpu for name, gpu in gpus.items() if self._known.get(name) != gpu]
         known_hosts = {gpu.host for gpu in self._known.values()} if new else set()
         self._known.update({gpu.gpu: gpu for gpu in new})
@@ -194,6 +204,15 @@ class DcgmSource:
         """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
 
+    def seen_jobs(self) -> dict[str, tuple[str, ...]]:
+        """What labels said at the last poll: who holds each GPU; any thread may ask."""
+        return self._jobs
+
+    def clock_offsets(self) -> dict[str, int]:
+        """Exporters whose clock is off, by how much they are ahead; the first of them."""
+        off = ((e.address.url, e.clock.ahead_ms) for e in self.endpoints if e.clock.ahead_ms)
+        return dict(islice(off, CLOCKS_SHOWN))
+
     def details(self) -> dict[str, object]:
         """How many exporters answer, and why some do not; any thread may ask."""
         failing = [e for e in self.endpoints if e.failures]
@@ -202,6 +221,8 @@ class DcgmSource:
             "endpoints": len(self.endpoints),
             "failing": len(failing),
             "gpus": len(self._known),
+            "not_found": dict(self._list.errors) if self._list is not None else {},
+            "clocks_off": len(self.clock_offsets()),
             "errors": [
                 {"endpoint": e.address.url, "error": e.error} for e in failing[:ERRORS_SHOWN]
             ],
@@ -228,6 +249,8 @@ def _refuse_useless(reading: Reading) -> None:
     counts = reading.counts
     if counts.old:
         raise Unavailable(f"sends only values that are too old ({counts.old} lines)")
+    if counts.ahead:
+        raise Unavailable(f"sends only values of a time to come ({counts.ahead} lines)")
     raise Unavailable(f"sends no metric of the catalogue in {counts.lines} lines")
 
 

@@ -17,7 +17,9 @@ INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 MODEL_LABELS = ("modelName", "model_name", "card_model", "card_series")
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id", "gpu_partition_id")
-JOB_LABELS = ("hpc_job", "job_id", "exported_pod", "pod")
+JOB_LABELS = ("hpc_job", "job_id")
+# A server's own labels of the exporter's pod stand beside those of the pod that has the GPU.
+POD_LABELS = (("exported_namespace", "exported_pod"), ("namespace", "pod"))
 # Series of a node's other parts, which carry a ``gpu`` label of their own meaning or none.
 OTHER_PARTS = ("nvswitch", "cpucore")
 LABELS_LIMIT = 64
@@ -76,8 +78,16 @@ def gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
         instance=int(instance) if instance.isdecimal() and len(instance) <= 4 else None,
         uuid=bounded(uuid),
         model=bounded(_first(labels, MODEL_LABELS)),
-        job=bounded(_first(labels, JOB_LABELS)),
+        job=bounded(_first(labels, JOB_LABELS) or _pod(labels)),
     )
+
+
+def _pod(labels: Mapping[str, str]) -> str:
+    """``namespace/pod`` of the pod that has the GPU."""
+    for namespace, pod in POD_LABELS:
+        if labels.get(pod):
+            return f"{labels.get(namespace, '')}/{labels[pod]}"
+    return ""
 
 
 def host_name(text: str, *, short: bool = False) -> str:

@@ -20,7 +20,8 @@ LINE_LIMIT = 8_192
 ROWS_LIMIT = 1_024
 LABELS_KEPT = 8_192
 HOST_SERIES_LIMIT = 4_096
-# An exporter that stamps its lines with an older time than this has stopped measuring.
+# An exporter that stamps its lines with an older time than this has stopped measuring; one whose
+# times are so far ahead has another clock than ours.
 OLDEST_MS = 5 * 60_000
 
 GPU_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.GPU)
@@ -73,12 +74,13 @@ def host_names() -> frozenset[str]:
 
 @dataclass(slots=True)
 class Counts:
-    """How an exposition's lines were used; each of the last three is a reason to look at it."""
+    """How an exposition's lines were used; each after ``used`` is a reason to look at it."""
 
     lines: int = 0
     used: int = 0
     bad: int = 0
     old: int = 0
+    ahead: int = 0
     beyond_limit: int = 0
 
 
@@ -227,8 +229,11 @@ def _slow_value(tail: str, now_ms: int, counts: Counts) -> float:
             stamp = float(parts[1])
             # OpenMetrics writes seconds, the older format milliseconds.
             time_ms = stamp if abs(stamp) > 1e11 else stamp * 1000
-            if now_ms - time_ms > OLDEST_MS:
-                counts.old += 1
+            if abs(now_ms - time_ms) > OLDEST_MS:
+                if now_ms > time_ms:
+                    counts.old += 1
+                else:
+                    counts.ahead += 1
                 return NAN
     except (ValueError, IndexError, OverflowError):
         counts.bad += 1

@@ -9,7 +9,7 @@ import asyncio
 import resource
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -19,7 +19,13 @@ from marey.model.errors import InvalidInput, Unavailable, shown
 
 BODY_LIMIT = 16 << 20
 HEADERS_LIMIT = 100
+# Files that a server has open besides its exporters' connections: store, clients, libraries.
+FILES_BESIDE = 1_024
 NOTHING_CAME = "ended the connection after 0 bytes"
+
+
+# Host, port and whether it is https: what a connection is kept for.
+Place = tuple[str, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Address:
     secure: bool
 
     @property
-    def place(self) -> tuple[str, int, bool]:
+    def place(self) -> Place:
         """What a connection is kept for."""
         return self.host, self.port, self.secure
 
@@ -67,6 +73,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
         self.alive = False
+        # The last answer's Date header, as it was written.
+        self.date = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -108,6 +116,8 @@ class _Connection(asyncio.Protocol):
             self._length = int(value)
             if self._length > self._limit:
                 raise Unavailable(f"announces {self._length} bytes; allowed: {self._limit}")
+        elif key == b"date":
+            self.date = value
         elif key == b"content-encoding":
             self._packed = value.strip().lower() in (b"gzip", b"deflate")
 
@@ -171,9 +181,21 @@ def unpacked(body: bytes, limit: int) -> bytes:
 
 
 def connections_to_keep(wanted: int) -> int:
-    """How many connections may stay open: half of what the system lets this process open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(wanted, soft // 2)
+    """How many connections may stay open: half of what this process may open, raised if it can.
+
+    The soft limit is often 1,024 for no other reason than old programs; up to the hard one it is
+    the process's own to raise.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * wanted + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+        except (OSError, ValueError):
+            pass
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +213,18 @@ class Fetcher:
 
     def __init__(self, rules: FetchRules, headers: Mapping[str, str] | None = None) -> None:
         self._rules = rules
+        self._most_kept = rules.kept
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        self._kept: dict[tuple[str, int, bool], _Connection] = {}
+        self._kept: dict[Place, _Connection] = {}
         self._busy = asyncio.Semaphore(rules.at_once)
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, address: Address) -> bytes:
         """The body of a 200; anything else is ``Unavailable`` with the reason."""
+        return (await self.fetch_dated(address))[0]
+
+    async def fetch_dated(self, address: Address) -> tuple[bytes, bytes]:
+        """The body, and the server's Date header as it was written."""
         async with self._busy:
             try:
                 async with asyncio.timeout(self._rules.timeout_s):
@@ -207,7 +234,7 @@ class Fetcher:
             except (OSError, UnicodeError) as error:
                 raise Unavailable(f"cannot be reached: {shown(str(error))}") from None
 
-    async def _fetch(self, address: Address) -> bytes:
+    async def _fetch(self, address: Address) -> tuple[bytes, bytes]:
         kept = self._kept.pop(address.place, None)
         if kept is not None and kept.alive:
             try:
@@ -230,7 +257,7 @@ class Fetcher:
         )
         return connection
 
-    async def _ask(self, connection: _Connection, address: Address) -> bytes:
+    async def _ask(self, connection: _Connection, address: Address) -> tuple[bytes, bytes]:
         name = f"[{address.host}]" if ":" in address.host else address.host
         request = (
             f"GET {address.path} HTTP/1.1\r\nHost: {name}:{address.port}\r\n"
@@ -244,11 +271,18 @@ class Fetcher:
         except BaseException:
             connection.close()
             raise
-        if connection.alive and len(self._kept) < self._rules.kept:
+        date = connection.date
+        if connection.alive and len(self._kept) < self._most_kept:
             self._kept[address.place] = connection
         else:
             connection.close()
-        return body
+        return body, date
+
+    def keep(self, most: int, places: Collection[Place]) -> None:
+        """Keep connections to these places only, and no more than this many."""
+        self._most_kept = most
+        for place in [place for place in self._kept if place not in places]:
+            self._kept.pop(place).close()
 
     def close(self) -> None:
         """Let go of every connection."""

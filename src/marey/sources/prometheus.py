@@ -36,6 +36,8 @@ OVERLAP_MS = 45_000
 # What is made up for after the server was away, beyond the history asked for.
 LEAST_MEMORY_MS = HOUR_MS
 CLOCK_SLACK_MS = 5_000
+# Labels that have not come again for this long are of a job that has ended.
+JOB_FRESH_MS = 2 * MINUTE_MS
 STEP_S = 30
 _NET = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|bond.*|virbr.*|tun.*|tap.*"'
 _IDLE = 'node_cpu_seconds_total{mode=~"idle|iowait"}'
@@ -117,6 +119,8 @@ class PrometheusSource:
         self._cursor_ms: int | None = None
         self._last: dict[tuple[str, str], int] = {}
         self._known: dict[str, Gpu] = {}
+        # GPU → who its labels named → when last.
+        self._jobs: dict[str, dict[str, int]] = {}
         self._xids = XidWatch()
 
     @property
@@ -166,6 +170,9 @@ class PrometheusSource:
         self._discover_due_ms = now_ms + DISCOVER_EVERY_MS
         # Series end (pods come and go); one this old is not asked for again.
         oldest = (self._cursor_ms or 0) - OVERLAP_MS - CHUNK_MS
+        self._jobs = {gpu: {j: t for j, t in told.items() if t > oldest}
+                      for gpu, told in self._jobs.items()
+                      if max(told.values()) > oldest}  # fmt: skip
         self._last = {key: time_ms for key, time_ms in self._last.items() if time_ms > oldest}
 
     def _server_ms(self, now_ms: int) -> int:
@@ -217,6 +224,10 @@ class PrometheusSource:
             if gpu.model or gpu.gpu not in into.facts:
                 # Not every series says which model it is.
                 into.facts[gpu.gpu] = gpu
+            if found.job and one.values:
+                told = self._jobs.setdefault(gpu.gpu, {})
+                time_ms = round(one.values[-1][0] * 1000) - self._skew_ms
+                told[found.job] = max(told.get(found.job, 0), time_ms)
             self._take_values(into, key, (metric, gpu.gpu, target.factor), one.values)
 
     def _take_host_series(self, into: _Gathered, metric: str, series: list[_Series]) -> None:
@@ -275,6 +286,19 @@ class PrometheusSource:
     def seen_gpus(self) -> list[Gpu]:
         """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
+
+    def seen_jobs(self) -> dict[str, tuple[str, ...]]:
+        """What the newest labels say: who holds each GPU; any thread may ask."""
+        fresh = (self._cursor_ms or 0) - JOB_FRESH_MS
+        return {
+            gpu: tuple(sorted(job for job, t in told.items() if t >= max(told.values())))
+            for gpu, told in list(self._jobs.items())
+            if max(told.values()) >= fresh
+        }
+
+    def clock_offsets(self) -> dict[str, int]:
+        """How far the server is ahead of us, where it is off."""
+        return {self._url: self._skew_ms} if self._skew_ms else {}
 
     def details(self) -> dict[str, object]:
         """What the server has and how far its clock is from ours; any thread may ask."""

@@ -23,6 +23,7 @@ from marey.sources.kubernetes.workloads import NameKeys, SeenWorkload, WorkloadR
 NAMESPACES_LIMIT = 64
 ENDED_KEPT = 200_000
 DELETED = "deleted"
+WATCHES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +271,26 @@ class KubernetesSource:
         """Everything that is watched; jobs first, for they say whose a pod is."""
         return [*self._jobs, *self._nodes, *self._pods]
 
-    @property
-    def clock_skew_ms(self) -> int:
-        """How far the API server's clock is ahead of ours; its times are put right by it."""
-        return self._client.skew_ms
+    def clock_offsets(self) -> dict[str, int]:
+        """How far the API server is ahead of us, where it is off; its times are put right."""
+        return {self._client.server: self._client.skew_ms} if self._client.skew_ms else {}
 
     def host_aliases(self) -> dict[str, str]:
         """Other names and addresses of nodes → the node, for whoever measures them."""
         return dict(self._reader.aliases)
 
-    def notes(self) -> list[str]:
-        """What could not be seen, and is done without."""
-        return [r.state.given_up for r in self.reflectors if r.state.given_up]
+    def details(self) -> dict[str, object]:
+        """How the watches are doing, and what is done without; any thread may ask."""
+        states = {r.path: r.state for r in self.reflectors}
+        return {
+            "server": self._client.server,
+            "not_told": [s.given_up for s in states.values() if s.given_up],
+            "clock_offset_ms": self._client.skew_ms,
+            "watches": {
+                path: {"lists": s.lists, "watches": s.watches, "events": s.events}
+                for path, s in list(states.items())[:WATCHES_SHOWN]
+            },
+        }
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
         """The whole cluster; ``Unavailable`` while a watch that is needed cannot be had."""

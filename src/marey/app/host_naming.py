@@ -1,0 +1,139 @@
+"""One name for one host, however sources spell it: short or full, by address, or by its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from marey.app.conflicts import ConflictLog, Disagreement
+from marey.model.inventory import Gpu
+from marey.sources.exporter_labels import short_name
+
+
+class HostNames:
+    """The scheduler's names, and how those who measure call the same hosts.
+
+    In order: the same name; another name or address that the scheduler knows; the same name with
+    and without its domain, where only one host can be meant; the same GPUs by UUID. Without a
+    scheduler the name seen first counts.
+    """
+
+    def __init__(self, conflicts: ConflictLog) -> None:
+        self._conflicts = conflicts
+        self._scheduler: set[str] = set()
+        self._aliases: dict[str, str] = {}
+        self._by_short: dict[str, set[str]] = {}
+        self._learned: dict[str, str] = {}
+        self._known: dict[str, str] = {}
+        # UUID → the host that last reported it, as it calls itself, and when.
+        self._uuids: dict[str, tuple[str, int]] = {}
+        self._first: set[str] = set()
+
+    def scheduler_hosts(self) -> list[str]:
+        """The hosts that the scheduler knows."""
+        return sorted(self._scheduler)
+
+    def take_scheduler(self, hosts: Iterable[str], aliases: Mapping[str, str]) -> bool:
+        """The scheduler's hosts now; whether anything changed."""
+        names = set(hosts)
+        if names == self._scheduler and dict(aliases) == self._aliases:
+            return False
+        self._scheduler, self._aliases = names, dict(aliases)
+        self._index(names)
+        self._known.clear()
+        return True
+
+    def _index(self, names: set[str]) -> None:
+        self._by_short = {}
+        for name in names:
+            self._by_short.setdefault(short_name(name), set()).add(name)
+
+    def of(self, host: str) -> str:
+        """The cluster's name of a host."""
+        known = self._known.get(host)
+        if known is None:
+            known = self._known[host] = self._resolved(host)
+        return known
+
+    def _resolved(self, host: str) -> str:
+        names = self._scheduler or self._first
+        if host in names:
+            return host
+        for alias in (self._aliases, self._learned):
+            if host in alias:
+                return alias[host]
+        short = short_name(host)
+        same = {n for n in self._by_short.get(short, ()) if short in (n, host)}
+        return next(iter(same)) if len(same) == 1 else host
+
+    def renames(self) -> dict[str, str]:
+        """Names as measured that differ from the cluster's."""
+        return {host: name for host, name in self._known.items() if host != name}
+
+    def note_measured(
+        self, source: str, hosts: set[str], gpus: Sequence[Gpu], now_ms: int
+    ) -> dict[str, str]:
+        """Hosts measured now; old name → new of those that have changed theirs."""
+        self.introduce(source, hosts, now_ms)
+        moved = {}
+        for gpu in gpus:
+            if not gpu.uuid or gpu.host not in hosts:
+                continue
+            before = self._uuids.get(gpu.uuid)
+            self._uuids[gpu.uuid] = (gpu.host, now_ms)
+            if before is not None and before[0] != gpu.host:
+                if before[1] == now_ms or before[0] in hosts:
+                    self._note_twice(source, gpu, before[0], now_ms)
+                else:
+                    moved[before[0]] = gpu.host
+        renamed = {}
+        for old, host in moved.items():
+            kept = self.of(old)
+            if not self._taken_as(kept, host, source, now_ms):
+                self._forget(old)
+                renamed[kept] = self.of(host)
+        return renamed
+
+    def _forget(self, host: str) -> None:
+        self._known.pop(host, None)
+        if host in self._first:
+            self._first.discard(host)
+            self._by_short.get(short_name(host), set()).discard(host)
+
+    def introduce(self, source: str, named: Iterable[str], now_ms: int) -> None:
+        """Find the cluster's name of hosts that a source speaks of."""
+        hosts = [host for host in named if host not in self._known]
+        if not self._scheduler:
+            # A full name before its short one, so that the order of hosts does not matter.
+            for host in sorted(hosts, key=len, reverse=True):
+                if self._resolved(host) == host:
+                    self._first.add(host)
+                    self._by_short.setdefault(short_name(host), set()).add(host)
+        for host in hosts:
+            name = self.of(host)
+            if name != host:
+                self._note(host, name, source, "the same host under another name", now_ms)
+            elif self._scheduler and len(self._by_short.get(short_name(host), ())) > 1:
+                self._note(host, host, source, "several hosts have this short name", now_ms)
+
+    def _taken_as(self, old: str, new: str, source: str, now_ms: int) -> bool:
+        """Whether the new name is only another label of a host that the scheduler still has."""
+        if old in self._scheduler and self.of(new) not in self._scheduler:
+            self._learned[new] = old
+            self._known.pop(new, None)
+            self._note(new, old, source, "the same GPUs by their UUIDs", now_ms)
+            return True
+        text = "the same GPUs by their UUIDs"
+        self._conflicts.note(
+            Disagreement("renamed", self.of(new), new, source, old, source, text), now_ms
+        )
+        return False
+
+    def _note_twice(self, source: str, gpu: Gpu, other: str, now_ms: int) -> None:
+        said = Disagreement(
+            "same_uuid", gpu.uuid, other, source, gpu.host, source, "two hosts report this GPU"
+        )
+        self._conflicts.note(said, now_ms)
+
+    def _note(self, host: str, name: str, source: str, text: str, now_ms: int) -> None:
+        said = Disagreement("host_name", host, name, "scheduler", host, source, text)
+        self._conflicts.note(said, now_ms)

@@ -1,0 +1,404 @@
+"""One cluster out of several sources: names, facts and holders brought together.
+
+Who is believed: the scheduler for which hosts and GPUs there are, their names, their state and
+who holds them; the exporter for what a GPU is (UUID, model) and for who holds it where the
+scheduler does not say. What is decided against is kept as a conflict.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from marey.app.conflicts import ConflictLog, Disagreement
+from marey.app.host_naming import HostNames
+from marey.model.inventory import Gpu, Host, HostState, HostStatus, short_model
+from marey.model.metrics import Entity
+from marey.model.observation import Observation
+from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
+from marey.model.workloads import Allocation, Workload, WorkloadState
+
+# A host that nobody has measured for this long is no longer known by its measurements.
+MEASURED_MS = 10 * MINUTE_MS
+# Labels of exporters follow the scheduler by a scrape or two: only what stays is a conflict.
+HOLDER_TICKS = 3
+TOLD_BY_EXPORTER = "told by the exporter"
+Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one source measures: GPUs by the cluster's names, and when each host was last seen."""
+
+    facts: dict[str, Gpu] = field(default_factory=dict)
+    seen_ms: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics: frozenset[str] = frozenset()
+    since_ms: int = 0
+
+
+class ClusterJoin:
+    """The sources of one cluster; every method may be called from any thread."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.scheduled = False
+        self.conflicts = ConflictLog()
+        # Set once the scheduler has answered or failed: before that its names are not known.
+        self.answered = threading.Event()
+        self._lock = threading.RLock()
+        self._names = HostNames(self.conflicts)
+        self._measured: dict[str, Measured] = {}
+        self._scheduler = ""
+        self._now_ms = 0
+        self._made: tuple[Inventory, int, Inventory] | None = None
+        self._version = 0
+        self._disputed: dict[str, int] = {}
+
+    # Asked by sources
+
+    def measured(self) -> list[Gpu]:
+        """Every GPU that somebody measures, by the cluster's names; the first source counts."""
+        with self._lock:
+            found: dict[str, Gpu] = {}
+            for source in self._measured.values():
+                for name, gpu in source.facts.items():
+                    found.setdefault(name, gpu)
+            return list(found.values())
+
+    def held_by(self) -> dict[str, list[str]]:
+        """GPUs by what exporters say holds them: a job's number, or ``namespace/pod``."""
+        with self._lock:
+            held: dict[str, list[str]] = {}
+            for source in self._measured.values():
+                for gpu, jobs in source.jobs.items():
+                    for job in jobs:
+                        gpus = held.setdefault(job, [])
+                        if gpu not in gpus:
+                            gpus.append(gpu)
+            return held
+
+    def scheduler_hosts(self) -> list[str]:
+        """The hosts that the scheduler knows."""
+        with self._lock:
+            return self._names.scheduler_hosts()
+
+    def set_sources(self, measuring: Sequence[str], *, scheduled: bool) -> None:
+        """Who measures, the most believed first; what others said before is forgotten."""
+        with self._lock:
+            self.scheduled = scheduled
+            self._measured = {name: self._measured.get(name) or Measured() for name in measuring}
+            self._version += 1
+
+    # Metrics
+
+    def of_metrics(
+        self,
+        source: str,
+        observation: Observation,
+        gpus: Sequence[Gpu] = (),
+        jobs: Mapping[str, Sequence[str]] | None = None,
+    ) -> Observation:
+        """What a source measured, by the cluster's names; ``gpus`` are all that it knows."""
+        with self._lock:
+            self._now_ms = max(self._now_ms, observation.time_ms)
+            known = self._measured.setdefault(source, Measured())
+            known.since_ms = known.since_ms or observation.time_ms
+            states = self._note_hosts(source, known, observation, gpus)
+            names = self._names.renames()
+            self._note_facts(source, known, gpus, names)
+            known.jobs = {_renamed(g, names): tuple(j) for g, j in (jobs or {}).items() if j}
+            samples = tuple(
+                self._only_first(source, _renamed_batch(batch, names))
+                for batch in observation.samples
+            )
+            by = "metrics" if not self.scheduled else ""
+            return replace(
+                observation,
+                hosts=tuple(
+                    replace(h, host=names.get(h.host, h.host), known_by=by)
+                    for h in observation.hosts
+                ),
+                gpus=tuple(replace(g, host=names.get(g.host, g.host)) for g in observation.gpus),
+                host_states=(
+                    *(replace(s, host=names.get(s.host, s.host)) for s in observation.host_states),
+                    *states,
+                ),
+                events=tuple(
+                    replace(e, host=names.get(e.host, e.host), gpu=_renamed(e.gpu, names))
+                    for e in observation.events
+                )
+                if names
+                else observation.events,
+                samples=tuple(batch for batch in samples if len(batch)),
+            )
+
+    def _note_hosts(
+        self, source: str, known: Measured, observation: Observation, gpus: Sequence[Gpu]
+    ) -> list[HostStatus]:
+        """Which hosts were measured now; a host that has taken another name is told as such."""
+        batches = [b for b in observation.samples if b.kind is Entity.GPU]
+        named = {e.rpartition(":")[0] for b in batches for e in b.entities}
+        known.metrics = frozenset(m for b in batches for m in b.columns) or known.metrics
+        beside = {e for b in observation.samples if b.kind is Entity.HOST for e in b.entities}
+        self._names.introduce(source, beside - named, observation.time_ms)
+        moved = self._names.note_measured(source, named, gpus, observation.time_ms)
+        for host in named:
+            name = self._names.of(host)
+            if name not in known.seen_ms:
+                self._version += 1
+            known.seen_ms[name] = observation.time_ms
+        stale = [h for h, at in known.seen_ms.items() if observation.time_ms - at > MEASURED_MS]
+        for host in [*stale, *moved]:
+            self._drop_host(known, host)
+        if self.scheduled:
+            return []
+        return [
+            HostStatus(old, HostState.DOWN, f"renamed: its GPUs now report as {new}")
+            for old, new in moved.items()
+        ]
+
+    def _drop_host(self, known: Measured, host: str) -> None:
+        known.seen_ms.pop(host, None)
+        for name in [name for name, gpu in known.facts.items() if gpu.host == host]:
+            del known.facts[name]
+        self._version += 1
+
+    def _note_facts(
+        self, source: str, known: Measured, gpus: Sequence[Gpu], names: Mapping[str, str]
+    ) -> None:
+        for gpu in gpus:
+            host = names.get(gpu.host, gpu.host)
+            if host not in known.seen_ms:
+                continue
+            named = gpu if host == gpu.host else replace(gpu, host=host)
+            if known.facts.get(named.gpu) != named:
+                known.facts[named.gpu] = named
+                self._version += 1
+
+    def _only_first(self, source: str, batch: SampleBatch) -> SampleBatch:
+        """Without what a source that stands before this one measures on the same GPUs."""
+        before = []
+        for name, other in self._measured.items():
+            if name == source:
+                break
+            before.append((name, other))
+        if batch.kind is not Entity.GPU or not before:
+            return batch
+        for name, other in before:
+            batch = self._without_twice(source, batch, name, other)
+        return batch
+
+    def _without_twice(
+        self, source: str, batch: SampleBatch, name: str, other: Measured
+    ) -> SampleBatch:
+        twice = [at for at, entity in enumerate(batch.entities) if entity in other.facts]
+        shared = other.metrics & set(batch.columns)
+        if not twice or not shared:
+            return batch
+        self.conflicts.note(
+            Disagreement(
+                "measured_twice",
+                self.cluster,
+                f"{len(twice)} GPUs",
+                name,
+                ", ".join(sorted(shared)[:8]),
+                source,
+                "the source that stands first in the configuration counts",
+            ),
+            self._now_ms,
+        )
+        return without(batch, twice, shared, other.since_ms)
+
+    # Scheduler
+
+    def of_scheduler(
+        self, source: str, observation: Observation, aliases: Mapping[str, str] | None = None
+    ) -> Observation:
+        """What the scheduler says, with the facts, hosts and holders that exporters add."""
+        with self._lock:
+            self._scheduler = source
+            self._now_ms = max(self._now_ms, observation.time_ms)
+            if self._names.take_scheduler((h.host for h in observation.hosts), aliases or {}):
+                self._version += 1
+            told = (observation.hosts, observation.gpus, observation.host_states)
+            hosts, gpus, states = self._inventory(told)
+            workloads, allocations = self._holders(observation)
+            self.conflicts.forget_before(observation.time_ms)
+            return replace(
+                observation,
+                hosts=hosts,
+                gpus=gpus,
+                host_states=states,
+                workloads=workloads,
+                allocations=allocations,
+            )
+
+    def _inventory(self, told: Inventory) -> Inventory:
+        """The scheduler's inventory with what exporters add; the same tuples while nothing changes.
+
+        The store and the live table pass over tuples that they have seen.
+        """
+        if self._made is not None:
+            before, version, made = self._made
+            if version == self._version and before == told:
+                return made
+        made = self._joined(told)
+        self._made = (told, self._version, made)
+        return made
+
+    def _joined(self, told: Inventory) -> Inventory:
+        hosts, gpus, states = told
+        measured = {gpu.gpu: gpu for gpu in self.measured()}
+        seen = {host for source in self._measured.values() for host in source.seen_ms}
+        known = {gpu.gpu for gpu in gpus}
+        extra = [gpu for name, gpu in sorted(measured.items()) if name not in known]
+        alone = sorted({gpu.host for gpu in extra} - {host.host for host in hosts})
+        self._note_extra(extra, {host.host for host in hosts})
+        reason = f"measured, but {self._scheduler} does not know it"
+        return (
+            (
+                *(replace(h, known_by="both" if h.host in seen else "scheduler") for h in hosts),
+                *(Host(host, known_by="metrics") for host in alone),
+            ),
+            (*(self._lent(gpu, measured.get(gpu.gpu)) for gpu in gpus), *extra),
+            (*states, *(HostStatus(host, HostState.UNKNOWN, reason) for host in alone)),
+        )
+
+    def _note_extra(self, extra: list[Gpu], hosts: set[str]) -> None:
+        """GPUs that the scheduler does not count on hosts that it does know."""
+        by_host: dict[str, int] = {}
+        for gpu in extra:
+            if gpu.host in hosts and gpu.instance is None:
+                by_host[gpu.host] = by_host.get(gpu.host, 0) + 1
+        for host, count in by_host.items():
+            self._note("gpu_count", host, "shown as well", f"{count} more GPUs")
+
+    def _lent(self, gpu: Gpu, measured: Gpu | None) -> Gpu:
+        """The scheduler's GPU with UUID and model of the one measured in its place."""
+        if measured is None:
+            return gpu
+        mine, theirs = short_model(gpu.model), short_model(measured.model)
+        if gpu.model and measured.model and mine != theirs:
+            said = Disagreement(
+                "model", gpu.gpu, measured.model, "exporter", gpu.model, self._scheduler
+            )
+            self.conflicts.note(said, self._now_ms)
+        return replace(
+            gpu,
+            uuid=measured.uuid or gpu.uuid,
+            model=measured.model or gpu.model,
+            memory_mib=gpu.memory_mib or measured.memory_mib,
+        )
+
+    def _note(self, kind: str, subject: str, taken: str, other: str, text: str = "") -> None:
+        said = Disagreement(kind, subject, taken, self._scheduler, other, "exporter", text)
+        self.conflicts.note(said, self._now_ms)
+
+    # Who holds what
+
+    def _holders(
+        self, observation: Observation
+    ) -> tuple[tuple[Workload, ...], tuple[Allocation, ...]]:
+        held = self.held_by()
+        if not held:
+            return observation.workloads, observation.allocations
+        running = {s.workload for s in observation.statuses if s.state is WorkloadState.RUNNING}
+        holding = {a.workload for a in observation.allocations}
+        added: dict[str, list[Allocation]] = {}
+        for workload in observation.workloads:
+            if workload.workload in running and workload.workload not in holding:
+                gpus = next((held[key] for key in _labels_of(workload) if key in held), ())
+                if gpus and len(gpus) <= max(workload.gpus_requested, 1):
+                    added[workload.workload] = _allocated(workload.workload, gpus)
+        self._compare_holders(observation)
+        if not added:
+            return observation.workloads, observation.allocations
+        workloads = tuple(
+            _told_by_exporter(w) if w.workload in added else w for w in observation.workloads
+        )
+        return workloads, (*observation.allocations, *(a for more in added.values() for a in more))
+
+    def _compare_holders(self, observation: Observation) -> None:
+        """GPUs of which the exporter names another holder than the scheduler, for some time."""
+        labels = {w.workload: set(_labels_of(w)) for w in observation.workloads}
+        ours: dict[str, set[str]] = {}
+        for allocation in observation.allocations:
+            known = labels.get(allocation.workload)
+            if known:
+                ours.setdefault(allocation.gpu, set()).update(known)
+        disputed: dict[str, int] = {}
+        for source in self._measured.values():
+            for gpu, jobs in source.jobs.items():
+                # Pods are named by Kubernetes' own source, which decides with these labels.
+                told = {job for job in jobs if "/" not in job}
+                if gpu in ours and told and not told & ours[gpu]:
+                    disputed[gpu] = self._disputed.get(gpu, 0) + 1
+                    if disputed[gpu] >= HOLDER_TICKS:
+                        taken = ", ".join(sorted(ours[gpu])[:2])
+                        self._note("holder", gpu, taken, ", ".join(sorted(told)[:4]))
+        self._disputed = disputed
+
+
+def _labels_of(workload: Workload) -> list[str]:
+    """What an exporter may call it: the scheduler's name or number."""
+    return [workload.workload, workload.attributes.get("slurm_job_id", workload.workload)]
+
+
+def _allocated(workload: str, gpus: Sequence[str]) -> list[Allocation]:
+    local: dict[str, int] = {}
+    found = []
+    for gpu in sorted(gpus, key=_in_order):
+        host = gpu.rpartition(":")[0]
+        local[host] = local.get(host, -1) + 1
+        found.append(Allocation(workload, gpu, None, local[host]))
+    return found
+
+
+def _in_order(gpu: str) -> tuple[str, float]:
+    host, _, index = gpu.rpartition(":")
+    try:
+        return host, float(index)
+    except ValueError:
+        return host, 0.0
+
+
+def _told_by_exporter(workload: Workload) -> Workload:
+    return replace(workload, attributes={**workload.attributes, "gpu_indices": TOLD_BY_EXPORTER})
+
+
+def _renamed(gpu: str, names: Mapping[str, str]) -> str:
+    host, colon, index = gpu.rpartition(":")
+    return f"{names[host]}:{index}" if colon and host in names else gpu
+
+
+def _renamed_batch(batch: SampleBatch, names: Mapping[str, str]) -> SampleBatch:
+    if not names:
+        return batch
+    if batch.kind is Entity.HOST:
+        return replace(batch, entities=tuple(names.get(e, e) for e in batch.entities))
+    return replace(batch, entities=tuple(_renamed(e, names) for e in batch.entities))
+
+
+def without(
+    batch: SampleBatch, entities: Sequence[int], metrics: Iterable[str], since_ms: int
+) -> SampleBatch:
+    """The batch without these metrics of these entities from a moment on."""
+    dropped = np.isin(batch.entity, np.array(entities, np.int32)) & (batch.time_ms >= since_ms)
+    columns = dict(batch.columns)
+    for metric in metrics:
+        columns[metric] = np.where(dropped, np.float32(np.nan), columns[metric])
+    left = np.zeros(len(batch), bool)
+    for values in columns.values():
+        left |= ~np.isnan(values)
+    return replace(
+        batch,
+        time_ms=batch.time_ms[left],
+        entity=batch.entity[left],
+        columns={name: values[left] for name, values in columns.items()},
+        workload=None if batch.workload is None else batch.workload[left],
+    )

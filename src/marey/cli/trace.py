@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from marey.cli.output import Output
-from marey.cli.trace_text import collectives_text, diff_text, report_text, steps_text
+from marey.cli.trace_text import (
+    collectives_text,
+    critical_path_text,
+    diff_text,
+    report_text,
+    steps_text,
+)
 from marey.model.errors import InvalidInput
 from marey.trace.diff import compare
 from marey.trace.html import report_html
+from marey.trace.operator_path import OPERATOR_PATH_COLUMNS, Window, operator_path
 from marey.trace.profile import RunProfile, profile_run
 from marey.trace.report import clean, report_document
 from marey.trace.run import TraceRun, open_run
@@ -32,6 +39,7 @@ EXAMPLES = """\
   marey trace diff run/ run/ --steps-a 3-5 --steps-b 8-10
   marey trace steps traces/
   marey trace collectives traces/
+  marey trace critical-path traces/ --rank 3 --step 8
   marey trace convert traces/ --out events/      one Parquet file per rank"""
 
 
@@ -46,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     collectives = _question(questions, "collectives", "matched across ranks: waits and bandwidth")
     collectives.add_argument("path", metavar="PATH")
     collectives.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
+    _critical_path_arguments(questions)
     diff = _question(questions, "diff", "what B does differently from A")
     diff.add_argument("a", metavar="A")
     diff.add_argument("b", metavar="B")
@@ -55,6 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert = _question(questions, "convert", "the event table of every rank, as Parquet")
     convert.add_argument("path", metavar="PATH")
     convert.add_argument("--out", metavar="DIR", type=Path, required=True)
+
+
+def _critical_path_arguments(questions: Any) -> None:
+    path = _question(
+        questions, "critical-path", "the chain of work that one rank's time is made of"
+    )
+    path.add_argument("path", metavar="PATH")
+    path.add_argument("--rank", type=int, metavar="R", help="which rank (default: the first)")
+    path.add_argument("--step", type=int, metavar="N", help="only this step")
+    path.add_argument("--annotation", metavar="TEXT", help="only within an annotation so named")
+    path.add_argument(
+        "--instance", type=int, default=0, metavar="K", help="which of its occurrences, from 0"
+    )
+    path.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
 
 
 def _question(questions: Any, name: str, summary: str) -> argparse.ArgumentParser:
@@ -127,6 +150,17 @@ def _document(args: argparse.Namespace, out: Output) -> dict[str, Any]:
         return report_document(args.path, args.cache, progress)
 
 
+def _critical_path(args: argparse.Namespace, out: Output) -> None:
+    window = Window(args.step, args.annotation, args.instance)
+    with _bar(out, "reading") as progress:
+        opened = _open(args.path, args.cache, progress)
+    rank = opened.ranks[0] if args.rank is None else args.rank
+    events = opened.events(rank, OPERATOR_PATH_COLUMNS)
+    found = operator_path(events, opened.symbols, window)
+    document = {"rank": rank, "window": window.words(), **clean(found.as_dict())}
+    out.answer(document, critical_path_text(document, args.limit))
+
+
 def _diff(args: argparse.Namespace, out: Output) -> None:
     a = _side(args.a, args.steps_a, args.cache, out, "reading A")
     b = _side(args.b, args.steps_b, args.cache, out, "reading B")
@@ -191,6 +225,7 @@ ANSWERS: dict[str, Callable[[argparse.Namespace, Output], None]] = {
     "report": _report,
     "steps": _steps,
     "collectives": _collectives,
+    "critical-path": _critical_path,
     "diff": _diff,
     "convert": _convert,
 }

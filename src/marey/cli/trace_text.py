@@ -221,6 +221,49 @@ def collectives_text(document: Document, limit: int) -> str:
     )
 
 
+# Kinds of time on a critical path as a person calls them, in the order shown.
+PATH_WORDS = {
+    "operator": "host operators",
+    "runtime": "runtime calls",
+    "compute": "kernels",
+    "communication": "communication",
+    "copy": "copies",
+    "launch_delay": "waiting for the launch",
+    "stream_delay": "between kernels",
+    "gap": "neither: host between operators, work outside",
+}
+
+
+def critical_path_text(document: Document, limit: int) -> str:
+    """What the path is made of, then the names that take the most of it."""
+    first = (
+        f"Rank {document['rank']}, {printable(document['window'], 200)}: the critical path passes "
+        f"{document['events']:,} events and accounts for {duration(document['time_ms'])} of "
+        f"{duration(document['span_ms'])}."
+    )
+    kinds = [
+        [words, duration(document["by_kind_ms"][kind]), _share(ms, document["span_ms"])]
+        for kind, words in PATH_WORDS.items()
+        if (ms := document["by_kind_ms"][kind]) > 0
+    ]
+    names = [
+        [
+            f"{row['share']:.1%}",
+            duration(row["time_ms"]),
+            f"{row['events']:,}",
+            PATH_WORDS[row["kind"]],
+            printable(row["name"], LONGEST_NAME),
+        ]
+        for row in document["by_name"][:limit]
+    ]
+    parts = [
+        first,
+        grid(["spent on", "time", "of span"], kinds, left=(0,)),
+        grid(["of path", "time", "events", "spent on", "name"], names, left=(3, 4)),
+    ]
+    return "\n\n".join(parts)
+
+
 def diff_text(difference: Mapping[str, Any], limit: int) -> str:
     """What changed, in words, then the names with the largest changes."""
     parts = {part["name"]: part for part in difference["parts"]}

@@ -1,8 +1,8 @@
 """Who waits for device work on one rank: later work of the stream, other streams, the host.
 
 Read off the profiler's records of synchronisation. Where a trace has none (they are an option of
-the profiler), a host call that returned just after device work ended is taken to have waited for
-it.
+the profiler), times have to do: a host call that returned after device work ended, and work that
+began late and just after the last work of another stream, are taken to have waited for it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from marey.model.traces import EventKind
+from marey.trace.activity import LAUNCH_LATENCY_NS
 from marey.trace.name_codes import codes_of
 from marey.trace.symbols import Symbols
 
@@ -137,6 +138,10 @@ class Waits:
     waiter: Ints
 
 
+NO_WAITS = Waits(*[np.zeros(0, np.int64)] * 2)
+NEVER = np.iinfo(np.int64).min
+
+
 def device_work(columns: Columns, chosen: Flags) -> DeviceWork:
     """The chosen events that run on a device."""
     rows = np.flatnonzero(chosen)
@@ -205,14 +210,50 @@ def _of_context(work: DeviceWork, device: Ints, called: Ints) -> tuple[Ints, Int
     return work.rows[at], call
 
 
-def inferred_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> Waits:
+def inferred_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> tuple[Waits, Waits]:
+    """What host calls, and what device work, seem to have waited for, by their times alone."""
+    if not len(work.rows):
+        return NO_WAITS, NO_WAITS
+    return _host_waits(columns, work, symbols), _stream_waits(columns, work)
+
+
+# A process uses a handful of streams; of more than this only the busiest are looked at.
+MOST_LANES = 32
+# Work that begins this soon, of the whole time it was late, after other work ended waited for it.
+SOON = 0.05
+
+
+def _stream_waits(columns: Columns, work: DeviceWork) -> Waits:
+    """Work that began late, and soon after the last work launched before it elsewhere ended."""
+    same_lane = np.append(False, work.lane[1:] == work.lane[:-1])
+    before = np.where(same_lane, np.append(NEVER, work.end_ns[:-1]), NEVER)
+    could = np.maximum(work.launched_ns, before)
+    late = np.flatnonzero(
+        (work.start_ns - could > LAUNCH_LATENCY_NS) & (columns["launch"][work.rows] >= 0)
+    )
+    start = work.start_ns[late]
+    sooner = start - np.maximum(LAUNCH_LATENCY_NS, SOON * (start - could[late])).astype(np.int64)
+    cause, ended = np.full(len(late), -1, np.int64), np.full(len(late), NEVER)
+    device = work.lanes.device
+    for lane in np.argsort(-np.diff(work.first), kind="stable")[:MOST_LANES]:
+        asked = np.full(len(late), lane)
+        last = work.last_launched(asked, work.launched_ns[late])
+        end = columns["start_ns"][last] + columns["dur_ns"][last]
+        better = (
+            (last >= 0) & (end <= start) & (end >= sooner) & (end > np.maximum(ended, could[late]))
+        )
+        better &= (work.lane[late] != lane) & (device[work.lane[late]] == device[lane])
+        cause, ended = np.where(better, last, cause), np.where(better, end, ended)
+    found = cause >= 0
+    return Waits(cause[found], work.rows[late[found]])
+
+
+def _host_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> Waits:
     """Blocking calls during which the last device work launched before them ended."""
     calls = np.flatnonzero(
         (columns["kind"] == EventKind.RUNTIME)
         & np.isin(columns["name"], codes_of(symbols, is_blocking_call))
     )
-    if not len(calls) or not len(work.rows):
-        return Waits(np.zeros(0, np.int64), np.zeros(0, np.int64))
     by_end = np.argsort(work.end_ns, kind="stable")
     ends = work.end_ns[by_end]
     start = columns["start_ns"][calls]

@@ -18,6 +18,7 @@ from numba import njit
 
 from marey.model.traces import DEVICE_KINDS, EventKind
 from marey.trace.device_waits import (
+    NEVER,
     Columns,
     DeviceWork,
     Flags,
@@ -36,7 +37,6 @@ GRAPH_COLUMNS = (
     *("launch", "correlation", "forward", "wait_stream", "wait_correlation"),
 )
 NOBODY = -1
-NEVER = np.iinfo(np.int64).min
 
 
 class EdgeKind(IntEnum):
@@ -98,16 +98,14 @@ def operator_edges(
     on_host &= (columns["dur_ns"] > 0) | _launches(columns)
     # What was recorded or launched outside the window still says who waited for whom.
     work = device_work(columns, on_device)
-    if (columns["kind"] == EventKind.SYNC).any():
-        host_waits, stream_waits = recorded_waits(columns, work, symbols)
-    else:
-        host_waits, stream_waits = inferred_waits(columns, work, symbols), NO_WAITS
+    recorded = (columns["kind"] == EventKind.SYNC).any()
+    find_waits = recorded_waits if recorded else inferred_waits
+    host_waits, stream_waits = find_waits(columns, work, symbols)
     blocking = _blocking(columns, symbols)
-    inside = device_work(columns, on_device & chosen)
     end_ns = columns["start_ns"] + columns["dur_ns"]
     parts = [
         _thread_edges(columns, on_host & chosen, blocking, end_ns),
-        _device_edges(columns, inside, stream_waits, on_host & chosen, chosen),
+        _device_edges(columns, work, stream_waits, on_host & chosen, chosen),
         _wait_edges(host_waits),
         _backward_edges(columns, on_host),
         _return_edges(columns, on_host),
@@ -119,7 +117,6 @@ def operator_edges(
     return edges.where(kept)
 
 
-NO_WAITS = Waits(*[np.zeros(0, np.int64)] * 2)
 NO_EDGES = Edges(*[np.zeros(0, np.int64)] * 5)
 
 
@@ -197,46 +194,45 @@ def _device_edges(
 ) -> Edges:
     """The work itself, and why each piece of it did not start earlier."""
     rows, start = work.rows, work.start_ns
-    earlier = np.append(False, work.lane[1:] == work.lane[:-1])[: len(rows)]
-    before = np.append(NOBODY, rows[:-1])[: len(rows)]
-    before_ns = np.append(0, work.end_ns[:-1])[: len(rows)]
-    before, before_ns = np.where(earlier, before, NOBODY), np.where(earlier, before_ns, NEVER)
-    waited_ns = _latest_end(columns, waits, chosen, len(chosen))[rows]
+    before, before_ns = _before(work)
+    waited_ns = _latest_end(columns, waits, chosen)[rows]
     launch = columns["launch"][rows]
-    called = np.where(launch >= 0, columns["start_ns"][launch], NEVER)
-    launched = (launch >= 0) & host[launch] & (called > before_ns) & (called > waited_ns)
+    known = (launch >= 0) & host[launch]
+    called = np.where(known, columns["start_ns"][launch], NEVER)
+    launched = known & (called > before_ns) & (called > waited_ns)
     queued = ~launched & (before >= 0) & (before_ns > waited_ns)
+    # Behind work outside the window there is still the launch, but no longer its whole delay.
+    behind = queued & known & ~chosen[before]
+    queued &= chosen[before]
+    delay, sync = EdgeKind.STREAM_DELAY, EdgeKind.SYNC
+    nothing = np.zeros(len(waits.work), np.int64)
     return join(
         [
             _edges(2 * rows, 2 * rows + 1, work.end_ns - start, EdgeKind.WORK, rows),
-            _edges(
-                2 * launch[launched],
-                2 * rows[launched],
-                start[launched] - called[launched],
-                EdgeKind.LAUNCH_DELAY,
-                rows[launched],
-            ),
-            _edges(
-                2 * before[queued] + 1,
-                2 * rows[queued],
-                start[queued] - before_ns[queued],
-                EdgeKind.STREAM_DELAY,
-                rows[queued],
-            ),
-            _edges(
-                2 * waits.work + 1,
-                2 * waits.waiter,
-                np.zeros(len(waits.work), np.int64),
-                EdgeKind.SYNC,
-                waits.waiter,
-            ),
+            _delays(2 * launch, rows, start - called, EdgeKind.LAUNCH_DELAY, launched),
+            _delays(2 * launch, rows, start - before_ns, delay, behind),
+            _delays(2 * before + 1, rows, start - before_ns, delay, queued),
+            _edges(2 * waits.work + 1, 2 * waits.waiter, nothing, sync, waits.waiter),
         ]
     )
 
 
-def _latest_end(columns: Columns, waits: Waits, chosen: Flags, count: int) -> Ints:
+def _before(work: DeviceWork) -> tuple[Ints, Ints]:
+    """The work before each on its stream and when it was over; nobody and never for the first."""
+    if not len(work.rows):
+        return work.rows, work.rows
+    same_lane = np.append(False, work.lane[1:] == work.lane[:-1])
+    before = np.where(same_lane, np.append(NOBODY, work.rows[:-1]), NOBODY)
+    return before, np.where(same_lane, np.append(NEVER, work.end_ns[:-1]), NEVER)
+
+
+def _delays(source: Ints, rows: Ints, time_ns: Ints, kind: EdgeKind, kept: Flags) -> Edges:
+    return _edges(source[kept], 2 * rows[kept], time_ns[kept], kind, rows[kept])
+
+
+def _latest_end(columns: Columns, waits: Waits, chosen: Flags) -> Ints:
     """For every row, when the last work of another stream that it waited for was over, or never."""
-    latest = np.full(count, NEVER)
+    latest = np.full(len(chosen), NEVER)
     kept = chosen[waits.work]
     end = columns["start_ns"][waits.work] + columns["dur_ns"][waits.work]
     np.maximum.at(latest, waits.waiter[kept], end[kept])

@@ -8,6 +8,7 @@ host between two operators, mostly Python) is not on the path; it is stated apar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,14 @@ class Window:
     annotation: str | None = None
     instance: int = 0
 
+    def words(self) -> str:
+        """What is asked about, as a person says it."""
+        if self.step is not None:
+            return f"step {self.step}"
+        if self.annotation is not None:
+            return f"instance {self.instance} of {shown(self.annotation)}"
+        return "the whole trace"
+
 
 @dataclass(frozen=True)
 class OperatorPath:
@@ -102,6 +111,22 @@ class OperatorPath:
         renamed = grouped.rename_columns(["kind", "name", "time_ns", "events"])
         return renamed.sort_by([("time_ns", "descending"), ("name", "ascending")])
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a JSON document."""
+        return {
+            "time_ms": self.time_ns / 1e6,
+            "span_ms": self.span_ns / 1e6,
+            "start_ns": self.start_ns,
+            "events": len(self.events),
+            "by_kind_ms": {kind: ns / 1e6 for kind, ns in self.by_kind().items()},
+            "by_name": [
+                {key: row[key] for key in ("kind", "name", "events")}
+                | {"time_ms": row["time_ns"] / 1e6, "share": row["time_ns"] / max(self.time_ns, 1)}
+                for row in self.by_name().to_pylist()
+            ],
+            "path": self.path.to_pylist(),
+        }
+
 
 def operator_path(events: pa.Table, symbols: Symbols, window: Window | None = None) -> OperatorPath:
     """The critical path of one rank's events; needs the columns ``OPERATOR_PATH_COLUMNS``."""
@@ -114,7 +139,7 @@ def operator_path(events: pa.Table, symbols: Symbols, window: Window | None = No
         edges = _longest(columns, operator_edges(columns, chosen, symbols, strict=True))
     if not len(edges.source):
         raise InvalidInput(
-            f"There is no critical path in {_words(asked)}: it holds no operator, no runtime call "
+            f"There is no critical path in {asked.words()}: it holds no operator, no runtime call "
             "and no device work."
         )
     return _described(columns, symbols, edges)
@@ -122,14 +147,6 @@ def operator_path(events: pa.Table, symbols: Symbols, window: Window | None = No
 
 def _column(events: pa.Table, name: str) -> Ints:
     return np.asarray(events[name].to_numpy(zero_copy_only=False)).astype(np.int64)
-
-
-def _words(window: Window) -> str:
-    if window.step is not None:
-        return f"step {window.step}"
-    if window.annotation is not None:
-        return f"instance {window.instance} of '{shown(window.annotation)}'"
-    return "this trace"
 
 
 def _bounds(

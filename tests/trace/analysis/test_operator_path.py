@@ -228,6 +228,20 @@ def test_a_slow_kernel_is_on_the_path_and_what_the_host_did_meanwhile_is_not() -
     }
 
 
+def test_a_transfer_that_began_when_another_stream_was_done_waited_for_it() -> None:
+    symbols = Symbols()
+    rows = [
+        _host("cudaLaunchKernel", 0, 10_000),
+        _kernel("backward", 15_000, 900_000, 0),
+        _host("cudaLaunchKernel", 20_000, 10_000),
+        _kernel("reduce", 918_000, 500_000, 2, stream=9, kind=int(EventKind.COLLECTIVE)),
+    ]
+    found = operator_path(_table(rows, symbols), symbols)
+    assert found.events.tolist() == [0, 1, 3]
+    assert found.by_kind()["launch_delay"] == 15_000
+    assert found.by_kind()["communication"] == 500_000
+
+
 def test_the_path_goes_through_the_backward_thread_and_back() -> None:
     symbols = Symbols()
     rows = [
@@ -311,11 +325,12 @@ def _path_or_none(table: pa.Table, symbols: Symbols) -> OperatorPath | None:
     try:
         return operator_path(table, symbols)
     except InvalidInput as error:
-        assert "no critical path" in str(error)
+        if "no critical path" not in str(error):
+            raise
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(any_trace())
 def test_a_path_is_never_longer_than_its_span_nor_leads_back_in_time(
     made: tuple[pa.Table, Symbols],
@@ -333,7 +348,7 @@ def test_a_path_is_never_longer_than_its_span_nor_leads_back_in_time(
     assert found.by_name()["time_ns"].to_numpy().sum() == found.time_ns
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(any_trace())
 def test_no_other_path_is_longer(made: tuple[pa.Table, Symbols]) -> None:
     """Against the plainest longest-path there is: relax every edge until nothing changes."""

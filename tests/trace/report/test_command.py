@@ -155,3 +155,31 @@ def test_hostile_text_cannot_drive_the_terminal() -> None:
     assert "\x1b" not in printable("\x1b[2Jname", 40)
     assert len(printable("x" * 500, 40)) == 40
     assert grid(["a", "b"], [["1", "two"]], left=(1,)) == "a  b\n1  two"
+
+
+def test_the_critical_path_is_told_in_words_and_whole_in_json(ask: Ask, trace: Path) -> None:
+    code, out, err = ask("critical-path", str(trace))
+    assert (code, err) == (0, "")
+    assert out.startswith("Rank 0, the whole trace: the critical path passes 8 events")
+    code, out, _ = ask("critical-path", str(trace), "--rank", "0", "--step", "2", "--json")
+    document = json.loads(out)
+    assert (code, document["window"], document["events"]) == (0, "step 2", 2)
+    assert document["by_kind_ms"]["compute"] == pytest.approx(0.502 + 0.102)
+    assert [row["name"] for row in document["by_name"]][:2] == ["gemm", "softmax"]
+    assert sum(row["time_ns"] for row in document["path"]) == document["time_ms"] * 1e6
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rank", "7"), "Unknown rank 7; this trace has ranks 0."),
+        (("--step", "9"), "Unknown step 9; this rank has steps 1 to 4."),
+        (("--annotation", "Profiler", "--instance", "4"), "there are instances 0 to 3."),
+    ],
+)
+def test_a_critical_path_of_what_is_not_there_is_refused(
+    words: tuple[str, ...], said: str, ask: Ask, trace: Path
+) -> None:
+    code, out, err = ask("critical-path", str(trace), *words)
+    assert (code, out) == (3, "")
+    assert said in err

@@ -172,6 +172,54 @@ def test_what_hta_calls_added_and_deleted_is_what_appeared_and_vanished(
         assert len(names["vanished"]) >= 0.9 * len(a - b)
 
 
+# What TraceDiff.ops_diff of HolisticTraceAnalysis 0.5.0 counts in step 1009 of control and test;
+# of the operators without the runtime calls and annotations that it lists among them.
+HTA_DIFF = {
+    "operator": {"added": 3, "deleted": 72, "increased": 17, "decreased": 49, "unchanged": 38},
+    "kernel": {"added": 27, "deleted": 66, "increased": 15, "decreased": 9, "unchanged": 84},
+}
+
+
+def _how_calls_changed(a: float, b: float) -> str:
+    if not a or not b:
+        return "deleted" if a else "added"
+    return "unchanged" if a == b else "increased" if b > a else "decreased"
+
+
+@pytest.mark.parametrize("layer", ["operator", "kernel"])
+def test_calls_of_one_step_changed_as_hta_says_and_as_a_plain_loop_counts(
+    layer: str, real_run: RealRun, data_dir: Path
+) -> None:
+    sides = ("control", "test")
+    profiles = [profile_run(real_run(f"hta/trace_diff/{side}"), steps=[1009]) for side in sides]
+    found = {
+        row["name"]: _how_calls_changed(row["a_calls"], row["b_calls"])
+        for row in compare(*profiles).changes.to_pylist()
+        if row["layer"] == layer
+    }
+    a, b = (_calls_in_step(data_dir / "traces/hta/trace_diff" / s, 1009, layer) for s in sides)
+    expected = {name: _how_calls_changed(a[name], b[name]) for name in a.keys() | b.keys()}
+    assert found == expected
+    assert Counter(found.values()) == HTA_DIFF[layer]
+
+
+def _calls_in_step(folder: Path, step: int, layer: str) -> Counter[str]:
+    """How often each operator started, or each kernel or copy was launched, within a step."""
+    (path,) = folder.glob("*.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    (mark,) = [e for e in events if e.get("name") == f"ProfilerStep#{step}"]
+    window = range(mark["ts"], mark["ts"] + mark["dur"])
+    if layer == "operator":
+        return Counter(e["name"] for e in events if e.get("cat") == "cpu_op" and e["ts"] in window)
+    launched = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") == "cuda_runtime"}
+    device = ("kernel", "gpu_memcpy", "gpu_memset")
+    return Counter(
+        e["name"]
+        for e in events
+        if e.get("cat") in device and launched.get(e["args"]["correlation"]) in window
+    )
+
+
 def test_a_trace_compared_with_itself_shows_no_change(real_run: RealRun) -> None:
     profile = profile_run(real_run("hta/trace_diff/control"))
     found = compare(profile, profile)

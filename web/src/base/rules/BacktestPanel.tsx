@@ -140,8 +140,8 @@ function Results({ result }: { result: BacktestResult }) {
               <th>Workload</th>
               <th>Found</th>
               <th>For</th>
-              <th className="number">GPUs</th>
-              <th className="number">GPU-hours</th>
+              <th className="figure">GPUs</th>
+              <th className="figure">GPU-hours</th>
             </tr>
           </thead>
           <tbody>
@@ -154,8 +154,8 @@ function Results({ result }: { result: BacktestResult }) {
                 </td>
                 <td>{formatTime(row.opened_ms)}</td>
                 <td>{formatDuration(((row.closed_ms ?? result.to_ms) - row.opened_ms) / 1000)}</td>
-                <td className="number">{formatCount(row.gpus)}</td>
-                <td className="number">{formatCount(row.gpu_hours)}</td>
+                <td className="figure">{formatCount(row.gpus)}</td>
+                <td className="figure">{formatCount(row.gpu_hours)}</td>
               </tr>
             ))}
           </tbody>

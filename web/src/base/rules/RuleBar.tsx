@@ -53,7 +53,7 @@ export function RuleBar(props: RuleBarProps) {
       <h2>Rules</h2>
       <ul className="rule-chips">
         {shown.map(({ entry, slot }) => (
-          <li key={entry.field}>
+          <li key={entry.field} className={entry.title.length <= 12 ? "short" : ""}>
             <Chip entry={entry} slot={slot} onEdit={() => setEditing(entry)} {...props} />
           </li>
         ))}

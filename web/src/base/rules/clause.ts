@@ -195,6 +195,6 @@ export function suggestionIn(reason: string): string | null {
 
 /** An id for a rule, made from its title. */
 export function idFrom(title: string): string {
-  const plain = title.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  const plain = title.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-");
   return plain.replace(/^-+|-+$/g, "").slice(0, 64).replace(/-+$/, "");
 }

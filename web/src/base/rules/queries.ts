@@ -8,7 +8,7 @@ import { fetchLanguage, fetchRules, fetchVerdicts, previewRule } from "@/base/ru
 import type { RuleEntry } from "@/base/rules/slots";
 import { assignSlots, ruleEntries } from "@/base/rules/slots";
 import type { RuleVerdict, Verdicts } from "@/base/rules/verdicts";
-import { LENS_FIELD, lensVerdict, siteVerdicts } from "@/base/rules/verdicts";
+import { LENS_FIELD, lensVerdict, ofWorkload, siteVerdicts } from "@/base/rules/verdicts";
 
 // Verdicts fall on whole minutes of the cluster's clock; a simulated clock may run faster.
 const VERDICTS_MS = 5_000;
@@ -71,10 +71,18 @@ export interface RuleBoard {
   problem: string | null;
 }
 
-/** Everything a rule bar needs, over the whole cluster. `page` chooses which eight violated rules have places. */
-export function useRuleBoard(lenses: readonly Lens[], page = 0): RuleBoard {
+/**
+ * Everything a rule bar needs. `page` chooses which eight violated rules have places; with `only` the board is about
+ * one workload and its GPUs (give the same set object while it is the same).
+ */
+export function useRuleBoard(lenses: readonly Lens[], page = 0, only?: { workload: string; gpus: ReadonlySet<string> }): RuleBoard {
   const rules = useRules();
-  const { verdicts, preparing, problem } = useVerdicts(lenses);
+  const { verdicts: everyone, preparing, problem } = useVerdicts(lenses);
+  const [workload, gpus] = [only?.workload, only?.gpus];
+  const verdicts = useMemo<Verdicts>(
+    () => (workload === undefined || !gpus ? everyone : new Map([...everyone].map(([field, verdict]) => [field, ofWorkload(verdict, workload, gpus)]))),
+    [everyone, workload, gpus],
+  );
   const entries = useMemo(() => ruleEntries(rules.data ?? [], lenses, verdicts), [rules.data, lenses, verdicts]);
   const previous = useRef<readonly (string | null)[]>([]);
   const slots = useMemo(() => {

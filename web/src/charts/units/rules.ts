@@ -117,9 +117,11 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     const row = counts.slots * PITCH_PX;
     const y = band >= 2 * RADIUS_PX + 1 ? top + band / 2 : box.y + RADIUS_PX + 2;
     if (box.w - 2 * padding >= row + 2) return placeDots(group, right - row, y);
-    // No room for every place: one mark in the corner says that there is something.
-    const slot = firstSlot(group);
-    placed.dots.push(spot(group, slot, box.x + box.w - 2 * RADIUS_PX - 1, box.y + 1, 2 * RADIUS_PX, 2 * RADIUS_PX));
+    // No room for every place: the violated rules in their order, as many as fit; what holds now first.
+    const fitting = Math.max(1, Math.floor((box.w - padding) / PITCH_PX));
+    const slots = urgentSlots(group).slice(0, fitting).sort((a, b) => a - b);
+    slots.forEach((slot, i) => placed.dots.push(spot(group, slot, right - (slots.length - i) * PITCH_PX + 2, y - RADIUS_PX, 2 * RADIUS_PX, 2 * RADIUS_PX)));
+    if (band >= 2 * RADIUS_PX + 1) placed.leftOf.set(group, right - slots.length * PITCH_PX - 1);
   }
 
   function placeDots(group: number, left: number, y: number): void {
@@ -141,11 +143,10 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     placed.leftOf.set(group, right - w - 4);
   }
 
-  function firstSlot(group: number): number {
+  function urgentSlots(group: number): number[] {
     const at = group * counts.slots;
-    for (let slot = 0; slot < counts.slots; slot++) if (counts.now[at + slot] > 0) return slot;
-    for (let slot = 0; slot < counts.slots; slot++) if (counts.any[at + slot] > 0) return slot;
-    return 0;
+    const held = Array.from({ length: counts.slots }, (_, slot) => slot).filter((slot) => counts.any[at + slot] > 0);
+    return held.sort((a, b) => Number(counts.now[at + b] > 0) - Number(counts.now[at + a] > 0) || a - b);
   }
 
   function spot(group: number, slot: number, x: number, y: number, w: number, h: number): RuleSpot {

@@ -99,7 +99,7 @@ function Facts({ finding }: { finding: Finding }) {
           On the overview
         </a>
       </div>
-      <dl className="facts">
+      <dl className="finding-facts">
         {rows.map(([label, value]) => (
           <div key={label}>
             <dt>{label}</dt>

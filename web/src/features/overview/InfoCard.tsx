@@ -7,6 +7,7 @@ import { formatCount, formatDuration, formatTime, formatValue } from "@/base/for
 import { links } from "@/base/links";
 import type { Predicate } from "@/base/predicate";
 import { IconButton, Sparkline } from "@/base/ui/controls";
+import { CardRules } from "@/features/overview/CardRules";
 import { CARD_PX, useShared } from "@/features/overview/context";
 import { choose, setCondition, useOverview } from "@/features/overview/store";
 import type { MetricSummary, Summary } from "@/features/overview/summary";
@@ -48,6 +49,7 @@ export function InfoCard() {
       {selection.length > 1 && <Chosen selection={selection} attributes={attributes} />}
       <p className="counts">{countText(summary)}</p>
       <Actions summary={summary} workload={workload ?? null} />
+      <CardRules state={state} selection={selection} />
       <Metrics summary={summary} workload={workload ?? null} startMs={typeof facts?.["start_ms"] === "number" ? facts["start_ms"] : null} attributes={attributes} />
       <Facts summary={summary} facts={facts} timeMs={state.timeMs} />
     </aside>

@@ -135,7 +135,7 @@ function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocu
           <thead>
             <tr>
               {COLUMNS.map(({ key, label }) => (
-                <th key={key} className={key === "name" ? "" : "number"} aria-sort={sort.key === key ? (sort.descending ? "descending" : "ascending") : "none"}>
+                <th key={key} className={key === "name" ? "" : "figure"} aria-sort={sort.key === key ? (sort.descending ? "descending" : "ascending") : "none"}>
                   <button type="button" className="link" onClick={() => order(key)}>
                     {label || LABELS[by]} {sort.key === key ? (sort.descending ? "↓" : "↑") : ""}
                   </button>
@@ -168,9 +168,9 @@ function Line({ row, by, share }: { row: WasteLine; by: WasteBy; share: number }
   return (
     <tr>
       <td>{link ? <a href={link}>{name}</a> : name}</td>
-      <td className="number">{formatCount(row.gpu_hours)}</td>
-      <td className="number">{formatCount(row.workloads)}</td>
-      <td className="number">{formatCount(row.findings)}</td>
+      <td className="figure">{formatCount(row.gpu_hours)}</td>
+      <td className="figure">{formatCount(row.workloads)}</td>
+      <td className="figure">{formatCount(row.findings)}</td>
       <td className="waste-bar" aria-hidden="true">
         <i style={{ width: `${Math.max(0.5, share * 100)}%` }} />
       </td>

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from marey.app import wire
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
-from marey.app.moments import frame_of, observation_of
+from marey.app.moments import PastFrames, observation_of
 from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
-from marey.store.embedded import open_store
+from marey.store.embedded import EmbeddedStore, open_store
 from tests.app.small_cluster import GPUS, START_MS, TICK_MS, inventory, samples
 
 
@@ -188,7 +190,7 @@ def test_a_moment_of_the_store_is_the_same_table() -> None:
     moment = store.moment("default", START_MS + 1)
     assert observation_of(moment).gpus == inventory().gpus
     live = table_with(inventory()).frame(START_MS)
-    past = frame_of(moment, samples(START_MS))
+    past = PastFrames().frame(moment, samples(START_MS))
     store.close()
     assert (
         past.units.table().sort_by("gpu").drop(["row"]).to_pylist()
@@ -196,6 +198,53 @@ def test_a_moment_of_the_store_is_the_same_table() -> None:
     )
     assert past.workloads.keys() == live.workloads.keys()
     assert len(past.values("util")) == len(GPUS)
+
+
+def picture(frame: Frame) -> tuple[object, ...]:
+    """What a frame shows, whatever rows it is in."""
+    table = frame.units.table().sort_by("gpu")
+    values = frame.values("util")[table["row"].to_numpy()]
+    return table.drop(["row"]).to_pylist(), dict(frame.workloads), np.nan_to_num(values).tolist()
+
+
+def lively_store(ticks: int) -> EmbeddedStore:
+    """Workloads come, run and end; a GPU breaks and mends, a host leaves and returns."""
+    store = open_store(None)
+    store.apply(inventory())
+    for number in range(ticks):
+        time_ms = START_MS + number * TICK_MS
+        who = f"w{number % 3}"
+        state = (WorkloadState.PENDING, WorkloadState.RUNNING, WorkloadState.COMPLETED)[number % 3]
+        gpu = GPUS[number % len(GPUS)]
+        seen = at(
+            number,
+            workloads=(Workload(who, submit_ms=time_ms),),
+            statuses=(WorkloadStatus(who, state),),
+            allocations=(Allocation(who, gpu, 0, 0),) if state is WorkloadState.RUNNING else (),
+            gpu_states=(GpuStatus(gpu, number % 4 == 1, "broken" if number % 4 == 1 else ""),),
+        )
+        store.apply(seen)
+        if number in (5, 9):
+            whole = inventory()
+            hosts = whole.hosts if number == 9 else whole.hosts[1:]
+            names = {host.host for host in hosts}
+            gpus = tuple(gpu for gpu in whole.gpus if gpu.host in names)
+            store.apply(replace(whole, time_ms=time_ms, hosts=hosts, gpus=gpus, complete=True))
+        store.append([samples(time_ms)])
+    return store
+
+
+def test_walking_through_the_past_shows_each_moment_as_if_it_were_asked_for_alone() -> None:
+    ticks = 14
+    store = lively_store(ticks)
+    walking = PastFrames()
+    order = [*range(ticks), *reversed(range(ticks)), 3, 11, 0, 13, 5, 9]
+    for number in order:
+        time_ms = START_MS + number * TICK_MS
+        moment = store.moment("default", time_ms)
+        alone = PastFrames().frame(moment, samples(time_ms))
+        assert picture(walking.frame(moment, samples(time_ms))) == picture(alone), number
+    store.close()
 
 
 def test_mig_instances_are_units_of_their_own() -> None:

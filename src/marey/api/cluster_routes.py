@@ -181,7 +181,7 @@ def cluster(
     names = split_names(metrics, "metrics", METRICS_LIMIT)
     for name in names:
         metric_named(name)
-    frame = service.workspace.frame_at(cluster, None if at is None else parse_time(at))
+    frame = service.workspace.frame_at(cluster, None if at is None else parse_time(at), names)
     if wants(request, SNAPSHOT):
         return Response(frame.snapshot(names), media_type=SNAPSHOT)
     if wants(request, ARROW):

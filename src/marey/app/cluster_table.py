@@ -62,6 +62,10 @@ class ClusterTable:
         """A value older than this is no value any more: silence is never shown as a level."""
         self.samples.forget_before(time_ms)
 
+    def forget_samples(self) -> None:
+        """No GPU has a value until the next ones come, of whatever time."""
+        self.samples = LiveSamples(self.units)
+
     def holder_codes(self, entities: Sequence[str]) -> tuple[NDArray[np.int32], list[str]]:
         """For each of these GPUs the workload that holds it now, as codes (-1: none)."""
         rows = self.samples.rows_of(entities)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,28 +39,44 @@ _WORKLOAD_FIELDS = (
 
 def observation_of(moment: Moment) -> Observation:
     """Everything that existed at the moment, as one complete observation."""
+    return _with_work(moment, _inventory(moment))
+
+
+def _inventory(moment: Moment) -> Observation:
+    """The machines at the moment, and how they were."""
     hosts = moment.hosts.to_pylist()
-    gpus = moment.gpus.to_pylist()
-    workloads = [
-        row
-        for row in moment.workloads.to_pylist()
-        if row["state"] in (WorkloadState.PENDING, WorkloadState.RUNNING)
-    ]
+    gpus = [(_gpu(row), row) for row in moment.gpus.to_pylist()]
     return Observation(
         time_ms=moment.time_ms,
         cluster=moment.cluster,
         hosts=tuple(_host(row) for row in hosts),
-        gpus=tuple(_gpu(row) for row in gpus),
+        gpus=tuple(gpu for gpu, _ in gpus),
         partitions=tuple(_partition(row) for row in moment.partitions.to_pylist()),
         host_states=tuple(
             HostStatus(row["host"], HostState(row["state"] or "up"), row["reason"] or "")
             for row in hosts
         ),
         gpu_states=tuple(
-            GpuStatus(_gpu(row).gpu, True, row["failed_reason"] or "")
-            for row in gpus
+            GpuStatus(gpu.gpu, True, row["failed_reason"] or "")
+            for gpu, row in gpus
             if row["failed"]
         ),
+    )
+
+
+def _with_work(moment: Moment, inventory: Observation) -> Observation:
+    """The inventory, with what waited and what ran on it."""
+    workloads = [
+        row
+        for row in moment.workloads.to_pylist()
+        if row["state"] in (WorkloadState.PENDING, WorkloadState.RUNNING)
+    ]
+    held = [
+        moment.allocations.column(name).to_pylist()
+        for name in ("workload", "gpu", "global_rank", "local_rank")
+    ]
+    return replace(
+        inventory,
         workloads=tuple(_workload(row) for row in workloads),
         statuses=tuple(
             WorkloadStatus(
@@ -69,21 +87,73 @@ def observation_of(moment: Moment) -> Observation:
             )
             for row in workloads
         ),
-        allocations=tuple(
-            Allocation(row["workload"], row["gpu"], row["global_rank"], row["local_rank"])
-            for row in moment.allocations.to_pylist()
-        ),
+        allocations=tuple(map(Allocation, *held)),
         complete=True,
     )
 
 
-def frame_of(moment: Moment, samples: SampleBatch | None) -> Frame:
-    """The moment as the frame that a client would have been sent."""
-    table = ClusterTable(moment.cluster)
-    table.apply(observation_of(moment))
-    if samples is not None:
-        table.measure(samples)
-    return table.frame(moment.time_ms)
+class PastFrames:
+    """Past moments as the frames that a client would have been sent.
+
+    Whoever walks through the past asks for moments on the same machines: the table of the last
+    one is kept and brought to the next. So a GPU also keeps its row from one to the other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[str, _PastTable] = {}
+
+    def frame(self, moment: Moment, samples: SampleBatch | None) -> Frame:
+        """The cluster at this moment."""
+        with self._lock:
+            past = self._tables.get(moment.cluster)
+            if past is None or not past.has_machines_of(moment):
+                past = self._tables[moment.cluster] = _PastTable(moment)
+            return past.frame(moment, samples)
+
+
+_HOW_HOSTS_ARE = ["state", "reason"]
+_HOW_GPUS_ARE = ["failed", "failed_reason"]
+
+
+class _PastTable:
+    """The table of one cluster as of the moment asked for last."""
+
+    def __init__(self, moment: Moment) -> None:
+        self._hosts = moment.hosts
+        self._gpus = moment.gpus
+        self._table = ClusterTable(moment.cluster)
+        inventory = _inventory(moment)
+        self._failed = {status.gpu for status in inventory.gpu_states}
+        self._table.apply(inventory)
+
+    def has_machines_of(self, moment: Moment) -> bool:
+        """Whether the moment had just these machines; how they were may differ."""
+        return (
+            # An allocation has named a GPU that no inventory knew; another moment may not.
+            self._table.units.unknown_count == 0
+            and moment.hosts.drop(_HOW_HOSTS_ARE).equals(self._hosts.drop(_HOW_HOSTS_ARE))
+            and moment.gpus.drop(_HOW_GPUS_ARE).equals(self._gpus.drop(_HOW_GPUS_ARE))
+        )
+
+    def frame(self, moment: Moment, samples: SampleBatch | None) -> Frame:
+        """Bring the table to this moment and take its picture."""
+        self._table.apply(_with_work(moment, self._how_machines_are(moment)))
+        self._table.forget_samples()
+        if samples is not None:
+            self._table.measure(samples)
+        return self._table.frame(moment.time_ms)
+
+    def _how_machines_are(self, moment: Moment) -> Observation:
+        """What changed of the machines' states; none of the machines themselves."""
+        still = Observation(moment.time_ms, moment.cluster)
+        if moment.hosts.equals(self._hosts) and moment.gpus.equals(self._gpus):
+            return still
+        now = _inventory(moment)
+        failed = {status.gpu for status in now.gpu_states}
+        whole = tuple(GpuStatus(gpu, False) for gpu in sorted(self._failed - failed))
+        self._hosts, self._gpus, self._failed = moment.hosts, moment.gpus, failed
+        return replace(still, host_states=now.host_states, gpu_states=(*whole, *now.gpu_states))
 
 
 def _host(row: dict[str, Any]) -> Host:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from marey.app.collecting import Pace, Store
 from marey.app.frames import Frame
 from marey.app.matrix_shelf import MatrixShelf
-from marey.app.moments import frame_of
+from marey.app.moments import PastFrames
 from marey.app.searching import search
 from marey.app.selecting import Asker, Span, Wanted, check_rows, renamed, resolve, scaled
 from marey.app.summary import SummaryLog, rebuilt, thinned
 from marey.model.errors import InvalidInput, NotFound, unknown
-from marey.model.metrics import EVERYDAY, Metric
+from marey.model.metrics import EVERYDAY, Entity, Metric, metric_named
 from marey.model.protocols import Answer, Selection, WorkloadQuery
 from marey.model.samples import SampleBatch, batch_from_table, concatenate
 from marey.model.times import DAY_MS
@@ -39,6 +39,7 @@ class Workspace:
     frames: Mapping[str, Frame]
     summaries: SummaryLog
     matrices: MatrixShelf = field(default_factory=MatrixShelf)
+    past: PastFrames = field(default_factory=PastFrames)
 
     def now_ms(self) -> int:
         """The cluster's time."""
@@ -61,14 +62,17 @@ class Workspace:
         """Workloads, newest submission first."""
         return self.store.workloads(query)
 
-    def frame_at(self, cluster: str, at_ms: int | None) -> Frame:
-        """The cluster now (the newest frame) or at a past moment."""
+    def frame_at(self, cluster: str, at_ms: int | None, metrics: Sequence[str] = EVERYDAY) -> Frame:
+        """The cluster now (the newest frame) or at a past moment, then with these metrics."""
         if at_ms is None and cluster in self.frames:
             return self.frames[cluster]
         moment_ms = self.now_ms() if at_ms is None else at_ms
         moment = self.store.moment(cluster, moment_ms)
-        selection = Selection(EVERYDAY, moment_ms - MOMENT_REACH_MS, moment_ms + 1, cluster=cluster)
-        return frame_of(moment, _newest(self.store.scan(selection)))
+        since_ms = moment_ms - MOMENT_REACH_MS
+        selection = Selection(_stored(metrics), since_ms, moment_ms + 1, cluster=cluster)
+        # Without a metric a selection means every one.
+        samples = _newest(self.store.scan(selection)) if selection.metrics else None
+        return self.past.frame(moment, samples)
 
     def summary(
         self, cluster: str, from_ms: int | None, to_ms: int | None, points: int
@@ -166,6 +170,18 @@ class Workspace:
 def _most_points(span: Span) -> int:
     # No source samples more often than four times a second.
     return max(POINTS_LEAST, (span.to_ms - span.from_ms) // 250)
+
+
+def _stored(metrics: Sequence[str]) -> tuple[str, ...]:
+    """The columns that metrics of GPUs are read from: a share also from what it is part of."""
+    found: dict[str, None] = {}
+    for name in metrics:
+        metric = metric_named(name)
+        if metric.entity is Entity.GPU:
+            found[name] = None
+            if metric.derived:
+                found[metric.derived.base] = None
+    return tuple(found)
 
 
 def _newest(batches: Any) -> SampleBatch | None:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from marey.api import (
     cluster_routes,
+    conflict_routes,
     diagnosis_routes,
     finding_routes,
     live_routes,
@@ -30,6 +31,7 @@ ROOT = "/api/v1"
 ROUTERS = (
     cluster_routes.router,
     source_routes.router,
+    conflict_routes.router,
     workload_routes.router,
     sample_routes.router,
     diagnosis_routes.router,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from marey.api.live_routes import LiveClients
 from marey.api.replies import json_response
+from marey.app.joined_sources import conflicts_of
 from marey.app.service import Service
 from marey.app.split_store import sample_state
 
@@ -111,6 +113,15 @@ def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
     yield from _one("live_bytes_total", "counter", "Bytes sent live.", clients.bytes_sent)
     yield from _one("resident_bytes", "gauge", "Memory of this process.", resident_bytes())
     yield from _source_lines(service.sources())
+    yield from _conflict_lines(service)
+
+
+def _conflict_lines(service: Service) -> Iterator[str]:
+    yield "# HELP marey_conflicts What sources say differently of the same thing, now.\n"
+    yield "# TYPE marey_conflicts gauge\n"
+    rows = conflicts_of(p.source for p in service.collector.sources.polled)["rows"]
+    for (cluster, kind), count in sorted(Counter((r["cluster"], r["kind"]) for r in rows).items()):
+        yield f'marey_conflicts{{cluster="{_label(cluster)}",kind="{_label(kind)}"}} {count}\n'
 
 
 # Name, type, meaning, and the field of a source's document with the factor to the unit.

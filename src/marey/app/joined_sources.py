@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from marey.app.conflicts import Disagreement
+from marey.app.conflicts import Disagreement, conflict_documents
 from marey.app.joining import ClusterJoin
 from marey.model.inventory import Gpu
 from marey.model.observation import Observation
@@ -97,3 +97,9 @@ class JoinedSource:
     def close(self) -> None:
         """Let go of connections and files."""
         self.source.close()
+
+
+def conflicts_of(sources: Iterable[Source]) -> dict[str, Any]:
+    """The conflicts of every cluster that these sources speak of."""
+    joins = {s.join.cluster: s.join.conflicts for s in sources if isinstance(s, JoinedSource)}
+    return conflict_documents(sorted(joins.items()))

@@ -232,6 +232,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/conflicts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What sources say differently of the same thing
+         * @description One that has not been seen for a quarter of an hour is no longer listed.
+         */
+        get: operations["conflicts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workloads": {
         parameters: {
             query?: never;
@@ -1957,6 +1977,49 @@ export interface operations {
                             column?: number;
                             reason?: string;
                         };
+                    };
+                };
+            };
+        };
+    };
+    conflicts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Conflicts of every cluster, the latest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        rows: {
+                            cluster: string;
+                            /** @description holder, model, host_name, same_uuid, renamed, measured_twice, gpu_count or clock. */
+                            kind: string;
+                            /** @description The GPU, host, endpoint or server in question. */
+                            subject: string;
+                            /** @description What is shown. */
+                            taken: string;
+                            /** @description Who said so. */
+                            taken_from: string;
+                            /** @description What was decided against. */
+                            other: string;
+                            other_from: string;
+                            /** @description Why, in a few words. */
+                            text: string;
+                            first_ms: number;
+                            last_ms: number;
+                            /** @description How often it was seen. */
+                            times: number;
+                        }[];
+                        /** @description How many more there were than are kept. */
+                        dropped: number;
                     };
                 };
             };
@@ -5234,6 +5297,8 @@ export interface operations {
             query?: {
                 /** @description user, project, partition, rule or workload. */
                 by?: string;
+                /** @description Instead of 'from': how far back, such as 24h. */
+                since?: string;
                 /** @description The cluster. */
                 cluster?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */

@@ -38,6 +38,7 @@ export const FACTS: readonly Attribute[] = [
   text("partition", "Partition", "The scheduler's partition of the GPU, or the one asked for"),
   text("rack", "Rack", "Where the host stands"),
   text("host", "Host", "The machine"),
+  text("known_by", "Known by", "Who speaks of the host: scheduler, metrics or both"),
   text("gpu", "GPU", "host:index"),
   text("model", "GPU type", "The GPU's model"),
   text("resource_type", "Resource type", "GPU model and count per host"),

@@ -17,7 +17,7 @@ export interface Change {
   metrics: string[];
 }
 
-const GPU_TEXTS = ["cluster", "gpu", "host", "rack", "switch", "nvlink_domain", "model", "resource_type", "state"] as const;
+const GPU_TEXTS = ["cluster", "gpu", "host", "rack", "switch", "nvlink_domain", "known_by", "model", "resource_type", "state"] as const;
 const WORKLOAD_TEXTS = ["name", "user", "project", "experiment", "partition", "qos", "state", "reason", "resource_type"] as const;
 const WORKLOAD_NUMBERS = ["priority", "queue_position", "submit_ms", "start_ms", "time_limit_s", "gpus_requested"] as const;
 // Free attributes become columns; a cluster with thousands of distinct keys shows the first of them.

@@ -31,7 +31,16 @@ GROUP_BYTES = 32_000_000
 
 # The answer must know of every tick. (Documents are never held back.)
 _RECORD_QUESTIONS = frozenset(
-    {"moment", "workloads", "workload", "allocations", "states", "progress", "events"}
+    {
+        "moment",
+        "workloads",
+        "workload",
+        "allocations",
+        "states",
+        "progress",
+        "progress_minutes",
+        "events",
+    }
 )
 _SAMPLE_QUESTIONS = frozenset({"scan", "series", "histograms", "statistics", "latest", "span"})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from marey.rules.definition import Rule
 from marey.rules.expressions import Fact, Series, conditions
 from marey.rules.feeding import seat_of
 from marey.rules.judge import rows_of
-from marey.rules.tenants import FOREVER, Facts, Seat
+from marey.rules.tenants import Facts, Seat
 
 PAGE = 10_000
 EVENTS_LIMIT = 1_000_000
@@ -61,12 +62,12 @@ def history_of(
     if workload:
         rows = [row for row in rows if row["workload"] == workload]
     failures = _failures(rows)
-    reported = _asks_progress(rules)
+    reported = _progress(store, cluster, rows, (from_ms, to_ms)) if _asks_progress(rules) else {}
     workloads = [
         PastWorkload(
             _facts(row, failures.get(row["workload"], 0)),
             seats[row["workload"]],
-            _progress(store, cluster, row["workload"], from_ms, to_ms) if reported else (),
+            reported.get(row["workload"], ()),
         )
         for row in rows
     ]
@@ -129,17 +130,30 @@ def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, li
             row["workload"], row["gpu"], row["global_rank"], row["local_rank"], row["share"]
         )
         seat = seat_of(allocation, gpus.get(row["gpu"]), row["valid_from_ms"])
-        end_ms = FOREVER if row["valid_to_ms"] is None else row["valid_to_ms"]
-        held[row["workload"]].append(
-            Seat(**{**{n: getattr(seat, n) for n in Seat.__slots__}, "to_ms": end_ms})
-        )
+        if row["valid_to_ms"] is not None:
+            seat = replace(seat, to_ms=row["valid_to_ms"])
+        held[row["workload"]].append(seat)
     return held
 
 
-def _progress(store: Store, cluster: str, workload: str, from_ms: int, to_ms: int) -> list[int]:
-    times: list[int] = store.progress(cluster, workload, from_ms, to_ms)["time_ms"].to_pylist()
-    # One report a minute is as good as all of them for "time since".
-    return sorted({t // MINUTE_MS: t for t in sorted(times)}.values())
+def _progress(
+    store: Store, cluster: str, rows: list[dict[str, Any]], span: tuple[int, int]
+) -> dict[str, list[int]]:
+    """When each workload reported: one report a minute is as good as all for "time since"."""
+    times: dict[str, list[int]] = defaultdict(list)
+    by_minute = getattr(store, "progress_minutes", None)
+    if by_minute is not None:
+        # A store that answers for all of them at once.
+        table = by_minute(cluster, *span)
+        names, moments = table["workload"].to_pylist(), table["time_ms"].to_pylist()
+        for name, time_ms in zip(names, moments, strict=True):
+            times[name].append(time_ms)
+        return times
+    for row in rows:
+        table = store.progress(cluster, row["workload"], *span)
+        found = sorted(table["time_ms"].to_pylist())
+        times[row["workload"]] = sorted({t // MINUTE_MS: t for t in found}.values())
+    return times
 
 
 def _events(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[Event]:

@@ -218,6 +218,11 @@ class EmbeddedStore:
         with self._database.read() as connection:
             return moments.progress(connection, cluster, workload, from_ms, to_ms)
 
+    def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:
+        """The last report of every workload in each minute: workload, time_ms."""
+        with self._database.read() as connection:
+            return moments.progress_minutes(connection, cluster, from_ms, to_ms)
+
     def events(
         self,
         cluster: str,

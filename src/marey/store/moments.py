@@ -266,6 +266,18 @@ def progress(
     return shaped(table, tables.PROGRESS)
 
 
+def progress_minutes(
+    connection: duckdb.DuckDBPyConnection, cluster: str, from_ms: int, to_ms: int
+) -> pa.Table:
+    """The last report of each workload in each minute of the span, in order of time."""
+    return arrow(
+        connection,
+        "SELECT workload, max(time_ms) AS time_ms FROM progress WHERE cluster = ? AND "
+        "time_ms >= ? AND time_ms < ? GROUP BY workload, time_ms // 60000 ORDER BY time_ms",
+        [bounded(cluster), from_ms, to_ms],
+    )
+
+
 def events(
     connection: duckdb.DuckDBPyConnection,
     cluster: str,

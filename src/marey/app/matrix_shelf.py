@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from marey.app.selecting import Span, Wanted
 from marey.diagnose.matrix import WorkloadMatrix
 
 MOST_BYTES = 160_000_000
@@ -46,12 +47,38 @@ def _now_s() -> float:
     return time.monotonic()
 
 
+# One look at the page asks several questions about the same span within a moment.
+SPAN_S = 2.0
+
+
+@dataclass(slots=True)
+class SpanNotes:
+    """Which GPUs and times were meant by what was asked, for a moment."""
+
+    clock: Callable[[], float] = _now_s
+    _noted: dict[Wanted, tuple[float, Span]] = field(default_factory=dict)
+
+    def get(self, wanted: Wanted, now_ms: int) -> Span | None:
+        """The span, if it was looked up just now and does not end with the present."""
+        noted = self._noted.get(wanted)
+        if noted is None or self.clock() - noted[0] >= SPAN_S or noted[1].to_ms > now_ms:
+            return None
+        return noted[1]
+
+    def put(self, wanted: Wanted, span: Span) -> None:
+        """Note a span; what is older is forgotten."""
+        now = self.clock()
+        fresh = {key: note for key, note in self._noted.items() if now - note[0] < SPAN_S}
+        self._noted = {**fresh, wanted: (now, span)}
+
+
 @dataclass(slots=True)
 class MatrixShelf:
     """The matrices that were read last."""
 
     most_bytes: int = MOST_BYTES
     clock: Callable[[], float] = _now_s
+    spans: SpanNotes = field(default_factory=SpanNotes)
     _kept: list[Kept] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

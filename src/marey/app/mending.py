@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 _ANY = ""
+_REFUSED = r"status 401|[Uu]nauthorized|[Ee]xpired"
+_FORBIDDEN = r"status 403|[Ff]orbidden|[Aa]ccess.*denied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,35 @@ ADVICE = (
         "slurm",
     ),
     Advice(
-        r"status 401|[Uu]nauthorized|[Ee]xpired",
-        "The token is missing, wrong or expired: make a new one (Slurm: scontrol token "
-        "username=… lifespan=…; Kubernetes: kubectl create token …), put it where token_env or "
-        "token_file says, then reload the sources.",
+        _REFUSED,
+        "The token is missing, wrong or expired. Make a new one (scontrol token username=USER "
+        "lifespan=SECONDS), put it where token_env or token_file says, and reload the sources.",
+        "slurm",
     ),
     Advice(
-        r"status 403|[Ff]orbidden|[Aa]ccess.*denied",
-        "The token is known but may not read this: give its user the right (Kubernetes: the "
-        "ClusterRole in deploy/kubernetes; Slurm: an operator, or PrivateData without jobs).",
+        _REFUSED,
+        "The service account's token is missing, wrong or expired. Make a new one (kubectl create "
+        "token NAME), put it where token_env or token_file says, and reload the sources.",
+        "kubernetes",
     ),
+    Advice(
+        _REFUSED,
+        "It wants a token, or another one than this: put a valid one where token_env or "
+        "token_file says, and reload the sources.",
+    ),
+    Advice(
+        _FORBIDDEN,
+        "The token is known but may not read this: apply the ClusterRole of deploy/kubernetes and "
+        "bind it to the service account.",
+        "kubernetes",
+    ),
+    Advice(
+        _FORBIDDEN,
+        "The user is known but may not read this: make it a Slurm operator (sacctmgr modify user "
+        "NAME set adminlevel=operator), or leave jobs and nodes out of PrivateData.",
+        "slurm",
+    ),
+    Advice(_FORBIDDEN, "The token is known but may not read this: give its user the right."),
     Advice(
         r"status 404",
         "There is something at this address, but not this interface: check host, port and path "

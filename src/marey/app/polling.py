@@ -17,7 +17,7 @@ from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.protocols import Source
 
-REMOVED = "is no longer in the configuration; what it said last stays shown, marked as stale."
+REMOVED = "no longer in the configuration: what it said last stays shown, marked as stale"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,10 @@ def _window(workspace: Workspace, asked: Asked) -> tuple[Span, Window]:
     workspace.check_cluster(asked.cluster)
     wanted = Wanted(GPU_METRICS[:1], asked.cluster, asked.workload, (), asked.from_ms, asked.to_ms)
     now_ms = workspace.now_ms()
-    span = resolve(workspace.store, wanted, now_ms)
+    span = workspace.matrices.spans.get(wanted, now_ms)
+    if span is None:
+        span = resolve(workspace.store, wanted, now_ms)
+        workspace.matrices.spans.put(wanted, span)
     ends = (span.from_ms, span.to_ms)
     return span, Window(asked.cluster, asked.workload, *ends, open_end=span.to_ms > now_ms)
 

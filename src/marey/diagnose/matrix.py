@@ -154,7 +154,9 @@ def build_matrix(
         gpus=tuple(context.gpus),
         time_ms=table.time_ms[span],
         step_ms=table.step_ms,
-        columns={name: values[:, span] for name, values in table.columns.items()},
+        columns={
+            name: np.ascontiguousarray(values[:, span]) for name, values in table.columns.items()
+        },
         hosts=hosts,
         host_columns={name: values[:, span] for name, values in _spread(beside.columns).items()},
         progress=tuple(context.progress),

@@ -82,9 +82,12 @@ def median_along(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
         return np.full(moved.shape[:-1], np.nan)
     gaps = np.isnan(moved)
     if not gaps.any():
-        middle = sorted({(columns - 1) // 2, columns // 2})
-        halves = np.partition(moved, middle, axis=-1)[..., middle]
-        return np.asarray(halves.mean(axis=-1, dtype=np.float64))
+        half = columns // 2
+        parted = np.partition(moved, half, axis=-1)
+        upper = parted[..., half].astype(np.float64)
+        if columns % 2:
+            return np.asarray(upper)
+        return np.asarray((parted[..., :half].max(axis=-1).astype(np.float64) + upper) / 2)
     ordered = np.sort(moved, axis=-1)
     count = columns - gaps.sum(axis=-1)
     lower = np.take_along_axis(ordered, (np.maximum(count - 1, 0) // 2)[..., None], -1)

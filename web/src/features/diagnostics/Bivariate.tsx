@@ -9,14 +9,14 @@ import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Outliers, Pair } from "@/features/diagnostics/documents";
 import { useOutliers, usePairs } from "@/features/diagnostics/queries";
-import { change, useChosen } from "@/features/diagnostics/store";
+import { change, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
 
 const HEIGHT = 300;
 
 /** Two metrics against each other; brushing lights times on the timeline and GPUs in the multiples. */
 export function Bivariate({ numbers, metrics }: { numbers: ColourNumbers; metrics: readonly Metric[] }) {
-  const { x, y, significance, robust, window: span } = useChosen();
+  const { x, y, significance, robust, window: span } = usePicked("x", "y", "significance", "robust", "window");
   const outliers = useOutliers(span);
   const options = metrics.map((one) => ({ value: one.id, label: one.label }));
   if (metrics.length < 2)
@@ -116,7 +116,7 @@ function sorted(a: number, b: number): [number, number] {
 /** Correlation of every pair; the strongest and strangest are named. */
 function PairMatrix({ metrics }: { metrics: readonly Metric[] }) {
   const pairs = usePairs();
-  const { x, y } = useChosen();
+  const { x, y } = usePicked("x", "y");
   if (!pairs.data || pairs.data.pairs.length === 0) return null;
   const label = (id: string) => metrics.find((one) => one.id === id)?.label ?? id;
   const named = pairs.data.metrics.filter((id) => pairs.data.pairs.some((pair) => pair.x === id || pair.y === id));

@@ -10,7 +10,7 @@ import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
 import type { Order } from "@/features/diagnostics/order";
 import type { Method } from "@/features/diagnostics/store";
-import { change, choose, useChosen } from "@/features/diagnostics/store";
+import { change, choose, usePicked } from "@/features/diagnostics/store";
 
 const PLOTS: { value: PlotKind | "auto"; label: string }[] = [
   { value: "auto", label: "Auto" },
@@ -33,7 +33,7 @@ const TREE = { width: 170, height: 150 };
 
 /** What is drawn and how it is clustered; the clusters in words. */
 export function ClusterPanel({ clusters, numbers, metrics }: { clusters: Clusters; numbers: ColourNumbers; metrics: readonly Metric[] }) {
-  const { metric, method, plot, order, shared, nodes, zoom, clusters: asked } = useChosen();
+  const { metric, method, plot, order, shared, nodes, zoom, clusters: asked } = usePicked("metric", "method", "plot", "order", "shared", "nodes", "zoom", "clusters");
   return (
     <div className="cluster-panel">
       <div className="controls">

@@ -12,7 +12,7 @@ import { Comparison } from "@/features/diagnostics/Comparison";
 import type { Diagnosis } from "@/features/diagnostics/documents";
 import { Multiples } from "@/features/diagnostics/Multiples";
 import { useClusters, useDiagnosis, WorkloadContext } from "@/features/diagnostics/queries";
-import { change, fromAddress, toAddress, useChosen } from "@/features/diagnostics/store";
+import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
 import "@/features/diagnostics/diagnostics.css";
@@ -57,7 +57,7 @@ function Notice({ title, text }: { title: string; text: string }) {
 
 function Head({ workload, diagnosis, running }: { workload: string; diagnosis: Diagnosis | undefined; running: boolean }) {
   const { theme, setTheme } = useTheme();
-  const { held, window: span } = useChosen();
+  const { held, window: span } = usePicked("held", "window");
   const other = theme === "dark" ? "light" : "dark";
   return (
     <header className="diagnostics-head">

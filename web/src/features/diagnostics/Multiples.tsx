@@ -10,7 +10,7 @@ import { numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
 import { byNode, ordered } from "@/features/diagnostics/order";
 import { useRules } from "@/features/diagnostics/queries";
-import { choose, useChosen } from "@/features/diagnostics/store";
+import { choose, usePicked } from "@/features/diagnostics/store";
 import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
 
 const STRIPS_FROM = 256;
@@ -18,7 +18,7 @@ const SEVERITY: Record<string, string> = { critical: "--alert", warning: "--warn
 
 /** A plot per GPU, in boxes per node; click, Ctrl-click, Shift-click and a click on a node's name select. */
 export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: ColourNumbers }) {
-  const { plot, order, shared, nodes, zoom, selected } = useChosen();
+  const { plot, order, shared, nodes, zoom, selected } = usePicked("plot", "order", "shared", "nodes", "zoom", "selected");
   const theme = useTheme((state) => state.theme);
   const [ref, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement | null>(null);
@@ -54,6 +54,7 @@ export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: 
     if (!context) return;
     const colours = { ground: token("--raised"), line: token("--line"), text: token("--muted"), selected: token("--selected") };
     drawMultiples(context, layout, { kind, limits: clusters.limits, shared, selected: chosen, focus, ramp: ramp(null, false, theme), colours });
+    canvas.current.dataset["drawn"] = clusters.metric;
   }, [layout, width, kind, clusters, shared, chosen, focus, theme]);
 
   const gpusOf = (id: string) => (nodes ? (members.get(id) ?? []) : [id]);

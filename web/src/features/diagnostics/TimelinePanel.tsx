@@ -1,5 +1,5 @@
 import type { KeyboardEvent } from "react";
-import { useEffect, useMemo, useRef } from "react";
+import { memo, useEffect, useMemo, useRef } from "react";
 import type { Metric } from "@/base/attributes";
 import { formatCount, formatDuration } from "@/base/format";
 import { useTheme } from "@/base/theme";
@@ -11,7 +11,7 @@ import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Clusters, Diagnosis, Lines, MetricBand } from "@/features/diagnostics/documents";
 import { useAskedSpan, useBands, useLines } from "@/features/diagnostics/overTime";
-import { change, useChosen } from "@/features/diagnostics/store";
+import { change, useChosen, usePicked } from "@/features/diagnostics/store";
 import { timelineStyle, useWidth } from "@/features/diagnostics/useCanvas";
 import { eventText } from "@/features/diagnostics/words";
 
@@ -21,7 +21,7 @@ const HEIGHT = 170;
 
 /** Lines of the selected GPUs before the band of all; all charts show the same span of time. */
 export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagnosis: Diagnosis; clusters: Clusters | undefined; numbers: ColourNumbers; metrics: readonly Metric[] }) {
-  const { selected, lines: shown, window: span } = useChosen();
+  const { selected, lines: shown, window: span } = usePicked("selected", "lines", "window");
   const gpus = useMemo(() => selected.slice(0, MOST_LINES), [selected]);
   const life = useLife(diagnosis, clusters);
   const asked = useAskedSpan(life);
@@ -107,7 +107,7 @@ interface ChartParts {
   life: Span;
 }
 
-function Chart({ band, series, gpus, numbers, diagnosis, metric, life }: ChartParts) {
+const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metric, life }: ChartParts) {
   const lit = useChosen((chosen) => chosen.lit);
   const span = useChosen((chosen) => chosen.window);
   const theme = useTheme((state) => state.theme);
@@ -182,7 +182,7 @@ function Chart({ band, series, gpus, numbers, diagnosis, metric, life }: ChartPa
       <p ref={readout} className="muted readout" />
     </div>
   );
-}
+});
 
 /** What is to be seen: the view, else the window, else everything. */
 function seen(): Span | null {

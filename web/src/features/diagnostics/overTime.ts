@@ -8,9 +8,10 @@ import { within, zoomed } from "@/charts/span";
 import { appendedBands, appendedLines } from "@/features/diagnostics/appending";
 import type { Bands, Lines } from "@/features/diagnostics/documents";
 import { between, WorkloadContext } from "@/features/diagnostics/queries";
-import { useChosen } from "@/features/diagnostics/store";
+import { useChosen, usePicked } from "@/features/diagnostics/store";
 
-const POINTS = 600;
+/** Bins over what is asked for: about one per two pixels of a chart. */
+const POINTS = 400;
 const TICK_MS = 5_000;
 const SETTLED_MS = 180;
 /** More bins than this many times those asked for, and the whole is asked for again. */
@@ -18,7 +19,7 @@ const GROWN = 1.5;
 
 /** What is asked for: a little more than is seen, so that moving finds something; null is all. */
 export function useAskedSpan(life: Span): Span | null {
-  const { view, window: span } = useChosen();
+  const { view, window: span } = usePicked("view", "window");
   const seen = view ?? span;
   const [asked, setAsked] = useState<Span | null>(seen);
   useEffect(() => {

@@ -5,7 +5,7 @@ import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
 import type { Clusters, Diagnosis, Outliers, Pair, Peers, RuleFinding } from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
-import { useChosen } from "@/features/diagnostics/store";
+import { useChosen, usePicked } from "@/features/diagnostics/store";
 
 /** Verdicts and clusters of a running workload; its timelines move on with every few seconds. */
 const AGAIN_MS = 60_000;
@@ -46,14 +46,14 @@ export function useDiagnosis(workload: string, window: Span | null, enabled = tr
 }
 
 export function useClusters(workload: string, window: Span | null, over: { metric?: string } = {}, enabled = true) {
-  const { metric, method, clusters } = useChosen();
+  const { metric, method, clusters } = usePicked("metric", "method", "clusters");
   const query = { workload, metric: over.metric ?? metric, method, clusters, ...between(window) };
   return useAsked<Clusters>(["clusters"], "/diagnosis/clusters", query, enabled);
 }
 
 export function useOutliers(window: Span | null) {
   const { workload } = useContext(WorkloadContext);
-  const { x, y, significance, robust } = useChosen();
+  const { x, y, significance, robust } = usePicked("x", "y", "significance", "robust");
   const query = { workload, x, y, significance, robust: String(robust), ...between(window) };
   return useAsked<Outliers>(["outliers"], "/diagnosis/outliers", query, x !== y);
 }

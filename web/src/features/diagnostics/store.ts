@@ -1,6 +1,7 @@
 /** What the reader has chosen on the page; every part reads it, any part may change it. */
 
 import { create } from "zustand";
+import { useShallow } from "zustand/react/shallow";
 import type { PlotKind } from "@/charts/multiples";
 import type { Span } from "@/charts/span";
 import type { Order } from "@/features/diagnostics/order";
@@ -87,6 +88,11 @@ export function toAddress(workload: string, chosen: Chosen): string {
 }
 
 export const useChosen = create<Chosen>(() => START);
+
+/** Some of what is chosen; a part of the page hears of nothing else. */
+export function usePicked<K extends keyof Chosen>(...keys: readonly K[]): Pick<Chosen, K> {
+  return useChosen(useShallow((chosen) => Object.fromEntries(keys.map((key) => [key, chosen[key]])) as Pick<Chosen, K>));
+}
 
 export function change(part: Partial<Chosen>): void {
   useChosen.setState(part);

@@ -219,10 +219,11 @@ def replay(court: Court, history: History, watch: Watch = ALONE) -> tuple[int, b
             past.tell(court, int(part.time_ms[-1]))
             court.take(part)
             samples += len(part)
+            # A minute of ten thousand GPUs takes a moment; an hour would be too long to wait.
+            if watch.cancelled():
+                return samples, False
         if len(batch):
             watch.progress(min((int(batch.time_ms[-1]) - history.from_ms) / span, 1.0))
-        if watch.cancelled():
-            return samples, False
     past.tell(court, history.to_ms // court.every_ms * court.every_ms)
     court.advance(history.to_ms)
     past.tell(court, history.to_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from marey.model.metrics import Entity, metric_named
 from marey.model.names import bounded
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
-from marey.model.times import HOUR_MS
+from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.store import kernels
 from marey.store.columns import Column, column_for, writable
 from marey.store.rows import one_row
@@ -163,13 +164,17 @@ class Reader:
         spans: list[tuple[int, int]] = []
         size = 0
         for hour, count in rows:
+            from_ms, to_ms = hour * HOUR_MS, (hour + 1) * HOUR_MS
             if spans and size + count <= _SCAN_ROWS:
-                spans[-1] = (spans[-1][0], hour + 1)
+                spans[-1] = (spans[-1][0], to_ms)
                 size += count
             else:
-                spans.append((hour, hour + 1))
+                # Parts of an hour cost no more than the hour, and a fraction of its memory.
+                step = _whole_minutes(HOUR_MS * _SCAN_ROWS // max(count, 1))
+                edges = [*range(from_ms, to_ms, step), to_ms]
+                spans += itertools.pairwise(edges)
                 size = count
-        return [f"time_ms >= {a * HOUR_MS} AND time_ms < {b * HOUR_MS}" for a, b in spans]
+        return [f"time_ms >= {a} AND time_ms < {b}" for a, b in spans]
 
     def _batch(self, selection: Selection, columns: list[Column], where: str) -> SampleBatch:
         stored = [column for column in columns if column.code >= 0]
@@ -250,6 +255,10 @@ class Reader:
             ):
                 times += [t for t in one_row(self._connection, sql) or () if t is not None]
         return (min(times), max(times)) if times else None
+
+
+def _whole_minutes(duration_ms: int) -> int:
+    return min(max(duration_ms // MINUTE_MS, 1) * MINUTE_MS, HOUR_MS)
 
 
 def _rows(table: pa.Table, columns: list[Column]) -> Rows:

@@ -9,7 +9,8 @@ import numpy as np
 from marey.app import wire
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
-from marey.app.moments import PastFrames, observation_of
+from marey.app.moments import observation_of
+from marey.app.past_frames import PastFrames
 from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus

@@ -62,10 +62,6 @@ class ClusterTable:
         """A value older than this is no value any more: silence is never shown as a level."""
         self.samples.forget_before(time_ms)
 
-    def forget_samples(self) -> None:
-        """No GPU has a value until the next ones come, of whatever time."""
-        self.samples = LiveSamples(self.units)
-
     def holder_codes(self, entities: Sequence[str]) -> tuple[NDArray[np.int32], list[str]]:
         """For each of these GPUs the workload that holds it now, as codes (-1: none)."""
         rows = self.samples.rows_of(entities)
@@ -160,11 +156,7 @@ class ClusterTable:
         if not self._queue_changed:
             return
         self._queue_changed = False
-        pending = [
-            live for live in self._workloads.values() if live.status.state is WorkloadState.PENDING
-        ]
-        pending.sort(key=_scheduler_order)
-        for place, live in enumerate(pending, 1):
+        for place, live in enumerate(in_queue(self._workloads.values()), 1):
             if live.queue_position != place:
                 name = live.workload.workload
                 self._workloads[name] = LiveWorkload(live.workload, live.status, place)
@@ -212,6 +204,12 @@ class ClusterTable:
             self._release(name)
         if observation.gpus:
             self.units.keep_only({gpu.gpu for gpu in observation.gpus})
+
+
+def in_queue(workloads: Iterable[LiveWorkload]) -> list[LiveWorkload]:
+    """Those that wait, in the scheduler's order."""
+    waiting = [live for live in workloads if live.status.state is WorkloadState.PENDING]
+    return sorted(waiting, key=_scheduler_order)
 
 
 def _scheduler_order(live: LiveWorkload) -> tuple[float, int, str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from marey.app.collecting import Pace, Store
 from marey.app.frames import Frame
 from marey.app.matrix_shelf import MatrixShelf
-from marey.app.moments import PastFrames
+from marey.app.past_frames import PastFrames
 from marey.app.searching import search
 from marey.app.selecting import Asker, Span, Wanted, check_rows, renamed, resolve, scaled
 from marey.app.summary import SummaryLog, rebuilt, thinned

@@ -176,25 +176,13 @@ class UnitRows:
         gpu = self._gpus[row]
         if gpu is None:
             return
-        state, reason = self._verdict(row, self._host_states.get(gpu.host))
+        host = self._host_states.get(gpu.host)
+        state, reason = verdict(self._failed.get(row), bool(self.workloads[row]), host)
         code = STATE_CODE[state.value]
         if self._state[row] != code or self._reason[row] != reason:
             self._state[row] = code
             self._reason[row] = reason
             self._touch((row,))
-
-    def _verdict(self, row: int, host: HostStatus | None) -> tuple[GpuState, str]:
-        held = bool(self.workloads[row])
-        if row in self._failed:
-            return GpuState.FAILED, self._failed[row]
-        # Whether a host that nobody spoke for is up is not known.
-        host = host or HostStatus("", HostState.UNKNOWN)
-        if host.state is HostState.UP:
-            return (GpuState.ALLOCATED if held else GpuState.IDLE), ""
-        # A host that drains lets its workloads finish: such a GPU is in use, and says why.
-        if held and host.state is not HostState.DOWN:
-            return GpuState.ALLOCATED, host.reason
-        return _HOST_STATES[host.state], host.reason
 
     def _touch(self, rows: Iterable[int], *, still: bool = False) -> None:
         self._changed.update(rows)
@@ -248,6 +236,20 @@ class UnitRows:
                 "uuid": pa.array([gpu.uuid for gpu in gpus], pa.string()),
             }
         )
+
+
+def verdict(failed: str | None, held: bool, host: HostStatus | None) -> tuple[GpuState, str]:
+    """The state of a GPU and why: broken by itself, or as its host is and whether work holds it."""
+    if failed is not None:
+        return GpuState.FAILED, failed
+    # Whether a host that nobody spoke for is up is not known.
+    host = host or HostStatus("", HostState.UNKNOWN)
+    if host.state is HostState.UP:
+        return (GpuState.ALLOCATED if held else GpuState.IDLE), ""
+    # A host that drains lets its workloads finish: such a GPU is in use, and says why.
+    if held and host.state is not HostState.DOWN:
+        return GpuState.ALLOCATED, host.reason
+    return _HOST_STATES[host.state], host.reason
 
 
 def _coded(names: list[str]) -> pa.Array:

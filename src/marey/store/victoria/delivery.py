@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.errors import MareyError, StoreError, Unavailable
+from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery_state import DeliveryRules, DeliveryState
-from marey.store.victoria.grids import overlaid, rows_of
+from marey.store.victoria.grids import SeriesPart, overlaid, rows_of
 from marey.store.victoria.newest import Newest
 from marey.store.victoria.parcels import (
+    Known,
     Parcel,
     Stage,
     add_earlier,
@@ -39,6 +42,8 @@ log = logging.getLogger(__name__)
 _MEMORY_ROWS = 400_000
 _LEAST_PAUSE_S = 0.25
 _MOST_PAUSE_S = 30.0
+# More entities than this are not named one by one in a question.
+_MANY_ENTITIES = 5_000
 # A parcel of which something is missing after so many rounds will not be taken.
 _ROUNDS = 3
 
@@ -63,10 +68,15 @@ class Delivery:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._pause_s = _LEAST_PAUSE_S
+        self._vitals_s = -math.inf
+        self._known_vitals: Any = None
         now_s = time.monotonic()
         for _, places in spill.waiting():
             # Sent at the last moment of another process, for all that is known.
             self._parcels += [Parcel(place, Stage.DOUBTFUL, sent_s=now_s) for place in places]
+        if spill.damaged:
+            self.state.refused_reason = "; ".join(spill.damaged)
+            log.error("%s", self.state.refused_reason)
         self._remembered = spill.reaches()
 
     # The line
@@ -198,11 +208,11 @@ class Delivery:
         if not ripe:
             self._trim()
             return _MOST_PAUSE_S
-        due_s = ripe[0].sent_s + self.rules.settle_s - now_s
+        due_s = ripe[0].sent_s + self.rules.patience_s - now_s
         if due_s > 0:
             self._trim()
             return due_s
-        self._confirm(ripe[0])
+        self._confirm(_together(ripe, now_s - self.rules.patience_s))
         self._trim()
         return 0.0
 
@@ -230,6 +240,7 @@ class Delivery:
 
     def _failed(self, error: MareyError) -> float:
         state = self.state
+        self._vitals_s = -math.inf
         state.failures += 1
         state.reachable = False
         state.error = str(error)
@@ -262,9 +273,9 @@ class Delivery:
         if floor is None:
             reach = self._reader.reach(scope)
             self._newest.learn(scope, -1 if reach is None else reach.to_ms - 1)
-        doubtful = parcel.stage is Stage.DOUBTFUL
+        doubtful = parcel.stage is Stage.DOUBTFUL and self._begun(parcel)
         late = np.ones(len(batch), bool) if doubtful else self._newest.late(scope, batch)
-        vitals = self._server.vitals()
+        vitals = self._vitals()
         # From here on something of it may have arrived.
         parcel.sent_s = time.monotonic()
         if not late.any():
@@ -279,6 +290,18 @@ class Delivery:
             parcel.sent_s = time.monotonic()
             parcel.stage = Stage.SENT
         self.state.delivered_samples += _values(batch)
+
+    def _begun(self, parcel: Parcel) -> bool:
+        """Whether something of a parcel may be there: its rows are what is sent first."""
+        span = (parcel.place.from_ms, parcel.place.to_ms)
+        return self._reader.marked_rows(parcel.scope, span) > 0
+
+    def _vitals(self) -> Any:
+        """The server's vitals, asked for once a second at most."""
+        if time.monotonic() - self._vitals_s > 1.0:
+            self._known_vitals = self._server.vitals()
+            self._vitals_s = time.monotonic()
+        return self._known_vitals
 
     def _ship_late(
         self,
@@ -299,12 +322,16 @@ class Delivery:
         parcel.plan = whole_plan
         self._ship(batch, whole_plan, whole_missing)
 
-    def _known(self, batch: SampleBatch, earlier: Sequence[Parcel]) -> Any:
+    def _stored(self, batch: SampleBatch) -> list[SeriesPart]:
+        """What the server has of a batch's entities in its span."""
         scope = Scope(batch.cluster, batch.kind)
-        span = (int(batch.time_ms.min()), int(batch.time_ms.max()) + 1)
         named = sorted({batch.entities[code] for code in np.unique(batch.entity)})
-        entities = None if len(named) > 5000 else named
-        known = known_of(batch, self._reader.series(scope, batch.columns, span, entities))
+        entities = None if len(named) > _MANY_ENTITIES else named
+        return list(self._reader.series(scope, batch.columns, _span(batch), entities))
+
+    def _known(self, batch: SampleBatch, earlier: Sequence[Parcel]) -> Known:
+        scope, span = Scope(batch.cluster, batch.kind), _span(batch)
+        known = known_of(batch, self._stored(batch))
         reaching = [p for p in earlier if p.overlaps(scope, *span)]
         loaded = [Parcel(p.place, p.stage, self._sorted(p), p.plan) for p in reaching]
         add_earlier(known, batch, loaded)
@@ -319,25 +346,42 @@ class Delivery:
         plan: dict[str, NDArray[np.int64]] | None,
         missing: dict[str, NDArray[np.bool_]] | None,
     ) -> None:
-        for revision, part in shipments(batch, plan, missing):
-            self._writer.write(part, revision)
         versions = np.ones(len(batch), np.int64) if plan is None else plan[""]
         if missing is not None:
             versions = np.where(missing[""], versions, 0)
+        # First, so that where no row is there nothing else of it is.
         self._writer.write_rows(batch, versions)
+        for revision, part in shipments(batch, plan, missing):
+            self._writer.write(part, revision)
         # Last, so that whoever sees how far samples reach finds them there.
         self._writer.write_reach(batch)
 
-    def _confirm(self, parcel: Parcel) -> None:
-        """Believe the parcel arrived, or send what did not."""
-        batch = self._sorted(parcel)
-        if self._arrived(parcel, batch):
-            self._confirmed(parcel)
-            return
-        missing = still_missing(batch, parcel.plan, self._known(batch, ()))
+    def _confirm(self, parcels: Sequence[Parcel]) -> None:
+        """Believe of parcels of one scope that they arrived, or send what did not."""
+        vitals = self._server.vitals()
+        doubted = []
+        for parcel in parcels:
+            batch = self._sorted(parcel)
+            if self._arrived(parcel, batch, vitals):
+                self._confirmed(parcel)
+            else:
+                doubted.append((parcel, batch))
+        if doubted:
+            parts = self._stored(overlaid([b for _, b in doubted], *_kind(doubted[0][1])))
+            for parcel, batch in doubted:
+                missing = still_missing(batch, parcel.plan, known_of(batch, parts))
+                self._send_missing(parcel, batch, missing, vitals)
+
+    def _send_missing(
+        self,
+        parcel: Parcel,
+        batch: SampleBatch,
+        missing: dict[str, NDArray[np.bool_]],
+        vitals: Any,
+    ) -> None:
         lost = int(sum(mask.sum() for mask in missing.values()))
         if not lost:
-            # Rows are all there; how far they reach must be, too.
+            # The samples are all there; how far they reach must be, too.
             self._writer.write_reach(batch)
             self._confirmed(parcel)
             return
@@ -346,18 +390,16 @@ class Delivery:
             self._refuse_missing(parcel, batch, missing)
             return
         log.warning("%d samples did not arrive at %s; sent again", lost, self._server.shown)
-        vitals = self._server.vitals()
-        plan = parcel.plan or _first_plan(batch)
-        self._ship(batch, plan, missing)
+        self._ship(batch, parcel.plan or _first_plan(batch), missing)
         self.state.resent_samples += lost
         parcel.vitals = vitals
         parcel.sent_s = time.monotonic()
 
-    def _arrived(self, parcel: Parcel, batch: SampleBatch) -> bool:
+    def _arrived(self, parcel: Parcel, batch: SampleBatch, vitals: Any) -> bool:
         """Whether the server lived on, threw nothing away, and shows the rows of the parcel."""
-        if parcel.vitals is None or parcel.plan is not None:
+        if parcel.vitals is None or parcel.plan is not None or parcel.rounds:
             return False
-        if self._server.vitals() != parcel.vitals:
+        if vitals != parcel.vitals:
             return False
         many = len(np.unique(batch.entity))
         span = (parcel.place.from_ms, parcel.place.to_ms)
@@ -450,12 +492,35 @@ class Delivery:
             if all(p.stage not in (Stage.WAITING, Stage.DOUBTFUL) for p in parcels):
                 self._server.flush()
                 for parcel in parcels:
-                    parcel.sent_s = min(parcel.sent_s, time.monotonic() - self.rules.settle_s)
+                    # The flush has made visible what is there: no need to wait for it.
+                    parcel.sent_s = -self.rules.patience_s
             pause_s = self.step()
             if pause_s > 0 and parcels[0].stage is Stage.DOUBTFUL:
                 time.sleep(min(pause_s, 0.2))
             if not self.state.reachable:
                 time.sleep(0.05)
+
+
+def _together(ripe: Sequence[Parcel], due_s: float) -> list[Parcel]:
+    """The first parcels that are due, of one scope, as many as can be looked up at once."""
+    found: list[Parcel] = []
+    rows = 0
+    for parcel in ripe:
+        rows += parcel.place.rows
+        if found and (
+            parcel.sent_s > due_s or parcel.scope != found[0].scope or rows > _MEMORY_ROWS
+        ):
+            break
+        found.append(parcel)
+    return found
+
+
+def _kind(batch: SampleBatch) -> tuple[Entity, str]:
+    return batch.kind, batch.cluster
+
+
+def _span(batch: SampleBatch) -> tuple[int, int]:
+    return int(batch.time_ms.min()), int(batch.time_ms.max()) + 1
 
 
 def _first_plan(batch: SampleBatch) -> dict[str, NDArray[np.int64]]:

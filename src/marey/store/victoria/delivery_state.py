@@ -12,8 +12,14 @@ class DeliveryRules:
     # VictoriaMetrics puts on disk what it was sent every 5 s; a kill -9 loses what came since.
     # Only what is found after this long is believed to stay.
     settle_s: float = 20.0
-    # What was written shows within this long.
-    visible_s: float = 3.0
+    # What was written shows within this long: samples after a second or two, but a question that
+    # found no such series is answered from a cache that is renewed every 10 s.
+    visible_s: float = 12.0
+
+    @property
+    def patience_s(self) -> float:
+        """How long after it was sent a parcel is looked for."""
+        return max(self.settle_s, self.visible_s)
 
 
 @dataclass(slots=True)

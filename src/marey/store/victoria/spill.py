@@ -64,6 +64,8 @@ class Spill:
             stray.unlink()
         self.files = sorted(folder.glob(f"*{_SUFFIX}"))
         self._guard = threading.Lock()
+        # What was found unreadable, in words.
+        self.damaged: list[str] = []
         self._sizes = {file: file.stat().st_size for file in self.files}
         self._next = 1 + max([0, *(int(file.stem) for file in self.files if file.stem.isdigit())])
 
@@ -131,7 +133,8 @@ class Spill:
                 yield file, [_place(file, at, batch) for at, batch in _batches(file)]
             except (ValueError, OSError, pa.ArrowInvalid) as error:
                 # Not one of ours, or damaged by the disk: kept aside, never silently dropped.
-                self.set_aside(file, str(error))
+                aside = self.set_aside(file, str(error))
+                self.damaged.append(f"'{aside}' cannot be read: {error}")
 
     def load(self, place: Place) -> SampleBatch:
         """A batch that lies on disk."""

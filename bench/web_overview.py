@@ -90,11 +90,17 @@ def report_frames(results: Results, figures: dict[str, Any]) -> None:
     size = f"{UNITS:,} units"
     linear = "about 10× of both: points and bare points alike"
     bare = figures["bareMs"]
-    for kind, key in (("pan", "pan"), ("zoom", "zoom"), ("transition", "move")):
+    for kind, key, what, target in (
+        ("pan", "pan", "pan frame", 1.5),
+        ("zoom", "zoom", "zoom frame", 1.5),
+        ("transition", "move", "transition frame", 1.5),
+        ("panRules", "panRules", "pan frame, 8 rules marked", 2),
+        ("zoomRules", "zoomRules", "zoom frame, 8 rules marked", 2),
+    ):
         results.against(
-            f"{kind} frame",
+            what,
             ratio=figures[f"{kind}FrameMs"] / bare[key],
-            target=1.5,
+            target=target,
             rival="a bare point cloud's frame",
             size=size,
             at_10x=linear,
@@ -110,8 +116,11 @@ def report_frames(results: Results, figures: dict[str, Any]) -> None:
         higher_is_better=False,
     )
     script = max(figures[f"script{kind}Ms"] for kind in ("Pan", "Zoom", "Transition"))
+    ruled = max(figures["scriptPanRulesMs"], figures["scriptZoomRulesMs"])
     limits = (
         ("main-thread script per frame", script, 2.0, "labels are bounded: the same"),
+        ("the same, 8 rules marked", ruled, 4.0, "marks are bounded: the same"),
+        ("8 new verdicts counted and painted", figures["countRulesMs"], 100.0, "about 10×"),
         ("hover pick", figures["pickMs"], 1.0, "grows with siblings: about 10×"),
         ("regroup + layout, physical", figures["layoutMs"]["physical"], 80.0, "about 10×"),
         ("regroup + layout, by workload", figures["layoutMs"]["workloads"], 80.0, "about 12×"),

@@ -3,6 +3,10 @@
 import type { Metric } from "@/base/attributes";
 import { attributeList } from "@/base/attributes";
 import { Cluster } from "@/base/cluster";
+import type { TextColumn } from "@/base/columns";
+import { SLOTS } from "@/base/rules/slots";
+import type { Verdicts } from "@/base/rules/verdicts";
+import type { ClusterState } from "@/base/units";
 import { QUADS_FROM_PX } from "@/charts/units/scene";
 import { Stage } from "@/charts/units/stage";
 import { parseView } from "@/charts/units/view";
@@ -22,6 +26,13 @@ interface Results {
   panFrameMs: number;
   zoomFrameMs: number;
   transitionFrameMs: number;
+  /** The same with eight violated rules marked on the groups. */
+  panRulesFrameMs: number;
+  zoomRulesFrameMs: number;
+  scriptPanRulesMs: number;
+  scriptZoomRulesMs: number;
+  /** Counting the rules of every group anew, as with each verdict. */
+  countRulesMs: number;
   scriptPanMs: number;
   scriptZoomMs: number;
   scriptTransitionMs: number;
@@ -100,6 +111,16 @@ const layer = (by: string) => ({ by, label: 10, margin: 6, padding: 4 });
 const VIEWS: Record<string, string[]> = { physical: ["partition", "rack", "host"], workloads: ["project", "user", "workload"], bins: ["util", "partition"] };
 const viewOf = (layers: string[]) => parseView({ version: 1, layers: layers.map(layer), colour: { by: "util" } });
 
+/** Eight rules, each violated by every twelfth GPU and its workload, half of them now. */
+function madeUpVerdicts(state: ClusterState): Verdicts {
+  const gpus = state.gpus.columns.get("gpu") as TextColumn;
+  const workloads = new Set((state.workloads.columns.get("workload") as TextColumn).words);
+  const some = (slot: number, every: number) => new Set(gpus.words.filter((_, i) => i % every === slot));
+  return new Map(
+    Array.from({ length: SLOTS }, (_, slot) => [`rule.r${slot}`, { life: { workloads, gpus: some(slot, 12) }, now: { workloads, gpus: some(slot, 24) }, notJudged: new Set<string>() }]),
+  );
+}
+
 async function run(): Promise<Results> {
   const metrics = METRICS.map((id): Metric => ({ id, label: id, unit: "%", min: 0, max: 100, resolution: 1, kind: "gauge", entity: "gpu", description: "" }));
   const attributes = new Map(attributeList(metrics).map((attribute) => [attribute.id, attribute]));
@@ -141,29 +162,40 @@ async function run(): Promise<Results> {
   // Points as large as the units on screen, at most as large as units are drawn as points.
   const bare = () => cloud(Math.min(QUADS_FROM_PX, Math.max(1, stage.camera.scale * 0.86)));
   // Each kind of frame is held against the bare frames drawn between its own.
-  const bares: Record<string, number[]> = { pan: [], zoom: [], move: [], tick: [] };
-  const frames = { pan: [] as number[], zoom: [] as number[], move: [] as number[] };
-  const scripts = { pan: [] as number[], zoom: [] as number[], move: [] as number[] };
+  const bares: Record<string, number[]> = { pan: [], zoom: [], move: [], panRules: [], zoomRules: [], tick: [] };
+  const frames = { pan: [] as number[], zoom: [] as number[], move: [] as number[], panRules: [] as number[], zoomRules: [] as number[] };
+  const scripts = structuredClone(frames);
   // Units have arrived before panning and zooming are timed, as they have for a person.
   await new Promise((resolve) => setTimeout(resolve, 1000));
-  const frame = (kind: "pan" | "zoom" | "move", now: number) => {
+  const frame = (kind: keyof typeof frames, now: number) => {
     const script = timed(() => stage.drawFrame(now));
     scripts[kind].push(script);
     frames[kind].push(script + timed(() => stage.renderer.finish()));
   };
   // Interleaved, so that a busy machine slows both sides alike.
-  for (let i = 0; i < 24; i++) {
-    bares["pan"].push(timed(bare));
-    stage.panBy(i % 2 ? 9 : -9, i % 2 ? 5 : -5);
-    frame("pan", performance.now());
-  }
-  stage.fit();
-  stage.drawFrame(far);
-  for (let i = 0; i < 24; i++) {
-    bares["zoom"].push(timed(bare));
-    stage.zoomAt(i < 12 ? 1.35 : 1 / 1.35);
-    frame("zoom", performance.now());
-  }
+  const panAndZoom = (pan: "pan" | "panRules", zoom: "zoom" | "zoomRules") => {
+    for (let i = 0; i < 24; i++) {
+      bares[pan].push(timed(bare));
+      stage.panBy(i % 2 ? 9 : -9, i % 2 ? 5 : -5);
+      frame(pan, performance.now());
+    }
+    stage.fit();
+    stage.drawFrame(far);
+    for (let i = 0; i < 24; i++) {
+      bares[zoom].push(timed(bare));
+      stage.zoomAt(i < 12 ? 1.35 : 1 / 1.35);
+      frame(zoom, performance.now());
+    }
+    stage.fit();
+    stage.drawFrame(far);
+  };
+  panAndZoom("pan", "zoom");
+  const verdicts = madeUpVerdicts(cluster.state());
+  engine.setRules([...verdicts.keys()]);
+  const countRulesMs = timed(() => engine.setState({ ...cluster.state(), verdicts }, { structure: false, rows: new Int32Array(0), metrics: [...verdicts.keys()] }));
+  stage.drawFrame(performance.now());
+  if (!stage.ruleMarks || stage.ruleMarks.dots.length + stage.ruleMarks.bars.length === 0) throw new Error("no rule is marked");
+  panAndZoom("panRules", "zoomRules");
   stage.fit();
   stage.drawFrame(far);
   await show(VIEWS["workloads"]);
@@ -211,6 +243,11 @@ async function run(): Promise<Results> {
     panFrameMs: median(frames.pan),
     zoomFrameMs: median(frames.zoom),
     transitionFrameMs: median(frames.move),
+    panRulesFrameMs: median(frames.panRules),
+    zoomRulesFrameMs: median(frames.zoomRules),
+    scriptPanRulesMs: median(scripts.panRules),
+    scriptZoomRulesMs: median(scripts.zoomRules),
+    countRulesMs,
     scriptPanMs: median(scripts.pan),
     scriptZoomMs: median(scripts.zoom),
     scriptTransitionMs: median(scripts.move),

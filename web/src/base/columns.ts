@@ -49,6 +49,16 @@ export function numberColumn(values: ArrayLike<number>): NumberColumn {
   return { kind: "number", values: Float64Array.from(values) };
 }
 
+const knownCodes = new WeakMap<readonly string[], Map<string, number>>();
+
+/** The code of each word; remembered per list of words, which may grow. */
+export function wordCodes(words: readonly string[]): ReadonlyMap<string, number> {
+  const known = knownCodes.get(words) ?? new Map<string, number>();
+  knownCodes.set(words, known);
+  for (let code = known.size; code < words.length; code++) known.set(words[code], code);
+  return known;
+}
+
 const knownRanks = new WeakMap<readonly string[], Int32Array>();
 
 /** Where each word stands when the words are sorted as people read them; remembered per list of words. */

@@ -14,6 +14,7 @@ import { RuleDetails } from "@/base/rules/RuleDetails";
 import { RuleMark } from "@/base/rules/RuleMark";
 import type { RuleEntry } from "@/base/rules/slots";
 import { isViolated, pagesOf } from "@/base/rules/slots";
+import type { RuleVerdict } from "@/base/rules/verdicts";
 import { IconButton, Popover } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import "@/base/rules/rules.css";
@@ -37,6 +38,8 @@ export interface RuleBarProps {
   /** Which eight of the violated rules have a place. */
   page?: number;
   onPage?: (page: number) => void;
+  /** Whom the draft in the editor matches, to be shown while it is typed. Give the same function each time. */
+  onDraft?: (verdict: RuleVerdict | null) => void;
 }
 
 export function RuleBar(props: RuleBarProps) {
@@ -88,7 +91,7 @@ export function RuleBar(props: RuleBarProps) {
       )}
       {editing && (
         <Suspense fallback={null}>
-          <RuleEditor entry={editing === "new" ? null : editing} lenses={props.lenses} onLenses={props.onLenses} onClose={() => setEditing(null)} />
+          <RuleEditor entry={editing === "new" ? null : editing} lenses={props.lenses} onLenses={props.onLenses} onClose={() => setEditing(null)} {...(props.onDraft ? { onDraft: props.onDraft } : {})} />
         </Suspense>
       )}
     </section>

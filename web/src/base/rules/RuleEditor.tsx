@@ -17,6 +17,8 @@ import { useLanguage } from "@/base/rules/queries";
 import { SavePanel } from "@/base/rules/SavePanel";
 import type { RuleEntry } from "@/base/rules/slots";
 import { boundText } from "@/base/rules/slots";
+import type { RuleVerdict } from "@/base/rules/verdicts";
+import { lensVerdict } from "@/base/rules/verdicts";
 import { Choice, IconButton } from "@/base/ui/controls";
 
 export interface RuleEditorProps {
@@ -25,6 +27,8 @@ export interface RuleEditorProps {
   lenses: readonly Lens[];
   onLenses: (lenses: Lens[]) => void;
   onClose: () => void;
+  /** Whom the draft matches, as soon as it is counted; null when there is nothing to show any more. */
+  onDraft?: (verdict: RuleVerdict | null) => void;
 }
 
 interface Draft {
@@ -41,7 +45,7 @@ function firstDraft(entry: RuleEntry | null): Draft {
   return { clause, ...printClause(clause) };
 }
 
-export function RuleEditor({ entry, lenses, onLenses, onClose }: RuleEditorProps) {
+export function RuleEditor({ entry, lenses, onLenses, onClose, onDraft }: RuleEditorProps) {
   const [draft, setDraft] = useState(() => firstDraft(entry));
   const [mode, setMode] = useState<"fields" | "text">("fields");
   const [thresholds, setThresholds] = useState(entry?.rule?.thresholds ?? {});
@@ -53,6 +57,9 @@ export function RuleEditor({ entry, lenses, onLenses, onClose }: RuleEditorProps
   }, [reading]);
   const bound = boundText(draft.text, thresholds);
   const counted = usePreview(bound, reading !== null);
+  const { preview } = counted;
+  useEffect(() => onDraft?.(preview ? lensVerdict(preview) : null), [preview, onDraft]);
+  useEffect(() => () => onDraft?.(null), [onDraft]);
   const at = checked.error?.place && draft.spans.length > 0 ? fieldAt(draft.spans, checked.error.place.start) : null;
   return (
     <Dialog.Root open modal={false} onOpenChange={(open) => !open && onClose()}>

@@ -1,6 +1,7 @@
 /** Which units violate which rule: the server's lists as sets, and as a column that views filter and colour by. */
 
 import type { TextColumn } from "@/base/columns";
+import { wordCodes } from "@/base/columns";
 import type { Held, PreviewDocument, VerdictsDocument } from "@/base/rules/documents";
 
 /** GPUs that fulfil a rule, and the workloads it is held against. */
@@ -21,6 +22,9 @@ export type Verdicts = ReadonlyMap<string, RuleVerdict>;
 
 export const RULE_FIELD = "rule.";
 export const LENS_FIELD = "lens.";
+
+/** The field of a draft that is being typed; no lens can be called nothing. */
+export const DRAFT_FIELD = LENS_FIELD;
 
 /** Whether an attribute is a rule's verdict. */
 export function isVerdictField(field: string): boolean {
@@ -60,11 +64,9 @@ export function ofWorkload(verdict: RuleVerdict, workload: string, gpus: Readonl
 
 /** The verdict on each row of a table of units; a unit without a workload is not judged by any rule and has none. */
 export function verdictColumn(verdict: RuleVerdict, gpu: TextColumn, workload: TextColumn): TextColumn {
-  // Once per distinct name, then one look per unit: bit 1 is "now", bit 2 "over its life", bit 4 "not judged".
-  const flags = (words: readonly string[], now: ReadonlySet<string>, life: ReadonlySet<string>, unknown?: ReadonlySet<string>) =>
-    Uint8Array.from(words, (word) => (now.has(word) ? 1 : 0) | (life.has(word) ? 2 : 0) | (unknown?.has(word) ? 4 : 0));
-  const ofGpu = flags(gpu.words, verdict.now.gpus, verdict.life.gpus);
-  const ofJob = flags(workload.words, verdict.now.workloads, verdict.life.workloads, verdict.notJudged);
+  // Per distinct name, from the (few) names that are held: bit 1 is "now", bit 2 "over its life", bit 4 "not judged".
+  const ofGpu = flags(gpu.words, [verdict.now.gpus, verdict.life.gpus]);
+  const ofJob = flags(workload.words, [verdict.now.workloads, verdict.life.workloads, verdict.notJudged]);
   const codes = new Int32Array(gpu.codes.length);
   for (let i = 0; i < codes.length; i++) {
     const [g, w] = [gpu.codes[i], workload.codes[i]];
@@ -76,4 +78,16 @@ export function verdictColumn(verdict: RuleVerdict, gpu: TextColumn, workload: T
     codes[i] = both & 1 ? 0 : both & 2 ? 1 : ofJob[w] & 4 ? 2 : 3;
   }
   return { kind: "text", codes, words: VERDICT_WORDS };
+}
+
+function flags(words: readonly string[], sets: readonly ReadonlySet<string>[]): Uint8Array {
+  const codes = wordCodes(words);
+  const bits = new Uint8Array(words.length);
+  sets.forEach((set, place) => {
+    for (const word of set) {
+      const code = codes.get(word);
+      if (code !== undefined) bits[code] |= 1 << place;
+    }
+  });
+  return bits;
 }

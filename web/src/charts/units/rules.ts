@@ -75,6 +75,8 @@ export interface PlacedRules {
 const PITCH_PX = 8;
 const RADIUS_PX = 2.8;
 const SMALLEST_GROUP_PX = 13;
+// Fixed places are for groups that have as much room again for their name.
+const ROOM_FOR_PLACES = 1.8;
 const BARS_FROM_BAND_PX = 16;
 const BARS_FROM_WIDTH_PX = 100;
 const LEAST_BAR_PX = 3;
@@ -116,7 +118,7 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     if (band >= BARS_FROM_BAND_PX && box.w >= BARS_FROM_WIDTH_PX) return placeBars(group, right, top, band, box.w);
     const row = counts.slots * PITCH_PX;
     const y = band >= 2 * RADIUS_PX + 1 ? top + band / 2 : box.y + RADIUS_PX + 2;
-    if (box.w - 2 * padding >= row + 2) return placeDots(group, right - row, y);
+    if (box.w - 2 * padding >= ROOM_FOR_PLACES * row) return placeDots(group, right - row, y);
     // No room for every place: the violated rules in their order, as many as fit; what holds now first.
     const fitting = Math.max(1, Math.floor((box.w - padding) / PITCH_PX));
     const slots = urgentSlots(group).slice(0, fitting).sort((a, b) => a - b);
@@ -129,7 +131,8 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
       if (counts.any[group * counts.slots + slot] === 0) continue;
       placed.dots.push(spot(group, slot, left + slot * PITCH_PX, y - RADIUS_PX, 2 * RADIUS_PX, 2 * RADIUS_PX));
     }
-    placed.leftOf.set(group, left - 3);
+    const first = urgentSlots(group).reduce((least, slot) => Math.min(least, slot), counts.slots);
+    placed.leftOf.set(group, left + first * PITCH_PX - 3);
   }
 
   function placeBars(group: number, right: number, top: number, band: number, width: number): void {

@@ -191,7 +191,7 @@ function followStore(shared: ReturnType<typeof useShared>, engine: Engine): () =
     }
     if (now.selection !== before.selection) engine.setSelection(now.selection);
     if (now.slots !== before.slots) engine.setRules(now.slots);
-    if (now.lit !== before.lit) engine.light(now.lit);
+    engine.light(now.lit ?? now.draft);
     if (now.camera !== before.camera && now.camera !== reported.camera) engine.stage.lookFrom(now.camera);
   });
 }

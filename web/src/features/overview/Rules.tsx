@@ -3,6 +3,8 @@ import type { Attribute } from "@/base/attributes";
 import { useRuleBoard } from "@/base/rules/queries";
 import { RuleBar } from "@/base/rules/RuleBar";
 import type { RuleEntry } from "@/base/rules/slots";
+import type { RuleVerdict } from "@/base/rules/verdicts";
+import { DRAFT_FIELD } from "@/base/rules/verdicts";
 import { useShared } from "@/features/overview/context";
 import { editView, isFilteredBy, toggleRuleColour, toggleRuleFilter, useOverview } from "@/features/overview/store";
 
@@ -14,7 +16,12 @@ export function Rules() {
   const [page, setPage] = useState(0);
   const board = useRuleBoard(view.lenses, page);
   const { entries, slots, verdicts } = board;
-  useEffect(() => session.setVerdicts(verdicts), [session, verdicts]);
+  const [draft, setDraft] = useState<RuleVerdict | null>(null);
+  const shown = useMemo(() => (draft ? new Map([...verdicts, [DRAFT_FIELD, draft]]) : verdicts), [verdicts, draft]);
+  useEffect(() => {
+    session.setVerdicts(shown);
+    useOverview.setState({ draft: shown.has(DRAFT_FIELD) ? DRAFT_FIELD : null });
+  }, [session, shown]);
   useEffect(() => {
     for (const entry of entries) attributes.set(entry.field, attributeOf(entry));
     useOverview.setState({ rules: entries });
@@ -34,6 +41,7 @@ export function Rules() {
       onColour={toggleRuleColour}
       page={page}
       onPage={setPage}
+      onDraft={setDraft}
     />
   );
 }

@@ -26,6 +26,8 @@ export interface OverviewState {
   rules: readonly RuleEntry[];
   slots: readonly (string | null)[];
   lit: string | null;
+  /** The field of the draft in the editor, lit while nothing else is. */
+  draft: string | null;
 }
 
 export const useOverview = create<OverviewState>(() => ({
@@ -42,6 +44,7 @@ export const useOverview = create<OverviewState>(() => ({
   rules: [],
   slots: [],
   lit: null,
+  draft: null,
 }));
 
 const set = useOverview.setState;

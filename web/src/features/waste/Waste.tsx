@@ -2,6 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { getJson } from "@/api/client";
 import { formatCount, formatTime } from "@/base/format";
+import { useRules } from "@/base/rules/queries";
 import { Choice } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
@@ -163,11 +164,13 @@ function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocu
 }
 
 function Line({ row, by, share }: { row: WasteLine; by: WasteBy; share: number }) {
+  const rules = useRules();
+  const title = by === "rule" ? rules.data?.find((rule) => rule.id === row.name)?.title : undefined;
   const link = lineLink(by, row.name);
-  const name = row.name || `no ${by}`;
+  const name = title || row.name || `no ${by}`;
   return (
     <tr>
-      <td>{link ? <a href={link}>{name}</a> : name}</td>
+      <td title={row.name}>{link ? <a href={link}>{name}</a> : name}</td>
       <td className="figure">{formatCount(row.gpu_hours)}</td>
       <td className="figure">{formatCount(row.workloads)}</td>
       <td className="figure">{formatCount(row.findings)}</td>

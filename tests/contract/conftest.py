@@ -51,7 +51,7 @@ class _Confirmed:
         self._writes += 1
         if self._every and self._writes % self._every == 0:
             self._store.settle()
-            assert self._store.delivery.waiting() == (0, 0)
+            assert self._store.delivery.line.waiting() == (0, 0)
 
 
 EMBEDDED = {"embedded in memory": _in_memory, "embedded in a file": _in_a_file}

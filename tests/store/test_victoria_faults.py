@@ -79,7 +79,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
 
 
 def confirmed(store: VictoriaStore) -> None:
-    until(lambda: store.delivery.waiting() == (0, 0), "confirmation")
+    until(lambda: store.delivery.line.waiting() == (0, 0), "confirmation")
 
 
 def assert_holds(store: VictoriaStore, ticks: range) -> None:
@@ -150,7 +150,7 @@ def test_a_server_killed_in_the_middle_of_writes_loses_and_doubles_nothing(
         time.sleep(0.5)
         stop.set()
         writer.join()
-        until(lambda: store.delivery.waiting() == (0, 0), "confirmation", 60)
+        until(lambda: store.delivery.line.waiting() == (0, 0), "confirmation", 60)
         assert store.delivery.state.failures > 0
         assert written > 50
         assert_holds(store, range(written))
@@ -296,7 +296,7 @@ def test_a_history_that_fails_half_way_leaves_nothing(server: VictoriaRig, tmp_p
     with opened(server.url, tmp_path, deliver=False) as store:
         with pytest.raises(InvalidInput, match="line 2"):
             store.append(history())
-        assert store.delivery.waiting() == (0, 0)
+        assert store.delivery.line.waiting() == (0, 0)
         assert list(store.scan(EVERYTHING)) == []
 
 

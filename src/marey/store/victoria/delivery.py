@@ -7,9 +7,7 @@ import math
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery_state import DeliveryRules, DeliveryState
 from marey.store.victoria.grids import SeriesPart, overlaid, rows_of
+from marey.store.victoria.line import MEMORY_ROWS, ParcelLine
 from marey.store.victoria.newest import Newest
 from marey.store.victoria.parcels import (
     Known,
@@ -38,8 +37,6 @@ from marey.store.victoria.wire import Writer
 
 log = logging.getLogger(__name__)
 
-# Batches kept in memory beside their file, so that the usual parcel is not read again.
-_MEMORY_ROWS = 400_000
 _LEAST_PAUSE_S = 0.25
 _MOST_PAUSE_S = 30.0
 # More entities than this are not named one by one in a question.
@@ -55,13 +52,11 @@ class Delivery:
         self.state = DeliveryState()
         self.rules = rules
         self.spill = spill
+        self.line = ParcelLine(spill)
         self._server = server
         self._reader = Reader(server, site)
         self._writer = Writer(server, site)
-        self._parcels: deque[Parcel] = deque()
         self._newest = Newest()
-        self._lock = threading.RLock()
-        self._writing = threading.Lock()
         # One at a time: the thread, or whoever settles by hand.
         self._working = threading.Lock()
         self._wake = threading.Event()
@@ -70,78 +65,14 @@ class Delivery:
         self._pause_s = _LEAST_PAUSE_S
         self._vitals_s = -math.inf
         self._known_vitals: Any = None
-        now_s = time.monotonic()
-        for _, places in spill.waiting():
-            # Sent at the last moment of another process, for all that is known.
-            self._parcels += [Parcel(place, Stage.DOUBTFUL, sent_s=now_s) for place in places]
         if spill.damaged:
             self.state.refused_reason = "; ".join(spill.damaged)
             log.error("%s", self.state.refused_reason)
-        self._remembered = spill.reaches()
-
-    # The line
 
     def keep(self, batches: Iterable[SampleBatch]) -> None:
         """Put batches on disk as one step and in line."""
-        kept: list[SampleBatch] = []
-        size = 0
-
-        def noted() -> Iterable[SampleBatch]:
-            nonlocal size
-            for batch in batches:
-                size += len(batch)
-                # A history read from a file does not stay in memory.
-                if size <= _MEMORY_ROWS:
-                    kept.append(batch)
-                yield batch
-
-        # Not under the lock of readers: the batches may come from a file that takes long to read.
-        with self._writing:
-            places = self.spill.keep(noted(), self.complaint())
-            held = [batch for batch in kept if len(batch)]
-            with self._lock:
-                for number, place in enumerate(places):
-                    batch = held[number] if number < len(held) else None
-                    self._parcels.append(Parcel(place, batch=batch))
-                self._bound_memory()
+        self.line.keep(batches, self.complaint())
         self._wake.set()
-
-    def _bound_memory(self) -> None:
-        rows = 0
-        for parcel in reversed(self._parcels):
-            rows += parcel.place.rows
-            if rows > _MEMORY_ROWS:
-                parcel.batch = None
-
-    def pending(self, scope: Scope, from_ms: int, to_ms: int) -> list[SampleBatch]:
-        """Batches that may not be visible yet and reach into this span, oldest first."""
-        with self._lock:
-            own = [p for p in self._parcels if p.overlaps(scope, from_ms, to_ms)]
-            return [self._loaded(parcel) for parcel in own]
-
-    def reach(self, scope: Scope) -> tuple[int, int] | None:
-        """From when to when the parcels of a scope reach."""
-        with self._lock:
-            own = [p.place for p in self._parcels if p.scope == scope]
-            if not own:
-                return None
-            return min(p.from_ms for p in own), max(p.to_ms for p in own)
-
-    def remembered_reach(self, scope: Scope) -> tuple[int, int] | None:
-        """From when to when confirmed samples of a scope reach, as far as this machine knows."""
-        with self._lock:
-            return self._remembered.get((scope.cluster, scope.kind))
-
-    def clusters(self) -> set[str]:
-        """The clusters that samples were written of from this machine."""
-        with self._lock:
-            waiting = {parcel.place.cluster for parcel in self._parcels}
-            return waiting | {cluster for cluster, _ in self._remembered}
-
-    def waiting(self) -> tuple[int, int]:
-        """How many rows and bytes are not confirmed."""
-        with self._lock:
-            return sum(p.place.rows for p in self._parcels), self.spill.bytes
 
     def complaint(self) -> str:
         """Why parcels wait, in a sentence."""
@@ -149,9 +80,6 @@ class Delivery:
         if not state.error:
             return "They wait to be confirmed."
         return state.error if state.error.endswith(".") else f"{state.error}."
-
-    def _loaded(self, parcel: Parcel) -> SampleBatch:
-        return self.spill.load(parcel.place) if parcel.batch is None else parcel.batch
 
     # The thread
 
@@ -198,22 +126,21 @@ class Delivery:
             return pause_s
 
     def _advance(self) -> float:
-        with self._lock:
-            parcels = list(self._parcels)
+        parcels = self.line.parcels()
         fresh = next((p for p in parcels if p.stage in (Stage.WAITING, Stage.DOUBTFUL)), None)
         now_s = time.monotonic()
         if fresh is not None:
             return self._send_next(fresh, parcels)
         ripe = [p for p in parcels if p.stage is Stage.SENT]
         if not ripe:
-            self._trim()
+            self.line.trim()
             return _MOST_PAUSE_S
         due_s = ripe[0].sent_s + self.rules.patience_s - now_s
         if due_s > 0:
-            self._trim()
+            self.line.trim()
             return due_s
         self._confirm(_together(ripe, now_s - self.rules.patience_s))
-        self._trim()
+        self.line.trim()
         return 0.0
 
     def _send_next(self, parcel: Parcel, parcels: Sequence[Parcel]) -> float:
@@ -230,7 +157,7 @@ class Delivery:
             parcel.rounds += 1
             if parcel.rounds < _ROUNDS:
                 raise
-            self._refuse(parcel, self._loaded(parcel), str(error))
+            self._refuse(parcel, self.line.loaded(parcel), str(error))
         except (StoreError, OSError, ValueError) as error:
             if isinstance(error, MareyError) and isinstance(error, Refused | Unavailable):
                 raise
@@ -247,11 +174,10 @@ class Delivery:
         if state.failing_since_s is None:
             state.failing_since_s = time.time()
             log.warning("%s Samples are kept on disk until it does.", error)
-        with self._lock:
-            for parcel in self._parcels:
-                # It may have been cut short by whatever failed.
-                if parcel.stage is Stage.WAITING and parcel.sent_s:
-                    parcel.stage = Stage.DOUBTFUL
+        for parcel in self.line.parcels():
+            # It may have been cut short by whatever failed.
+            if parcel.stage is Stage.WAITING and parcel.sent_s:
+                parcel.stage = Stage.DOUBTFUL
         pause_s = self._pause_s * random.uniform(0.7, 1.3)
         self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s)
         return pause_s
@@ -267,7 +193,7 @@ class Delivery:
 
     def _send(self, parcel: Parcel, parcels: Sequence[Parcel]) -> None:
         whole = parcel.batch is not None
-        batch = overlaid([self._loaded(parcel)], parcel.place.kind, parcel.place.cluster)
+        batch = overlaid([self.line.loaded(parcel)], parcel.place.kind, parcel.place.cluster)
         scope = parcel.scope
         floor = self._newest.floor(scope)
         if floor is None:
@@ -284,11 +210,11 @@ class Delivery:
         else:
             self._ship_late(parcel, batch, late, parcels)
         self._newest.note(scope, batch)
-        with self._lock:
-            parcel.batch = batch if whole else None
-            parcel.vitals = vitals
-            parcel.sent_s = time.monotonic()
-            parcel.stage = Stage.SENT
+        # Without repeats, where it stays in memory at all.
+        parcel.batch = batch if whole else None
+        parcel.vitals = vitals
+        parcel.sent_s = time.monotonic()
+        parcel.stage = Stage.SENT
         self.state.delivered_samples += _values(batch)
 
     def _begun(self, parcel: Parcel) -> bool:
@@ -338,7 +264,7 @@ class Delivery:
         return known
 
     def _sorted(self, parcel: Parcel) -> SampleBatch:
-        return overlaid([self._loaded(parcel)], parcel.place.kind, parcel.place.cluster)
+        return overlaid([self.line.loaded(parcel)], parcel.place.kind, parcel.place.cluster)
 
     def _ship(
         self,
@@ -442,40 +368,9 @@ class Delivery:
         parcel.stage = Stage.CONFIRMED
 
     def _set_aside(self, parcel: Parcel, reason: str) -> None:
-        with self._lock:
-            file = parcel.place.file
-            if file in self.spill.files:
-                self.spill.set_aside(file, reason)
-            rows = sum(p.place.rows for p in self._parcels if p.place.file == file)
-            self._parcels = deque(p for p in self._parcels if p.place.file != file)
-        self.state.refused_samples += rows
-        self.state.refused_reason = f"'{file.name}' cannot be read: {reason}"
+        self.state.refused_samples += self.line.set_aside(parcel.place.file, reason)
+        self.state.refused_reason = f"'{parcel.place.file.name}' cannot be read: {reason}"
         log.error("%s", self.state.refused_reason)
-
-    def _trim(self) -> None:
-        """Drop files of which everything is confirmed, oldest first.
-
-        Never a later one before an earlier one: what is sent again after a restart must be
-        followed by everything that was written after it.
-        """
-        with self._lock:
-            while self._parcels and self._parcels[0].stage is Stage.CONFIRMED:
-                file: Path = self._parcels[0].place.file
-                own = [p for p in self._parcels if p.place.file == file]
-                if any(parcel.stage is not Stage.CONFIRMED for parcel in own):
-                    return
-                self._remember(own)
-                for _ in own:
-                    self._parcels.popleft()
-                self.spill.drop(file)
-
-    def _remember(self, parcels: Sequence[Parcel]) -> None:
-        for parcel in parcels:
-            place = parcel.place
-            key = (place.cluster, place.kind)
-            reach = self._remembered.get(key, (place.from_ms, place.to_ms))
-            self._remembered[key] = min(reach[0], place.from_ms), max(reach[1], place.to_ms)
-        self.spill.keep_reaches(self._remembered)
 
     # By hand
 
@@ -483,8 +378,7 @@ class Delivery:
         """Deliver and confirm everything now; raises where that does not succeed in time."""
         until_s = time.monotonic() + timeout_s
         while True:
-            with self._lock:
-                parcels = list(self._parcels)
+            parcels = self.line.parcels()
             if not parcels:
                 return
             if time.monotonic() > until_s:
@@ -508,7 +402,7 @@ def _together(ripe: Sequence[Parcel], due_s: float) -> list[Parcel]:
     for parcel in ripe:
         rows += parcel.place.rows
         if found and (
-            parcel.sent_s > due_s or parcel.scope != found[0].scope or rows > _MEMORY_ROWS
+            parcel.sent_s > due_s or parcel.scope != found[0].scope or rows > MEMORY_ROWS
         ):
             break
         found.append(parcel)

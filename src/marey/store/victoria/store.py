@@ -107,7 +107,7 @@ class VictoriaStore:
 
     def state(self) -> dict[str, Any]:
         """How the server is doing and what waits for it."""
-        rows, size = self.delivery.waiting()
+        rows, size = self.delivery.line.waiting()
         limit = self.delivery.spill.limit_bytes
         return {
             **asdict(self.delivery.state),
@@ -118,7 +118,7 @@ class VictoriaStore:
 
     def clusters(self) -> list[str]:
         """The clusters that samples were written of from this machine."""
-        return sorted(self.delivery.clusters())
+        return sorted(self.delivery.line.clusters())
 
     def close(self) -> None:
         """Finish cleanly; what is not confirmed waits on disk for the next start."""
@@ -183,7 +183,7 @@ class VictoriaStore:
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
         """The newest value of every metric of every entity, none older than ``since_ms``."""
         scope = Scope(bounded(cluster), kind)
-        pending = self.delivery.pending(scope, since_ms, LATEST_MS)
+        pending = self.delivery.line.pending(scope, since_ms, LATEST_MS)
         reach = self._reader.reach(scope)
         rows_metric = rows_metric_of(kind)
         parts = [] if reach is None else self._newest(scope, since_ms, reach.to_ms)
@@ -202,7 +202,7 @@ class VictoriaStore:
         reaches: list[tuple[int, int]] = []
         for kind in Entity:
             scope = Scope(bounded(cluster), kind)
-            waiting = self.delivery.reach(scope)
+            waiting = self.delivery.line.reach(scope)
             reaches += [] if waiting is None else [waiting]
             reaches += self._stored_reach(scope)
         if not reaches:
@@ -214,7 +214,7 @@ class VictoriaStore:
             reach = self._reader.reach(scope)
         except Unavailable:
             # How far samples reach is remembered, so that a clock can go on without the server.
-            remembered = self.delivery.remembered_reach(scope)
+            remembered = self.delivery.line.remembered_reach(scope)
             if remembered is None:
                 raise
             return [remembered]
@@ -250,7 +250,7 @@ class VictoriaStore:
             reaches = [held[name] for name in chosen]
             entities = chosen
         else:
-            waiting = self.delivery.reach(scope)
+            waiting = self.delivery.line.reach(scope)
             stored = self._reader.reach(scope)
             reaches += [] if waiting is None else [waiting]
             reaches += [] if stored is None else [(stored.from_ms, stored.to_ms)]
@@ -261,7 +261,7 @@ class VictoriaStore:
 
     def _held(self, scope: Scope, workload: str, span: tuple[int, int]) -> dict[str, Any]:
         """The entities that a workload held, and between which times."""
-        waiting = self.delivery.pending(scope, *span)
+        waiting = self.delivery.line.pending(scope, *span)
         found = {
             name: (reach.from_ms, reach.to_ms)
             for name, reach in self._reader.holders(scope, workload, span).items()
@@ -284,7 +284,7 @@ class VictoriaStore:
     ) -> SampleBatch:
         """What is stored under what waits, by entity and time."""
         # First what waits: what is confirmed between the two questions is then in both.
-        waiting = self.delivery.pending(scope, *span)
+        waiting = self.delivery.line.pending(scope, *span)
         parts = self._reader.series(scope, metrics, span, entities)
         rows_metric = rows_metric_of(scope.kind)
         stored = batch_of_series(parts, rows_metric, scope.kind, scope.cluster)
@@ -308,7 +308,7 @@ class VictoriaStore:
         self, scope: Scope, span: tuple[int, int], entities: list[str] | None, width: int
     ) -> Iterator[list[str] | None]:
         counts = self._reader.counts(scope, span, entities)
-        for batch in self.delivery.pending(scope, *span):
+        for batch in self.delivery.line.pending(scope, *span):
             for name in batch.entities:
                 counts.setdefault(name, 1)
         cells = sum(counts.values()) * width

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Multiple } from "@/charts/multiples";
-import { cellAt, cellSize, headingAt, layoutMultiples } from "@/charts/multiples";
+import { cellAt, cellSize, headingAt, layoutMultiples, together } from "@/charts/multiples";
 
 const multiple = (id: string, group: string): Multiple => ({ id, group, counts: [1], line: [1], colour: [0, 0, 0], slots: [] });
 
@@ -26,4 +26,14 @@ test("a place leads back to its plot, and a heading to its node", () => {
   layout.cells.forEach((cell, i) => expect(cellAt(layout, cell.x + 1, cell.y + 1)).toBe(i));
   expect(headingAt(layout, 1, 1)).toBe("n1");
   expect(cellAt(layout, 399, 399)).toBe(-1);
+});
+
+test("a node has what any of its GPUs has, now before earlier, each rule at its place", () => {
+  const [now, before] = [{ colour: "red", now: true }, { colour: "red", now: false }];
+  const slots = together([
+    { ...multiple("a", "n"), slots: [null, before, null] },
+    { ...multiple("b", "n"), slots: [null, now, null] },
+    { ...multiple("c", "n"), slots: [null, before, before] },
+  ]);
+  expect(slots).toEqual([null, now, before]);
 });

@@ -11,8 +11,14 @@ export interface Multiple {
   counts: readonly number[];
   line: readonly (number | null)[];
   colour: Rgb;
-  /** One slot per rule: the colour where the rule is met, null where it is not. */
-  slots: readonly (string | null)[];
+  /** One slot per rule, always at the same place; null where the rule is not met. */
+  slots: readonly (RuleSlot | null)[];
+}
+
+/** A rule that is met: now, or only earlier in the workload's life. */
+export interface RuleSlot {
+  colour: string;
+  now: boolean;
 }
 
 export interface Cell {
@@ -29,6 +35,8 @@ export interface Heading {
   width: number;
   height: number;
   group: string;
+  /** What its plots have, taken together. */
+  slots: readonly (RuleSlot | null)[];
 }
 
 export interface MultiplesLayout {
@@ -74,7 +82,7 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
     if (x > 0 && x + boxWidth > width) {
       [x, y, rowHeight] = [0, y + rowHeight + BOX_GAP, 0];
     }
-    if (group !== "") headings.push({ x, y, width: boxWidth, height: HEADING, group });
+    if (group !== "") headings.push({ x, y, width: boxWidth, height: HEADING, group, slots: together(members) });
     members.forEach((multiple, i) => {
       cells.push({
         x: x + (i % perRow) * (size.width + GAP),
@@ -88,6 +96,17 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
     rowHeight = Math.max(rowHeight, boxHeight);
   }
   return { cells, headings, height: y + rowHeight };
+}
+
+/** Per rule what any of the plots has; met now goes before met earlier. */
+export function together(members: readonly Multiple[]): (RuleSlot | null)[] {
+  const found: (RuleSlot | null)[] = [];
+  for (const { slots } of members)
+    slots.forEach((slot, i) => {
+      const known = found[i] ?? null;
+      found[i] = slot && (!known || (slot.now && !known.now)) ? slot : known;
+    });
+  return found;
 }
 
 /** The plot at a place, or -1. */
@@ -106,6 +125,8 @@ export interface MultiplesStyle {
   /** One scale for all plots, or each plot its own. */
   shared: boolean;
   selected: ReadonlySet<string>;
+  /** Plots that a rule under the cursor is about; null where there is none. */
+  lit: ReadonlySet<string> | null;
   focus: number;
   ramp: Uint32Array;
   colours: { ground: string; line: string; text: string; selected: string };
@@ -117,11 +138,17 @@ export function drawMultiples(context: CanvasRenderingContext2D, layout: Multipl
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
   context.fillStyle = style.colours.text;
-  for (const { x, y, width, group } of layout.headings) context.fillText(fitted(context, group, width), x, y + 6);
+  for (const heading of layout.headings) {
+    const reserve = heading.slots.length * SLOT_PITCH;
+    context.fillStyle = style.colours.text;
+    context.fillText(fitted(context, heading.group, heading.width - reserve), heading.x, heading.y + 6);
+    drawSlots(context, heading.slots, heading.x + heading.width - reserve, heading.y + 4, style.colours.line);
+  }
   layout.cells.forEach((cell, i) => {
     const { multiple } = cell;
     const chosen = style.selected.has(multiple.id);
-    context.globalAlpha = style.selected.size > 0 && !chosen ? 0.45 : 1;
+    const faded = style.lit ? !style.lit.has(multiple.id) : style.selected.size > 0 && !chosen;
+    context.globalAlpha = faded ? 0.35 : 1;
     if (style.kind === "strip") drawStrip(context, cell, style);
     else {
       context.fillStyle = style.colours.ground;
@@ -129,7 +156,7 @@ export function drawMultiples(context: CanvasRenderingContext2D, layout: Multipl
       if (style.kind === "histogram") drawHistogram(context, cell, style.shared ? most : Math.max(1, ...multiple.counts));
       else drawLine(context, cell, style);
     }
-    drawSlots(context, cell);
+    drawCellSlots(context, cell, style);
     context.globalAlpha = 1;
     if (chosen || i === style.focus) {
       context.strokeStyle = chosen ? style.colours.selected : style.colours.text;
@@ -189,7 +216,8 @@ function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, mul
   const mark = Math.min(4, width * 0.04);
   context.fillStyle = css(multiple.colour);
   context.fillRect(x, y, mark, height);
-  const step = (width - mark - 1) / Math.max(1, multiple.line.length);
+  const reserve = multiple.slots.length > 0 ? multiple.slots.length * SLOT_PITCH : 0;
+  const step = (width - mark - 1 - reserve) / Math.max(1, multiple.line.length);
   multiple.line.forEach((value, i) => {
     if (value === null) return;
     const packed = style.ramp[Math.max(0, Math.min(255, Math.round(((value - low) / span) * 255)))];
@@ -198,13 +226,29 @@ function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, mul
   });
 }
 
-function drawSlots(context: CanvasRenderingContext2D, { x, y, width, multiple }: Cell): void {
-  const pitch = Math.min(5, width / Math.max(1, multiple.slots.length));
-  const size = Math.max(2, pitch - 1);
-  multiple.slots.forEach((colour, i) => {
-    if (colour === null) return;
-    context.fillStyle = colour;
-    context.fillRect(x + i * pitch, y + 1, size, 4);
+const SLOT_PITCH = 6;
+const SLOT_SIZE = 4;
+
+/** On a plot slots stand above it at the left; beside a strip, behind its end. */
+function drawCellSlots(context: CanvasRenderingContext2D, { x, y, width, height, multiple }: Cell, style: MultiplesStyle): void {
+  const { slots } = multiple;
+  if (slots.length === 0) return;
+  if (style.kind === "strip") drawSlots(context, slots, x + width - slots.length * SLOT_PITCH + 2, y + Math.max(0, (height - SLOT_SIZE) / 2), null);
+  else drawSlots(context, slots, x + 2, y + 2, width >= slots.length * SLOT_PITCH + 20 ? style.colours.line : null);
+}
+
+/** Filled where a rule is met now, a frame where it was met earlier, empty (or nothing) where it is not. */
+function drawSlots(context: CanvasRenderingContext2D, slots: readonly (RuleSlot | null)[], x: number, y: number, empty: string | null): void {
+  slots.forEach((slot, i) => {
+    const left = x + i * SLOT_PITCH;
+    if (slot?.now) {
+      context.fillStyle = slot.colour;
+      context.fillRect(left, y, SLOT_SIZE + 1, SLOT_SIZE + 1);
+    } else if (slot || empty) {
+      context.strokeStyle = slot?.colour ?? empty ?? "";
+      context.lineWidth = slot ? 1.2 : 0.8;
+      context.strokeRect(left + 0.5, y + 0.5, SLOT_SIZE, SLOT_SIZE);
+    }
   });
 }
 

@@ -10,7 +10,8 @@ import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Outliers, Pair } from "@/features/diagnostics/documents";
 import { useOutliers, usePairs } from "@/features/diagnostics/queries";
 import { change, useChosen, usePicked } from "@/features/diagnostics/store";
-import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
+import { prepared, token } from "@/features/diagnostics/painting";
+import { useWidth } from "@/features/diagnostics/useCanvas";
 
 const HEIGHT = 300;
 

@@ -1,9 +1,12 @@
-import { useEffect, useMemo, useRef } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { ApiError } from "@/api/client";
 import type { Catalogue } from "@/base/catalogue";
 import { formatCount, formatTime } from "@/base/format";
+import type { RuleBoard } from "@/base/rules/queries";
+import { RuleBar } from "@/base/rules/RuleBar";
 import { useTheme } from "@/base/theme";
 import { IconButton } from "@/base/ui/controls";
+import type { Span } from "@/charts/span";
 import { Bivariate } from "@/features/diagnostics/Bivariate";
 import { ClusterPanel } from "@/features/diagnostics/ClusterPanel";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
@@ -11,10 +14,11 @@ import { stableNumbers } from "@/features/diagnostics/colours";
 import { Comparison } from "@/features/diagnostics/Comparison";
 import type { Diagnosis } from "@/features/diagnostics/documents";
 import { Multiples } from "@/features/diagnostics/Multiples";
-import { useClusters, useDiagnosis, WorkloadContext } from "@/features/diagnostics/queries";
+import { between, useClusters, useDiagnosis, WorkloadContext } from "@/features/diagnostics/queries";
 import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
+import { useWorkloadBoard } from "@/features/diagnostics/workloadRules";
 import "@/features/diagnostics/diagnostics.css";
 
 /** One workload: what is wrong, on which GPU, since when, and what to try. */
@@ -76,10 +80,10 @@ function Head({ workload, diagnosis, running }: { workload: string; diagnosis: D
       {running && <IconButton icon={held ? "play" : "pause"} label={held ? "Go on live" : "Hold the picture"} onClick={() => change({ held: !held })} />}
       {diagnosis && (
         <>
-          <a className="button" href={`/api/v1/diagnosis/report?workload=${encodeURIComponent(workload)}`} download={`diagnosis-${safeName(workload)}.html`}>
+          <a className="button" href={reportAddress(workload, span, "html")} download={`diagnosis-${safeName(workload)}.html`} title={span ? "A report of this window" : "A report of the whole life"}>
             Report
           </a>
-          <a className="button" href={`/api/v1/diagnosis/report?format=markdown&workload=${encodeURIComponent(workload)}`} download={`diagnosis-${safeName(workload)}.md`}>
+          <a className="button" href={reportAddress(workload, span, "markdown")} download={`diagnosis-${safeName(workload)}.md`}>
             Markdown
           </a>
         </>
@@ -87,6 +91,13 @@ function Head({ workload, diagnosis, running }: { workload: string; diagnosis: D
       <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />
     </header>
   );
+}
+
+/** The report of what is being looked at: the brushed window, else the whole life. */
+function reportAddress(workload: string, span: Span | null, format: "html" | "markdown"): string {
+  const query = new URLSearchParams({ workload, format });
+  for (const [name, value] of Object.entries(between(span))) query.set(name, String(value));
+  return `/api/v1/diagnosis/report?${query.toString()}`;
 }
 
 function safeName(text: string): string {
@@ -98,24 +109,28 @@ function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catal
     const present = new Set(diagnosis.metrics.map((one) => one.metric));
     return catalogue.metrics.filter((metric) => present.has(metric.id));
   }, [diagnosis, catalogue]);
+  const [page, setPage] = useState(0);
+  const board = useWorkloadBoard(diagnosis.workload.gpus, page);
+  const { lenses, litRule } = usePicked("lenses", "litRule");
   if (diagnosis.window === null)
     return (
       <>
-        <Summary diagnosis={diagnosis} />
+        <Summary diagnosis={diagnosis} board={board} />
         <Notice title="No samples" text="No samples of this workload are stored in this window, so there is nothing to draw." />
       </>
     );
   return (
     <>
-      <Summary diagnosis={diagnosis} />
+      <RuleBar board={board} lenses={lenses} onLenses={(next) => change({ lenses: next })} lit={litRule} onLight={(field) => change({ litRule: field })} page={page} onPage={setPage} />
+      <Summary diagnosis={diagnosis} board={board} />
       {diagnosis.window.samples < 2 && <p className="hint" data-testid="one-sample">There is one sample only: plots need at least two moments, and no verdict is given.</p>}
       {diagnosis.workload.gpus.length === 1 && <p className="hint" data-testid="one-gpu">This workload has one GPU: there is nothing to compare it with, so it is not clustered.</p>}
-      <Parts diagnosis={diagnosis} metrics={metrics} />
+      <Parts diagnosis={diagnosis} metrics={metrics} board={board} />
     </>
   );
 }
 
-function Parts({ diagnosis, metrics }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"] }) {
+function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"]; board: RuleBoard }) {
   const span = useChosen((chosen) => chosen.window);
   const clusters = useClusters(diagnosis.workload.id, span);
   const before = useRef<ColourNumbers>(new Map());
@@ -130,7 +145,7 @@ function Parts({ diagnosis, metrics }: { diagnosis: Diagnosis; metrics: Catalogu
       {clusters.isError && <p className="hint" role="alert">{clusters.error.message}</p>}
       <section className="part" aria-label="GPUs" data-testid="gpus-part" data-busy={clusters.isFetching ? "1" : "0"}>
         {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
-        {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} />}
+        {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} board={board} />}
         {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
         {known && <p className="muted">{formatCount(known.gpus.length)} GPUs, {formatCount(known.moments)} moments{known.approximate ? "; clusters are approximate (micro-clusters)" : ""}.</p>}
       </section>

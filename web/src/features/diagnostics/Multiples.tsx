@@ -2,22 +2,23 @@ import type { KeyboardEvent, MouseEvent } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { ramp } from "@/base/colour";
 import { formatValue } from "@/base/format";
+import type { RuleBoard } from "@/base/rules/queries";
+import { slotColour } from "@/base/rules/slots";
 import { useTheme } from "@/base/theme";
 import { cellAt, cellSize, drawMultiples, headingAt, layoutMultiples } from "@/charts/multiples";
-import type { Multiple, PlotKind } from "@/charts/multiples";
+import type { Multiple, PlotKind, RuleSlot } from "@/charts/multiples";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
 import { byNode, ordered } from "@/features/diagnostics/order";
-import { useRules } from "@/features/diagnostics/queries";
-import { choose, usePicked } from "@/features/diagnostics/store";
-import { prepared, token, useWidth } from "@/features/diagnostics/useCanvas";
+import { choose, useChosen, usePicked } from "@/features/diagnostics/store";
+import { prepared, token } from "@/features/diagnostics/painting";
+import { useWidth } from "@/features/diagnostics/useCanvas";
 
 const STRIPS_FROM = 256;
-const SEVERITY: Record<string, string> = { critical: "--alert", warning: "--warn", info: "--accent" };
 
 /** A plot per GPU, in boxes per node; click, Ctrl-click, Shift-click and a click on a node's name select. */
-export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: ColourNumbers }) {
+export function Multiples({ clusters, numbers, board }: { clusters: Clusters; numbers: ColourNumbers; board: RuleBoard }) {
   const { plot, order, shared, nodes, zoom, selected } = usePicked("plot", "order", "shared", "nodes", "zoom", "selected");
   const theme = useTheme((state) => state.theme);
   const [ref, width] = useWidth();
@@ -25,7 +26,8 @@ export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: 
   const [focus, setFocus] = useState(-1);
   const anchor = useRef(-1);
   const kind: PlotKind = plot === "auto" ? (clusters.gpus.length > STRIPS_FROM && !nodes ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline") : plot;
-  const slots = useSlots();
+  const slots = useSlots(board);
+  const litGpus = useLitGpus(board);
   const members = useMemo(() => {
     const listed = new Map<string, string[]>();
     for (const gpu of clusters.gpus) listed.set(gpu.host, [...(listed.get(gpu.host) ?? []), gpu.gpu]);
@@ -48,15 +50,17 @@ export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: 
     const set = new Set(selected);
     return nodes ? new Set([...members].filter(([, gpus]) => gpus.some((gpu) => set.has(gpu))).map(([host]) => host)) : set;
   }, [selected, nodes, members]);
+  const lit = useMemo(() => (litGpus && nodes ? new Set([...members].filter(([, gpus]) => gpus.some((gpu) => litGpus.has(gpu))).map(([host]) => host)) : litGpus), [litGpus, nodes, members]);
   useEffect(() => {
     if (!canvas.current || width === 0) return;
     const context = prepared(canvas.current, width, Math.max(20, layout.height + 2));
     if (!context) return;
     const colours = { ground: token("--raised"), line: token("--line"), text: token("--muted"), selected: token("--selected") };
-    drawMultiples(context, layout, { kind, limits: clusters.limits, shared, selected: chosen, focus, ramp: ramp(null, false, theme), colours });
+    drawMultiples(context, layout, { kind, limits: clusters.limits, shared, selected: chosen, lit, focus, ramp: ramp(null, false, theme), colours });
     canvas.current.dataset["drawn"] = clusters.metric;
-  }, [layout, width, kind, clusters, shared, chosen, focus, theme]);
+  }, [layout, width, kind, clusters, shared, chosen, lit, focus, theme]);
 
+  const marked = useMemo(() => layout.cells.filter((cell) => cell.multiple.slots.some((slot) => slot !== null)).length, [layout]);
   const gpusOf = (id: string) => (nodes ? (members.get(id) ?? []) : [id]);
   const pick = (at: number, event: { shiftKey: boolean; ctrlKey: boolean; metaKey: boolean }) => {
     if (at < 0) return;
@@ -89,6 +93,7 @@ export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: 
         data-testid="multiples"
         data-plot={kind}
         data-count={layout.cells.length}
+        data-marked={marked}
         tabIndex={0}
         role="application"
         aria-label={`${layout.cells.length} small plots of ${clusters.label}; arrow keys move, Enter selects`}
@@ -106,17 +111,25 @@ export function Multiples({ clusters, numbers }: { clusters: Clusters; numbers: 
   );
 }
 
-/** For GPUs the colour of each rule's slot; null where the rule is not met. */
-function useSlots() {
-  const { rules, findings } = useRules();
-  const key = JSON.stringify([rules.map((rule) => rule.id), findings.map((one) => [one.rule, one.open, one.gpu_count])]);
+/** For some GPUs each rule's slot; null where the rule is not met. */
+function useSlots(board: RuleBoard) {
+  const theme = useTheme((state) => state.theme);
   return useMemo(() => {
-    const met = rules.map((rule) => {
-      const finding = findings.find((one) => one.rule === rule.id && one.open);
-      return finding ? { gpus: new Set(finding.gpus), colour: token(SEVERITY[rule.severity] ?? "--warn") } : null;
-    });
-    return (gpus: readonly string[]) => met.map((one) => (one && gpus.some((gpu) => one.gpus.has(gpu)) ? one.colour : null));
-    // The key says all that matters of the two lists.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [key]);
+    const rules = board.slots.map((field) => (field === null ? undefined : board.verdicts.get(field)));
+    return (gpus: readonly string[]): (RuleSlot | null)[] =>
+      rules.map((verdict, i) => {
+        const now = verdict !== undefined && gpus.some((gpu) => verdict.now.gpus.has(gpu));
+        const met = now || (verdict !== undefined && gpus.some((gpu) => verdict.life.gpus.has(gpu)));
+        return met ? { colour: slotColour(i, theme), now } : null;
+      });
+  }, [board.slots, board.verdicts, theme]);
+}
+
+/** GPUs that the rule under the cursor is about. */
+function useLitGpus(board: RuleBoard): ReadonlySet<string> | null {
+  const field = useChosen((chosen) => chosen.litRule);
+  return useMemo(() => {
+    const verdict = field === null ? undefined : board.verdicts.get(field);
+    return verdict ? new Set([...verdict.now.gpus, ...verdict.life.gpus]) : null;
+  }, [field, board.verdicts]);
 }

@@ -1,13 +1,16 @@
-import { useMemo } from "react";
+import { useEffect, useMemo, useRef } from "react";
 import { formatCount, formatDuration, formatTime, formatValue } from "@/base/format";
-import { sparklinePath } from "@/base/sparkline";
+import type { RuleBoard } from "@/base/rules/queries";
+import { RuleMark } from "@/base/rules/RuleMark";
+import { isViolated } from "@/base/rules/slots";
+import { drawLife, PHASE_COLOURS } from "@/charts/life";
 import type { Diagnosis, Evidence, Finding } from "@/features/diagnostics/documents";
-import { usePeers, useRules } from "@/features/diagnostics/queries";
+import { usePeers } from "@/features/diagnostics/queries";
 import { change } from "@/features/diagnostics/store";
-import { eventText } from "@/features/diagnostics/words";
+import { lifeOf, progressText } from "@/features/diagnostics/words";
 
 /** Facts, verdicts, peers, rules, and the life as a strip. */
-export function Summary({ diagnosis }: { diagnosis: Diagnosis }) {
+export function Summary({ diagnosis, board }: { diagnosis: Diagnosis; board: RuleBoard }) {
   return (
     <section className="summary" aria-label="Summary">
       <div className="verdicts">
@@ -20,7 +23,7 @@ export function Summary({ diagnosis }: { diagnosis: Diagnosis }) {
       <div className="beside">
         <Facts diagnosis={diagnosis} />
         <PeerTable />
-        <Rules />
+        <Rules board={board} />
       </div>
     </section>
   );
@@ -68,72 +71,32 @@ function evidenceText({ what, value, against, unit }: Evidence): string {
   return `${what}: ${formatValue(value, unit)}${against === null ? "" : ` against ${formatValue(against, unit)}`}`;
 }
 
-const PHASES: Record<string, string> = {
-  waiting: "var(--line-strong)",
-  initialisation: "#8ea3c8",
-  training: "var(--good)",
-  evaluation: "#56b4e9",
-  checkpoint: "#cc79a7",
-  pause: "var(--warn)",
-  stall: "var(--alert)",
-};
-const EVENT_COLOUR: Record<string, string> = { xid: "var(--alert)", throttle: "var(--warn)", node_down: "var(--alert)", node_drain: "var(--warn)" };
-const WIDTH = 1000;
-
 /** Waiting is often much longer than the run itself: it gets at most a fifth of the strip. */
 function Life({ diagnosis }: { diagnosis: Diagnosis }) {
-  const drawn = useMemo(() => lifeScale(diagnosis), [diagnosis]);
-  if (!drawn) return null;
-  const { spans, place } = drawn;
-  const phases = [...new Set(spans.map((span) => span.phase))];
-  const events = diagnosis.events.filter((event) => event.kind !== "checkpoint" && event.kind !== "evaluation");
-  const progress = diagnosis.progress.map((one) => one.throughput ?? one.step);
-  const [first, last] = [diagnosis.progress[0], diagnosis.progress.at(-1)];
+  const svg = useRef<SVGSVGElement | null>(null);
+  const life = useMemo(() => lifeOf(diagnosis), [diagnosis]);
+  useEffect(() => {
+    if (svg.current) drawLife(svg.current, life);
+  }, [life]);
+  const phases = [...new Set(life.spans.map((span) => span.phase))];
+  const last = diagnosis.progress.at(-1);
+  if (life.spans.length === 0) return null;
   return (
     <figure className="life" data-testid="life">
       <figcaption className="muted">
-        Its life{last ? ` · progress: step ${last.step === null ? "–" : formatCount(last.step)}${last.throughput === null ? "" : `, ${formatValue(last.throughput)} ${last.unit}`}${last.loss === null ? "" : `, loss ${formatValue(last.loss)}`}` : ""}
+        Its life{last ? ` · progress: ${progressText(last)}` : ""}
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} 46`} preserveAspectRatio="none" role="img" aria-label={`Life: ${spans.map((span) => span.phase).slice(0, 12).join(", ")}`}>
-        {spans.map((span, i) => (
-          <rect key={i} x={place(span.from)} y={24} width={Math.max(0.8, place(span.to) - place(span.from))} height={14} style={{ fill: PHASES[span.phase] }}>
-            <title>{`${span.phase}: ${formatTime(span.from)}, ${formatDuration((span.to - span.from) / 1000)}`}</title>
-          </rect>
-        ))}
-        {first && last && progress.length > 1 && (
-          <g transform={`translate(${place(Date.parse(first.time))} 2)`}>
-            <path className="progress-line" d={sparklinePath(progress, place(Date.parse(last.time)) - place(Date.parse(first.time)), 18)} />
-          </g>
-        )}
-        {events.slice(0, 200).map((event, i) => (
-          <rect key={i} x={place(Date.parse(event.time)) - 1} y={20} width={2.4} height={22} style={{ fill: EVENT_COLOUR[event.kind] ?? "var(--text)" }}>
-            <title>{eventText(event)}</title>
-          </rect>
-        ))}
-      </svg>
+      <svg ref={svg} role="img" aria-label={`Life: ${life.spans.map((span) => span.phase).slice(0, 12).join(", ")}`} />
       <ul className="phases">
         {phases.map((phase) => (
           <li key={phase}>
-            <i style={{ background: PHASES[phase] }} /> {phase}
+            <i style={{ background: PHASE_COLOURS[phase] }} /> {phase}
           </li>
         ))}
-        {events.length > 0 && <li className="muted">{formatCount(events.length)} events marked</li>}
+        {life.events.length > 0 && <li className="muted">{formatCount(life.events.length)} events marked</li>}
       </ul>
     </figure>
   );
-}
-
-function lifeScale(diagnosis: Diagnosis) {
-  const spans = diagnosis.life.map((span) => ({ phase: span.phase, from: Date.parse(span.from), to: Date.parse(span.to) }));
-  if (spans.length === 0) return null;
-  const [begin, end] = [spans[0].from, spans[spans.length - 1].to];
-  const start = spans[0].phase === "waiting" ? spans[0].to : begin;
-  const waiting = spans.length === 1 && start > begin ? WIDTH : start > begin ? Math.min(WIDTH / 5, ((start - begin) / Math.max(1, end - begin)) * WIDTH) : 0;
-  const place = (time: number) => {
-    if (time <= start) return start > begin ? (Math.max(0, time - begin) / (start - begin)) * waiting : 0;
-    return waiting + (Math.min(1, (time - start) / Math.max(1, end - start))) * (WIDTH - waiting);
-  };
-  return { spans, place };
 }
 
 function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
@@ -194,24 +157,31 @@ function PeerTable() {
   );
 }
 
-function Rules() {
-  const { rules, findings } = useRules();
-  if (rules.length === 0) return null;
-  const met = new Map(findings.filter((one) => one.open).map((one) => [one.rule, one]));
+function Rules({ board }: { board: RuleBoard }) {
+  const violated = board.entries.filter(isViolated);
+  if (board.entries.length === 0) return null;
   return (
     <div className="rules" data-testid="rules">
       <h3>
-        Rules violated <small className="muted">({met.size} of {rules.length})</small>
+        Rules violated <small className="muted">({violated.length} of {board.entries.filter((entry) => entry.enabled).length})</small>
       </h3>
       <ul>
-        {rules.filter((rule) => met.has(rule.id)).map((rule) => (
-          <li key={rule.id} className={rule.severity}>
-            <button type="button" className="link" onClick={() => change({ selected: met.get(rule.id)?.gpus ?? [] })}>
-              {rule.title || rule.id}
-            </button>{" "}
-            <span className="muted">{formatCount(met.get(rule.id)?.gpu_count ?? 0)} GPUs</span>
-          </li>
-        ))}
+        {violated.map((entry) => {
+          const verdict = board.verdicts.get(entry.field);
+          const slot = board.slots.indexOf(entry.field);
+          const gpus = [...new Set([...(verdict?.now.gpus ?? []), ...(verdict?.life.gpus ?? [])])];
+          return (
+            <li key={entry.field}>
+              <RuleMark slot={slot < 0 ? null : slot} now={entry.now.workloads > 0} />{" "}
+              <button type="button" className="link" onClick={() => change({ selected: gpus })}>
+                {entry.title}
+              </button>{" "}
+              <span className="muted">
+                {formatCount(gpus.length)} GPUs, {entry.now.workloads > 0 ? "now" : "earlier"}
+              </span>
+            </li>
+          );
+        })}
       </ul>
     </div>
   );

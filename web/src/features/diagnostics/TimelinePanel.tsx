@@ -12,8 +12,9 @@ import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Clusters, Diagnosis, Lines, MetricBand } from "@/features/diagnostics/documents";
 import { useAskedSpan, useBands, useLines } from "@/features/diagnostics/overTime";
 import { change, useChosen, usePicked } from "@/features/diagnostics/store";
-import { timelineStyle, useWidth } from "@/features/diagnostics/useCanvas";
-import { eventText } from "@/features/diagnostics/words";
+import { timelineStyle } from "@/features/diagnostics/painting";
+import { useWidth } from "@/features/diagnostics/useCanvas";
+import { marksOf, shadesOf } from "@/features/diagnostics/words";
 
 const MOST_LINES = 64;
 const MOST_METRICS = 4;
@@ -126,9 +127,9 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
         const value = own.get(gpu);
         return value && series ? [{ label: gpu, colour: cssOf(numberColour(numbers.get(gpu) ?? 0)), time_ms: series.time_ms, value }] : [];
       }),
-      marks: diagnosis.events.map((event) => ({ timeMs: Date.parse(event.time), colour: event.kind === "checkpoint" || event.kind === "evaluation" ? "#8884" : "#e6550d", text: eventText(event) })),
+      marks: marksOf(diagnosis),
       lit,
-      shades: diagnosis.findings.filter((one) => one.kind !== "healthy").map((one) => ({ fromMs: Date.parse(one.window.from), toMs: Date.parse(one.window.to), colour: "#e6550d99", text: one.kind.replaceAll("_", " ") })),
+      shades: shadesOf(diagnosis),
       window: span,
     };
   }, [band, series, gpus, numbers, diagnosis, metric, lit, span]);

@@ -3,7 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
-import type { Clusters, Diagnosis, Outliers, Pair, Peers, RuleFinding } from "@/features/diagnostics/documents";
+import type { Clusters, Diagnosis, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
 import { useChosen, usePicked } from "@/features/diagnostics/store";
 
@@ -67,12 +67,4 @@ export function usePairs() {
 export function usePeers() {
   const { workload } = useContext(WorkloadContext);
   return useQuery({ queryKey: ["peers", workload], queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal), staleTime: 60_000, retry: 1 });
-}
-
-/** The rules in their order, and which of them this workload violates. */
-export function useRules() {
-  const { workload } = useContext(WorkloadContext);
-  const rules = useQuery({ queryKey: ["rules"], queryFn: ({ signal }) => getJson<{ rows: { id: string; title: string; severity: string; enabled?: boolean }[] }>("/rules", {}, signal), staleTime: 60_000, retry: 0 });
-  const found = useQuery({ queryKey: ["findings", workload], queryFn: ({ signal }) => getJson<{ rows: RuleFinding[] }>("/findings", { workload }, signal), staleTime: 15_000, retry: 0 });
-  return { rules: (rules.data?.rows ?? []).filter((rule) => rule.enabled !== false), findings: found.data?.rows ?? [] };
 }

@@ -2,6 +2,7 @@
 
 import { create } from "zustand";
 import { useShallow } from "zustand/react/shallow";
+import type { Lens } from "@/base/rules/documents";
 import type { PlotKind } from "@/charts/multiples";
 import type { Span } from "@/charts/span";
 import type { Order } from "@/features/diagnostics/order";
@@ -32,6 +33,10 @@ export interface Chosen {
   robust: boolean;
   /** Moments lit by a brush over the scatter plot. */
   lit: readonly number[];
+  /** Rules of the reader's own, which tell nobody. */
+  lenses: readonly Lens[];
+  /** Field of the rule whose GPUs are lit. */
+  litRule: string | null;
 }
 
 const START: Chosen = {
@@ -53,6 +58,8 @@ const START: Chosen = {
   significance: 0.001,
   robust: true,
   lit: [],
+  lenses: [],
+  litRule: null,
 };
 
 /** What the address says, over the defaults. */

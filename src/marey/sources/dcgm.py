@@ -227,7 +227,9 @@ class DcgmSource:
                 {"endpoint": e.address.url, "error": e.error} for e in failing[:ERRORS_SHOWN]
             ],
             # All of them rest only where none answers.
-            "asked_again_ms": min(resting) if len(resting) == len(self.endpoints) else None,
+            "asked_again_ms": min(resting, default=None)
+            if len(resting) == len(self.endpoints)
+            else None,
         }
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ const PAGES = [
   { href: "/", label: "Overview" },
   { href: "/findings", label: "Findings" },
   { href: "/waste", label: "Waste" },
+  { href: "/sources", label: "Sources" },
 ] as const;
 
 /** The pages of the app; the present one is marked. */

@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { ApiError, getJson, putJson } from "@/api/client";
+import type { SourceState } from "@/api/wire";
 import { formatDuration, formatTime } from "@/base/format";
 import { useLive } from "@/base/live";
 import { useTheme } from "@/base/theme";
@@ -21,11 +22,11 @@ export function Status() {
           {live.ready ? `Connection lost ${formatDuration((now - live.arrivedMs) / 1000)} ago; trying again` : "Connecting…"}
         </span>
       )}
-      {stale.map((source) => (
-        <a key={source.name} className="pill warn" role="alert" href="/sources" title={source.error ?? ""}>
-          {source.name}: nothing new {source.age_ms === null || source.age_ms === undefined ? "yet" : `for ${formatDuration(source.age_ms / 1000)}`}
+      {stale.length > 0 && (
+        <a className="pill warn" role="alert" href="/sources" title={stale.map((source) => `${source.name}: ${source.error ?? ""}`).join("\n")}>
+          {staleWords(stale)}
         </a>
-      ))}
+      )}
       {live.connection === "open" && !live.hold && stale.length === 0 && (
         <Popover
           label="Sources"
@@ -45,12 +46,16 @@ export function Status() {
           held at {formatTime(live.timeMs)}
         </span>
       )}
-      <a className="icon-button" href="/sources" aria-label="Sources" title="Sources: who answers, who does not" data-testid="sources-link">
-        <Icon name="plug" />
-      </a>
       <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />
     </div>
   );
+}
+
+/** The one that is silent, or how many are. */
+function staleWords(stale: readonly SourceState[]): string {
+  const [first] = stale;
+  if (!first || stale.length > 1) return `${stale.length} sources are stale`;
+  return `${first.name}: nothing new ${first.age_ms === null || first.age_ms === undefined ? "yet" : `for ${formatDuration(first.age_ms / 1000)}`}`;
 }
 
 function Sources() {

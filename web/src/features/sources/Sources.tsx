@@ -2,8 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { getJson, postJson } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
-import { useTheme } from "@/base/theme";
-import { IconButton } from "@/base/ui/controls";
+import { PageHead } from "@/base/ui/PageHead";
 import { ago, conditionOf, failingEndpoints, failuresText, rateText, reloadedText, summaryText, tookText } from "@/features/sources/words";
 import type { Reloaded, Source, SourcesDocument } from "@/features/sources/words";
 import "@/features/sources/sources.css";
@@ -15,44 +14,39 @@ export function Sources() {
   const sources = useQuery({ queryKey: ["sources"], queryFn: () => getJson<SourcesDocument>("/sources"), refetchInterval: EVERY_MS, retry: false });
   const document = sources.data;
   return (
-    <div className="sources">
-      <Head document={document} />
-      {sources.isError && (
-        <p className="sources-lost" role="alert">
-          {sources.error.message} {document ? "What stands here is from before. Trying again…" : "Trying again…"}
-        </p>
-      )}
-      {sources.isPending && <p className="muted" role="status">Asking the server…</p>}
-      {document && document.rows.length === 0 && <Empty />}
-      {document && document.rows.length > 0 && (
-        <ul className="source-list" data-testid="sources">
-          {document.rows.map((source) => (
-            <li key={source.name}>
-              <One source={source} />
-            </li>
-          ))}
-        </ul>
-      )}
+    <div className="page">
+      <PageHead />
+      <main className="page-body sources-page">
+        <div className="page-line">
+          <h1>Sources</h1>
+          <p className="muted" role="status">
+            {document ? summaryText(document.rows) : ""}
+          </p>
+          <span className="spring" />
+          {document?.reloads && <Reload file={document.file ?? "the configuration"} />}
+        </div>
+        {sources.isError && (
+          <p className="sources-lost" role="alert">
+            {sources.error.message} {document ? "What stands here is from before. Trying again…" : "Trying again…"}
+          </p>
+        )}
+        {sources.isPending && (
+          <p className="page-notice" role="status">
+            Asking the server…
+          </p>
+        )}
+        {document && document.rows.length === 0 && <Empty />}
+        {document && document.rows.length > 0 && (
+          <ul className="source-list" data-testid="sources">
+            {document.rows.map((source) => (
+              <li key={source.name}>
+                <One source={source} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </main>
     </div>
-  );
-}
-
-function Head({ document }: { document: SourcesDocument | undefined }) {
-  const { theme, setTheme } = useTheme();
-  const other = theme === "dark" ? "light" : "dark";
-  return (
-    <header className="sources-head">
-      <a href="/" className="button">
-        ← Overview
-      </a>
-      <h1>Sources</h1>
-      <p className="muted" role="status">
-        {document ? summaryText(document.rows) : ""}
-      </p>
-      <span className="spring" />
-      {document?.reloads && <Reload file={document.file ?? "the configuration"} />}
-      <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />
-    </header>
   );
 }
 
@@ -74,7 +68,7 @@ function Reload({ file }: { file: string }) {
   return (
     <>
       {said && (
-        <p className={said.wrong ? "said wrong" : "said"} role={said.wrong ? "alert" : "status"} data-testid="reloaded">
+        <p className={said.wrong ? "reloaded wrong" : "reloaded"} role={said.wrong ? "alert" : "status"} data-testid="reloaded">
           {said.text}
         </p>
       )}
@@ -101,7 +95,7 @@ function One({ source }: { source: Source }) {
   return (
     <article className={`source ${condition.tone}`} aria-label={source.name} data-state={condition.word}>
       <header>
-        <span className={`condition ${condition.tone}`}>{condition.word}</span>
+        <span className={`source-condition ${condition.tone}`}>{condition.word}</span>
         <h2>{source.name}</h2>
         <span className="muted">
           {[source.kind !== source.name ? source.kind : "", source.cluster && `cluster ${source.cluster}`].filter(Boolean).join(" · ")}
@@ -141,7 +135,7 @@ function Problem({ source }: { source: Source }) {
             <b>What to do:</b> {source.mend}
           </p>
         )}
-        {source.backoff_ms > 0 && <p className="muted">Asked again in {formatDuration(source.backoff_ms / 1000)}.</p>}
+        {source.backoff_ms > 0 && !source.error.includes("Asked again") && <p className="muted">Asked again in {formatDuration(source.backoff_ms / 1000)}.</p>}
       </div>
     );
   if (source.last_error)

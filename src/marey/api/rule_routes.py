@@ -274,10 +274,15 @@ def verdict_document(service: Service, cluster: str) -> dict[str, Any]:
         ]
         for verdict in latest.verdicts
     }
-    rows = service.rule_watch.verdict_rows(latest)
+    nobody: dict[str, Any] = {"workloads": [], "gpus": []}
+    found = {row["rule"]: row for row in service.rule_watch.verdict_rows(latest)}
     return {
         "time_ms": latest.time_ms,
-        "rules": [row | {"not_judged": unjudged[row["rule"]]} for row in rows],
+        "rules": [
+            found.get(rule, {"rule": rule, "life": nobody, "now": nobody}) | {"not_judged": names}
+            for rule, names in unjudged.items()
+            if rule in found or names
+        ],
     }
 
 

@@ -61,6 +61,8 @@ class Block:
     def seen(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Which samples have any value at all."""
         empty = [np.isnan(self.batch.columns[n]) for n in names if n in self.batch.columns]
+        if not empty:
+            return np.zeros(len(self.batch), bool)
         return np.asarray(~np.logical_and.reduce(empty), bool)
 
 
@@ -210,7 +212,7 @@ class Chronicle:
         self._blocks: dict[Entity, Block] = {}
         self._last: Longs = np.zeros((0, 0), np.int64)
         self._newest: Longs = np.zeros(0, np.int64)
-        self._values: dict[tuple[Entity, str], NDArray[np.float32]] = {}
+        self._values: dict[str, NDArray[np.float32]] = {}
 
     @property
     def rows(self) -> int:
@@ -289,13 +291,15 @@ class Chronicle:
 
     def values(self, track: Track, block: Block) -> NDArray[np.float32]:
         """A track's samples in the order of rows; a derived metric is made from its base."""
+        if track.metric not in self._values:
+            self._values[track.metric] = self._made(track, block)
+        return self._values[track.metric]
+
+    def _made(self, track: Track, block: Block) -> NDArray[np.float32]:
         name = self._column(track)
-        key = (track.entity, name)
         if name not in block.batch.columns:
             return np.full(len(block.order), np.nan, np.float32)
-        if key not in self._values:
-            self._values[key] = block.values(name)
-        values = self._values[key]
+        values = block.values(name)
         if track.derived is None:
             return values
         per = track.derived.per

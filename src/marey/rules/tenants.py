@@ -99,6 +99,7 @@ class Tenants:
         self._by_gpu: dict[str, list[int]] = defaultdict(list)
         self._by_host: dict[str, list[int]] = defaultdict(list)
         self._layouts: dict[int, Layout] = {}
+        self._sorted: dict[str, _Rows] = {}
 
     @property
     def room(self) -> int:
@@ -148,6 +149,7 @@ class Tenants:
             self._by_host[seat.host].append(row)
         self.seats[row] = seat
         self.from_ms[row], self.to_ms[row] = seat.from_ms, seat.to_ms
+        self._sorted.pop(tenant.facts.workload, None)
         self.version += 1
 
     def _new_row(self) -> int:
@@ -190,6 +192,7 @@ class Tenants:
     def forget(self, workload: str) -> list[int]:
         """Let go of a workload; returns its rows, which others may have from now on."""
         tenant = self.by_name.pop(workload)
+        self._sorted.pop(workload, None)
         rows = list(tenant.rows.values())
         for gpu, row in tenant.rows.items():
             seat = self.seats[row]
@@ -230,40 +233,67 @@ class Tenants:
             self._layouts = {self.version: _layout(self)}
         return self._layouts[self.version]
 
+    def rows_of(self, tenant: Tenant) -> _Rows:
+        """A workload's rows, sorted once and again only when its GPUs change."""
+        name = tenant.facts.workload
+        if name not in self._sorted:
+            self._sorted[name] = _rows_of(self, tenant)
+        return self._sorted[name]
+
     def finish(self, tenant: Tenant) -> None:
         """The workload has had its last verdict."""
         tenant.finished = True
         self.version += 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """One workload's rows by host, then in the order of admission; where each host begins."""
+
+    rows: NDArray[np.int64]
+    hosts: NDArray[np.bool_]
+    ranks: NDArray[np.int64]
+
+
+def _rows_of(book: Tenants, tenant: Tenant) -> _Rows:
+    seated = sorted((_host(book.seats[row]), row) for row in tenant.rows.values())
+    hosts = [host for host, _ in seated]
+    begins = [i == 0 or hosts[i] != hosts[i - 1] for i in range(len(hosts))]
+    ranks = [_rank(book.seats[row]) for _, row in seated]
+    return _Rows(
+        np.array([row for _, row in seated], np.int64),
+        np.array(begins, bool),
+        np.array(ranks, np.int64),
+    )
+
+
+def _host(seat: Seat | None) -> str:
+    return seat.host if seat else ""
+
+
+def _rank(seat: Seat | None) -> int:
+    return NO_RANK if seat is None or seat.global_rank is None else seat.global_rank
+
+
 def _layout(book: Tenants) -> Layout:
     tenants = [t for t in book.by_name.values() if not t.finished and t.rows]
-    rows, owner, hosts, ranks = [], [], [], []
-    for place, tenant in enumerate(tenants):
-        for row in tenant.rows.values():
-            seat = book.seats[row]
-            rows.append(row)
-            owner.append(place)
-            hosts.append(seat.host if seat else "")
-            known = seat.global_rank if seat else None
-            ranks.append(NO_RANK if known is None else known)
-    _, host_codes = np.unique(np.array(hosts, object), return_inverse=True)
-    workload = np.array(owner, np.int64)
-    order = np.lexsort((np.array(rows, np.int64), host_codes, workload))
-    workload = workload[order]
-    codes = host_codes[order]
-    changes = np.ones(len(order), bool)
-    changes[1:] = (workload[1:] != workload[:-1]) | (codes[1:] != codes[:-1])
-    node_first = np.append(np.flatnonzero(changes), len(order)).astype(np.int64)
-    first = np.searchsorted(workload, np.arange(len(tenants) + 1)).astype(np.int64)
+    parts = [book.rows_of(tenant) for tenant in tenants]
+    if not parts:
+        none = np.zeros(0, np.int64)
+        edge = np.zeros(1, np.int64)
+        return Layout(tenants, none, edge, edge, none, none, none)
+    rows = np.concatenate([part.rows for part in parts])
+    begins = np.concatenate([part.hosts for part in parts])
+    first = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part.rows) for part in parts], out=first[1:])
     return Layout(
         tenants,
-        np.array(rows, np.int64)[order] if rows else np.zeros(0, np.int64),
+        rows,
         first,
-        node_first,
-        workload,
-        np.cumsum(changes) - 1,
-        np.array(ranks, np.int64)[order] if ranks else np.zeros(0, np.int64),
+        np.append(np.flatnonzero(begins), len(rows)).astype(np.int64),
+        np.repeat(np.arange(len(parts)), np.diff(first)),
+        np.cumsum(begins) - 1,
+        np.concatenate([part.ranks for part in parts]),
     )
 
 

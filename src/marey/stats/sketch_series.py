@@ -67,13 +67,17 @@ def life_series(  # type: ignore[no-untyped-def]
         i, end = first[row], first[row + 1]
         fresh = True
         for m in range(len(marks)):
-            while i < end and times[i] <= marks[m]:
+            # Where nothing is asked, the marks do not matter.
+            mark = marks[m] if len(kinds) else times[end - 1] if end > i else marks[m]
+            while i < end and times[i] <= mark:
                 value = values[i]
                 if value == value and add_value(agg[row], value, times[i]):
                     fresh = True
                     if with_bins:
                         bins[row, bin_of(value, low, step)] += 1
                 i += 1
+            if len(kinds) == 0:
+                break
             if fresh:
                 for s in range(len(kinds)):
                     if kinds[s] < QUANTILE:

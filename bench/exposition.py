@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib import import_module
-from typing import Any
+from prometheus_client.parser import text_string_to_metric_families
 
 from bench.report import Results, timed
 from marey.sources.exposition import ExpositionReader, gpu_targets
@@ -30,14 +27,6 @@ def exporter_text(host: str, scrape: int = 0, gpus: int = GPUS) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def rival() -> Any:
-    """prometheus_client's parser; BENCH_PROMETHEUS_CLIENT may name a folder that holds it."""
-    folder = os.environ.get("BENCH_PROMETHEUS_CLIENT")
-    if folder:
-        sys.path.insert(0, folder)
-    return import_module("prometheus_client.parser").text_string_to_metric_families
-
-
 def main() -> int:
     """Cold (labels never seen) and warm (every later scrape) against the rival."""
     results = Results()
@@ -55,16 +44,10 @@ def main() -> int:
 
     ours_cold, ours_warm = timed(cold), timed(warm)
     at_10x = f"10 × {ours_warm.cpu_s * 1000:.0f} ms CPU: linear in the lines"
-    try:
-        parse = rival()
-    except ImportError:
-        print("  prometheus_client is not installed (BENCH_PROMETHEUS_CLIENT names a folder).")
-        results.line("warm", f"{ours_warm.cpu_s * 1000:.1f} ms", size=size, at_10x=at_10x)
-        return 1
 
     def theirs() -> None:
         for text in texts:
-            for family in parse(text.decode()):
+            for family in text_string_to_metric_families(text.decode()):
                 for sample in family.samples:
                     _ = sample.value
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.report import Results
@@ -15,21 +16,26 @@ from marey.trace.synthetic import Layout, Scenario, make_run
 from marey.trace.synthetic.kineto import write_kineto
 
 RANKS = int(os.environ.get("MAREY_BENCH_RANKS", "512"))
-MB_PER_RANK = 20
+MB_PER_RANK = int(os.environ.get("MAREY_BENCH_RANK_MB", "20"))
 LIMIT_MB = 2048
-# Growth is linear if four times the events cost at most this much more than four times as long.
+# Growth is linear if an event of the largest run costs at most this much more than one of the
+# smallest. CPU time of all processes: other work on the machine does not move it.
 LARGEST_GROWTH = 1.25
 CHILD = """
-import sys, time
+import resource, sys, time
 from pathlib import Path
 from marey.trace.run import open_run
 from marey.trace.analysis import analyse
-begun = time.perf_counter()
+def cpu():
+    used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+begun, busy = time.perf_counter(), cpu()
 run = open_run(Path(sys.argv[1]), cache=Path(sys.argv[2]))
 read = time.perf_counter() - begun
 found = analyse(run)
-whole = time.perf_counter() - begun
-print(read, whole, found.verdicts[0].kind.value, *found.verdicts[0].ranks)
+whole, spent = time.perf_counter() - begun, cpu() - busy
+events = sum(run.events(rank, ["kind"]).num_rows for rank in run.ranks)
+print(read, whole, spent, events, found.verdicts[0].kind.value, *found.verdicts[0].ranks)
 """
 LOOK_EVERY_S = 0.1
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -53,8 +59,25 @@ def _write(folder: Path, ranks: int) -> tuple[float, tuple[int, ...], str]:
     return size, made.truth.ranks, made.truth.kind.value
 
 
-def _analyse(folder: Path, cache: Path) -> tuple[float, float, float, str]:
-    """Seconds to read, seconds in all, peak MB of the process and all its helpers, the verdict."""
+@dataclass(frozen=True)
+class Cost:
+    """What one analysis took: seconds, CPU seconds of all its processes, their peak together."""
+
+    read_s: float
+    whole_s: float
+    cpu_s: float
+    events: int
+    peak_mb: float
+    verdict: str
+
+    @property
+    def us_per_event(self) -> float:
+        """CPU microseconds per event."""
+        return self.cpu_s / self.events * 1e6
+
+
+def _analyse(folder: Path, cache: Path) -> Cost:
+    """Read and analyse in a process of its own, and look at its memory meanwhile."""
     command = [sys.executable, "-c", CHILD, str(folder), str(cache)]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     peak = 0.0
@@ -64,7 +87,8 @@ def _analyse(folder: Path, cache: Path) -> tuple[float, float, float, str]:
     said = worker.stdout.read().split() if worker.stdout else []
     if worker.returncode:
         raise RuntimeError(f"The analysis ended with status {worker.returncode}.")
-    return float(said[0]), float(said[1]), peak, " ".join(said[2:])
+    read, whole, cpu = (float(number) for number in said[:3])
+    return Cost(read, whole, cpu, int(said[3]), peak, " ".join(said[4:]))
 
 
 def _session_mb(session: int) -> float:
@@ -84,37 +108,37 @@ def _session_mb(session: int) -> float:
 def main() -> int:
     """Analyse growing runs in a process of their own and look at its memory."""
     results = Results()
-    costs = []
+    costs: list[Cost] = []
     for ranks in (RANKS // 16, RANKS // 4, RANKS):
         with tempfile.TemporaryDirectory() as room:
             folder, cache = Path(room) / "traces", Path(room) / "cache"
             size, truth, kind = _write(folder, ranks)
-            read, whole, peak, verdict = _analyse(folder, cache)
-        costs.append((size, whole))
-        right = verdict == f"{kind} {' '.join(str(r) for r in truth)}"
+            cost = _analyse(folder, cache)
+        costs.append(cost)
+        right = cost.verdict == f"{kind} {' '.join(str(r) for r in truth)}"
         print(
-            f"  {ranks} ranks, {size / 1e3:.1f} GB: read {read:.1f} s, in all {whole:.1f} s; "
-            f"peak {peak:.0f} MB; verdict {'right' if right else verdict}",
+            f"  {ranks} ranks, {size / 1e3:.1f} GB: read {cost.read_s:.1f} s, in all "
+            f"{cost.whole_s:.1f} s, {cost.cpu_s:.1f} s CPU, {cost.us_per_event:.2f} µs CPU per "
+            f"event; peak {cost.peak_mb:.0f} MB; verdict {'right' if right else cost.verdict}",
             flush=True,
         )
         results.missed += not right
     results.against(
         f"peak memory of {RANKS} ranks × {MB_PER_RANK} MB, all processes together",
-        ratio=peak / LIMIT_MB,
+        ratio=costs[-1].peak_mb / LIMIT_MB,
         target=1.0,
         rival=f"of {LIMIT_MB} MB",
-        size=f"{costs[-1][0] / 1e3:.1f} GB of JSON",
+        size=f"{size / 1e3:.1f} GB of JSON",
         at_10x="grows with communications, not with events",
         higher_is_better=False,
     )
-    growth = (costs[2][1] / costs[1][1]) / (costs[2][0] / costs[1][0])
     results.against(
-        "growth of time over growth of events, from a quarter to the whole",
-        ratio=growth,
+        "CPU time per event, the largest run over the smallest",
+        ratio=costs[-1].us_per_event / costs[0].us_per_event,
         target=LARGEST_GROWTH,
-        rival="linear",
-        size=", ".join(f"{s / 1e3:.1f} GB: {t:.0f} s" for s, t in costs),
-        at_10x="ten times as long",
+        rival="linear growth",
+        size=", ".join(f"{c.events:,} events at {c.us_per_event:.2f} µs" for c in costs),
+        at_10x="the same per event",
         higher_is_better=False,
     )
     return results.missed

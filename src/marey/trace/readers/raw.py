@@ -191,7 +191,10 @@ def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> B
             continue
         new = place[sparse.rows]
         kept = new >= 0
-        if kept.any():
+        # An argument mostly belongs to one part alone.
+        if kept.all():
+            args[key] = Sparse(new, narrow(sparse.values))
+        elif kept.any():
             args[key] = Sparse(new[kept], narrow(sparse.values[kept]))
     return Block(
         phase=block.phase[rows],

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.metrics import metric_named
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
@@ -102,7 +103,10 @@ def _hours(large: LargeWorkload) -> Iterator[SampleBatch]:
             times.astype(np.int64),
             entity,
             names,
-            {name: _values(random, entity, *of) for name, of in METRICS.items()},
+            {
+                name: metric_named(name).clean(_values(random, entity, *of))
+                for name, of in METRICS.items()
+            },
             workload=np.zeros(len(times), np.int32),
             workloads=(large.workload,),
         )

@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { reportBundle } from "./report";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -8,7 +9,7 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const server = process.env["MAREY_SERVER"] ?? "http://127.0.0.1:8600";
 
 export default defineConfig({
-  plugins: [react()],
+  plugins: [react(), reportBundle()],
   resolve: { alias: { "@": here("./src") } },
   build: {
     outDir: here("../src/marey/api/web"),

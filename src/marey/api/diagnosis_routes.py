@@ -20,7 +20,8 @@ from marey.app.dissecting import (
 )
 from marey.app.over_time import BIN_BOUNDS, POINTS_BOUNDS, AskBand, AskLines
 from marey.app.peers import AskPeers
-from marey.app.reporting import AskReport
+from marey.app.reporting import AskReport, drawing_code
+from marey.diagnose.report import policy
 from marey.model.names import NAME_LIMIT
 
 router = APIRouter(tags=["diagnosis"])
@@ -221,8 +222,6 @@ def peers(service: TheService, workload: TheWorkload, cluster: Cluster = DEFAULT
 
 
 _TEXT = {"schema": {"type": "string"}}
-# The page may hold names from the cluster: it loads nothing and runs nothing.
-_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
 @router.get(
@@ -265,5 +264,6 @@ def report(
     return Response(
         question.text(service.workspace),
         media_type=kind,
-        headers={"Content-Security-Policy": _CLOSED},
+        # It may hold names from the cluster: it loads nothing, and runs its own drawing only.
+        headers={"Content-Security-Policy": f"{policy(drawing_code())}; sandbox allow-scripts"},
     )

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from marey.app.diagnosing import AskDiagnosis
-from marey.app.dissecting import AskClusters
+from marey.app.dissecting import AskClusters, AskOutliers
+from marey.app.over_time import AskBand
 from marey.app.questions import query_of
 from marey.app.workspace import Workspace
-from marey.diagnose.report import report_html, report_markdown
+from marey.diagnose.diagnosis import OUTLIER_METRICS
+from marey.diagnose.report import Drawing, Pictures, report_html, report_markdown
 from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import format_time
 
 FORMATS = ("html", "markdown")
+# What the timelines of a report show, where the workload has it.
+OVER_TIME = ("util", "power", "mem_used")
+POINTS = 400
+
+
+@cache
+def drawing_code() -> Drawing | None:
+    """The drawing code that the web app was built with; none where it was not built."""
+    folder = files("marey").joinpath("api", "web", "report")
+    script, style = folder.joinpath("report.js"), folder.joinpath("report.css")
+    if not script.is_file() or not style.is_file():
+        return None
+    return Drawing(script.read_text(encoding="utf-8"), style.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -34,17 +51,36 @@ class AskReport:
 
     def text(self, workspace: Workspace) -> str:
         """The report itself."""
-        span = (self.from_ms, self.to_ms)
-        asked = AskDiagnosis(self.workload, self.cluster, *span, self.metric)
-        document = asked.ask(workspace)
-        clusters: dict[str, Any] | None = None
-        if document["clustering"] is not None:
-            metric = document["clustering"]["metric"]
-            question = AskClusters(self.workload, self.cluster, metric, "histogram", 0, *span)
-            clusters = question.ask(workspace)
+        document = AskDiagnosis(
+            self.workload, self.cluster, self.from_ms, self.to_ms, self.metric
+        ).ask(workspace)
+        pictures = self._pictures(workspace, document)
         if self.format == "markdown":
-            return report_markdown(document, clusters)
-        return report_html(document, clusters, made=format_time(workspace.now_ms()))
+            return report_markdown(document, pictures.clusters)
+        return report_html(
+            document, pictures, drawing=drawing_code(), made=format_time(workspace.now_ms())
+        )
+
+    def _pictures(self, workspace: Workspace, document: dict[str, Any]) -> Pictures:
+        """What the page would draw of the same window."""
+        if document["clustering"] is None:
+            return Pictures()
+        metric = document["clustering"]["metric"]
+        clusters = AskClusters(
+            self.workload, self.cluster, metric, from_ms=self.from_ms, to_ms=self.to_ms
+        ).ask(workspace)
+        if self.format == "markdown":
+            return Pictures(clusters)
+        present = {row["metric"] for row in document["metrics"]}
+        lines = [name for name in dict.fromkeys((metric, *OVER_TIME)) if name in present]
+        bands = AskBand(
+            self.workload, self.cluster, ",".join(lines), self.from_ms, self.to_ms, POINTS
+        ).ask(workspace)
+        outliers = None
+        if document["outliers"] and present >= set(OUTLIER_METRICS):
+            asked = AskOutliers(self.workload, self.cluster, from_ms=self.from_ms, to_ms=self.to_ms)
+            outliers = asked.ask(workspace)
+        return Pictures(clusters, bands, outliers)
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The report within a JSON document, as a command gets it from a server."""

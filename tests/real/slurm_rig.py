@@ -82,7 +82,10 @@ JobAcctGatherType=jobacct_gather/none
 MinJobAge=30
 KillWait=2
 SlurmctldTimeout=30
-SlurmdTimeout=9
+SlurmdTimeout=5
+MessageTimeout=5
+TCPTimeout=2
+TreeWidth=65533
 InactiveLimit=0
 BatchStartTimeout=20
 MaxArraySize=5000
@@ -146,7 +149,7 @@ def wait_until(reached: Callable[[], bool], what: str, seconds: float = START_S)
     while not reached():
         if time.monotonic() > end:
             raise RigError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 @dataclass
@@ -216,6 +219,11 @@ class Rig:
     def reason(self, job: int | str) -> str:
         """Why squeue says that a job waits."""
         return next((row["reason"] for row in self.squeue() if row["job"] == str(job)), "")
+
+    def live(self) -> list[str]:
+        """Jobs that are not over."""
+        told = self.call("squeue", "--all", "--array", "--noheader", "--format=%i")
+        return told.split()
 
     def node_state(self, node: str) -> str:
         """A node's state in sinfo's short words, such as ``idle`` or ``down*``."""

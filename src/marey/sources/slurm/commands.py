@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import Partition
 from marey.sources.slurm.about import About, about_of_text
-from marey.sources.slurm.documents import Job, Node, Reservation, parse_document
+from marey.sources.slurm.documents import Document, Job, Node, Reservation, parse_document
 from marey.sources.slurm.factors import FORMAT, Factors, factors_of_text
 from marey.sources.slurm.history import PastJob, parse_history
 from marey.sources.slurm.nodes import partition_of, partitions_of_text
@@ -51,28 +52,27 @@ class CommandLine:
     def nodes(self) -> list[Node]:
         """Every node."""
         if self.version() >= SCONTROL_JSON:
-            body = self._run("scontrol", "show", "nodes", "--json")
+            document = self._document("nodes", "scontrol", "show", "nodes", "--json")
         else:
-            body = self._run("sinfo", "--json")
-        return parse_document(body, "nodes").nodes or []
+            document = self._document("nodes", "sinfo", "--json")
+        return document.nodes or []
 
     def jobs(self) -> list[Job]:
         """Every job that the controller still remembers, ended ones for a while too."""
-        return parse_document(self._run("squeue", "--json"), "jobs").jobs or []
+        return self._document("jobs", "squeue", "--json").jobs or []
 
     def partitions(self) -> list[Partition]:
         """Every partition that this user may see."""
         if self.version() >= SCONTROL_JSON:
-            body = self._run("scontrol", "show", "partitions", "--json")
-            found = parse_document(body, "partitions").partitions or []
-            return [partition_of(partition) for partition in found]
+            told = self._document("partitions", "scontrol", "show", "partitions", "--json")
+            return [partition_of(partition) for partition in told.partitions or []]
         return partitions_of_text(self._text("scontrol", "show", "partition"))
 
     def reservations(self) -> list[Reservation]:
         """Every reservation that this user may see."""
         if self.version() >= SCONTROL_JSON:
-            body = self._run("scontrol", "show", "reservations", "--json")
-            return parse_document(body, "reservations").reservations or []
+            told = self._document("reservations", "scontrol", "show", "reservations", "--json")
+            return told.reservations or []
         return reservations_of_text(self._text("scontrol", "show", "reservation"))
 
     def factors(self) -> Mapping[int, Factors] | None:
@@ -91,14 +91,31 @@ class CommandLine:
     def close(self) -> None:
         """Nothing is held open."""
 
+    def _document(self, what: str, *command: str) -> Document:
+        told = run_tool(self._folder, command, self._timeout_s)
+        try:
+            return parse_document(told.body, what)
+        except Unavailable as error:
+            # 22.05 calls it a success when the controller is away, and says "Unspecified error".
+            said = told.said or "Is the controller up? `scontrol ping` tells."
+            raise Unavailable(f"{error} {said}") from None
+
     def _text(self, *command: str) -> str:
         return self._run(*command).decode("utf-8", "replace")
 
     def _run(self, *command: str) -> bytes:
-        return run_tool(self._folder, command, self._timeout_s)
+        return run_tool(self._folder, command, self._timeout_s).body
 
 
-def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a tool printed, and what it said beside it."""
+
+    body: bytes
+    said: str = ""
+
+
+def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> Told:
     """What one of Slurm's tools prints; its failure or silence is ``Unavailable``."""
     program = str(Path(folder) / command[0]) if folder else command[0]
     asked = " ".join(command)
@@ -117,7 +134,7 @@ def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> bytes:
         raise Unavailable(f"{asked} gave no answer within {timeout_s:g} s.") from None
     except OSError as error:
         raise Unavailable(f"{program} cannot be run: {error.strerror}.") from None
+    said = shown(done.stderr.decode("utf-8", "replace").strip())
     if done.returncode != 0:
-        said = shown(done.stderr.decode("utf-8", "replace").strip())
         raise Unavailable(f"{asked} failed ({done.returncode}): {said}")
-    return done.stdout
+    return Told(done.stdout, said)

@@ -11,7 +11,7 @@ import msgspec
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import resource_type
 from marey.model.names import bounded
-from marey.model.workloads import Workload, WorkloadStatus
+from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from marey.sources.slurm.documents import problems_of
 from marey.sources.slurm.jobs import SeenJob, base_state, metadata
 from marey.sources.slurm.values import exit_status, number, text, time_ms, whole
@@ -108,11 +108,17 @@ def _seen(job: PastJob, status: WorkloadStatus) -> SeenJob:
         eligible_ms=_moment(job, "eligible"),
         start_ms=start,
         end_ms=_moment(job, "end"),
-        exit_code=exit_status(job.exit_code),
+        exit_code=_exit_code(job, status.state),
         attributes={**about.attributes, **{k: bounded(v) for k, v in extra.items() if v}},
     )
     ended = WorkloadStatus(status.workload, status.state, status.reason, number(job.priority) or 0)
     return SeenJob(workload, ended)
+
+
+def _exit_code(job: PastJob, state: WorkloadState) -> int | None:
+    code = exit_status(job.exit_code)
+    # sacct's JSON of 22.05 writes 0 for a job that failed with another code.
+    return None if code == 0 and state is WorkloadState.FAILED else code
 
 
 def _name(job: PastJob) -> str:

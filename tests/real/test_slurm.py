@@ -1,0 +1,275 @@
+"""A real Slurm with sixteen nodes of eight GPUs: what Marey shows is what its own tools print.
+
+``make soak`` runs the random part for ten minutes (MAREY_SOAK_S); as a test it takes 100 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from marey.model.times import parse_time
+from marey.sources.slurm.commands import run_tool
+from marey.sources.slurm.history import read_history
+from tests.conftest import IN_CI
+from tests.real.slurm_activity import Activity
+from tests.real.slurm_rig import (
+    PEOPLE,
+    PROGRAMS,
+    Rig,
+    RigError,
+    obstacle,
+    running_slurm,
+    wait_until,
+)
+from tests.real.slurm_watch import Compared, Watch, compare, watching
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
+
+SOAK_S = float(os.environ.get("MAREY_SOAK_S", "100"))
+
+
+@pytest.fixture(scope="module")
+def rig(need_program: Callable[..., str]) -> Iterator[Rig]:
+    for name in PROGRAMS:
+        need_program(name)
+    why = obstacle()
+    if why and IN_CI:
+        pytest.fail(why)
+    if why:
+        pytest.skip(why)
+    with running_slurm() as made:
+        made.start_rest()
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def tools_find_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marey's own calls find this cluster; its zone is one with summer time, on purpose."""
+    monkeypatch.setenv("SLURM_CONF", rig.environment["SLURM_CONF"])
+    monkeypatch.setenv("TZ", "America/New_York")
+
+
+def submit_one_for_each_reason(rig: Rig) -> dict[str, int]:
+    """A full cluster, and a job that waits for each reason there is to reach."""
+    games, man, mail = PEOPLE
+    one = "--gres=gpu:1"
+    rig.call(
+        "scontrol", "create", "reservation", "reservationname=later", "starttime=now+60minutes",
+        "duration=60", f"nodes={rig.names[15]}", f"users={man}",
+    )  # fmt: skip
+    rig.call("scontrol", "update", f"nodename={rig.names[14]}", "state=drain", "reason=XID 79")
+    jobs = {
+        "running": rig.submit("-N", "12", "--gres=gpu:a100:8", "--time=30", user=games),
+        "indices": rig.submit("-w", rig.names[12], "--gres=gpu:3", "--time=30", user=man),
+    }
+    wait_until(lambda: rig.state(jobs["indices"]) == "RUNNING", "a job runs")
+    waiting = {
+        "Resources": rig.submit("-N", "3", "--gres=gpu:8", "--qos=high", "--time=30", user=man),
+        "Dependency": rig.submit(one, f"--dependency=afterok:{jobs['running']}"),
+        "BeginTime": rig.submit(one, "--begin=now+2hours"),
+        "JobHeldUser": rig.submit(one, "--hold"),
+        "JobHeldAdmin": rig.submit(one, "--begin=now+3hours"),
+        "QOSMaxGRESPerUser": rig.submit("--gres=gpu:3", "--qos=small", user=games),
+        "AssocGrpGRES": rig.submit("-N", "3", "--gres=gpu:8", user=mail),
+        "ReqNodeNotAvail": rig.submit(one, "-w", rig.names[14]),
+        "Reservation": rig.submit(one, "--reservation=later", "--time=10", user=man),
+        "PartitionTimeLimit": rig.submit(one, "--partition=debug", "--time=2:00:00"),
+    }
+    rig.call("scontrol", "hold", str(waiting["JobHeldAdmin"]))
+    waiting["Priority"] = rig.submit("-N", "4", "--gres=gpu:8", "--time=30", user=games)
+    return jobs | waiting
+
+
+def told_reasons(rig: Rig, jobs: dict[str, int]) -> dict[str, str]:
+    """Why squeue says each of them waits, without the explanation that it adds to some."""
+    rows = {row["job"]: row for row in rig.squeue()}
+    waiting = {name: rows[str(job)] for name, job in jobs.items() if name[0].isupper()}
+    return {name: row["reason"].split(",")[0] for name, row in waiting.items()}
+
+
+def test_every_state_and_reason_is_what_squeue_says(rig: Rig, tmp_path: Path) -> None:
+    jobs = submit_one_for_each_reason(rig)
+    array = rig.submit("--array=0-5%2", "--gres=gpu:1", "-w", rig.names[12], "--time=30")
+    ends = {
+        "failed": rig.submit("--gres=gpu:1", "-w", rig.names[12], run="exit 3"),
+        "completed": rig.submit("--gres=gpu:1", "-w", rig.names[12], run="exit 0"),
+        "cancelled": rig.submit("--gres=gpu:1", "--hold"),
+    }
+    rig.call("scancel", str(ends["cancelled"]))
+    reasons = {name: name for name in jobs if name[0].isupper()}
+    with watching(rig, tmp_path / "commands") as watch:
+        wait_until(lambda: rig.state(ends["failed"]) == "FAILED", "a job fails", 30)
+        with contextlib.suppress(RigError):
+            wait_until(lambda: told_reasons(rig, jobs) == reasons, "the reasons", 20)
+        assert told_reasons(rig, jobs) == reasons
+        done = compare(watch)
+        assert done.jobs >= len(jobs) + len(ends)
+        assert done.gpus >= 12 * 8 + 3
+        assert done.nodes == 16
+        shown = watch.workloads()
+        assert {name: shown[str(jobs[name])]["reason"] for name in reasons} == reasons
+        states = {name: shown[str(job)]["state"] for name, job in ends.items()}
+        assert states == {name: name for name in ends}
+        assert shown[str(ends["failed"])]["exit_code"] == 3
+        assert {shown[f"{array}_{task}"]["state"] for task in range(2)} == {"running"}
+        assert {shown[f"{array}_{task}"]["reason"] for task in range(2, 6)} == {"JobArrayTaskLimit"}
+        hosts = watch.hosts()
+        assert hosts[rig.names[14]] == ("drained", "XID 79")
+        assert hosts[rig.names[15]][1].startswith("reservation later, 20")
+        factors = watch.workload(jobs["Resources"])["attributes"]
+        assert factors["priority.qos"] == "3000"
+        assert watch.workload(jobs["Dependency"])["attributes"]["dependency"].startswith("afterok:")
+        assert watch.source()["error"] == ""
+    rig.call("scancel", *(str(job) for job in (*jobs.values(), array)))
+    rig.call("scontrol", "update", f"nodename={rig.names[14]}", "state=resume")
+    wait_until(lambda: "later" in rig.call("scontrol", "show", "reservation"), "the reservation")
+    wait_until(lambda: not rig.live(), "everything ends")
+    rig.call("scontrol", "delete", "reservationname=later")
+
+
+def test_a_job_that_is_requeued_and_a_node_that_dies_are_followed(rig: Rig, tmp_path: Path) -> None:
+    victim, other = rig.names[3], rig.names[4]
+    again = rig.submit("--gres=gpu:2", "-w", other, "--requeue")
+    doomed = rig.submit("--gres=gpu:5", "-w", victim, "--no-requeue")
+    parts = rig.call(
+        "sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:2", "-w", rig.names[5], ":",
+        "--gres=gpu:1", "-w", rig.names[6], user=PEOPLE[0], text="#!/bin/sh\nexec sleep 600\n",
+    ).strip()  # fmt: skip
+    with watching(rig, tmp_path) as watch:
+        wait_until(lambda: rig.state(f"{parts}+1") == "RUNNING", "the heterogeneous job runs")
+        wait_until(lambda: rig.state(doomed) == "RUNNING", "the job runs")
+        compare(watch)
+        assert len(watch.held()[str(doomed)]) == 5
+        assert watch.held()[f"{parts}+0"] == {f"{rig.names[5]}:0", f"{rig.names[5]}:1"}
+        rig.stop_daemon(victim, signal.SIGKILL)
+        rig.call("scontrol", "requeue", str(again))
+        compare(watch)
+        # sinfo may call a lost node "mixed*" as long as its job is not cleared away.
+        wait_until(lambda: rig.node_state(victim).endswith("*"), "the node is down", 60)
+        wait_until(lambda: rig.state(doomed) == "NODE_FAIL", "the job is lost", 60)
+        compare(watch)
+        shown = watch.workload(doomed)
+        assert shown["state"] == "node_fail"
+        assert watch.hosts()[victim][0] == "down"
+        assert str(doomed) not in watch.held()
+        assert watch.workload(again)["attributes"]["restarts"] == "1"
+        rig.start_node(victim)
+        wait_until(lambda: rig.node_state(victim) == "idle", "the node is back", 60)
+        compare(watch)
+        assert watch.hosts()[victim][0] == "up"
+    rig.call("scancel", str(again), parts)
+
+
+def test_a_controller_that_is_away_is_stale_and_ends_nothing(rig: Rig, tmp_path: Path) -> None:
+    job = rig.submit("--gres=gpu:4")
+    wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")
+    with watching(rig, tmp_path) as watch:
+        compare(watch)
+        rig.stop_daemon("slurmctld")
+        watch.tick()
+        told = watch.source()
+        assert told["failures"] >= 1
+        assert "Is the controller up?" in told["error"]
+        assert watch.workload(job)["state"] == "running"
+        assert len(watch.held()[str(job)]) == 4
+        rig.start_controller()
+        wait_until(lambda: rig.state(job) == "RUNNING", "the controller remembers")
+        wait_until(lambda: _answers(watch), "Marey asks again", 30)
+        compare(watch)
+        assert watch.workload(job)["state"] == "running"
+    rig.call("scancel", str(job))
+
+
+def _answers(watch: Watch) -> bool:
+    watch.tick()
+    return watch.source()["state"] == "fresh" and not watch.source()["error"]
+
+
+def test_slurmrestd_with_a_token_that_expires_and_is_renewed(rig: Rig, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(rig.token(lifespan_s=4))
+    job = rig.submit("--gres=gpu:2", "--comment=" + json.dumps({"experiment": "e1"}))
+    wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")
+    with watching(rig, tmp_path / "rest", token_file=token_file) as watch:
+        done = compare(watch)
+        assert done.gpus >= 2
+        assert watch.workload(job)["experiment"] == "e1"
+        wait_until(lambda: _token_is_over(watch), "the token expires", 15)
+        assert "The Slurm token expired at 20" in watch.source()["error"]
+        assert watch.workload(job)["state"] == "running"
+        token_file.write_text(rig.token())
+        assert _answers(watch), watch.source()
+        compare(watch)
+        token_file.write_text("not.a.token")
+        watch.tick()
+        assert "status 500" in watch.source()["error"]
+    rig.call("scancel", str(job))
+
+
+def _token_is_over(watch: Watch) -> bool:
+    watch.tick()
+    return "expired" in watch.source()["error"]
+
+
+def test_accounting_tells_what_sacct_prints_whatever_the_time_zone(rig: Rig) -> None:
+    job = rig.submit("--gres=gpu:3", "--comment=exp-9", run="exit 5", user=PEOPLE[1])
+    wait_until(lambda: rig.state(job) == "FAILED", "the job fails")
+    fields = "jobidraw,state,exitcode,submit,start,end,nodelist,user"
+
+    def printed() -> list[str]:
+        told = rig.call(
+            "env", "TZ=UTC", "sacct", "-X", "-n", "-P", f"--jobs={job}", f"--format={fields}"
+        )
+        return told.strip().split("|")
+
+    wait_until(lambda: printed()[1] == "FAILED", "accounting knows", 20)
+    told = run_tool("", ["sacct", "--json", "--allusers", f"--jobs={job}"], 10)
+    (seen,) = read_history(told.body, "sacct")
+    past, row = seen.workload, printed()
+    assert [past.workload, seen.status.state.value.upper()] == row[:2]
+    # 22.05 prints 5:0 for people and writes 0 into its JSON: not known is what is left.
+    assert row[2] == "5:0"
+    assert past.exit_code in (5, None)
+    times = [parse_time(f"{moment}Z") for moment in row[3:6]]
+    assert [past.submit_ms, past.start_ms, past.end_ms] == times
+    assert (past.attributes["nodes"], past.user) == (row[6], row[7])
+    assert (past.gpus_requested, past.gpu_model, past.experiment) == (3, "a100", "exp-9")
+    assert past.attributes["gpu_indices"] == "not kept by Slurm's accounting"
+
+
+def test_random_life_is_shown_as_slurm_tells_it(rig: Rig, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(rig.token())
+    seed = int(os.environ.get("MAREY_SOAK_SEED", "20261116"))
+    activity = Activity(rig, random.Random(seed))
+    total, end = Compared(), time.monotonic() + SOAK_S
+    with (
+        watching(rig, tmp_path / "commands") as by_commands,
+        watching(rig, tmp_path / "rest", token_file=token_file) as by_rest,
+    ):
+        watches = itertools.cycle((by_commands, by_rest))
+        while time.monotonic() < end:
+            for _ in range(3):
+                activity.act()
+            total += compare(next(watches))
+        activity.settle()
+        wait_until(lambda: not rig.live(), "everything ends")
+        for watch in (by_commands, by_rest):
+            total += compare(watch)
+            live = {n for n, w in watch.workloads().items() if w["state"] in ("pending", "running")}
+            assert live == set()
+            assert watch.held() == {}
+    print(f"seed {seed}: {total}, acts {activity.acts}, refused {activity.refused}")
+    assert total.jobs > 2 * SOAK_S
+    assert total.gpus > 2 * SOAK_S
+    assert len(activity.acts) >= 10

@@ -150,6 +150,49 @@ def test_the_better_of_two_names_for_a_metric_wins_in_any_order() -> None:
     assert as_facts(read(lines[0])) == {"node1:0": {"temp": 50.0}}
 
 
+def test_text_of_amds_exporter_is_read() -> None:
+    """After AMD's documentation of the Device Metrics Exporter: names, labels and units."""
+    labels = (
+        'card_model="AMD Instinct MI300X",gpu_id="{gpu}",gpu_uuid="uuid-{gpu}",hostname="n1",'
+        'job_id="{job}",job_partition="gpu",job_user="ann",serial_number="s{gpu}",'
+        'gpu_partition_id="",gpu_compute_partition_type="spx"'
+    )
+    text = ""
+    for gpu, job in ((0, "16"), (1, "")):
+        named = labels.format(gpu=gpu, job=job)
+        text += f"""gpu_gfx_activity{{{named}}} 9{gpu}
+gpu_umc_activity{{{named}}} 40
+gpu_package_power{{{named}}} 600
+gpu_edge_temperature{{{named}}} 50
+gpu_junction_temperature{{{named}}} 70
+gpu_memory_temperature{{{named}}} 60
+gpu_used_vram{{{named}}} 1000
+gpu_total_vram{{{named}}} 196592
+gpu_clock{{{named},clock_index="0",clock_type="GPU_CLOCK_TYPE_SYSTEM"}} 2100
+gpu_clock{{{named},clock_index="8",clock_type="GPU_CLOCK_TYPE_MEMORY"}} 900
+gpu_ecc_uncorrect_total{{{named}}} 3
+"""
+    reading = read(text)
+    facts = as_facts(reading)
+    assert facts["n1:0"] == {
+        "util": 90.0,
+        "dram_active": 40.0,
+        "power": 600.0,
+        "temp": 70.0,
+        "mem_temp": 60.0,
+        "mem_used": 1000.0,
+        "mem_total": 196592.0,
+        "sm_clock": 2100.0,
+        "ecc_uncorrectable": 3.0,
+    }
+    assert facts["n1:1"]["util"] == 91.0
+    assert [(g.model, g.uuid, g.instance) for g in reading.gpus] == [
+        ("AMD Instinct MI300X", "uuid-0", None),
+        ("AMD Instinct MI300X", "uuid-1", None),
+    ]
+    assert reading.jobs == {0: {"16"}}
+
+
 def test_links_of_amd_are_added_up_as_totals() -> None:
     text = "".join(f'gpu_xgmi_link_tx{{gpu_id="1",link="{n}"}} 1000\n' for n in range(4))
     reading = read(text)

@@ -22,6 +22,8 @@ JOB_LABELS = ("hpc_job", "job_id")
 POD_LABELS = (("exported_namespace", "exported_pod"), ("namespace", "pod"))
 # Series of a node's other parts, which carry a ``gpu`` label of their own meaning or none.
 OTHER_PARTS = ("nvswitch", "cpucore")
+# AMD's clocks come one per domain under one name; only the compute engines' is the GPU's clock.
+CLOCK_LABEL, GPU_CLOCK = "clock_type", "GPU_CLOCK_TYPE_SYSTEM"
 LABELS_LIMIT = 64
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
@@ -66,6 +68,8 @@ def _unescaped(match: re.Match[str]) -> str:
 def gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
     """Which GPU these labels name; None where they name something else."""
     if any(labels.get(part) for part in OTHER_PARTS):
+        return None
+    if labels.get(CLOCK_LABEL, GPU_CLOCK) != GPU_CLOCK:
         return None
     index = _index(labels)
     uuid = _first(labels, UUID_LABELS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bench.diagnosis import f1, simulate
+from bench.diagnosis import Case, f1, simulate
 from marey.diagnose.clusters import cluster_gpus
 from marey.diagnose.diagnosis import diagnose, find_faults, find_outliers
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
@@ -40,6 +42,33 @@ def test_biased_load_is_clustered_as_the_first_gpu_of_every_node() -> None:
     assert case.truth is not None
     assert set(odd.gpus) == set(case.truth.gpus)
     assert "the first GPU of every node" in odd.why
+
+
+def changed(case: Case, metric: str, rows: slice, factor: float) -> WorkloadMatrix:
+    values = case.matrix.columns[metric].copy()
+    values[rows] *= factor
+    return replace(case.matrix, columns={**case.matrix.columns, metric: values})
+
+
+def test_a_node_that_hardly_works_is_not_called_healthy() -> None:
+    case = simulate(4260, FaultKind.HEALTHY, 64)
+    host = case.matrix.gpus[0].host
+    members = [gpu.gpu for gpu in case.matrix.gpus if gpu.host == host]
+    top = find_faults(changed(case, "util", slice(0, len(members)), 0.06))[0]
+    assert top.kind is FaultKind.IDLE_GPUS
+    assert sorted(top.gpus) == sorted(members)
+    assert top.confidence < 0.9, "it is a judgement by what is left"
+
+
+def test_gpus_that_stand_apart_without_a_known_cause_make_healthy_a_guess() -> None:
+    case = simulate(4261, FaultKind.HEALTHY, 64)
+    sure = find_faults(case.matrix)[0]
+    guess = find_faults(changed(case, "power", slice(3, 7), 0.5))[0]
+    assert sure.kind is guess.kind is FaultKind.HEALTHY
+    assert guess.confidence < 0.6 < sure.confidence
+    assert "unlike the others" in guess.summary
+    assert any("Power" in str(entry) for entry in guess.evidence)
+    assert sure.evidence == ()
 
 
 def without(matrix: WorkloadMatrix, *metrics: str) -> WorkloadMatrix:

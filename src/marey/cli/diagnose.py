@@ -81,6 +81,7 @@ def _text(document: dict[str, Any]) -> str:
 def _finding_lines(finding: dict[str, Any]) -> list[str]:
     lines = [f"{finding['kind']} ({finding['confidence']:.0%} sure): {finding['summary']}"]
     if finding["kind"] == "healthy":
+        lines += [f"  seen in {_evidence(entry)}" for entry in finding["evidence"]]
         return lines
     shown = " ".join(finding["gpus"][:GPUS_SHOWN])
     more = len(finding["gpus"]) - GPUS_SHOWN

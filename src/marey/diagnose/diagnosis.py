@@ -9,7 +9,14 @@ import numpy as np
 
 from marey.diagnose.clusters import ClusterReport, cluster_gpus
 from marey.diagnose.findings import Claim, Finding, to_finding
-from marey.diagnose.judges import hardware, imbalance, standstill, usage, waiting
+from marey.diagnose.judges import (
+    hardware,
+    imbalance,
+    standstill,
+    unexplained,
+    usage,
+    waiting,
+)
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.signals import Signals
 from marey.model.faults import FaultKind
@@ -92,6 +99,8 @@ def find_faults(matrix: WorkloadMatrix) -> tuple[Finding, ...]:
     claims: list[Claim] = []
     for judge in JUDGES:
         claims.extend(c for c in judge(signals) if not _explained(c, claims))
+    # What nobody has a word for may still be far from well.
+    claims = claims or list(unexplained.hardly_working(signals))
     if not claims:
         return (to_finding(matrix, _healthy(signals)),)
     found = [to_finding(matrix, claim) for claim in claims]
@@ -111,18 +120,28 @@ def _overlap(cause: Claim, claim: Claim) -> float:
     return both / max(1, min(claim.span[1] - claim.span[0], cause.span[1] - cause.span[0]))
 
 
+# GPUs that stand apart without a known cause: "healthy" is hardly more than a guess then.
+STRANGE_SHARE = 0.5
+
+
 def _healthy(signals: Signals) -> Claim:
     minutes = len(signals.matrix.time_ms) * signals.matrix.step_ms / 60_000
     full = signals.has("util", "sm_active", "tensor_active", "power", "mem_used", "sm_clock")
+    sure = (0.95 if full else 0.75) * (1.0 if minutes >= 20 else 0.6)
+    strange = unexplained.strange_clusters(signals)
     return Claim(
         FaultKind.HEALTHY,
         np.ones(signals.count, bool),
         (0, len(signals.matrix.time_ms)),
-        "Nothing is wrong.",
-        (),
-        (0.95 if full else 0.75) * (1.0 if minutes >= 20 else 0.6),
+        "No known fault, but some GPUs behave unlike the others."
+        if strange
+        else "Nothing is wrong.",
+        strange,
+        sure * (STRANGE_SHARE if strange else 1.0),
         0.0,
-        "Nothing to do.",
+        "Look at the GPUs that stand apart; nothing that is known explains them."
+        if strange
+        else "Nothing to do.",
     )
 
 

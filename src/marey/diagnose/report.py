@@ -211,6 +211,9 @@ def _finding_html(finding: Document, of: int) -> str:
             *[f"<b>Seen in</b> {escape(evidence_text(e))}<br>" for e in finding["evidence"]],
             f"<b>Try</b> {escape(finding['next'])}</p>",
         ]
+    elif finding["evidence"]:
+        seen = "<br>".join(escape(evidence_text(e)) for e in finding["evidence"])
+        lines.append(f"<p><b>Seen in</b> {seen}<br><b>Try</b> {escape(finding['next'])}</p>")
     return "".join([*lines, "</article>"])
 
 
@@ -350,4 +353,7 @@ def _finding_markdown(finding: Document, of: int) -> list[str]:
             f"- **Try** {say(finding['next'])}",
             "",
         ]
+    elif finding["evidence"]:
+        lines += [f"- **Seen in** {say(evidence_text(entry))}" for entry in finding["evidence"]]
+        lines += [f"- **Try** {say(finding['next'])}", ""]
     return lines

@@ -39,6 +39,18 @@ function Verdict({ finding, all }: { finding: Finding; all: number }) {
         {finding.kind.replaceAll("_", " ")} · {Math.round(finding.confidence * 100)} % sure
         {!healthy && ` · ${formatCount(finding.gpu_hours)} GPU-hours at stake`}
       </p>
+      {healthy && finding.evidence.length > 0 && (
+        <>
+          <ul className="evidence">
+            {finding.evidence.map((one, i) => (
+              <li key={i}>{evidenceText(one)}</li>
+            ))}
+          </ul>
+          <p className="next">
+            <b>Try</b> {finding.next}
+          </p>
+        </>
+      )}
       {!healthy && (
         <>
           <p>

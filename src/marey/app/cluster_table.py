@@ -21,8 +21,8 @@ from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadS
 class ClusterTable:
     """Units, workloads and metric columns of one cluster; used by one thread at a time.
 
-    Rows are stable: a GPU keeps its row while the server runs, and a row is never given to
-    another GPU.
+    Rows are stable: a GPU keeps its row while it is there. One that has gone leaves an empty row,
+    which another GPU may get only hundreds of ticks later.
     """
 
     def __init__(self, cluster: str = DEFAULT_CLUSTER) -> None:

@@ -107,6 +107,11 @@ class LiveSamples:
         return {name: column[:count].copy() for name, column in self._columns.items()}
 
     def _grow(self) -> None:
+        reused = [row for row in self._units.take_reused() if row < len(self._seen_ms)]
+        if reused:
+            self._seen_ms[reused] = 0
+            for column in self._columns.values():
+                column[reused] = NO_VALUE
         count = len(self._units)
         lack = count - len(self._seen_ms)
         if lack <= 0:

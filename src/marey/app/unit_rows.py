@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ from marey.model.names import parse_gpu_id
 
 # A source that invents names must not fill the memory: beyond this nothing is added.
 UNKNOWN_GPUS_LIMIT = 20_000
+# Far more ticks than a client may lag behind before it is sent everything anew.
+REUSED_AFTER_PICTURES = 240
 
 _NAMES = pa.dictionary(pa.int32(), pa.string())
 _HOST_STATES = {
@@ -51,6 +54,10 @@ class UnitRows:
         self.workloads: list[tuple[str, ...]] = []
         self._changed: set[int] = set()
         self._removed: set[int] = set()
+        # Rows of GPUs that have gone, in order, with the picture that told of it.
+        self._free: deque[tuple[int, int]] = deque()
+        self._reused: list[int] = []
+        self._pictures = 0
         self._still: pa.Table | None = None
         self._picture: Units | None = None
         # Counts up whenever rows are added or a GPU's facts change.
@@ -117,11 +124,14 @@ class UnitRows:
         return self._add(Gpu(name.host, name.index, name.instance))
 
     def _add(self, gpu: Gpu) -> int:
-        row = len(self._gpus)
+        row = self._old_row()
+        if row is None:
+            row = len(self._gpus)
+            self._gpus.append(None)
+            self._reason.append("")
+            self.workloads.append(())
         self._rows[gpu.gpu] = row
-        self._gpus.append(gpu)
-        self._reason.append("")
-        self.workloads.append(())
+        self._gpus[row] = gpu
         self._host_rows.setdefault(gpu.host, []).append(row)
         if row >= len(self._state):
             self._state = np.concatenate([self._state, np.zeros(max(64, row), np.uint8)])
@@ -129,17 +139,41 @@ class UnitRows:
         self._judge(row)
         return row
 
+    def _old_row(self) -> int | None:
+        """A row that has been empty for so long that nobody can take its new GPU for the old."""
+        if not self._free or self._pictures - self._free[0][1] < REUSED_AFTER_PICTURES:
+            return None
+        row, _ = self._free.popleft()
+        self._removed.discard(row)
+        self._reason[row] = ""
+        self._reused.append(row)
+        return row
+
+    def take_reused(self) -> list[int]:
+        """Rows given to other GPUs since this was last asked: their values are not these GPUs'."""
+        reused, self._reused = self._reused, []
+        return reused
+
     def keep_only(self, gpus: set[str]) -> None:
-        """Remove every GPU that is not named; its row stays empty."""
+        """Remove every GPU that is not named; its row stays empty for a long while."""
         for name in [name for name in self._rows if name not in gpus]:
             row = self._rows.pop(name)
             gpu = self._gpus[row]
             self._gpus[row] = None
             self.workloads[row] = ()
+            self._failed.pop(row, None)
             self._removed.add(row)
+            self._free.append((row, self._pictures))
             self._touch((), still=True)
             if gpu is not None:
-                self._host_rows[gpu.host].remove(row)
+                self._leave_host(gpu.host, row)
+
+    def _leave_host(self, host: str, row: int) -> None:
+        rows = self._host_rows[host]
+        rows.remove(row)
+        if not rows:
+            for known in (self._host_rows, self._hosts, self._host_states):
+                known.pop(host, None)
 
     def set_host_state(self, status: HostStatus) -> None:
         """The host's state, and with it that of its GPUs."""
@@ -201,6 +235,7 @@ class UnitRows:
             self._picture = Units(
                 self._still, self._state[:count].copy(), tuple(self._reason), tuple(self.workloads)
             )
+        self._pictures += 1
         changed = np.array(sorted(self._changed - self._removed), np.int64)
         removed = tuple(sorted(self._removed))
         self._changed.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from marey.model.metrics import Entity
 from marey.model.protocols import Selection
 from tests.sources.exporters import exporter, saying
 from tests.sources.kubernetes.api_server import api_server, node, pod
+from tests.sources.test_endpoints import dated
 
 
 def load(tmp_path: Path, text: str) -> Path:
@@ -184,3 +186,27 @@ def test_what_cannot_be_right_is_refused_at_once(tmp_path: Path, text: str, mess
     configuration = load_configuration(load(tmp_path, f"[[source]]\n{text}\n"))
     with pytest.raises(InvalidInput, match=message):
         SiteSources().open(configuration.sources)
+
+
+def test_a_clock_that_is_off_is_shown(tmp_path: Path) -> None:
+    stamped = 'DCGM_FI_DEV_GPU_TEMP{{gpu="0",Hostname="n1"}} 61 {}\n'
+    with api_server() as api, exporter(dated(stamped, -600)) as place:
+        api.clock_ahead_s = 600
+        api.put("nodes", node("n1", 1))
+        configuration = f"""
+            [[source]]
+            kind = "kubernetes"
+            url = "{api.url}"
+            [[source]]
+            kind = "dcgm"
+            endpoints = ["{place}"]
+            """
+        with service(tmp_path, configuration) as made:
+            made.collector.tick()
+            assert made.feed.frames["default"].values("temp").tolist() == [61.0]
+            client = TestClient(build_app(made), base_url="http://127.0.0.1")
+            rows = client.get("/api/v1/conflicts").json()["rows"]
+        told = {row["subject"]: row["text"] for row in rows if row["kind"] == "clock"}
+        assert set(told) == {api.url, f"http://{place}"}
+        assert re.match(r"its clock is (599|60\d) s ahead of ours", told[api.url])
+        assert re.match(r"its clock is (599|60\d) s behind ours", told[f"http://{place}"])

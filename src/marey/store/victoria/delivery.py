@@ -116,13 +116,16 @@ class Delivery:
         """Do the next thing; seconds until there may be another one."""
         with self._working:
             self.state.attempts += 1
+            heard = self._server.answers
             try:
                 pause_s = self._advance()
-            except Unavailable as error:
+                if self._server.answers == heard and not self.state.reachable:
+                    # Nothing was due, so nothing was heard: is it back?
+                    self._server.vitals()
+            except (Unavailable, Refused) as error:
                 return self._failed(error)
-            except Refused as error:
-                return self._failed(error)
-            self._succeeded()
+            if self._server.answers > heard:
+                self._succeeded()
             return pause_s
 
     def _advance(self) -> float:

@@ -78,6 +78,8 @@ class Server:
         self.address = address
         self._read = _base(address.url)
         self._write = _base(address.write_url or address.url)
+        # How often it answered, whatever it said.
+        self.answers = 0
         self._local = threading.local()
         self._lines = msgspec.json.Decoder(Line)
         self._replies = msgspec.json.Decoder(_Reply)
@@ -163,6 +165,7 @@ class Server:
         done = False
         try:
             answer = self._request(connection, base.path + path, body, kind)
+            self.answers += 1
             if answer.status >= 300:
                 raise self._refusal(answer)
             yield answer

@@ -198,27 +198,26 @@ class VictoriaStore:
         return replace(newest, columns=columns, cluster=cluster)
 
     def span(self, cluster: str) -> tuple[int, int] | None:
-        """Time of the first and last sample, or None where there is none."""
-        reaches: list[tuple[int, int]] = []
+        """Time of the first and last sample, or None where there is none.
+
+        What this machine has written is remembered, so that a clock can go on while the server
+        does not answer.
+        """
+        reaches: list[tuple[int, int] | None] = []
+        silent: Unavailable | None = None
         for kind in Entity:
             scope = Scope(bounded(cluster), kind)
-            waiting = self.delivery.line.reach(scope)
-            reaches += [] if waiting is None else [waiting]
-            reaches += self._stored_reach(scope)
-        if not reaches:
-            return None
-        return min(r[0] for r in reaches), max(r[1] for r in reaches) - 1
-
-    def _stored_reach(self, scope: Scope) -> list[tuple[int, int]]:
-        try:
-            reach = self._reader.reach(scope)
-        except Unavailable:
-            # How far samples reach is remembered, so that a clock can go on without the server.
-            remembered = self.delivery.line.remembered_reach(scope)
-            if remembered is None:
-                raise
-            return [remembered]
-        return [] if reach is None else [(reach.from_ms, reach.to_ms)]
+            reaches.append(self.delivery.line.reach(scope))
+            try:
+                stored = self._reader.reach(scope)
+                reaches.append(None if stored is None else (stored.from_ms, stored.to_ms))
+            except Unavailable as error:
+                silent = error
+                reaches.append(self.delivery.line.remembered_reach(scope))
+        known = [reach for reach in reaches if reach is not None]
+        if not known and silent is not None:
+            raise silent
+        return (min(k[0] for k in known), max(k[1] for k in known) - 1) if known else None
 
     def _newest(self, scope: Scope, since_ms: int, until_ms: int) -> list[SeriesPart]:
         return [

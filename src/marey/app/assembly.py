@@ -20,7 +20,7 @@ from marey.app.site_sources import SiteSources
 from marey.app.split_store import with_samples_elsewhere
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import DAY_MS
-from marey.notify.settings import parse_settings
+from marey.notify.settings import NotifySettings, parse_settings
 from marey.store.embedded import Retention, open_store
 
 Report = Callable[[float], None]
@@ -111,11 +111,16 @@ def with_rules(parts: Parts, configuration: Configuration) -> Parts:
         raise InvalidInput(f"There is no rule file or folder '{shown(settings.folder)}'.")
     if not settings.notify:
         return replace(parts, rules_folder=folder)
+    return replace(parts, rules_folder=folder, notify=read_notify(Path(settings.notify)))
+
+
+def read_notify(path: Path) -> NotifySettings:
+    """Receivers and routes of notifications; a wrong file is refused."""
     try:
-        table = tomllib.loads(Path(settings.notify).read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"'{shown(settings.notify)}' cannot be read: {error}.") from None
-    return replace(parts, rules_folder=folder, notify=parse_settings(table))
+        raise InvalidInput(f"'{shown(str(path))}' cannot be read: {error}.") from None
+    return parse_settings(table)
 
 
 def collect_rules(configuration: Configuration) -> CollectRules:

@@ -39,6 +39,12 @@ ADVICE = (
         "slurm",
     ),
     Advice(
+        r"fetch_config|resolve_ctls|slurm\.conf",
+        "Slurm's commands find no slurm.conf here: set SLURM_CONF for the user that runs Marey "
+        "(systemd: Environment=SLURM_CONF=…), or put it into /etc/slurm.",
+        "slurm",
+    ),
+    Advice(
         r"[Uu]nable to contact slurm controller|slurm_load",
         "The controller does not answer. Try `scontrol ping`; is SLURM_CONF set for the user that "
         "runs Marey, and is munge running?",

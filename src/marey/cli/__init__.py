@@ -18,6 +18,8 @@ from marey.model.errors import MareyError
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("marey.cli.demo", "a live simulated cluster in the browser"),
     "serve": ("marey.cli.serve", "collect from real sources and serve"),
+    "init": ("marey.cli.init", "look for what there is and write a configuration"),
+    "doctor": ("marey.cli.doctor", "test every source and say what is missing"),
     "config": ("marey.cli.config", "check a configuration, or print its JSON schema"),
     "workloads": ("marey.cli.workloads", "list workloads"),
     "workload": ("marey.cli.workload", "show one workload"),

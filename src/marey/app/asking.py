@@ -51,15 +51,25 @@ def _asked(store: Store, question: Question) -> Any:
 def ask_server(server: Holder, question: Question) -> Any:
     """The answer of a running server; its errors are raised as if they were ours."""
     query = urllib.parse.urlencode(question.query())
-    url = f"{server.url}/api/v1{question.path()}?{query}"
+    return request_server(server, "GET", f"{question.path()}?{query}")
+
+
+def request_server(server: Holder, method: str, path: str, body: Any = None) -> Any:
+    """One request to a running server; its errors are raised as if they were ours."""
     headers = {"Accept": "application/json"}
     token = os.environ.get(TOKEN_VARIABLE)
     if token:
         headers["Authorization"] = f"Bearer {token}"
+    data = None
+    if body is not None:
+        data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
+    request = urllib.request.Request(
+        f"{server.url}/api/v1{path}", data=data, headers=headers, method=method
+    )
     # The server is on this machine: a proxy from the environment must not be asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_S) as got:
+        with opener.open(request, timeout=_TIMEOUT_S) as got:
             return msgspec.json.decode(got.read())
     except urllib.error.HTTPError as error:
         raise _refused(error) from None

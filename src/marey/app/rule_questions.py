@@ -48,7 +48,7 @@ class AskRules:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Shipped, from files and saved ones, with their warnings."""
-        book = RuleBook(workspace.store)
+        book = RuleBook.of_site(workspace.store)
         return {"rows": [rule_row(rule, book.origin(rule.id)) for rule in book.all()]}
 
     def path(self) -> str:
@@ -68,7 +68,7 @@ class AskRule:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The rule's document, both forms of its clause, and where it comes from."""
-        book = RuleBook(workspace.store)
+        book = RuleBook.of_site(workspace.store)
         rule = book.get(self.id)
         return rule_row(rule, book.origin(rule.id)) | {
             "in_force": rule_text(rule.clause),
@@ -164,7 +164,9 @@ class AskBacktest:
         if bool(self.rule) == bool(self.when):
             raise InvalidInput("Give either a rule's id or the text of a draft.")
         parse_duration(self.since)
-        return [draft(self.when)] if self.when else [RuleBook(workspace.store).get(self.rule)]
+        return (
+            [draft(self.when)] if self.when else [RuleBook.of_site(workspace.store).get(self.rule)]
+        )
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Whom it would have flagged, when, and how many GPU-hours that is."""

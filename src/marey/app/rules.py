@@ -40,6 +40,7 @@ from marey.rules.truth import TRUE
 log = logging.getLogger(__name__)
 
 KIND = "rule"
+FOLDER_KIND, FOLDER_NAME = "rule-files", "folder"
 CHECKPOINT_MS = 5 * MINUTE_MS
 # How far back a rebuild reads: longer lives are judged from here on.
 REBUILD_MS = 14 * DAY_MS
@@ -54,8 +55,25 @@ class RuleBook:
     """Every rule: shipped, from files, and kept on the server; later ones replace earlier."""
 
     def __init__(self, store: Store, folder: Path | None = None) -> None:
-        self._store = store
+        self._store, self._folder = store, folder
         self._files = read_rules(folder) if folder is not None else []
+
+    @classmethod
+    def of_site(cls, store: Store) -> RuleBook:
+        """The rules that the store's server judges by, its rule files included."""
+        kept = store.documents(FOLDER_KIND).get(FOLDER_NAME)
+        folder = Path(kept) if isinstance(kept, str) else None
+        if folder is not None and not folder.exists():
+            log.warning("the rule files '%s' are not here; only others are known", shown(kept))
+            folder = None
+        return cls(store, folder)
+
+    def remember(self) -> None:
+        """Let those who open the store later know where the rule files are."""
+        if self._folder is not None:
+            self._store.put_document(FOLDER_KIND, FOLDER_NAME, str(self._folder.resolve()))
+        elif FOLDER_NAME in self._store.documents(FOLDER_KIND):
+            self._store.delete_document(FOLDER_KIND, FOLDER_NAME)
 
     def all(self) -> list[Rule]:
         """The rules in force and those switched off, shipped ones first."""
@@ -326,6 +344,7 @@ class RuleWatch:
 
     def start(self, now_ms: int) -> None:
         """Take up every cluster that the store knows, in the background; begin to deliver."""
+        self.book.remember()
         arguments = (self.store.clusters(), now_ms)
         self._thread = threading.Thread(target=self._run, args=arguments, name="rules", daemon=True)
         self._thread.start()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from marey.app.asking import ask
+from marey.app.rule_jobs import backtest_of
 from marey.app.rule_questions import AskBacktest, AskRule, AskRules, AskRuleTest, check_text
-from marey.cli.output import Output
+from marey.cli.output import Output, Progress
 from marey.cli.reading import add_store, as_table, with_times
 from marey.model.errors import MareyError
 from marey.model.times import format_time
@@ -141,11 +143,15 @@ def _backtest(args: argparse.Namespace, out: Output) -> None:
     questions = [replace(q, since=args.since, cluster=args.cluster) for q in _backtests(what)]
     documents = []
     with out.progress("back-test", len(questions)) as bar:
-        for question in questions:
-            documents.append(ask(args.store, question))
-            bar.advance(1)
+        for number, question in enumerate(questions):
+            report = partial(_report, bar, number)
+            documents.append(backtest_of(args.store, question, report))
     document = documents[0] if len(documents) == 1 else _together(documents)
     out.answer(_iso(document), _backtest_text(document))
+
+
+def _report(bar: Progress, before: int, done: float) -> None:
+    bar.update(before + done)
 
 
 def _backtests(what: str) -> list[AskBacktest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,6 +43,11 @@ class Evidence:
     readings: tuple[GpuEvidence, ...]
 
 
+@lru_cache(maxsize=4096)
+def _said(condition: Condition) -> str:
+    return condition_text(condition)
+
+
 def evidence_of(judgement: Judgement, verdict: Verdict, place: int) -> Evidence:
     """The evidence of a verdict for the workload at ``place`` of the judgement."""
     layout = judgement.layout
@@ -54,19 +60,14 @@ def evidence_of(judgement: Judgement, verdict: Verdict, place: int) -> Evidence:
     over_life = truths is None
     held = (verdict.gpus_life[span] if truths is None else truths) == TRUE
     rows = np.flatnonzero(held) + start
-    clause = verdict.rule.variants()[int(verdict.variant[place])][1]
+    clause = verdict.clauses[int(verdict.variant[place])]
+    asked = [(c, _said(c)) for c in conditions(clause.expression)]
     window = None if over_life else verdict.rule.now_ms
     names = tuple(_gpu(judgement, int(row)) for row in rows)
     readings = tuple(
         GpuEvidence(
             name,
-            tuple(
-                Reading(
-                    condition_text(c),
-                    *_read(judgement, c, int(row), window),
-                )
-                for c in conditions(clause.expression)
-            ),
+            tuple(Reading(said, *_read(judgement, c, int(row), window)) for c, said in asked),
         )
         for name, row in zip(names[:GPUS_SHOWN], rows, strict=False)
     )

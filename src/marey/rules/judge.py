@@ -50,8 +50,9 @@ class Verdict:
     # Per GPU; kept only where any workload is in violation.
     gpus_life: Truths | None = None
     gpus_now: Truths | None = None
-    # Which variant of the rule (override) each workload was judged by.
+    # Which variant of the rule (override) each workload was judged by, and what each says.
     variant: NDArray[np.int64] | None = None
+    clauses: Sequence[Clause] = ()
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,8 @@ class Judge:
         now, gpus_now = self._truths(rule, measuring, chosen, rule.now_ms)
         if not ((life == TRUE).any() or (now == TRUE).any()):
             return Verdict(rule, life, now)
-        return Verdict(rule, life, now, gpus_life, gpus_now, chosen)
+        clauses = [clause for _, clause in self._variants[rule.id]]
+        return Verdict(rule, life, now, gpus_life, gpus_now, chosen, clauses)
 
     def _truths(
         self, rule: Rule, measuring: Measuring, chosen: NDArray[np.int64], window: int | None

@@ -218,15 +218,15 @@ class Measuring:
 
         A whole-life statistic speaks of what was seen; so must the time that a rule asks for.
         """
-        values = np.array([_float(_runtime(t, self.time_ms)) for t in self.layout.tenants])
-        if not len(values):
-            return values
+        starts, ends = self.layout.lives()
+        if not len(starts):
+            return starts
         seen = self.tenants.first_ms[self.layout.rows].astype(float)
         seen[seen == 0] = np.nan
         first = groups.per_group(seen, self.layout.first, groups.MIN)
-        starts = np.array([_float(t.facts.start_ms) for t in self.layout.tenants])
         # The first sample of a workload met at its start comes one tick after it.
         unseen = np.where(first - starts > MET_LATE_MS, first - starts, 0.0)
+        values = np.minimum(float(self.time_ms), ends) - starts
         watched: Floats = np.maximum(values - unseen, 0.0)[self.layout.workload]
         return watched
 

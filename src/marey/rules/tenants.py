@@ -81,6 +81,16 @@ class Layout:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def lives(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When each workload began (NaN: not known) and ended (infinity: not yet)."""
+        if "start" not in self.seat_facts:
+            facts = [tenant.facts for tenant in self.tenants]
+            starts = [np.nan if f.start_ms is None else f.start_ms for f in facts]
+            ends = [np.inf if f.end_ms is None else f.end_ms for f in facts]
+            self.seat_facts["start"] = np.array(starts, np.float64)
+            self.seat_facts["end"] = np.array(ends, np.float64)
+        return self.seat_facts["start"], self.seat_facts["end"]
+
 
 class Tenants:
     """The book of allocations: gives each a row, and frees it when the workload is forgotten."""

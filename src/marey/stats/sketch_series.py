@@ -106,15 +106,20 @@ def _slot(agg, bins, held, number):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _merged(agg, bins, held, low_number, high_number, whole, histogram):  # type: ignore[no-untyped-def]
+def _merged(agg, held, low_number, high_number, whole):  # type: ignore[no-untyped-def]
     whole[:] = 0.0
-    histogram[:] = 0
     for slot in range(len(held)):
         if low_number <= held[slot] <= high_number:
             merge_agg(whole, agg[slot])
-            if bins.shape[0] > 0:
-                for b in range(BINS):
-                    histogram[b] += bins[slot, b]
+
+
+@njit(inline="always")
+def _merged_bins(bins, held, low_number, high_number, histogram):  # type: ignore[no-untyped-def]
+    histogram[:] = 0
+    for slot in range(len(held)):
+        if low_number <= held[slot] <= high_number:
+            for b in range(BINS):
+                histogram[b] += bins[slot, b]
 
 
 @njit(cache=True, nogil=True)
@@ -135,6 +140,8 @@ def window_series(  # type: ignore[no-untyped-def]
             i += np.searchsorted(times[i:end], kept)
         fresh = True
         before = marks[0] - 1
+        # The window from whose slots the histogram was put together; new samples are added to it.
+        window, from_number = np.int64(-1), np.int64(-1)
         for m in range(len(marks)):
             mark = marks[m]
             while i < end and times[i] <= mark:
@@ -144,20 +151,22 @@ def window_series(  # type: ignore[no-untyped-def]
                     if slot >= 0 and add_value(agg[row, slot], value, times[i]):
                         fresh = True
                         if bins.shape[1] > 0:
-                            bins[row, slot, bin_of(value, low, step)] += 1
+                            place = bin_of(value, low, step)
+                            bins[row, slot, place] += 1
+                            histogram[place] += 1
                 i += 1
-            window = np.int64(-1)
+            merged = np.int64(-1)
             for s in range(len(kinds)):
                 low_number = (mark - windows[s]) // SLOT_MS
                 if not fresh and low_number == (before - windows[s]) // SLOT_MS:
                     out[s, row, m] = current[s]
                     continue
-                if windows[s] != window:
-                    window = windows[s]
-                    _merged(
-                        agg[row], bins[row], held[row], low_number, mark // SLOT_MS,
-                        whole, histogram,
-                    )  # fmt: skip
+                if windows[s] != merged:
+                    merged = windows[s]
+                    _merged(agg[row], held[row], low_number, mark // SLOT_MS, whole)
+                if kinds[s] >= QUANTILE and (windows[s] != window or low_number != from_number):
+                    window, from_number = windows[s], low_number
+                    _merged_bins(bins[row], held[row], low_number, mark // SLOT_MS, histogram)
                 if kinds[s] < QUANTILE:
                     current[s] = exact_at(kinds[s], whole)
                 else:

@@ -12,6 +12,8 @@ from marey.api.parameters import DEFAULT, Cluster, FromMs, OneWorkload, TheServi
 from marey.api.problems import described
 from marey.api.replies import json_content, json_response, reply, table_content
 from marey.app.questions import AskEvents, AskProgress, AskWorkload, AskWorkloads
+from marey.app.selecting import split_names
+from marey.model.events import EventKind
 from marey.model.names import NAME_LIMIT
 from marey.model.tables import EVENTS, PROGRESS, WORKLOADS
 from marey.model.times import parse_time
@@ -169,7 +171,11 @@ def events(
     cluster: Cluster = DEFAULT,
     workload: OneWorkload = "",
     limit: Annotated[int, Query(ge=1, le=100_000, description="Most rows.")] = 1000,
+    kinds: Annotated[
+        str, Query(max_length=400, description="Only these kinds, separated by commas.")
+    ] = "",
 ) -> Response:
     """The last day unless a span or a workload is given."""
-    question = AskEvents(cluster, workload, from_ms, to_ms, limit)
+    chosen = split_names(kinds, "kinds", len(EventKind))
+    question = AskEvents(cluster, workload, from_ms, to_ms, limit, chosen)
     return reply(request, question.reply(service.workspace))

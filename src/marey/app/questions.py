@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from marey.app.selecting import GPUS_LIMIT, METRICS_LIMIT, Wanted, split_names
 from marey.app.workspace import Workspace
 from marey.model.errors import InvalidInput, TooLarge, unknown
+from marey.model.events import EventKind
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import EVERYTHING, parse_predicate
 from marey.model.protocols import WorkloadQuery
@@ -289,9 +291,13 @@ class AskEvents(TableQuestion):
     from_ms: int | None = None
     to_ms: int | None = None
     limit: int = 1000
+    kinds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         within("limit", self.limit, *EVENTS_BOUNDS)
+        for kind in self.kinds:
+            if kind not in set(EventKind):
+                raise InvalidInput(unknown("kind of event", kind, [*EventKind]))
 
     def reply(self, workspace: Workspace) -> Reply:
         """Events in order of time; the last day unless a span or a workload is given."""
@@ -300,9 +306,13 @@ class AskEvents(TableQuestion):
         from_ms = self.from_ms
         if from_ms is None:
             from_ms = 0 if self.workload else to_ms - DAY_MS
+        most = EVENTS_BOUNDS[1] if self.kinds else self.limit
         table = workspace.store.events(
-            self.cluster, from_ms, to_ms, workload=self.workload or None, limit=self.limit
+            self.cluster, from_ms, to_ms, workload=self.workload or None, limit=most
         )
+        if self.kinds:
+            chosen = table.filter(pc.is_in(table["kind"], pa.array(self.kinds, pa.string())))
+            table = chosen.slice(max(0, len(chosen) - self.limit))
         return Reply(table)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from marey.app.questions import AskEvents
+from marey.app.selecting import split_names
 from marey.cli.output import Output
 from marey.cli.reading import add_span, add_store, answer_of, as_table, span_of
+from marey.model.events import EventKind
 
 DESCRIPTION = "Print events: driver errors, nodes down or drained, throttling, policy changes."
 EXAMPLES = """\
@@ -20,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
     parser.add_argument("--workload", default="", metavar="ID", help="only of this workload")
+    parser.add_argument(
+        "--kinds", default="", metavar="KIND,…", help="only of these kinds, such as xid,node_down"
+    )
     parser.add_argument("--limit", type=int, default=1000, help="most rows (1000)")
     add_span(parser)
 
@@ -27,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> None:
     """Print them."""
     question = AskEvents(
-        cluster=args.cluster, workload=args.workload, limit=args.limit, **span_of(args)
+        cluster=args.cluster,
+        workload=args.workload,
+        limit=args.limit,
+        kinds=split_names(args.kinds, "kinds", len(EventKind)),
+        **span_of(args),
     )
     document = answer_of(args, question)
     out.answer(document, as_table(document["rows"], _COLUMNS))

@@ -28,6 +28,11 @@ export async function getJson<T>(path: string, query: Query = {}, signal?: Abort
   return request<T>("GET", path + queryText(query), undefined, signal);
 }
 
+/** Fetch something that is not JSON, by its media type. */
+export async function getBuffer(path: string, accept: string, query: Query = {}, signal?: AbortSignal): Promise<ArrayBuffer> {
+  return (await answered("GET", path + queryText(query), accept, undefined, signal)).arrayBuffer();
+}
+
 /** Send a JSON document. */
 export async function putJson<T>(path: string, body: unknown): Promise<T> {
   return request<T>("PUT", path, body);
@@ -55,11 +60,17 @@ function queryText(query: Query): string {
 }
 
 async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const text = await (await answered(method, path, "application/json", body, signal)).text();
+  return (text ? JSON.parse(text) : null) as T;
+}
+
+/** The server's answer, if it is a good one. */
+async function answered(method: string, path: string, accept: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(ROOT + path, {
       method,
-      headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal ? { signal } : {}),
     });
@@ -68,8 +79,7 @@ async function request<T>(method: string, path: string, body?: unknown, signal?:
     throw new ApiError(0, "The server does not answer.");
   }
   if (!response.ok) throw await problemOf(response);
-  const text = await response.text();
-  return (text ? JSON.parse(text) : null) as T;
+  return response;
 }
 
 async function problemOf(response: Response): Promise<ApiError> {

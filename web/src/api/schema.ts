@@ -2427,6 +2427,8 @@ export interface operations {
                 workload?: string;
                 /** @description Most rows. */
                 limit?: number;
+                /** @description Only these kinds, separated by commas. */
+                kinds?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */

@@ -1,19 +1,21 @@
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { connect, liveUrl } from "@/api/live";
+import { fetchMoment } from "@/api/moments";
 import { fetchCatalogue } from "@/base/catalogue";
 import { links } from "@/base/links";
 import { LiveSession } from "@/base/live";
 import { Overview } from "@/features/overview/Overview";
 import "@/app/app.css";
 
-const session = new LiveSession((listener) => connect(liveUrl(location), "default", listener));
+const session = new LiveSession((listener) => connect(liveUrl(location), "default", listener), fetchMoment);
 // A page of its own, with charts that the overview does not need.
 const Diagnostics = lazy(async () => ({ default: (await import("@/features/diagnostics/Diagnostics")).Diagnostics }));
 const Sources = lazy(async () => ({ default: (await import("@/features/sources/Sources")).Sources }));
 const Findings = lazy(async () => ({ default: (await import("@/features/findings/Findings")).Findings }));
 const Waste = lazy(async () => ({ default: (await import("@/features/waste/Waste")).Waste }));
-links.diagnose = (workload) => `/workload?id=${encodeURIComponent(workload)}`;
+const HOUR_MS = 3_600_000;
+links.diagnose = (workload, atMs) => `/workload?id=${encodeURIComponent(workload)}${atMs ? `&from=${atMs - HOUR_MS}&to=${atMs}&hold=1` : ""}`;
 
 const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
 

@@ -18,6 +18,12 @@ export interface LiveFacts {
   sources: SourceState[];
   hold: boolean;
   ready: boolean;
+  /** The past moment that is asked for; null is live. */
+  at: number | null;
+  /** Whether that moment is still on its way. */
+  travelling: boolean;
+  /** Why it could not be shown. */
+  travelProblem: string;
 }
 
 export const useLive = create<LiveFacts>(() => ({
@@ -28,7 +34,15 @@ export const useLive = create<LiveFacts>(() => ({
   sources: [],
   hold: false,
   ready: false,
+  at: null,
+  travelling: false,
+  travelProblem: "",
 }));
+
+/** Asks for the cluster as it was. */
+export type FetchMoment = (timeMs: number, metrics: readonly string[], signal: AbortSignal) => Promise<LiveMessage>;
+
+const NO_VERDICTS: Verdicts = new Map();
 
 export type StateListener = (state: ClusterState, change: Change) => void;
 
@@ -42,8 +56,16 @@ export class LiveSession {
   private readonly feed: ClusterFeed;
   private shown: ClusterState | null = null;
   private verdicts: Verdicts = new Map();
+  private heard = false;
+  /** The cluster at the past moment that is shown; null is live. */
+  private past: Cluster | null = null;
+  private journey: AbortController | null = null;
+  private arrival: Promise<void> = Promise.resolve();
 
-  constructor(open: (listener: FeedListener) => ClusterFeed) {
+  constructor(
+    open: (listener: FeedListener) => ClusterFeed,
+    private readonly fetchMoment: FetchMoment | null = null,
+  ) {
     this.feed = open({
       message: (message) => this.take(message),
       state: (connection) => useLive.setState({ connection }),
@@ -62,20 +84,39 @@ export class LiveSession {
     const before = this.allWanted();
     this.wanted.set(view, metrics);
     const after = this.allWanted();
-    if (before.join() !== after.join()) this.feed.subscribe(after);
+    if (before.join() === after.join()) return;
+    this.feed.subscribe(after);
+    const { at } = useLive.getState();
+    if (at !== null) void this.travel(at);
+  }
+
+  /** Show the cluster as it was, or live again; fulfilled when the picture stands. */
+  travel(timeMs: number | null): Promise<void> {
+    if (timeMs === null) {
+      this.journey?.abort();
+      this.journey = null;
+      this.past = null;
+      useLive.setState({ at: null, travelling: false, travelProblem: "" });
+      if (this.heard) this.publish(EVERYTHING);
+      return Promise.resolve();
+    }
+    useLive.setState({ at: timeMs, travelling: true });
+    // One request at a time: a dragged handle asks for its newest place when an answer is there.
+    if (!this.journey) this.arrival = this.walk();
+    return this.arrival;
   }
 
   /** Stop the picture, or let it go on from now. */
   setHold(hold: boolean): void {
     useLive.setState({ hold });
-    if (!hold && this.shown) this.publish(EVERYTHING);
+    if (!hold && this.shown && !this.past) this.publish(EVERYTHING);
   }
 
   /** Whom the rules are held against; a held picture only gets those it has never had. */
   setVerdicts(verdicts: Verdicts): void {
     const before = this.shown?.verdicts;
     this.verdicts = verdicts;
-    if (!this.shown) return;
+    if (!this.shown || this.past) return;
     const held = useLive.getState().hold && before;
     const next = held ? new Map([...verdicts].map(([field, verdict]) => [field, before.get(field) ?? verdict])) : verdicts;
     this.shown = { ...this.shown, verdicts: next };
@@ -90,10 +131,36 @@ export class LiveSession {
     return [...new Set([...this.wanted.values()].flat())].sort();
   }
 
+  private async walk(): Promise<void> {
+    if (!this.fetchMoment) return;
+    const journey = new AbortController();
+    this.journey = journey;
+    try {
+      for (;;) {
+        const goal = useLive.getState().at;
+        if (goal === null) return;
+        const wanted = this.allWanted();
+        const message = await this.fetchMoment(goal, wanted, journey.signal);
+        if (this.journey !== journey) return;
+        this.past = new Cluster();
+        this.past.apply(message);
+        this.publish(EVERYTHING);
+        if (useLive.getState().at === goal && this.allWanted().join() === wanted.join()) break;
+      }
+      useLive.setState({ travelling: false, travelProblem: "" });
+    } catch (error) {
+      if (this.journey === journey) useLive.setState({ travelling: false, travelProblem: error instanceof Error ? error.message : "The moment could not be read." });
+    } finally {
+      if (this.journey === journey) this.journey = null;
+    }
+  }
+
   private take(message: LiveMessage): void {
     const change = this.cluster.apply(message);
-    if (!useLive.getState().hold || !this.shown) this.publish(change);
-    else this.addMissing(this.shown);
+    this.heard = true;
+    const { hold, at } = useLive.getState();
+    if (at === null && (!hold || !this.shown)) this.publish(change);
+    else if (at === null && this.shown) this.addMissing(this.shown);
     useLive.setState({ arrivedMs: Date.now(), sources: this.cluster.sources, speed: this.cluster.speed });
   }
 
@@ -110,7 +177,8 @@ export class LiveSession {
   }
 
   private publish(change: Change): void {
-    this.shown = { ...this.cluster.state(), verdicts: this.verdicts };
+    // Rules are judged for now: on the past they would be somebody else's verdicts.
+    this.shown = this.past ? { ...this.past.state(), verdicts: NO_VERDICTS } : { ...this.cluster.state(), verdicts: this.verdicts };
     useLive.setState({ timeMs: this.shown.timeMs, ready: true });
     this.tell(this.shown, change);
   }

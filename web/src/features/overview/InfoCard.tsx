@@ -5,6 +5,7 @@ import { getJson } from "@/api/client";
 import type { Attribute } from "@/base/attributes";
 import { formatCount, formatDuration, formatTime, formatValue } from "@/base/format";
 import { links } from "@/base/links";
+import { useLive } from "@/base/live";
 import type { Predicate } from "@/base/predicate";
 import { IconButton, Sparkline } from "@/base/ui/controls";
 import { CardRules } from "@/features/overview/CardRules";
@@ -222,10 +223,11 @@ function MetricRow({ summary, attribute, line }: { summary: MetricSummary; attri
 function Actions({ summary, workload }: { summary: Summary; workload: string | null }) {
   const [user] = single(summary, "user");
   const [host] = single(summary, "host");
+  const at = useLive((state) => state.at);
   return (
     <footer>
       {workload && links.diagnose && (
-        <a className="button primary" href={links.diagnose(workload)}>
+        <a className="button primary" href={links.diagnose(workload, at)}>
           Diagnose
         </a>
       )}

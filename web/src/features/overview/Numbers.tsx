@@ -2,6 +2,7 @@ import { useEffect, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { formatCount } from "@/base/format";
+import { useLive } from "@/base/live";
 import { IconButton, Sparkline } from "@/base/ui/controls";
 import { useShared } from "@/features/overview/context";
 import type { Numbers as Values } from "@/features/overview/numbers";
@@ -80,9 +81,11 @@ function useHistory(filterKey: string, numbers: Values | null): NumberHistory {
     if (filterKey === "[]" && past.data) fresh.seed(past.data.rows.map(numbersOf));
     setHistory(fresh);
   }, [filterKey, past.data]);
+  // The small lines are of now; a picture of the past leaves them as they are.
+  const live = useLive((state) => state.at === null);
   useEffect(() => {
-    if (numbers) history.add(numbers);
-  }, [history, numbers]);
+    if (numbers && live) history.add(numbers);
+  }, [history, numbers, live]);
   return history;
 }
 

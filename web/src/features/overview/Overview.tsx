@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import type { Catalogue } from "@/base/catalogue";
 import { useLive } from "@/base/live";
 import type { LiveSession } from "@/base/live";
@@ -21,6 +21,8 @@ import { ViewPicker } from "@/features/overview/ViewPicker";
 import "@/base/ui/pages.css";
 import "@/features/overview/overview.css";
 
+const TimeTravel = lazy(async () => ({ default: (await import("@/features/timetravel/TimeTravel")).TimeTravel }));
+
 /** The first screen: the whole cluster on one canvas. */
 export function Overview({ session, catalogue }: { session: LiveSession; catalogue: Catalogue }) {
   const shared = useMemo<OverviewContext>(() => ({ session, ...catalogue, attributes: new Map(catalogue.attributes), engine: { current: null } }), [session, catalogue]);
@@ -30,6 +32,9 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
   }, [session]);
   useAddress(session);
   const panel = useOverview((state) => state.panel);
+  const past = useLive((state) => state.at !== null);
+  const [wanted, setTimeline] = useState(false);
+  const timeline = wanted || past;
   if (!ready) return null;
   return (
     <Context.Provider value={shared}>
@@ -40,12 +45,12 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
           <ViewPicker />
           <Search />
           <Policy />
-          <Status />
+          <Status timeline={timeline} onTimeline={setTimeline} />
           <IconButton icon="panel" label={panel ? "Hide the panel" : "Show the panel"} pressed={panel} onClick={() => useOverview.setState({ panel: !panel })} />
           <ThemeButton />
         </header>
         <Numbers />
-        <Rules />
+        {past ? <p className="past-note">Rules are judged for now; they are shown again when you go back to live.</p> : <Rules />}
         <div className="body">
           {panel && (
             <div className="panel">
@@ -62,6 +67,11 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
           </main>
           <InfoCard />
         </div>
+        {timeline && (
+          <Suspense fallback={null}>
+            <TimeTravel session={session} onClose={() => setTimeline(false)} />
+          </Suspense>
+        )}
       </div>
     </Context.Provider>
   );

@@ -10,7 +10,7 @@ import { Icon } from "@/base/ui/Icon";
 import { useShared } from "@/features/overview/context";
 
 /** Whether the picture is live: the connection, a hold, sources that went silent. */
-export function Status() {
+export function Status({ timeline: open, onTimeline }: { timeline: boolean; onTimeline: (open: boolean) => void }) {
   const { session } = useShared();
   const live = useLive();
   const now = useNow();
@@ -27,7 +27,7 @@ export function Status() {
           {staleWords(stale)}
         </a>
       )}
-      {live.connection === "open" && !live.hold && stale.length === 0 && (
+      {live.connection === "open" && !live.hold && live.at === null && stale.length === 0 && (
         <Popover
           label="Sources"
           align="end"
@@ -41,12 +41,18 @@ export function Status() {
           <Sources />
         </Popover>
       )}
-      {live.hold && (
+      {live.at !== null && (
+        <span className="pill warn" data-testid="past">
+          past: {formatTime(live.timeMs)}
+        </span>
+      )}
+      {live.hold && live.at === null && (
         <span className="pill warn" data-testid="held">
           held at {formatTime(live.timeMs)}
         </span>
       )}
-      <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />
+      {live.at === null && <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />}
+      <IconButton icon="clock" label={open ? "Close the timeline" : "Travel in time"} pressed={open} onClick={() => onTimeline(!open)} data-testid="time-travel" />
     </div>
   );
 }

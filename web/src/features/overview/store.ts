@@ -130,7 +130,7 @@ export function toggleRuleColour(field: string): void {
 }
 
 /** The state as the address has it. */
-export function urlState(hold: boolean): UrlState {
+export function urlState({ hold, at }: { hold: boolean; at: number | null }): UrlState {
   const { viewName, view, edited, selection, camera, me, panel } = get();
-  return { viewName, view: edited ? view : null, selection, camera, me, hold, panel };
+  return { viewName, view: edited ? view : null, selection, camera, me, hold, panel, at };
 }

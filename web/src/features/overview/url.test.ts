@@ -4,7 +4,7 @@ import { PRESETS, presetView } from "@/features/overview/presets";
 import type { UrlState } from "@/features/overview/url";
 import { printUrl, readUrl } from "@/features/overview/url";
 
-const PLAIN: UrlState = { viewName: null, view: null, selection: [], camera: null, me: "", hold: false, panel: true };
+const PLAIN: UrlState = { viewName: null, view: null, selection: [], camera: null, me: "", hold: false, panel: true, at: null };
 
 test("what is printed is read back", () => {
   const state: UrlState = {
@@ -14,6 +14,7 @@ test("what is printed is read back", () => {
     camera: [2.5, 0.3, 0.7],
     me: "ada?&=",
     hold: true,
+    at: Date.UTC(2026, 10, 16, 8, 30),
     panel: false,
   };
   expect(readUrl(printUrl(state))).toEqual({ state, problems: [] });

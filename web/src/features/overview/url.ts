@@ -15,6 +15,8 @@ export interface UrlState {
   me: string;
   hold: boolean;
   panel: boolean;
+  /** The past moment that is shown; null is live. */
+  at: number | null;
 }
 
 /** Read an address; parts that make no sense are reported and left out. */
@@ -32,6 +34,7 @@ export function readUrl(search: string): { state: UrlState; problems: string[] }
   const doc = query.get("doc");
   const selection = query.get("sel");
   const camera = query.get("cam");
+  const moment = query.get("at");
   return {
     state: {
       viewName: query.get("view"),
@@ -41,6 +44,7 @@ export function readUrl(search: string): { state: UrlState; problems: string[] }
       me: query.get("me") ?? "",
       hold: query.get("hold") === "1",
       panel: query.get("panel") !== "0",
+      at: moment === null ? null : attempt("moment", () => readMoment(moment), null),
     },
     problems,
   };
@@ -58,6 +62,12 @@ function readCamera(text: string): [number, number, number] {
   return numbers as [number, number, number];
 }
 
+function readMoment(text: string): number {
+  const timeMs = Date.parse(text);
+  if (!Number.isFinite(timeMs)) throw new Error("Allowed: a time such as 2026-11-16T08:30:00Z.");
+  return timeMs;
+}
+
 /** The address of a state; what is as always is left out. */
 export function printUrl(state: UrlState): string {
   const query = new URLSearchParams();
@@ -68,6 +78,7 @@ export function printUrl(state: UrlState): string {
   if (state.me) query.set("me", state.me);
   if (state.hold) query.set("hold", "1");
   if (!state.panel) query.set("panel", "0");
+  if (state.at !== null) query.set("at", new Date(state.at).toISOString());
   const text = query.toString();
   return text ? `?${text}` : "";
 }

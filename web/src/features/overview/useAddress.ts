@@ -34,11 +34,13 @@ export async function applyAddress(search: string, session: LiveSession): Promis
   const { selection, camera, me, panel } = state;
   useOverview.setState({ viewName, view, edited: state.view !== null, selection, camera, me, panel, problems });
   if (useLive.getState().hold !== state.hold) session.setHold(state.hold);
+  if (useLive.getState().at !== state.at) void session.travel(state.at);
 }
 
-/** Steps that deserve an entry in the history; moving the camera does not. */
+/** Steps that deserve an entry in the history; moving the camera, or on through the past, does not. */
 function historyKey(): string {
-  return printUrl({ ...urlState(useLive.getState().hold), camera: null });
+  const state = urlState(useLive.getState());
+  return printUrl({ ...state, camera: null, at: state.at === null ? null : 0 });
 }
 
 /** Write every change into the address, and read it back on back and forward. */
@@ -49,7 +51,7 @@ export function useAddress(session: LiveSession): void {
     let applying = false;
     const write = () => {
       if (applying) return;
-      const address = location.pathname + printUrl(urlState(useLive.getState().hold));
+      const address = location.pathname + printUrl(urlState(useLive.getState()));
       if (address === location.pathname + location.search) return;
       const next = historyKey();
       if (next === key) history.replaceState(null, "", address);
@@ -74,7 +76,7 @@ export function useAddress(session: LiveSession): void {
       if (!same) later();
     });
     const stopLive = useLive.subscribe((now, before) => {
-      if (now.hold !== before.hold) later();
+      if (now.hold !== before.hold || now.at !== before.at) later();
     });
     window.addEventListener("popstate", back);
     return () => {

@@ -1,0 +1,12 @@
+/** The cluster at a past moment, as the message that a live client would have been sent. */
+
+import { getBuffer } from "@/api/client";
+import type { LiveMessage } from "@/api/wire";
+import { readMessage } from "@/api/wire";
+
+const SNAPSHOT = "application/vnd.marey.snapshot";
+
+export async function fetchMoment(timeMs: number, metrics: readonly string[], signal: AbortSignal): Promise<LiveMessage> {
+  const query = { at: new Date(timeMs).toISOString(), metrics: metrics.length > 0 ? metrics : ["util"] };
+  return readMessage(await getBuffer("/cluster", SNAPSHOT, query, signal));
+}

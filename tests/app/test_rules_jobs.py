@@ -1,0 +1,134 @@
+"""Rules from outside: rule files, back-tests as jobs of a server, a rebuild that is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from marey.api.application import build_app
+from marey.app import rule_jobs
+from marey.app.asking import ask
+from marey.app.collecting import keep
+from marey.app.notifications import Notifier
+from marey.app.rule_jobs import backtest_of
+from marey.app.rule_questions import AskBacktest, AskRules
+from marey.app.rules import RuleBook, RuleWatch
+from marey.app.service import Parts, Service
+from marey.model.errors import Conflict, NotFound
+from marey.rules.court import Court
+from marey.store.embedded import open_store
+from marey.store.holder import Holder
+from tests.app.test_rules import RULES, LastSample, observations
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "site.toml").write_text(RULES)
+    return rules
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A store with an hour in it."""
+    path = tmp_path / "site.duckdb"
+    with open_store(path) as store:
+        for observation in observations(60):
+            keep(store, [observation])
+    return path
+
+
+def test_rule_files_of_the_server_are_known_to_who_opens_its_store(
+    site: Path, folder: Path
+) -> None:
+    with pytest.raises(NotFound):
+        ask(site, AskBacktest(rule="weak"))
+    with open_store(site) as store:
+        RuleBook(store, folder).remember()
+    listed = {row["id"]: row["origin"] for row in ask(site, AskRules())["rows"]}
+    assert listed["weak"] == "file"
+    assert {row["workload"] for row in ask(site, AskBacktest(rule="weak"))["rows"]} == {"2"}
+    with open_store(site) as store:
+        RuleBook(store).remember()
+    assert "weak" not in {row["id"] for row in ask(site, AskRules())["rows"]}
+
+
+def test_a_back_test_on_the_file_says_how_far_it_is(site: Path) -> None:
+    seen: list[float] = []
+    back = backtest_of(site, AskBacktest(when="power_share p50 < 30%"), seen.append)
+    assert {row["workload"] for row in back["rows"]} == {"2"}
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+@pytest.fixture
+def client(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A server that holds the store, reached without a network."""
+    with open_store(site) as store:
+        service = Service(Parts(store, [], LastSample(store)))
+        with TestClient(build_app(service), base_url="http://localhost") as client:
+
+            def request(server: Holder, method: str, path: str, body: Any = None) -> Any:
+                answer = client.request(method, f"/api/v1{path}", json=body)
+                assert answer.status_code < 400, answer.text
+                return answer.json()
+
+            monkeypatch.setattr(rule_jobs, "request_server", request)
+            monkeypatch.setattr(rule_jobs, "holder", lambda path: Holder("http://localhost", 1))
+            yield client
+            service.background.close()
+
+
+def test_a_back_test_on_a_held_store_is_a_job_of_its_server(site: Path, client: TestClient) -> None:
+    seen: list[float] = []
+    back = backtest_of(site, AskBacktest(when="power_share p50 < 30%"), seen.append)
+    assert {row["workload"] for row in back["rows"]} == {"2"}
+    assert seen[-1] == 1.0
+    assert [job["what"] for job in client.get("/api/v1/tasks").json()] == ["back-test"]
+
+
+def test_an_interrupt_cancels_the_job_of_the_server(
+    site: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(done: float) -> None:
+        raise KeyboardInterrupt
+
+    asked: list[str] = []
+    monkeypatch.setattr(rule_jobs, "_cancel", lambda server, job: asked.append(job))
+    with pytest.raises(KeyboardInterrupt):
+        backtest_of(site, AskBacktest(when="util mean < 30%"), interrupt)
+    assert asked == [client.get("/api/v1/tasks").json()[-1]["id"]]
+
+
+def test_a_job_that_somebody_else_cancelled_is_said_so(site: Path) -> None:
+    job = {"id": "1", "state": "cancelled", "done": 0.0, "total": 1.0, "error": ""}
+    with pytest.raises(Conflict, match="cancelled"):
+        rule_jobs._result(Holder("http://localhost", 1), job, lambda done: None)
+
+
+def test_a_rebuild_stops_within_a_minute_of_history(
+    site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(site) as store:
+        watch = RuleWatch(store, RuleBook(store, folder), Notifier(store))
+        taken = 0
+        whole = Court.take
+
+        def take(self: Court, *args: Any) -> Any:
+            nonlocal taken
+            taken += 1
+            if taken == 3:
+                watch._stop.set()
+            return whole(self, *args)
+
+        monkeypatch.setattr(Court, "take", take)
+        watch.start(LastSample(store).now_ms())
+        watch.stop()
+        # One part may have been in hand, and one per catching up.
+        assert taken <= 4
+        assert not watch.courts

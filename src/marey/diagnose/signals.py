@@ -33,6 +33,22 @@ class Signals:
         return len(self.matrix.gpus)
 
     @cached_property
+    def host_of(self) -> NDArray[np.int32]:
+        """For each GPU the row of its host."""
+        return self.matrix.host_of
+
+    @cached_property
+    def reported(self) -> Flags:
+        """For each GPU and moment whether there is a sample."""
+        first = next(iter(self.matrix.columns.values()))
+        return np.asarray(~np.isnan(first))
+
+    @cached_property
+    def reports(self) -> NDArray[np.int64]:
+        """How many GPUs have a sample, per moment."""
+        return np.asarray(self.reported.sum(axis=0))
+
+    @cached_property
     def per_block(self) -> int:
         """Columns in a block."""
         return max(1, round(BLOCK_MS / self.matrix.step_ms))

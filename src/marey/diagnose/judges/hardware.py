@@ -29,7 +29,7 @@ def node_failure(signals: Signals) -> Iterator[Claim]:
         if event.kind is EventKind.NODE_DOWN and event.host in matrix.hosts
     }
     for row, host in enumerate(matrix.hosts):
-        members = matrix.host_of == row
+        members = signals.host_of == row
         silent_from = _silent_from(signals, members)
         # The scheduler says that a node failed; with one node there is no question which.
         lone = len(matrix.hosts) == 1 and matrix.facts.state == WorkloadState.NODE_FAIL
@@ -59,9 +59,9 @@ def _silent_from(signals: Signals, members: Flags) -> int | None:
     matrix = signals.matrix
     if not matrix.columns or members.all():
         return None
-    known: Flags = np.asarray(~np.isnan(next(iter(matrix.columns.values()))))
-    own: Flags = np.asarray(known[members].any(axis=0))
-    others: Flags = np.asarray(known[~members].any(axis=0))
+    reporting = signals.reported[members].sum(axis=0)
+    own: Flags = np.asarray(reporting > 0)
+    others: Flags = np.asarray(signals.reports > reporting)
     if not own.any() or own[-1]:
         return None
     last = int(np.flatnonzero(own)[-1]) + 1

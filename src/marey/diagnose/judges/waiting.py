@@ -69,7 +69,7 @@ def slow_node(signals: Signals) -> Iterator[Claim]:
         return
     util = signals.by_block("util")
     by_host = np.stack(
-        [quiet_median(util[matrix.host_of == h], 0) for h in range(len(matrix.hosts))]
+        [quiet_median(util[signals.host_of == h], 0) for h in range(len(matrix.hosts))]
     )
     usual = quiet_median(by_host, 0)
     late = (by_host < LATE * usual[None, :]) & (usual[None, :] >= WORKING_UTIL)
@@ -87,7 +87,7 @@ def slow_node(signals: Signals) -> Iterator[Claim]:
         evidence += _host_evidence(signals, int(host), signals.columns_of(first, last))
         yield Claim(
             FaultKind.SLOW_NODE,
-            matrix.host_of == host,
+            signals.host_of == host,
             signals.columns_of(first, last),
             f"Node {matrix.hosts[host]} feeds its GPUs late; the other nodes wait for it.",
             tuple(evidence),

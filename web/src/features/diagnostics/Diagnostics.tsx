@@ -144,10 +144,11 @@ function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: C
     <>
       {clusters.isError && <p className="hint" role="alert">{clusters.error.message}</p>}
       <section className="part" aria-label="GPUs" data-testid="gpus-part" data-busy={clusters.isFetching ? "1" : "0"}>
+        {!known && !clusters.isError && <p className="muted" role="status">Looking for GPUs that behave alike…</p>}
         {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
         {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} board={board} />}
         {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
-        {known && <p className="muted">{formatCount(known.gpus.length)} GPUs, {formatCount(known.moments)} moments{known.approximate ? "; clusters are approximate (micro-clusters)" : ""}.</p>}
+        {known && <p className="muted">{formatCount(known.gpus.length)} GPUs, {formatCount(known.moments)} moments{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
       </section>
       <div className="pair-of-parts">
         <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={metrics} />

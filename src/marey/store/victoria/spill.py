@@ -112,7 +112,7 @@ class Spill:
             raise StoreError(
                 f"The spill '{self.folder}' is full ({self.bytes >> 20} MB of "
                 f"{self.limit_bytes >> 20} MB): {waiting} What is there is safe; bring "
-                "VictoriaMetrics back, or raise store.spill_limit."
+                "VictoriaMetrics back, or raise store.spill_limit_mb."
             )
         file.write(_HEAD.pack(_MAGIC, len(payload), zlib.crc32(payload)))
         file.write(payload)

@@ -15,6 +15,7 @@ from marey.model.metrics import Entity
 from marey.model.names import NAME_LIMIT, bounded
 from marey.model.protocols import Answer, Selection
 from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
 from marey.store import answers
 from marey.store.columns import Column, column_for
 from marey.store.queries import Rows, checked_points, checked_quantiles
@@ -51,6 +52,8 @@ __all__ = ["VictoriaSettings", "VictoriaStore", "open_victoria"]
 
 # Cells (rows × metrics) held in memory for one answer; more are read entity by entity.
 _CELLS_AT_ONCE = 12_000_000
+# Up to here the newest values are found among all samples, beyond it by the server.
+_RECENT_MS = 10 * MINUTE_MS
 # Series of one question: half of what a server allows by default.
 _SERIES_AT_ONCE = 150_000
 
@@ -183,19 +186,30 @@ class VictoriaStore:
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
         """The newest value of every metric of every entity, none older than ``since_ms``."""
         scope = Scope(bounded(cluster), kind)
-        pending = self.delivery.line.pending(scope, since_ms, LATEST_MS)
+        # First what waits: what is confirmed meanwhile is then within the server's reach.
+        waiting = self.delivery.line.pending(scope, since_ms, LATEST_MS)
         reach = self._reader.reach(scope)
-        rows_metric = rows_metric_of(kind)
-        parts = [] if reach is None else self._newest(scope, since_ms, reach.to_ms)
-        known = {*metrics_of(kind), rows_metric}
-        wanted = [part for part in parts if part.metric in known]
-        stored = batch_of_series(wanted, rows_metric, kind, scope.cluster)
-        own = [rows_of(b, b.time_ms >= since_ms) for b in pending]
-        batch = without_empty(overlaid([stored, *own], kind, scope.cluster))
+        if reach is not None and reach.to_ms - since_ms <= _RECENT_MS:
+            span = (since_ms, LATEST_MS)
+            batch = without_empty(self._gathered(scope, metrics_of(kind), span, None))
+        else:
+            until_ms = 0 if reach is None else reach.to_ms
+            batch = self._last_of_all(scope, (since_ms, until_ms), waiting)
         newest = newest_rows(batch)
         none = np.full(len(newest), np.nan, np.float32)
         columns = {name: newest.columns.get(name, none) for name in metrics_of(kind)}
         return replace(newest, columns=columns, cluster=cluster)
+
+    def _last_of_all(
+        self, scope: Scope, span: tuple[int, int], waiting: Sequence[SampleBatch]
+    ) -> SampleBatch:
+        """The last sample of every series, each at its own time; the server finds them."""
+        rows_metric = rows_metric_of(scope.kind)
+        known = {*metrics_of(scope.kind), rows_metric}
+        parts = [p for p in self._newest(scope, *span) if p.metric in known]
+        stored = batch_of_series(parts, rows_metric, scope.kind, scope.cluster)
+        own = [rows_of(batch, batch.time_ms >= span[0]) for batch in waiting]
+        return without_empty(overlaid([stored, *own], scope.kind, scope.cluster))
 
     def span(self, cluster: str) -> tuple[int, int] | None:
         """Time of the first and last sample, or None where there is none.

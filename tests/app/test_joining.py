@@ -157,6 +157,16 @@ def test_a_node_that_the_scheduler_renames_leaves_nothing_behind() -> None:
     assert [(g.gpu, g.uuid) for g in seen.gpus] == [("new:0", "GPU-a")]
 
 
+def test_two_sources_that_call_one_host_differently_are_joined_by_its_gpus() -> None:
+    join = made("dcgm", "prometheus")
+    scheduled(join, {"n1": 1})
+    measured(join, Gpu("n1", 0, uuid="GPU-a"))
+    seen = measured(join, Gpu("10.0.0.1", 0, uuid="GPU-a"), source="prometheus", util=5.0)
+    assert entities(seen) == ["n1:0"]
+    assert entities(measured(join, Gpu("n1", 0, uuid="GPU-a"))) == ["n1:0"]
+    assert told(join) == {("host_name", "10.0.0.1")}
+
+
 def test_two_hosts_that_report_one_gpu_are_a_conflict() -> None:
     join = made()
     scheduled(join, {"n1": 1, "n2": 1})
@@ -296,6 +306,18 @@ def test_another_holder_in_the_labels_is_a_conflict_once_it_lasts() -> None:
 
 
 # The list of conflicts
+
+
+def test_a_conflict_that_lasts_stays_listed_and_one_that_is_settled_goes() -> None:
+    join = made()
+    for tick in range(0, 240):
+        at_ms = NOW_MS + tick * 15_000
+        model = "NVIDIA H100" if tick < 100 else "NVIDIA A100"
+        measured(join, Gpu("n1.site", 0, model=model), at_ms=at_ms)
+        scheduled(join, {"n1": 1}, at_ms=at_ms)
+        if tick in (1, 90, 110):
+            assert told(join) == {("host_name", "n1.site"), ("model", "n1:0")}
+    assert told(join) == {("host_name", "n1.site")}
 
 
 def test_conflicts_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

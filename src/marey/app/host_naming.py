@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marey.app.conflicts import ConflictLog, Disagreement
 from marey.model.inventory import Gpu
@@ -24,8 +24,8 @@ class HostNames:
         self._by_short: dict[str, set[str]] = {}
         self._learned: dict[str, str] = {}
         self._known: dict[str, str] = {}
-        # UUID → the host that last reported it, as it calls itself, and when.
-        self._uuids: dict[str, tuple[str, int]] = {}
+        # UUID → the host that last reported it, as it calls itself.
+        self._uuids: dict[str, str] = {}
         self._first: set[str] = set()
 
     def scheduler_hosts(self) -> list[str]:
@@ -70,27 +70,40 @@ class HostNames:
         return {host: name for host, name in self._known.items() if host != name}
 
     def note_measured(
-        self, source: str, hosts: set[str], gpus: Sequence[Gpu], now_ms: int
+        self,
+        source: str,
+        hosts: set[str],
+        gpus: Sequence[Gpu],
+        now_ms: int,
+        elsewhere: Collection[str] = (),
     ) -> dict[str, str]:
-        """Hosts measured now; old name → new of those that have changed theirs."""
-        self.introduce(source, hosts, now_ms)
-        moved = {}
+        """Hosts measured now; old name → new of those that have changed theirs.
+
+        ``elsewhere`` are hosts that other sources measure.
+        """
+        moved: dict[str, Gpu] = {}
         for gpu in gpus:
             if not gpu.uuid or gpu.host not in hosts:
                 continue
             before = self._uuids.get(gpu.uuid)
-            self._uuids[gpu.uuid] = (gpu.host, now_ms)
-            if before is not None and before[0] != gpu.host:
-                if before[1] == now_ms or before[0] in hosts:
-                    self._note_twice(source, gpu, before[0], now_ms)
-                else:
-                    moved[before[0]] = gpu.host
+            self._uuids[gpu.uuid] = gpu.host
+            if before is None or before == gpu.host or self.of(before) == self.of(gpu.host):
+                continue
+            if before in hosts:
+                self._note_twice(source, gpu, before, now_ms)
+            else:
+                moved[before] = gpu
         renamed = {}
-        for old, host in moved.items():
+        for old, gpu in moved.items():
             kept = self.of(old)
-            if not self._taken_as(kept, host, source, now_ms):
-                self._forget(old)
-                renamed[kept] = self.of(host)
+            if self._taken_as(kept, gpu.host, source, now_ms):
+                continue
+            if kept in elsewhere:
+                self._note_twice(source, gpu, old, now_ms)
+                continue
+            self._note_renamed(source, old, gpu.host, now_ms)
+            self._forget(old)
+            renamed[kept] = self.of(gpu.host)
         return renamed
 
     def _forget(self, host: str) -> None:
@@ -115,6 +128,12 @@ class HostNames:
             elif self._scheduler and len(self._by_short.get(short_name(host), ())) > 1:
                 self._note(host, host, source, "several hosts have this short name", now_ms)
 
+    def note_again(self, source: str, hosts: set[str], now_ms: int) -> None:
+        """Tell again which hosts have other names than the cluster's."""
+        for host, name in self.renames().items():
+            if host in hosts:
+                self._note(host, name, source, "the same host under another name", now_ms)
+
     def _taken_as(self, old: str, new: str, source: str, now_ms: int) -> bool:
         """Whether the new name is only another label of a host that the scheduler still has."""
         if old in self._scheduler and self.of(new) not in self._scheduler:
@@ -122,11 +141,13 @@ class HostNames:
             self._known.pop(new, None)
             self._note(new, old, source, "the same GPUs by their UUIDs", now_ms)
             return True
+        return False
+
+    def _note_renamed(self, source: str, old: str, new: str, now_ms: int) -> None:
         text = "the same GPUs by their UUIDs"
         self._conflicts.note(
             Disagreement("renamed", self.of(new), new, source, old, source, text), now_ms
         )
-        return False
 
     def _note_twice(self, source: str, gpu: Gpu, other: str, now_ms: int) -> None:
         said = Disagreement(

@@ -24,6 +24,8 @@ from marey.model.workloads import Allocation, Workload, WorkloadState
 
 # A host that nobody has measured for this long is no longer known by its measurements.
 MEASURED_MS = 10 * MINUTE_MS
+# While nothing changes, sources are compared anew only this often.
+COMPARED_EVERY_MS = 5 * MINUTE_MS
 # Labels of exporters follow the scheduler by a scrape or two: only what stays is a conflict.
 HOLDER_TICKS = 3
 TOLD_BY_EXPORTER = "told by the exporter"
@@ -39,6 +41,10 @@ class Measured:
     jobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     metrics: frozenset[str] = frozenset()
     since_ms: int = 0
+    compared_ms: int = 0
+    # What was told last: while it is told again, it means the same.
+    told: tuple[set[str], list[Gpu], dict[str, str]] | None = None
+    renamed: tuple[Sequence[str], dict[str, str], tuple[str, ...]] | None = None
 
 
 class ClusterJoin:
@@ -108,12 +114,23 @@ class ClusterJoin:
             self._now_ms = max(self._now_ms, observation.time_ms)
             known = self._measured.setdefault(source, Measured())
             known.since_ms = known.since_ms or observation.time_ms
-            states = self._note_hosts(source, known, observation, gpus)
+            batches = [b for b in observation.samples if b.kind is Entity.GPU]
+            named = {e.rpartition(":")[0] for b in batches for e in b.entities}
+            known.metrics = frozenset(m for b in batches for m in b.columns) or known.metrics
+            if observation.time_ms - known.compared_ms >= COMPARED_EVERY_MS:
+                # What is still so is told again, or it would be forgotten as settled.
+                known.compared_ms, known.told = observation.time_ms, None
+                self._names.note_again(source, named, observation.time_ms)
+                self._version += 1
+            states = self._note_hosts(source, known, observation, named, gpus)
             names = self._names.renames()
-            self._note_facts(source, known, gpus, names)
+            told = (named, list(gpus), names)
+            if known.told != told:
+                self._note_facts(known, gpus, names)
+                known.told = told
             known.jobs = {_renamed(g, names): tuple(j) for g, j in (jobs or {}).items() if j}
             samples = tuple(
-                self._only_first(source, _renamed_batch(batch, names))
+                self._only_first(source, _renamed_batch(batch, names, known))
                 for batch in observation.samples
             )
             by = "metrics" if not self.scheduled else ""
@@ -138,15 +155,21 @@ class ClusterJoin:
             )
 
     def _note_hosts(
-        self, source: str, known: Measured, observation: Observation, gpus: Sequence[Gpu]
+        self,
+        source: str,
+        known: Measured,
+        observation: Observation,
+        named: set[str],
+        gpus: Sequence[Gpu],
     ) -> list[HostStatus]:
         """Which hosts were measured now; a host that has taken another name is told as such."""
-        batches = [b for b in observation.samples if b.kind is Entity.GPU]
-        named = {e.rpartition(":")[0] for b in batches for e in b.entities}
-        known.metrics = frozenset(m for b in batches for m in b.columns) or known.metrics
         beside = {e for b in observation.samples if b.kind is Entity.HOST for e in b.entities}
-        self._names.introduce(source, beside - named, observation.time_ms)
-        moved = self._names.note_measured(source, named, gpus, observation.time_ms)
+        self._names.introduce(source, beside | named, observation.time_ms)
+        moved = {}
+        if known.told is None or known.told[0] != named or known.told[1] != list(gpus):
+            others = [m for name, m in self._measured.items() if name != source]
+            elsewhere = {host for other in others for host in other.seen_ms}
+            moved = self._names.note_measured(source, named, gpus, observation.time_ms, elsewhere)
         for host in named:
             name = self._names.of(host)
             if name not in known.seen_ms:
@@ -168,9 +191,7 @@ class ClusterJoin:
             del known.facts[name]
         self._version += 1
 
-    def _note_facts(
-        self, source: str, known: Measured, gpus: Sequence[Gpu], names: Mapping[str, str]
-    ) -> None:
+    def _note_facts(self, known: Measured, gpus: Sequence[Gpu], names: Mapping[str, str]) -> None:
         for gpu in gpus:
             host = names.get(gpu.host, gpu.host)
             if host not in known.seen_ms:
@@ -376,12 +397,16 @@ def _renamed(gpu: str, names: Mapping[str, str]) -> str:
     return f"{names[host]}:{index}" if colon and host in names else gpu
 
 
-def _renamed_batch(batch: SampleBatch, names: Mapping[str, str]) -> SampleBatch:
+def _renamed_batch(batch: SampleBatch, names: Mapping[str, str], known: Measured) -> SampleBatch:
     if not names:
         return batch
     if batch.kind is Entity.HOST:
         return replace(batch, entities=tuple(names.get(e, e) for e in batch.entities))
-    return replace(batch, entities=tuple(_renamed(e, names) for e in batch.entities))
+    last = known.renamed
+    if last is None or last[0] != batch.entities or last[1] != names:
+        entities = tuple(_renamed(e, names) for e in batch.entities)
+        last = known.renamed = (batch.entities, dict(names), entities)
+    return replace(batch, entities=last[2])
 
 
 def without(

@@ -175,6 +175,8 @@ def nodes_printed(rig: Rig) -> dict[str, str]:
 
 def host_state(printed: str) -> str:
     """Marey's word for a state that sinfo prints; a star is a node that does not respond."""
-    if printed.endswith("*") or printed.startswith(("down", "unk", "inval")):
+    if printed.endswith("*") or printed.startswith(("down", "inval")):
         return "down"
+    if printed.startswith("unk"):
+        return "unknown"
     return "drained" if printed.startswith(("drain", "fail")) else "up"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -54,11 +54,80 @@ def seen_jobs(job: Job, ahead_ms: int = 0) -> list[SeenJob]:
 
     ``ahead_ms`` is how far Slurm's clock is ahead of ours: its times are told in ours.
     """
-    state = base_state(job.job_state)
-    if state is None:
+    facts = _shared_facts(job)
+    if facts.state is None:
         return []
-    held = held_gpus(job) if state is WorkloadState.RUNNING else ()
-    return [_seen(job, state, name, held, ahead_ms) for name in _names(job)]
+    held = held_gpus(job) if facts.state is WorkloadState.RUNNING else ()
+    names = _names(job)
+    seen = _seen(job, facts, facts.state, names[0], held, ahead_ms)
+    return [seen] if len(names) == 1 else [seen, *(_named(seen, name) for name in names[1:])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a job shares with many others: all but its names, its times and its priority."""
+
+    state: WorkloadState | None
+    reason: str
+    user: str
+    partition: str
+    qos: str
+    gpus: Request
+    about: Metadata
+    time_limit_s: int | None
+
+
+_FACTS: dict[Any, _Facts] = {}
+
+
+def _shared_facts(job: Job) -> _Facts:
+    told, details = job.job_state, job.gres_detail
+    key = (
+        tuple(told) if type(told) is list else told,
+        job.state_reason, job.user_name, job.partition, job.qos, job.account, job.time_limit,
+        job.tres_req_str, job.tres_per_job, job.tres_per_node, job.tres_per_task,
+        job.tres_per_socket, job.node_count, job.tasks,
+        tuple(details) if details and type(details) is list else None,
+        job.comment, job.admin_comment, job.wckey, job.dependency, job.resv_name, job.restart_cnt,
+    )  # fmt: skip
+    try:
+        found = _FACTS.get(key)
+    except TypeError:
+        # Something is not what it always was, and cannot be looked up.
+        return _read_facts(job)
+    if found is None:
+        if len(_FACTS) >= _MEMORY:
+            _FACTS.clear()
+        found = _FACTS[key] = _read_facts(job)
+    return found
+
+
+def _read_facts(job: Job) -> _Facts:
+    minutes, reason = number(job.time_limit), word(job.state_reason)
+    about = metadata(
+        text(job.comment),
+        text(job.admin_comment),
+        text(job.wckey),
+        text(job.account),
+        text(job.dependency),
+        text(job.resv_name),
+        whole(job.restart_cnt) or 0,
+    )
+    return _Facts(
+        base_state(job.job_state),
+        "" if reason == "None" else reason,
+        word(job.user_name),
+        word(job.partition),
+        word(job.qos),
+        requested_gpus(job),
+        about,
+        None if minutes is None else round(minutes * 60),
+    )
+
+
+def _named(seen: SeenJob, name: str) -> SeenJob:
+    """Another task of the same waiting array."""
+    return SeenJob(replace(seen.workload, workload=name), replace(seen.status, workload=name))
 
 
 def with_priority(seen: SeenJob, job: Job) -> SeenJob:
@@ -189,57 +258,55 @@ def _held(nodes: str, details: tuple[str, ...]) -> Held:
     )
 
 
-def _seen(job: Job, state: WorkloadState, name: str, held: Held, ahead_ms: int) -> SeenJob:
-    gpus = requested_gpus(job)
-    about = metadata(
-        text(job.comment),
-        text(job.admin_comment),
-        text(job.wckey),
-        text(job.account),
-        text(job.dependency),
-        text(job.resv_name),
-        whole(job.restart_cnt) or 0,
-    )
+def _seen(
+    job: Job, facts: _Facts, state: WorkloadState, name: str, held: Held, ahead_ms: int
+) -> SeenJob:
+    gpus, about = facts.gpus, facts.about
     attributes = {**about.attributes, "slurm_job_id": str(whole(job.job_id) or 0)}
-    start, waiting = _moment(job.start_time, ahead_ms), state is WorkloadState.PENDING
-    _add_remarks(job, attributes, start if waiting else None)
-    if gpus.gpus and state is WorkloadState.RUNNING and not held:
+    start, waiting = time_ms(job.start_time), state is WorkloadState.PENDING
+    submit, eligible = time_ms(job.submit_time), time_ms(job.eligible_time)
+    if ahead_ms:
+        start, submit, eligible = (_less(t, ahead_ms) for t in (start, submit, eligible))
+    if waiting and start is not None:
+        # Of a waiting job this is the scheduler's guess, not a fact.
+        attributes["estimated_start"] = _written(start)
+    if job.state_description or job.array_task_string or job.het_job_id:
+        _add_remarks(job, attributes)
+    if not held and gpus.gpus and state is WorkloadState.RUNNING:
         attributes["gpu_indices"] = "not told by Slurm"
-    ended, minutes, reason = state.ended, number(job.time_limit), word(job.state_reason)
+    ended = state.ended
     workload = Workload(
         name,
         word(job.name),
-        word(job.user_name),
+        facts.user,
         about.project,
         about.experiment,
-        word(job.partition),
-        word(job.qos),
+        facts.partition,
+        facts.qos,
         gpus.gpus,
         gpus.per_host,
         gpus.model,
         gpus.resource_type,
-        None if minutes is None else round(minutes * 60),
-        _moment(job.submit_time, ahead_ms),
-        _moment(job.eligible_time, ahead_ms),
+        facts.time_limit_s,
+        submit,
+        eligible,
         None if waiting else start,
-        _moment(job.end_time, ahead_ms) if ended else None,
+        _less(time_ms(job.end_time), ahead_ms) if ended else None,
         exit_status(job.exit_code) if ended else None,
         attributes,
     )
-    status = WorkloadStatus(
-        name, state, "" if reason == "None" else reason, number(job.priority) or 0.0
-    )
-    return SeenJob(
-        workload,
-        status,
-        tuple([Allocation(name, gpu, rank, at) for rank, (gpu, at) in enumerate(held)]),
-    )
+    status = WorkloadStatus(name, state, facts.reason, number(job.priority) or 0.0)
+    if not held:
+        return SeenJob(workload, status)
+    ranks = tuple([Allocation(name, gpu, rank, at) for rank, (gpu, at) in enumerate(held)])
+    return SeenJob(workload, status, ranks)
 
 
-def _add_remarks(job: Job, attributes: dict[str, str], estimated_ms: int | None) -> None:
-    if estimated_ms is not None:
-        # Of a waiting job this is the scheduler's guess, not a fact.
-        attributes["estimated_start"] = _written(estimated_ms)
+def _less(moment: int | None, ahead_ms: int) -> int | None:
+    return None if moment is None else moment - ahead_ms
+
+
+def _add_remarks(job: Job, attributes: dict[str, str]) -> None:
     if job.state_description:
         attributes["reason_text"] = word(job.state_description)
     het = whole(job.het_job_id)
@@ -252,11 +319,6 @@ def _add_remarks(job: Job, attributes: dict[str, str], estimated_ms: int | None)
 
 def _tasks(waiting: Any) -> str:
     return text(waiting).partition("%")[0].strip("[]")
-
-
-def _moment(told: Any, ahead_ms: int) -> int | None:
-    moment = time_ms(told)
-    return moment if moment is None or not ahead_ms else moment - ahead_ms
 
 
 @lru_cache(maxsize=_MEMORY)

@@ -9,6 +9,7 @@ from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.sources.slurm.documents import Job, Node
 from marey.sources.slurm.factors import Factors
+from marey.sources.slurm.garbage import collecting_paused
 from marey.sources.slurm.jobs import SeenJob, seen_jobs, with_priority
 from marey.sources.slurm.nodes import gpus_of, host_of, status_of
 from marey.sources.slurm.reservations import Calendar, Reservation
@@ -70,6 +71,10 @@ class SnapshotReader:
         GPUs that others measure lend Slurm's their UUID and model; on hosts that Slurm does not
         know they are told too, as unknown.
         """
+        with collecting_paused():
+            return self._observe(snapshot, now_ms, measured)
+
+    def _observe(self, snapshot: Snapshot, now_ms: int, measured: Iterable[Gpu]) -> Observation:
         hosts, gpus, states = self._read_nodes(list(snapshot.nodes), list(measured))
         events = self._calendar.update(snapshot.reservations, now_ms)
         seen = list(self._wanted(self._read_jobs(snapshot)))

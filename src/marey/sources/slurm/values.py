@@ -9,11 +9,13 @@ from typing import Any
 
 from marey.model.names import bounded
 from marey.model.times import EARLIEST_MS, LATEST_MS
+from marey.sources.slurm.documents import Number
 
 # Slurm's NO_VAL and INFINITE in 16, 32 and 64 bits; 23.02 and later say so in words instead.
 _NO_NUMBER = frozenset(
     top - less for top in (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) for less in (0, 1)
 )
+_EXACT = 2**53
 HOSTS_LIMIT = 100_000
 _PART = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
 _BRACKET = re.compile(r"\[([^\]]*)\]")
@@ -24,7 +26,11 @@ def number(value: Any) -> float | None:
     """``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
     if value is None:
         return None
-    if isinstance(value, dict):
+    if type(value) is Number:
+        if value.infinite or not value.set:
+            return None
+        value = value.number
+    elif isinstance(value, dict):
         if not value.get("set", True) or value.get("infinite"):
             return None
         value = value.get("number")
@@ -35,15 +41,28 @@ def number(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """A number that counts something."""
+    if type(value) is Number:
+        if value.infinite or not value.set:
+            return None
+        value = value.number
+    if type(value) is int and -_EXACT < value < _EXACT:
+        return None if value in _NO_NUMBER else value
     found = number(value)
-    return int(found) if found is not None and abs(found) < 2**53 else None
+    return int(found) if found is not None and abs(found) < _EXACT else None
 
 
 def time_ms(value: Any) -> int | None:
     """Unix seconds as milliseconds; Slurm writes 0 where there is no such time."""
-    seconds = number(value)
-    moment = None if seconds is None else int(seconds * 1000)
-    return moment if moment is not None and EARLIEST_MS <= moment <= LATEST_MS else None
+    if type(value) is Number and value.set and not value.infinite:
+        value = value.number
+    if type(value) is int:
+        moment = value * 1000
+    else:
+        seconds = number(value)
+        if seconds is None:
+            return None
+        moment = int(seconds * 1000)
+    return moment if EARLIEST_MS <= moment <= LATEST_MS else None
 
 
 def text(value: Any) -> str:

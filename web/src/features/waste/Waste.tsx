@@ -1,5 +1,5 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { getJson } from "@/api/client";
 import { formatCount, formatTime } from "@/base/format";
 import { useRules } from "@/base/rules/queries";
@@ -116,6 +116,9 @@ const COLUMNS: { key: SortKey; label: string }[] = [
 function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocument }) {
   const [sort, setSort] = useState<{ key: SortKey; descending: boolean }>({ key: "gpu_hours", descending: true });
   const [count, setCount] = useState(PAGE);
+  const rules = useRules();
+  const titles = useMemo(() => new Map((rules.data ?? []).map((rule) => [rule.id, rule.title || rule.id])), [rules.data]);
+  const called = (name: string) => (by === "rule" ? titles.get(name) : undefined) ?? (name || `no ${by}`);
   const most = Math.max(...rows.map((row) => row.gpu_hours), 1e-9);
   const total = rows.reduce((sum, row) => sum + row.gpu_hours, 0);
   const order = (key: SortKey) => setSort({ key, descending: sort.key === key ? !sort.descending : key !== "name" });
@@ -146,10 +149,10 @@ function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocu
             </tr>
           </thead>
           <tbody>
-            {sortLines(rows, sort.key, sort.descending)
+            {sortLines(rows, sort.key, sort.descending, called)
               .slice(0, count)
               .map((row) => (
-                <Line key={row.name} row={row} by={by} share={row.gpu_hours / most} />
+                <Line key={row.name} row={row} by={by} name={called(row.name)} share={row.gpu_hours / most} />
               ))}
           </tbody>
         </table>
@@ -163,11 +166,8 @@ function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocu
   );
 }
 
-function Line({ row, by, share }: { row: WasteLine; by: WasteBy; share: number }) {
-  const rules = useRules();
-  const title = by === "rule" ? rules.data?.find((rule) => rule.id === row.name)?.title : undefined;
+function Line({ row, by, name, share }: { row: WasteLine; by: WasteBy; name: string; share: number }) {
   const link = lineLink(by, row.name);
-  const name = title || row.name || `no ${by}`;
   return (
     <tr>
       <td title={row.name}>{link ? <a href={link}>{name}</a> : name}</td>

@@ -10,6 +10,7 @@ const LINES = [
 test("lines are sorted by any column, equal ones by name as people read it", () => {
   expect(sortLines(LINES, "gpu_hours", true).map((line) => line.name)).toEqual(["a", "b9", "b10"]);
   expect(sortLines(LINES, "name", false).map((line) => line.name)).toEqual(["a", "b9", "b10"]);
+  expect(sortLines(LINES, "name", false, (name) => (name === "a" ? "Zebra" : name)).map((line) => line.name)).toEqual(["b9", "b10", "a"]);
   expect(sortLines(LINES, "findings", true)[0].name).toBe("b9");
 });
 

@@ -22,10 +22,10 @@ export interface WasteDocument {
 
 export type SortKey = keyof WasteLine;
 
-/** Lines in another order; equal ones stay by name. */
-export function sortLines(lines: readonly WasteLine[], key: SortKey, descending: boolean): WasteLine[] {
+/** Lines in another order; equal ones stay by what they are called. */
+export function sortLines(lines: readonly WasteLine[], key: SortKey, descending: boolean, called = (name: string) => name): WasteLine[] {
   const sign = descending ? -1 : 1;
-  const byName = (a: WasteLine, b: WasteLine) => a.name.localeCompare(b.name, "en", { numeric: true });
+  const byName = (a: WasteLine, b: WasteLine) => called(a.name).localeCompare(called(b.name), "en", { numeric: true });
   return [...lines].sort((a, b) => (key === "name" ? sign * byName(a, b) : sign * (a[key] - b[key]) || byName(a, b)));
 }
 

@@ -1,0 +1,190 @@
+"""A rule from its first word to the marks on the canvas: counted, tried, saved, filtered by."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Demo, Overview
+
+# Most workloads of a demo are at work: the rule matches many, and not all.
+TEXT = "util p95 > 50% and runtime > 1m"
+
+
+@pytest.fixture(autouse=True)
+def prepared(demo: Demo, overview: Overview) -> Iterator[None]:
+    """The rules have read their history; what a journey saves is taken away again."""
+    overview.wait_until(lambda: demo.get("/verdicts")["time_ms"], "the first verdicts", 60)
+    yield
+    for row in demo.get("/rules")["rows"]:
+        if row["origin"] == "server":
+            request = urllib.request.Request(
+                f"{demo.url}/api/v1/rules/{row['id']}", method="DELETE"
+            )
+            urllib.request.urlopen(request, timeout=20).close()
+
+
+def open_editor(overview: Overview, query: str = "?view=workloads") -> Any:
+    page = overview.open(query).page
+    page.get_by_test_id("rule-new").click()
+    page.wait_for_selector("[data-testid=rule-editor]")
+    return page.get_by_test_id("rule-editor")
+
+
+def write(overview: Overview, editor: Any, text: str) -> None:
+    editor.get_by_role("button", name="Text").click()
+    overview.page.get_by_test_id("rule-when").fill(text)
+
+
+def counted(overview: Overview) -> str:
+    """The live count, once it is that of the present text."""
+    page = overview.page
+
+    def there() -> str | None:
+        count = page.get_by_test_id("rule-count")
+        text = count.inner_text()
+        ready = count.get_attribute("data-counting") == "false" and "running" in text
+        return text if ready else None
+
+    return str(overview.wait_until(there, "a live count"))
+
+
+def test_a_mistake_is_shown_at_its_place_with_the_nearest_word(overview: Overview) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, "utl p95 > 50% and runtime > 1m")
+    page.wait_for_selector("[data-testid=rule-error]:has-text('column 1')")
+    assert page.locator(".rule-text-box mark").inner_text() == "utl"
+    assert page.get_by_test_id("rule-when").get_attribute("aria-invalid") == "true"
+    editor.get_by_role("button", name="Use util").click()
+    assert page.get_by_test_id("rule-when").input_value() == TEXT
+    assert "match now" in counted(overview)
+    # The same rule as fields, in step with the text.
+    editor.get_by_role("button", name="Fields").click()
+    assert page.get_by_test_id("condition-fields").count() == 2
+    page.get_by_label("Value with unit").first.fill("sixty")
+    page.wait_for_selector(".clause-condition .rule-error")
+    assert page.get_by_label("Value with unit").first.get_attribute("aria-invalid") == "true"
+    page.get_by_label("Value with unit").first.fill("60%")
+    # The first one negates both together, the second the first condition.
+    editor.get_by_role("button", name="not").nth(1).click()
+    assert page.get_by_test_id("rule-as-text").inner_text() == "not util p95 > 60% and runtime > 1m"
+    counted(overview)
+
+
+def test_what_always_holds_is_warned_about(overview: Overview) -> None:
+    editor = open_editor(overview)
+    write(overview, editor, "util mean >= 0%")
+    overview.page.wait_for_selector(".rule-editor .rule-warning")
+
+
+def test_a_saved_rule_is_marked_on_groups_drawn_as_bars_and_filtered_by(
+    overview: Overview, demo: Demo
+) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, TEXT)
+    assert "match now" in counted(overview)
+    editor.get_by_role("button", name="Site rule").click()
+    editor.get_by_label("Title").fill("At work")
+    page.get_by_test_id("save-rule").click()
+    chip = page.get_by_test_id("chip-rule.at-work")
+    chip.wait_for(timeout=30_000)
+    assert demo.get("/rules/at-work")["when"] == TEXT
+
+    # Zoomed out each group that holds a violating unit has the rule's mark.
+    def marks(kind: str) -> list[dict[str, Any]]:
+        found = page.evaluate("window.marey.ruleMarks()")
+        return [m for m in found if m["rule"] == "rule.at-work" and m["kind"] == kind]
+
+    page.mouse.move(700, 500)
+    page.mouse.wheel(0, 500)
+    overview.wait_until(lambda: marks("dot"), "marks on groups")
+    held = {w for r in demo.get("/verdicts")["rules"] if r["rule"] == "at-work"
+            for w in r["life"]["workloads"] + r["now"]["workloads"]}  # fmt: skip
+    named = {m["group"].rsplit(" · ", 1)[-1] for m in marks("dot")}
+    assert named & held
+    # Zoomed in there are bars; pointing at one lights the rule's units and says what it is.
+    overview.hold()
+    page.mouse.move(700, 450)
+    for _ in range(6):
+        if marks("bar"):
+            break
+        page.mouse.wheel(0, -300)
+        page.wait_for_timeout(300)
+    bar = marks("bar")[0]
+    assert 0 < bar["any"] <= 1
+    page.mouse.move(bar["x"] + 3, bar["y"] + bar["h"] / 2)
+    page.mouse.move(bar["x"] + 4, bar["y"] + bar["h"] / 2)
+    assert TEXT in page.get_by_test_id("rule-lit").inner_text()
+    assert chip.get_attribute("data-lit") == "true"
+    assert "units" in page.inner_text(".tooltip")
+    # A click selects them, and the card lists the rule for the keyboard.
+    page.mouse.click(bar["x"] + 4, bar["y"] + bar["h"] / 2)
+    assert "At work" in page.get_by_test_id("card-rules").inner_text()
+    page.get_by_role("button", name="Close", exact=True).click()
+
+    before = overview.units()
+    chip.click()
+    page.get_by_test_id("rule-details").get_by_role("button", name="Filter").click()
+    overview.wait_until(lambda: 0 < overview.units() < before, "only violating units")
+    page.get_by_test_id("rule-details").get_by_role("button", name="Colour").click()
+    overview.wait_until(lambda: "rule.at-work" in urllib.parse.unquote(page.url), "the address")
+    words = {row[0] for row in page.evaluate('window.marey.rows(["rule.at-work"])')}
+    assert words <= {"violated now", "violated over its life"}
+    assert "violated now" in page.inner_text(".legend")
+
+
+def test_a_lens_lives_in_the_address_and_opens_no_finding(overview: Overview, demo: Demo) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, TEXT)
+    counted(overview)
+    editor.get_by_label("Name of the lens").fill("my lens")
+    page.get_by_test_id("save-lens").click()
+    page.get_by_test_id("chip-lens.my lens").wait_for()
+    overview.wait_until(lambda: "my+lens" in page.url, "the lens in the address")
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(page.url).query)
+    assert json.loads(query["doc"][0])["lenses"] == [{"name": "my lens", "when": TEXT}]
+    assert all(row["id"] != "my-lens" for row in demo.get("/rules")["rows"])
+    page.reload()
+    chip = page.get_by_test_id("chip-lens.my lens")
+    chip.wait_for(timeout=30_000)
+    # Without a mouse: to the chip, open it, and take the lens away.
+    chip.focus()
+    assert TEXT in page.get_by_test_id("rule-lit").inner_text()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Remove the lens").focus()
+    page.keyboard.press("Enter")
+    chip.wait_for(state="detached")
+
+
+def test_a_back_test_shows_progress_is_cancelled_and_tells_what_it_found(
+    overview: Overview, demo: Demo
+) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, TEXT)
+    counted(overview)
+    # Work before it, so that there is time to look at it and to stop it.
+    for _ in range(2):
+        body = json.dumps({"when": TEXT, "since": "30d"}).encode()
+        request = urllib.request.Request(
+            f"{demo.url}/api/v1/backtests", body, {"Content-Type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=20).close()
+    page.get_by_test_id("backtest-start").click()
+    page.get_by_test_id("backtest-progress").wait_for()
+    page.get_by_test_id("backtest-cancel").click()
+    page.wait_for_selector(".rule-backtest:has-text('Cancelled')", timeout=30_000)
+    page.get_by_label("over the last").fill("4h")
+    page.get_by_test_id("backtest-start").click()
+    results = page.get_by_test_id("backtest-results")
+    results.wait_for(timeout=30_000)
+    assert "findings a day" in results.inner_text()
+    assert results.locator("a[href^='/workload?id=']").count() > 0

@@ -208,6 +208,18 @@ def test_events_come_in_order_of_time(client: TestClient) -> None:
     assert rows[0]["text"] == "<b>xid</b>"
 
 
+def test_events_can_be_asked_for_by_kind(client: TestClient) -> None:
+    rows = get(client, "/events")["rows"]
+    kinds = {row["kind"] for row in rows}
+    for kind in kinds:
+        chosen = get(client, f"/events?kinds={kind}")["rows"]
+        assert chosen == [row for row in rows if row["kind"] == kind]
+    wrong = client.get("/api/v1/events?kinds=xid,nonsense")
+    assert wrong.status_code == 422
+    assert "nonsense" in wrong.json()["detail"]
+    assert "node_down" in wrong.json()["detail"]
+
+
 def test_views_are_saved_listed_replaced_and_deleted(client: TestClient) -> None:
     document = {"filter": {"field": "user", "op": "eq", "value": "ada"}, "größe": 3}
     name = "Ada's view ✓"

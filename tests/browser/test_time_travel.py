@@ -1,0 +1,122 @@
+"""Any past moment on the canvas: asked for, walked through, shared, and left again."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any
+
+from tests.browser.conftest import GPUS, Demo, Overview
+
+
+def open_timeline(overview: Overview) -> Any:
+    page = overview.open().page
+    page.get_by_test_id("time-travel").click()
+    page.wait_for_selector("[data-testid=strip]")
+    return page
+
+
+def go_to(overview: Overview, share: float) -> int:
+    """Press the strip at a share of its width; the moment that the address then names."""
+    box = overview.page.get_by_test_id("strip").bounding_box()
+    overview.page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 3)
+    arrived(overview)
+    return moment(overview)
+
+
+def arrived(overview: Overview) -> None:
+    page = overview.page
+    overview.wait_until(
+        lambda: "at=" in page.url and not page.inner_text(".time-said").strip(), "the moment"
+    )
+
+
+def moment(overview: Overview) -> int:
+    """The moment on the strip, in milliseconds."""
+    return int(overview.page.get_attribute("[data-testid=strip]", "aria-valuenow"))
+
+
+def test_the_canvas_shows_the_moment_that_the_server_has_stored(
+    overview: Overview, demo: Demo
+) -> None:
+    open_timeline(overview)
+    go_to(overview, 0.4)
+    at = urllib.parse.parse_qs(urllib.parse.urlparse(overview.page.url).query)["at"][0]
+    told = demo.get(f"/cluster?at={urllib.parse.quote(at)}&metrics=util")
+    states = [unit["state"] for unit in told["units"]]
+    assert overview.number("gpus") == GPUS == len(states)
+    assert overview.number("allocated") == states.count("allocated")
+    waiting = [w for w in told["workloads"] if w["state"] == "pending"]
+    assert overview.number("waitingWorkloads") == len(waiting)
+    used = [unit["util"] for unit in told["units"] if unit["state"] == "allocated"]
+    mean = sum(value for value in used if value is not None) / len(used)
+    assert abs(overview.number("meanUtil") - mean) < 1.5
+    # Live ticks go on behind it, and the picture stays.
+    before = overview.number("allocated")
+    overview.page.wait_for_timeout(1500)
+    assert overview.number("allocated") == before
+    assert "Rules are judged for now" in overview.page.inner_text(".past-note")
+
+
+def test_it_plays_both_ways_and_stops(overview: Overview) -> None:
+    page = open_timeline(overview)
+    start = go_to(overview, 0.5)
+    page.get_by_test_id("play-forward").click()
+    overview.wait_until(lambda: moment(overview) > start + 120_000, "playing forward")
+    page.get_by_test_id("play-back").click()
+    turned = moment(overview)
+    overview.wait_until(lambda: moment(overview) < turned - 120_000, "playing backward")
+    page.get_by_test_id("play-back").click()
+    stopped = moment(overview)
+    page.wait_for_timeout(700)
+    assert abs(moment(overview) - stopped) < 120_000
+    assert page.get_by_test_id("play-back").get_attribute("aria-pressed") == "false"
+
+
+def test_keys_move_it_and_marks_are_jumped_to(overview: Overview, demo: Demo) -> None:
+    page = open_timeline(overview)
+    start = go_to(overview, 0.9)
+    page.get_by_test_id("strip").focus()
+    page.keyboard.press("ArrowLeft")
+    assert moment(overview) == start - 15_000
+    page.keyboard.press("PageDown")
+    assert moment(overview) == start - 615_000
+    kinds = "xid,node_down,node_drain,throttle,policy_change,reservation,source_stale"
+    happened = {row["time_ms"] for row in demo.get(f"/events?kinds={kinds}")["rows"]}
+    found = {row["opened_ms"] for row in demo.get("/findings")["rows"]}
+    assert happened
+    page.get_by_test_id("mark-before").click()
+    overview.wait_until(lambda: moment(overview) in happened | found, "a moment with a mark")
+
+
+def test_a_permalink_opens_at_its_moment_and_live_is_a_button_away(overview: Overview) -> None:
+    page = open_timeline(overview)
+    go_to(overview, 0.3)
+    link = page.url
+    allocated = overview.number("allocated")
+    page.goto("about:blank")
+    page.goto(link)
+    overview.wait_drawn()
+    page.wait_for_selector("[data-testid=past]")
+    overview.wait_until(lambda: overview.number("allocated") == allocated, "the same picture")
+    page.get_by_test_id("go-live").click()
+    page.wait_for_selector("[data-testid=live]")
+    overview.wait_until(lambda: "at=" not in page.url, "the address without a moment")
+
+
+def test_diagnostics_opens_at_that_moment(overview: Overview, demo: Demo) -> None:
+    page = open_timeline(overview)
+    at = go_to(overview, 0.6)
+    told = demo.get(f"/cluster?at={at / 1000:.3f}&metrics=util")
+    workload = next(w["id"] for w in told["workloads"] if w["state"] == "running")
+    spot = overview.where("workload", workload)
+    page.mouse.click(spot["x"], spot["y"])
+    address = page.get_by_role("link", name="Diagnose").get_attribute("href")
+    query = urllib.parse.parse_qs(urllib.parse.urlparse(address).query)
+    assert query["to"] == [str(at)]
+    assert int(query["from"][0]) < at
+
+
+def test_a_moment_that_makes_no_sense_is_said(overview: Overview) -> None:
+    page = overview.open("?at=yesterday").page
+    assert "moment in the address was left out" in page.inner_text(".problems")
+    page.wait_for_selector("[data-testid=live]")

@@ -11,7 +11,7 @@ DEMO ?=
 TEST ?=
 BENCH ?=
 
-.PHONY: help setup demo test test-python test-web check bench api golden clean
+.PHONY: help setup wheel demo test test-python test-web soak check bench api golden clean
 
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-python: setup
 test-web: web/node_modules/.ready
 	cd web && npm run --silent test
 
+soak: setup  ## ten minutes of random life on a real Slurm, held against squeue (SOAK_S=600)
+	MAREY_SOAK_S=$(or $(SOAK_S),600) $(BIN)/python -m pytest -s tests/real/test_slurm.py -k random_life
+
 check: setup  ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check src tests bench scripts
 	$(BIN)/ruff check src tests bench scripts
@@ -54,6 +57,9 @@ bench: setup  ## every speed claim, as a ratio measured in one run (BENCH=store)
 
 api: setup  ## write the OpenAPI document and the web app's types from it
 	scripts/generate-api
+
+wheel: setup  ## dist/*.whl with the web app and the native parser inside
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 clean:  ## remove what setup and the builds made
 	rm -rf $(VENV) build dist web/node_modules src/marey/api/web

@@ -116,7 +116,7 @@ def check_store(settings: StoreSettings, server: Holder | None) -> Iterator[Chec
     free = shutil.disk_usage(folder).free
     said = f"{free / 1e9:.1f} GB are free in {folder}"
     if free < LEAST_FREE_BYTES:
-        mend = "Make room, or shorten store.retention: 1,000 GPUs need about 1.5 GB a week."
+        mend = "Make room, or shorten store.retention: 1,000 GPUs at 15 s need about 0.7 GB a week."
         yield lacking("store", "space", said, mend)
     else:
         yield fine("store", "space", said)

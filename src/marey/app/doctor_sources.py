@@ -27,7 +27,20 @@ ATTEMPTS = 3
 SOON_MS = 3 * DAY_MS
 CLOCK_WARN_MS = 5_000
 NAMES_SHOWN = 5
-HIDDEN_GPUS = "not told by Slurm"
+HIDDEN_GPUS = "not told"
+# What to do, by kind of scheduler.
+_NO_GPUS = {
+    "slurm": "Slurm knows no gres/gpu: are GresTypes=gpu and gres.conf set, and may this user see "
+    "the nodes (PrivateData)?",
+    "kubernetes": "No node offers GPUs: is the device plugin running (kubectl describe nodes), or "
+    "is the resource another one (gpu_resources)?",
+}
+_INDICES = {
+    "slurm": "Run Marey as a Slurm operator (sacctmgr modify user NAME set adminlevel=operator), "
+    "and list the devices in gres.conf with File=.",
+    "kubernetes": "Let dcgm-exporter say it: DCGM_EXPORTER_KUBERNETES=true adds the labels pod and "
+    "namespace (behind Prometheus honor_labels: true keeps them).",
+}
 
 
 @dataclass(slots=True)
@@ -172,23 +185,14 @@ def _scheduler_checks(one: Tried) -> Iterator[Check]:
     if gpus:
         yield fine(name, "inventory", f"names {hosts} hosts with {gpus} GPUs")
     else:
-        mends = {
-            "slurm": "Slurm knows no gres/gpu: are GresTypes=gpu and gres.conf set, and may this "
-            "user see the nodes (PrivateData)?",
-            "kubernetes": "No node offers GPUs: is the device plugin running "
-            "(kubectl get nodes -o jsonpath='{.items[*].status.allocatable}'), or is the resource "
-            "another one (gpu_resources)?",
-        }
-        yield lacking(name, "inventory", f"names {hosts} hosts and no GPU", mends[one.kind])
+        yield lacking(name, "inventory", f"names {hosts} hosts and no GPU", _NO_GPUS[one.kind])
     yield fine(name, "workloads", f"tells of {len(workloads)} workloads with GPUs")
-    hidden = [w.workload for w in workloads if w.attributes.get("gpu_indices") == HIDDEN_GPUS]
+    hidden = [
+        w.workload for w in workloads if w.attributes.get("gpu_indices", "").startswith(HIDDEN_GPUS)
+    ]
     if hidden:
         said = f"which GPUs {len(hidden)} of {len(workloads)} workloads hold is not told"
-        mend = (
-            "Run Marey as a Slurm operator (sacctmgr modify user NAME set adminlevel=operator), "
-            "and list the devices in gres.conf with File=."
-        )
-        yield lacking(name, "GPU indices", said, mend)
+        yield lacking(name, "GPU indices", said, _INDICES[one.kind])
     if one.details.get("hidden"):
         mend = "Make Marey's user an operator: sacctmgr modify user NAME set adminlevel=operator."
         yield lacking(name, "privacy", str(one.details["hidden"]), mend)

@@ -169,6 +169,9 @@ def _all_gpus(samples: SamplesFile | None, rows: Sequence[WorkloadRow]) -> dict[
 
 
 def _with_resource_type(row: WorkloadRow, gpus: dict[str, Gpu]) -> WorkloadRow:
+    if not row.allocations and row.workload.resource_type:
+        # Slurm's accounting knows what was asked for, but not which GPUs it was.
+        return row
     model = gpus[row.allocations[0].gpu].model if row.allocations else ""
     named = resource_type(model, row.workload.gpus_per_host)
     return replace(row, workload=replace(row.workload, resource_type=named, gpu_model=model))

@@ -15,6 +15,7 @@ from marey.model.names import bounded, parse_gpu_id
 from marey.model.times import parse_time
 from marey.model.workloads import Allocation, Workload, WorkloadState, parse_state
 from marey.sources.samples_file import BAD_ROWS_SHOWN, BadRow
+from marey.sources.slurm.history import read_history
 
 REQUIRED = ("id", "start", "gpus")
 TEXTS = ("name", "user", "project", "experiment", "partition", "qos", "reason")
@@ -52,6 +53,9 @@ def read_workloads(path: Path) -> WorkloadsFile:
     if not path.is_file():
         raise InvalidInput(f"'{path}' is not a file; a CSV file or a JSON array is needed.")
     result = WorkloadsFile(path)
+    if _is_slurm_history(path):
+        result.rows = _slurm_rows(path)
+        return result
     seen: dict[str, int] = {}
     for line, row in _rows(path, result):
         try:
@@ -66,6 +70,25 @@ def read_workloads(path: Path) -> WorkloadsFile:
             if len(result.bad) < BAD_ROWS_SHOWN:
                 result.bad.append(BadRow(line, str(error)))
     return result
+
+
+def _is_slurm_history(path: Path) -> bool:
+    """Whether this is what ``sacct --json`` writes: an object with jobs and where they are from."""
+    with path.open("rb") as file:
+        head = file.read(1).strip()
+        if head != b"{":
+            return False
+        body = head + file.read()
+    return b'"jobs"' in body and b'"meta"' in body
+
+
+def _slurm_rows(path: Path) -> list[WorkloadRow]:
+    """Ended GPU jobs; accounting does not keep which GPUs they held, so they hold none here."""
+    found = {seen.workload.workload: seen for seen in read_history(path.read_bytes(), path.name)}
+    return [
+        WorkloadRow(seen.workload, seen.status.state, seen.status.reason, seen.status.priority, ())
+        for seen in found.values()
+    ]
 
 
 def _rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:

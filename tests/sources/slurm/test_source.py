@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from marey.app.collecting import CollectRules, collect
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.events import EventKind
 from marey.model.inventory import HostState, Partition
@@ -29,6 +30,8 @@ from marey.sources.slurm.history import PastJob
 from marey.sources.slurm.rest import Rest
 from marey.sources.slurm.source import MOST_BACKOFF_MS, SlurmRules, SlurmSource
 from marey.sources.slurm.token import expiry_ms
+from marey.store.embedded import open_store
+from tests.app.small_cluster import HandClock
 from tests.sources.exporters import answer, exporter
 
 NOW_MS = 1_794_771_700_000
@@ -271,6 +274,50 @@ def test_reservations_stand_on_their_hosts_and_begin_and_end_as_events() -> None
     (after,) = source.poll(NOW_MS + 140_000)
     assert [e.time_ms for e in after.events] == [NOW_MS + 120_000]
     assert after.host_states[0].reason == ""
+
+
+def test_a_node_that_is_renamed_is_another_host_from_then_on() -> None:
+    controller = Fake(jobs=[running(7)])
+    source = SlurmSource("s", controller, SlurmRules("c"))
+    with open_store(None) as store:
+        (before,) = source.poll(NOW_MS)
+        store.apply(before)
+        controller.answers["nodes"] = [Node(name="n9", state="idle", gres="gpu:2")]
+        controller.answers["jobs"] = [running(7, nodes="n9")]
+        (after,) = source.poll(NOW_MS + 60_000)
+        store.apply(after)
+        then, now = store.moment("c", NOW_MS), store.moment("c", NOW_MS + 60_000)
+        assert then.hosts["host"].to_pylist() == ["n1"]
+        assert now.hosts["host"].to_pylist() == ["n9"]
+        assert then.allocations["gpu"].to_pylist() == ["n1:0"]
+        assert now.allocations["gpu"].to_pylist() == ["n9:0"]
+        states = {w["workload"]: w["state"] for w in now.workloads.to_pylist()}
+        assert states == {"7": "running"}
+
+
+def test_an_hour_without_the_controller_ends_and_zeroes_nothing() -> None:
+    controller = Fake(jobs=[running(7)])
+    clock = HandClock(NOW_MS)
+    rules = CollectRules(15_000, 5_000, 60_000)
+    with open_store(None) as store:
+        collector = collect([SlurmSource("s", controller, SlurmRules())], store, clock, rules)
+        collector.tick()
+        controller.up = False
+        for _ in range(240):
+            clock.advance(15_000)
+            collector.tick()
+        now_ms = clock.now_ms()
+        moment = store.moment("default", now_ms)
+        assert [w["state"] for w in moment.workloads.to_pylist()] == ["running"]
+        assert moment.allocations["gpu"].to_pylist() == ["n1:0"]
+        assert moment.hosts.num_rows == 1
+        controller.up = True
+        clock.advance(MOST_BACKOFF_MS)
+        collector.tick()
+        assert store.moment("default", clock.now_ms()).allocations.num_rows == 1
+        events = store.events("default", NOW_MS, clock.now_ms() + 1).to_pylist()
+        assert [e["kind"] for e in events] == ["source_stale", "source_back"]
+        collector.stop()
 
 
 def test_priority_factors_are_attributes_of_waiting_jobs() -> None:

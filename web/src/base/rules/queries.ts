@@ -13,6 +13,8 @@ import { LENS_FIELD, lensVerdict, ofWorkload, siteVerdicts } from "@/base/rules/
 // Verdicts fall on whole minutes of the cluster's clock; a simulated clock may run faster.
 const VERDICTS_MS = 5_000;
 const LENS_MS = 10_000;
+// No cluster yet, or its rules are being prepared: no fault of anyone's.
+const EARLY = [404, 409];
 const NO_VERDICTS: Verdicts = new Map();
 
 export const RULES_KEY = ["rules"] as const;
@@ -46,8 +48,9 @@ export function useVerdicts(lenses: readonly Lens[]): { verdicts: Verdicts; prep
     const mine = personal.map(([field, document]): [string, RuleVerdict] => [field, lensVerdict(document as Parameters<typeof lensVerdict>[0])]);
     return new Map([...ofSite, ...mine]);
   }, [ofSite, personal]);
-  const failed = seen.findIndex((one) => one.error instanceof ApiError && one.error.status !== 409);
-  const problem = site.error?.message ?? (failed >= 0 ? `Lens “${lenses[failed].name}”: ${seen[failed].error?.message ?? ""}` : null);
+  const failed = seen.findIndex((one) => one.error instanceof ApiError && !EARLY.includes(one.error.status));
+  const early = site.error instanceof ApiError && EARLY.includes(site.error.status);
+  const problem = (early ? null : site.error?.message) ?? (failed >= 0 ? `Lens “${lenses[failed].name}”: ${seen[failed].error?.message ?? ""}` : null);
   return { verdicts, preparing: site.data?.time_ms === null, problem };
 }
 

@@ -71,3 +71,11 @@ test("entries carry their verdict's counts", () => {
   const [found] = ruleEntries([rule], [], new Map([["rule.low", verdict]]));
   expect(found).toMatchObject({ field: "rule.low", title: "low", when: "util mean < 5%", now: { workloads: 1, gpus: 1 }, life: { workloads: 2, gpus: 3 }, notJudged: 1 });
 });
+
+test("ten thousand rules are ranked, grouped and given places without a wait", () => {
+  const many = Array.from({ length: 10_000 }, (_, i) => entry(`r${i}`, i % 50 === 0 ? i : 0, 0, { fault: i % 2 ? "xid" : "" }));
+  const ranked = rankEntries(many);
+  expect(byFault(ranked).map((group) => group.entries.length)).toEqual([5_000, 5_000]);
+  expect(assignSlots([], ranked)).toHaveLength(SLOTS);
+  expect(ranked[0].field).toBe("rule.r9950");
+});

@@ -135,7 +135,11 @@ export interface FaultGroup {
 /** Rules by kind of fault: the kind with most violated rules first. */
 export function byFault(entries: readonly RuleEntry[]): FaultGroup[] {
   const groups = new Map<string, RuleEntry[]>();
-  for (const entry of entries) groups.set(entry.fault, [...(groups.get(entry.fault) ?? []), entry]);
+  for (const entry of entries) {
+    const list = groups.get(entry.fault) ?? [];
+    groups.set(entry.fault, list);
+    list.push(entry);
+  }
   return [...groups]
     .map(([fault, list]) => ({ fault, label: faultLabel(fault), entries: list, violated: list.filter(isViolated).length }))
     .sort((a, b) => Number(b.fault === "lens") - Number(a.fault === "lens") || b.violated - a.violated || a.label.localeCompare(b.label, "en"));

@@ -127,6 +127,29 @@ def test_a_source_that_is_taken_out_is_stale_until_it_comes_back() -> None:
     sources.close()
 
 
+def test_a_source_that_never_answered_leaves_nothing_behind() -> None:
+    silent, stays = Named("silent"), Named("stays")
+    silent.silent = True
+    sources = polled(silent, stays)
+    sources.poll(START_MS, 5)
+    sources.change([stays], {})
+    seen = sources.poll(START_MS + TICK_MS, 5)
+    assert [d["name"] for d in sources.full_documents(START_MS)] == ["stays"]
+    assert [e for o in seen for e in o.events] == []
+    sources.close()
+
+
+def test_a_source_that_cannot_describe_itself_hides_no_other() -> None:
+    odd, stays = Named("odd"), Named("stays")
+    odd.details = lambda: min([])  # type: ignore[attr-defined]
+    sources = polled(odd, stays)
+    sources.poll(START_MS, 5)
+    first, second = sources.full_documents(START_MS)
+    assert "ValueError" in first["details"]["fault"]
+    assert second["state"] == "fresh"
+    sources.close()
+
+
 def test_sources_that_no_tick_took_over_are_closed_too() -> None:
     first, second = Named("a"), Named("b")
     sources = polled(first)

@@ -76,8 +76,15 @@ class PolledSource:
 
     def document(self, now_ms: int) -> dict[str, Any]:
         """Everything about it, for the sources page."""
+        return self.state.full_document(now_ms, self._details())
+
+    def _details(self) -> Mapping[str, Any]:
         details = getattr(self.source, "details", None)
-        return self.state.full_document(now_ms, details() if callable(details) else {})
+        try:
+            return dict(details()) if callable(details) else {}
+        except Exception as error:
+            # A source that cannot describe itself must not hide how all the others are.
+            return {"fault": f"{type(error).__name__}: {shown(str(error))}"}
 
     def close(self) -> None:
         """Let go of the source, without waiting for one that hangs."""
@@ -144,10 +151,12 @@ class PolledSources:
         names = {polled.state.name for polled in wanted}
         removed = dict(self.removed)
         for polled in gone:
-            if polled.state.name not in names:
+            # One that never answered has left nothing behind that could be stale.
+            if polled.state.name not in names and polled.state.last_ms is not None:
                 polled.state.remove(now_ms, REMOVED)
                 removed[polled.state.name] = polled.state
         self.removed = {name: state for name, state in removed.items() if name not in names}
+        self._stale &= {state.name for state in self._states()}
         taken.set()
         for polled in gone:
             polled.close()

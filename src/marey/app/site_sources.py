@@ -106,7 +106,7 @@ def files_and_secrets(settings: Any) -> str:
             continue
         if entry.name.endswith("_env"):
             digest.update(os.environ.get(value, "").encode("utf-8", "surrogateescape"))
-        elif entry.name.endswith("_file"):
+        elif entry.name.endswith("_file") or entry.name == "kubeconfig":
             with contextlib.suppress(OSError):
                 digest.update(Path(value).read_bytes())
         digest.update(b"\0")

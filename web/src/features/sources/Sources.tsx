@@ -20,7 +20,7 @@ export function Sources() {
         <div className="page-line">
           <h1>Sources</h1>
           <p className="muted" role="status">
-            {document ? summaryText(document.rows) : ""}
+            {document && !sources.isError ? summaryText(document.rows) : ""}
           </p>
           <span className="spring" />
           {document?.reloads && <Reload file={document.file ?? "the configuration"} />}

@@ -148,3 +148,22 @@ def test_lines_of_strange_gpus_are_refused(client: TestClient, gpus: str, said: 
     )
     assert answer.status_code in (413, 422)
     assert said in answer.json()["detail"]
+
+
+def test_two_windows_of_a_workload_are_compared_on_one_axis(client: TestClient) -> None:
+    whole = get(client, "/diagnosis/clusters", workload="1")
+    middle = (whole["from_ms"] + whole["to_ms"]) / 2000
+    found = get(client, "/diagnosis/comparison", workload="1", other_to=middle, **{"from": middle})
+    assert found["before"]["window"]["to"] <= found["after"]["window"]["from"]
+    assert len(found["distribution"]["before"]) == len(found["distribution"]["after"]) == 32
+    assert sum(found["distribution"]["after"]) == pytest.approx(1.0, abs=1e-3)
+    assert found["changed"]
+    changes = [abs(row["change"] or 0) for row in found["metrics"]]
+    assert changes == sorted(changes, reverse=True)
+
+
+def test_comparing_a_thing_with_itself_or_with_nothing_is_refused(client: TestClient) -> None:
+    answer = client.get("/api/v1/diagnosis/comparison", params={"workload": "1"})
+    assert "Both sides are the same" in problem(answer, 422)["detail"]
+    answer = client.get("/api/v1/diagnosis/comparison", params={"workload": "1", "other": "<x>"})
+    assert "<x>" in problem(answer, 404)["detail"]

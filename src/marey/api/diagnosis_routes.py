@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import JSON, json_content, json_response, wants
+from marey.app.comparing import AskComparison
 from marey.app.diagnosing import AskDiagnosis
 from marey.app.dissecting import (
     CLUSTERS_BOUNDS,
@@ -23,6 +24,7 @@ from marey.app.peers import AskPeers
 from marey.app.reporting import AskReport, drawing_code
 from marey.diagnose.report import policy
 from marey.model.names import NAME_LIMIT
+from marey.model.times import parse_time
 
 router = APIRouter(tags=["diagnosis"])
 
@@ -206,6 +208,51 @@ def pairs(
 ) -> Response:
     """By correlation, and by the share of samples that do not go along with it."""
     question = AskPairs(workload, cluster, from_ms, to_ms)
+    return json_response(question.ask(service.workspace))
+
+
+_OF_OTHER = "of the other side, as `from` and `to`."
+OtherFromText = Annotated[
+    str | None, Query(alias="other_from", description=f"Begin {_OF_OTHER}", max_length=64)
+]
+OtherToText = Annotated[
+    str | None, Query(alias="other_to", description=f"End {_OF_OTHER}", max_length=64)
+]
+
+
+def other_from_time(text: OtherFromText = None) -> int | None:
+    """The begin of the other side's window, if one was given."""
+    return None if text is None else parse_time(text)
+
+
+def other_to_time(text: OtherToText = None) -> int | None:
+    """The end of the other side's window, if one was given."""
+    return None if text is None else parse_time(text)
+
+
+@router.get(
+    "/diagnosis/comparison",
+    operation_id="diagnosisComparison",
+    summary="What changed from another workload, or another window of the same, to this one",
+    responses=_answers("Both sides, means with their change, findings gone and new."),
+    response_class=Response,
+)
+def comparison(
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    other_from: Annotated[int | None, Depends(other_from_time)],
+    other_to: Annotated[int | None, Depends(other_to_time)],
+    workload: TheWorkload,
+    other: Annotated[
+        str,
+        Query(description="The other workload; empty is the same.", max_length=NAME_LIMIT),
+    ] = "",
+    cluster: Cluster = DEFAULT,
+    metric: OneMetric = "util",
+) -> Response:
+    """The other one is "before", the one asked about "after"; distributions share an axis."""
+    question = AskComparison(workload, other, cluster, metric, from_ms, to_ms, other_from, other_to)
     return json_response(question.ask(service.workspace))
 
 

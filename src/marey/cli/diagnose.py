@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from marey.app.asking import ask
+from marey.app.comparing import AskComparison
 from marey.app.diagnosing import AskDiagnosis
 from marey.app.reporting import AskReport
 from marey.cli.output import Output
 from marey.cli.reading import add_span, add_store, span_of
 from marey.model.errors import InvalidInput, shown
+from marey.model.times import parse_time
 
 DESCRIPTION = """\
 Say what is wrong with a workload: the kind of fault, exactly which GPUs, since when, the numbers
@@ -21,6 +23,7 @@ EXAMPLES = """\
   marey diagnose 4711 --store site.duckdb
   marey diagnose 4711 --from 2026-11-15T08:00:00Z --to 2026-11-15T09:00:00Z --json
   marey diagnose 4711 --metric mem_used
+  marey diagnose 4711 --against 4708
   marey diagnose 4711 --html report.html --markdown report.md
 """
 GPUS_SHOWN = 8
@@ -34,18 +37,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", default="", metavar="M", help="cluster the GPUs by this metric (util)"
     )
+    parser.add_argument(
+        "--against",
+        default=None,
+        metavar="ID",
+        help="say what changed since this workload (or, with the same ID, another window)",
+    )
+    parser.add_argument("--against-from", metavar="TIME", help="begin of the other window")
+    parser.add_argument("--against-to", metavar="TIME", help="end of the other window")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report to send")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write it as Markdown")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Ask and print."""
+    if args.against is not None:
+        _compare(args, out)
+        return
     question = AskDiagnosis(args.workload, args.cluster, metric=args.metric, **span_of(args))
     document = ask(args.store, question)
     for kind, path in (("html", args.html), ("markdown", args.markdown)):
         if path is not None:
             _write(args, kind, path)
     out.answer(document, _text(document))
+
+
+def _compare(args: argparse.Namespace, out: Output) -> None:
+    times = [
+        None if text is None else parse_time(text) for text in (args.against_from, args.against_to)
+    ]
+    question = AskComparison(
+        args.workload,
+        args.against,
+        args.cluster,
+        args.metric or "util",
+        **span_of(args),
+        other_from_ms=times[0],
+        other_to_ms=times[1],
+    )
+    document = ask(args.store, question)
+    out.answer(document, _comparison_text(document))
+
+
+def _comparison_text(document: dict[str, Any]) -> str:
+    lines = []
+    for word in ("before", "after"):
+        side = document[word]
+        window = side["window"]
+        when = f"{window['from']} to {window['to']}" if window else "no samples"
+        lines.append(f"{word:7} {side['workload']}, {side['gpus']} GPUs, {when}: {side['verdict']}")
+    return "\n".join([*lines, "", *document["changed"]])
 
 
 def _write(args: argparse.Namespace, kind: str, path: Path) -> None:

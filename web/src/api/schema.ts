@@ -516,6 +516,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/diagnosis/comparison": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What changed from another workload, or another window of the same, to this one
+         * @description The other one is "before", the one asked about "after"; distributions share an axis.
+         */
+        get: operations["diagnosisComparison"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/diagnosis/peers": {
         parameters: {
             query?: never;
@@ -3478,6 +3498,121 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description The pairs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+        };
+    };
+    diagnosisComparison: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The other workload; empty is the same. */
+                other?: string;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Id of a metric of GPUs. */
+                metric?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+                /** @description Begin of the other side, as `from` and `to`. */
+                other_from?: string | null;
+                /** @description End of the other side, as `from` and `to`. */
+                other_to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Both sides, means with their change, findings gone and new. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,14 +1,9 @@
 import { useState } from "react";
 import { formatTime, formatValue } from "@/base/format";
-import type { Clusters, Diagnosis } from "@/features/diagnostics/documents";
-import { useClusters, useDiagnosis } from "@/features/diagnostics/queries";
-import type { Span } from "@/features/diagnostics/store";
+import type { ComparisonDocument, Diagnosis } from "@/features/diagnostics/documents";
+import type { Side } from "@/features/diagnostics/queries";
+import { useComparison } from "@/features/diagnostics/queries";
 import { useChosen } from "@/features/diagnostics/store";
-
-interface Side {
-  workload: string;
-  window: Span | null;
-}
 
 /** Two workloads, or two windows of one, on the same scales: what changed. */
 export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
@@ -50,11 +45,10 @@ function sideText(side: Side): string {
 }
 
 function Sides({ a, b }: { a: Side; b: Side }) {
-  const [first, second] = [useDiagnosis(a.workload, a.window), useDiagnosis(b.workload, b.window)];
-  const [left, right] = [useClusters(a.workload, a.window), useClusters(b.workload, b.window)];
-  const error = first.error ?? second.error;
-  if (error) return <p className="hint" role="alert">{error.message}</p>;
-  if (!first.data || !second.data) return <p className="muted" role="status">Comparing…</p>;
+  const compared = useComparison(a, b);
+  if (compared.error) return <p className="hint" role="alert">{compared.error.message}</p>;
+  if (!compared.data) return <p className="muted" role="status">Comparing…</p>;
+  const { before, after, metrics, changed, distribution } = compared.data;
   return (
     <div className="sides" data-testid="sides">
       <table>
@@ -67,65 +61,48 @@ function Sides({ a, b }: { a: Side; b: Side }) {
           </tr>
         </thead>
         <tbody>
-          {changes(first.data, second.data).map((row) => (
+          {metrics.map((row) => (
             <tr key={row.metric}>
-              <th scope="row">{row.metric.replaceAll("_", " ")}</th>
-              <td>{formatValue(row.a, row.unit)}</td>
-              <td>{formatValue(row.b, row.unit)}</td>
+              <th scope="row">{row.label}</th>
+              <td>{formatValue(row.before, row.unit)}</td>
+              <td>{formatValue(row.after, row.unit)}</td>
               <td>{row.change === null ? "–" : `${row.change > 0 ? "+" : ""}${(row.change * 100).toFixed(0)} %`}</td>
             </tr>
           ))}
         </tbody>
       </table>
       <div>
-        {left.data && right.data && <Outlines a={left.data} b={right.data} />}
+        <ul data-testid="changed">
+          {changed.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+        {distribution && <Outlines distribution={distribution} />}
         <ul>
-          <li>A: {verdicts(first.data)}</li>
-          <li>B: {verdicts(second.data)}</li>
+          <li>A: {before.verdict}</li>
+          <li>B: {after.verdict}</li>
         </ul>
       </div>
     </div>
   );
 }
 
-function verdicts(diagnosis: Diagnosis): string {
-  return diagnosis.findings.map((finding) => finding.summary).join(" ") || diagnosis.verdict;
-}
-
-/** Metrics that both have, the largest relative change first. */
-export function changes(a: Diagnosis, b: Diagnosis) {
-  return a.metrics
-    .flatMap((one) => {
-      const other = b.metrics.find((candidate) => candidate.metric === one.metric);
-      if (!other || one.mean === null || other.mean === null) return [];
-      const size = Math.max(Math.abs(one.mean), 1e-9);
-      return [{ metric: one.metric, unit: one.unit, a: one.mean, b: other.mean, change: Math.abs(one.mean) < 1e-9 ? null : (other.mean - one.mean) / size }];
-    })
-    .sort((p, q) => Math.abs(q.change ?? 0) - Math.abs(p.change ?? 0));
-}
-
 const BOX = { width: 360, height: 110 };
 
-/** Both distributions of the metric over one axis. */
-function Outlines({ a, b }: { a: Clusters; b: Clusters }) {
-  const [low, high] = [Math.min(a.limits[0], b.limits[0]), Math.max(a.limits[1], b.limits[1])];
-  const outline = (side: Clusters) => {
-    const counts = side.gpus[0]?.counts.map((_, i) => side.gpus.reduce((sum, gpu) => sum + gpu.counts[i], 0)) ?? [];
-    const total = counts.reduce((sum, count) => sum + count, 0) || 1;
-    const bin = (side.limits[1] - side.limits[0]) / Math.max(1, counts.length);
-    const x = (value: number) => ((value - low) / (high - low || 1)) * BOX.width;
-    // Heights by square root, as in the small multiples: rare values stay visible.
-    const y = (count: number) => BOX.height - Math.sqrt(count / total) * BOX.height;
-    return counts.map((count, i) => `${i === 0 ? "M" : "L"}${x(side.limits[0] + i * bin).toFixed(1)} ${y(count).toFixed(1)}H${x(side.limits[0] + (i + 1) * bin).toFixed(1)}`).join("");
+/** Both distributions of the metric over one axis; heights by square root, as in the small multiples. */
+function Outlines({ distribution: { label, unit, limits, before, after } }: { distribution: NonNullable<ComparisonDocument["distribution"]> }) {
+  const outline = (shares: readonly number[]) => {
+    const bin = BOX.width / Math.max(1, shares.length);
+    return shares.map((share, i) => `${i === 0 ? "M" : "L"}${(i * bin).toFixed(1)} ${(BOX.height - Math.sqrt(share) * BOX.height).toFixed(1)}H${((i + 1) * bin).toFixed(1)}`).join("");
   };
   return (
     <figure>
       <figcaption className="muted">
-        {a.label}: A dashed, B solid; {formatValue(low)} to {formatValue(high, a.unit)}
+        {label}: A dashed, B solid; {formatValue(limits[0])} to {formatValue(limits[1], unit)}
       </figcaption>
-      <svg viewBox={`0 -2 ${BOX.width} ${BOX.height + 4}`} className="outlines" role="img" aria-label={`Distributions of ${a.label}`}>
-        <path className="a" d={outline(a)} />
-        <path className="b" d={outline(b)} />
+      <svg viewBox={`0 -2 ${BOX.width} ${BOX.height + 4}`} className="outlines" role="img" aria-label={`Distributions of ${label}`}>
+        <path className="a" d={outline(before)} />
+        <path className="b" d={outline(after)} />
       </svg>
     </figure>
   );

@@ -141,3 +141,17 @@ export interface RuleFinding {
   gpus: string[];
   gpu_count: number;
 }
+
+interface ComparedSide {
+  workload: string;
+  verdict: string;
+}
+
+export interface ComparisonDocument {
+  before: ComparedSide;
+  after: ComparedSide;
+  metrics: { metric: string; label: string; unit: string; before: number | null; after: number | null; change: number | null }[];
+  /** What changed, in words. */
+  changed: string[];
+  distribution: { label: string; unit: string; limits: [number, number]; before: number[]; after: number[] } | null;
+}

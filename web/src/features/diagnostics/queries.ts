@@ -3,7 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
-import type { Clusters, Diagnosis, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
+import type { Clusters, ComparisonDocument, Diagnosis, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
 import { useChosen, usePicked } from "@/features/diagnostics/store";
 
@@ -67,4 +67,17 @@ export function usePairs() {
 export function usePeers() {
   const { workload } = useContext(WorkloadContext);
   return useQuery({ queryKey: ["peers", workload], queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal), staleTime: 60_000, retry: 1 });
+}
+
+/** A workload, and the window of it that is looked at; null is its whole life. */
+export interface Side {
+  workload: string;
+  window: Span | null;
+}
+
+export function useComparison(a: Side, b: Side) {
+  const metric = useChosen((chosen) => chosen.metric);
+  const other = a.window ? { other_from: a.window[0] / 1000, other_to: a.window[1] / 1000 } : {};
+  const query = { workload: b.workload, other: a.workload, metric, ...between(b.window), ...other };
+  return useQuery({ queryKey: ["comparison", query], queryFn: ({ signal }) => getJson<ComparisonDocument>("/diagnosis/comparison", query, signal), staleTime: 60_000, retry: 0 });
 }

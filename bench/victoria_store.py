@@ -22,6 +22,7 @@ from bench.store import T0, TICK_MS, TICKS, Cluster
 from marey.model.metrics import EVERYDAY, Entity
 from marey.model.protocols import SampleStore, Selection
 from marey.model.samples import SampleBatch
+from marey.model.times import HOUR_MS
 from marey.store.embedded import open_store
 from marey.store.victoria.server import Server, ServerAddress
 from marey.store.victoria.store import VictoriaSettings, VictoriaStore, open_victoria
@@ -72,26 +73,33 @@ def main() -> int:
     gpus = int(os.environ.get("MAREY_BENCH_GPUS", "10000"))
     ticks = int(os.environ.get("MAREY_BENCH_TICKS", "120"))
     print(f"VictoriaMetrics store: {gpus} GPUs × {len(EVERYDAY)} metrics, {ticks} ticks of 15 s")
+    with server() as rig:
+        formats(results, rig, Cluster(gpus))
     with server() as rig, tempfile.TemporaryDirectory() as folder:
-        formats(results, rig, Cluster(min(gpus, 10_000)))
         settings = VictoriaSettings(ServerAddress(rig.url, timeout_s=120), Path(folder) / "spill")
         store = open_victoria(settings, deliver=False)
         rival = open_store(Path(folder) / "rival.duckdb")
         write(results, rig, store, rival, gpus, ticks)
         questions(results, rig, store, rival, ticks)
-        samples = gpus * ticks * len(EVERYDAY)
+        rival.maintain(T0 + (ticks + TICKS) * TICK_MS + HOUR_MS)
         store.close()
-        rig.stop()
-        size, ours = folder_bytes(rig.folder), os.path.getsize(Path(folder) / "rival.duckdb")
         rival.close()
-        results.line(
-            "on disk after a clean stop",
-            f"VictoriaMetrics {size / samples:.2f} bytes per sample (index and all), "
-            f"embedded {ours / samples:.2f} (its first hour is not rewritten yet)",
-            size=f"{samples / 1e6:.1f} M samples",
-            at_10x="the index is paid once per series: less per sample over a longer time",
-        )
+        rig.stop()
+        sizes(results, rig.folder, Path(folder) / "rival.duckdb", gpus * ticks * len(EVERYDAY))
     return results.missed
+
+
+def sizes(results: Results, there: Path, here: Path, samples: int) -> None:
+    """What lies on disk once both have stopped."""
+    data, index = folder_bytes(there / "data"), folder_bytes(there / "indexdb")
+    series = samples / len(EVERYDAY)
+    results.line(
+        "on disk after a clean stop",
+        f"VictoriaMetrics {data / samples:.2f} bytes per sample and {index / 1e6:.1f} MB of index, "
+        f"embedded {here.stat().st_size / samples:.2f} bytes per sample, rewritten",
+        size=f"{samples / 1e6:.1f} M samples ({series / 1e6:.2f} M rows)",
+        at_10x="10 times the samples; the index grows with GPUs and workloads, not with time",
+    )
 
 
 def formats(results: Results, rig: VictoriaRig, cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from marey.app.configuration import SOURCE_KINDS
 from marey.cli import main
 from tests.cli.processes import demo_arguments, end, serving
 from tests.sources.exporters import exporter, saying
+from tests.sources.kubernetes.api_server import api_server, node, pod
 from tests.sources.slurm.test_source import tool
 
 FULL = ("GPU_UTIL", "GPU_TEMP", "POWER_USAGE", "FB_USED", "MEM_COPY_UTIL", "SM_CLOCK")
@@ -200,6 +201,47 @@ def test_the_text_has_the_advice_below_what_is_not_well(
     at = next(i for i, line in enumerate(lines) if line.startswith("  FAIL  reachable"))
     assert "-> Install Slurm's client commands" in lines[at + 1]
     assert lines[-1].endswith("1 failed")
+
+
+def kubernetes(tmp_path: Path, url: str) -> str:
+    (tmp_path / "jwt").write_text(token(40 * 86400))
+    return (
+        f'[[source]]\nkind = "kubernetes"\nurl = "{url}"\n'
+        f'token_file = "{tmp_path}/jwt"\ntimeout = "6s"\n'
+    )
+
+
+def test_a_right_that_kubernetes_does_not_give_is_named_with_its_role(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with api_server() as api:
+        api.put("nodes", node("n1"))
+        api.forbidden = {"pods"}
+        _, checks = examined(tmp_path, capsys, kubernetes(tmp_path, api.url))
+    check = checks["kubernetes", "reachable"]
+    assert check["state"] == "fail"
+    assert "403" in check["said"]
+    assert "ClusterRole" in check["mend"]
+
+
+def test_what_kubernetes_tells_what_it_keeps_back_and_its_clock_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with api_server() as api, exporter(saying(exposition("n1", gpus=8))) as place:
+        api.clock_ahead_s = 600
+        api.forbidden = {"jobs"}
+        api.put("nodes", node("n1"))
+        api.put("nodes", node("n2"))
+        api.put("pods", pod("train", 2, on="n2", phase="Running"))
+        text = kubernetes(tmp_path, api.url) + f'[[source]]\nkind="dcgm"\nendpoints=["{place}"]\n'
+        _, checks = examined(tmp_path, capsys, text)
+    assert "2 hosts with 16 GPUs" in checks["kubernetes", "inventory"]["said"]
+    assert "jobs" in checks["kubernetes", "not told"]["said"]
+    assert "DCGM_EXPORTER_KUBERNETES" in checks["kubernetes", "GPU indices"]["mend"]
+    assert "s" in checks["kubernetes", "clock"]["said"]
+    join = checks["cluster default", "join"]
+    assert join["said"].startswith("8 of 16 GPUs")
+    assert "hosts n2" in join["said"]
 
 
 def test_a_file_that_is_wrong_is_no_answer(tmp_path: Path) -> None:

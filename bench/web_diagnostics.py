@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ async (steps) => {
   const box = over.getBoundingClientRect();
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   for (let i = 0; i < steps; i++) {
-    const options = { deltaY: i % 10 < 6 ? -100 : 100, ctrlKey: true, bubbles: true, cancelable: true };
+    const turn = { deltaY: i % 10 < 6 ? -100 : 100, ctrlKey: true };
+    const options = { ...turn, bubbles: true, cancelable: true };
     const place = { clientX: box.x + box.width * 0.4, clientY: box.y + box.height / 2 };
     over.dispatchEvent(new WheelEvent("wheel", { ...options, ...place }));
     await frame();
@@ -97,7 +99,7 @@ def report_switch(results: Results, page: Any) -> None:
     """A metric that the page has not shown yet, against drawing one that it has."""
     metrics = list(METRICS)
     whole, drawing = [], []
-    for before, metric in zip(metrics, metrics[1:], strict=False):
+    for before, metric in pairwise(metrics):
         whole.append(page.evaluate(SWITCH, metric))
         # Back and forth: both answers are in the page by now, so these are drawn only.
         drawing += [page.evaluate(SWITCH, before), page.evaluate(SWITCH, metric)]
@@ -137,7 +139,7 @@ def report_zoom(results: Results, page: Any) -> None:
         ratio=script_ms / SCRIPT_LIMIT_MS,
         target=1,
         rival=f"its limit of {SCRIPT_LIMIT_MS:g} ms ({script_ms:.1f} ms)",
-        size=f"{LINES} lines and the band on each of {charts} linked charts, 1,200 points a line",
+        size=f"{LINES} lines and the band on each of {charts} linked charts, 800 points a line",
         at_10x="points per line are bounded; 64 lines are the most that are drawn",
         higher_is_better=False,
     )

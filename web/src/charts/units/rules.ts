@@ -77,9 +77,11 @@ const RADIUS_PX = 2.8;
 const SMALLEST_GROUP_PX = 13;
 // Fixed places are for groups that have as much room again for their name.
 const ROOM_FOR_PLACES = 1.8;
-const BARS_FROM_BAND_PX = 16;
+const BARS_FROM_BAND_PX = 11;
 const BARS_FROM_WIDTH_PX = 100;
-const LEAST_BAR_PX = 3;
+// With less than this the bars of all rules must fit; with more, the first ones are enough.
+const ROOMY_BAND_PX = 22;
+const LEAST_BAR_PITCH_PX = 3;
 
 /** Where the marks are for this camera: on the innermost groups that are large enough to carry them. */
 export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camera, frame: Frame, most: number): PlacedRules {
@@ -115,7 +117,9 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     const right = Math.min(box.x + box.w - Math.max(2, padding), frame.width - 5);
     const top = box.y + padding;
     if (top + 4 < 0 || right < 4) return;
-    if (band >= BARS_FROM_BAND_PX && box.w >= BARS_FROM_WIDTH_PX) return placeBars(group, right, top, band, box.w);
+    if (band >= BARS_FROM_BAND_PX && box.w >= BARS_FROM_WIDTH_PX && (band >= ROOMY_BAND_PX || urgentSlots(group).length <= rowsIn(band))) {
+      return placeBars(group, right, top, band, box.w);
+    }
     const row = counts.slots * PITCH_PX;
     const y = band >= 2 * RADIUS_PX + 1 ? top + band / 2 : box.y + RADIUS_PX + 2;
     if (box.w - 2 * padding >= ROOM_FOR_PLACES * row) return placeDots(group, right - row, y);
@@ -136,11 +140,10 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
   }
 
   function placeBars(group: number, right: number, top: number, band: number, width: number): void {
-    const slots = Array.from({ length: counts.slots }, (_, slot) => slot).filter((slot) => counts.any[group * counts.slots + slot] > 0);
-    const rows = slots.slice(0, Math.max(1, Math.floor((band - 2) / (LEAST_BAR_PX + 1))));
+    const rows = urgentSlots(group).slice(0, rowsIn(band)).sort((a, b) => a - b);
     const w = Math.min(150, Math.max(48, width * 0.36));
     const pitch = Math.min(9, (band - 2) / rows.length);
-    const h = Math.max(LEAST_BAR_PX, pitch - 1.5);
+    const h = Math.max(2, pitch - 1.5);
     const y = top + (band - pitch * rows.length) / 2;
     rows.forEach((slot, i) => placed.bars.push(spot(group, slot, right - w, y + i * pitch, w, h)));
     placed.leftOf.set(group, right - w - 4);
@@ -157,6 +160,10 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     const units = Math.max(1, tree.unitCount[group]);
     return { group, slot, any: counts.any[at] / units, now: counts.now[at] / units, x, y, w, h };
   }
+}
+
+function rowsIn(band: number): number {
+  return Math.max(1, Math.floor((band - 2) / LEAST_BAR_PITCH_PX));
 }
 
 /** The mark under a point; dots are small, so near is enough. */

@@ -1,6 +1,7 @@
 """A real Slurm with sixteen nodes of eight GPUs: what Marey shows is what its own tools print.
 
-``make soak`` runs the random part for ten minutes (MAREY_SOAK_S); as a test it takes one, beside a minute of the other tests.
+``make soak`` runs the random part for ten minutes (MAREY_SOAK_S); as a test it takes one, beside
+a minute of the other tests.
 """
 
 from __future__ import annotations

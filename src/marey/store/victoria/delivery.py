@@ -58,7 +58,7 @@ class Delivery:
         self._writer = Writer(server, site)
         self._newest = Newest()
         # One at a time: the thread, or whoever settles by hand.
-        self._working = threading.Lock()
+        self._working = threading.RLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -377,6 +377,21 @@ class Delivery:
 
     # By hand
 
+    def _hastened(self) -> float:
+        """The next step, without the wait for what a flush has made visible."""
+        with self._working:
+            sent = [p for p in self.line.parcels() if p.stage is Stage.SENT]
+            if sent and all(
+                p.stage not in (Stage.WAITING, Stage.DOUBTFUL) for p in self.line.parcels()
+            ):
+                try:
+                    self._server.flush()
+                except (Unavailable, Refused) as error:
+                    return self._failed(error)
+                for parcel in sent:
+                    parcel.sent_s = -self.rules.patience_s
+            return self.step()
+
     def settle(self, timeout_s: float) -> None:
         """Deliver and confirm everything now; raises where that does not succeed in time."""
         until_s = time.monotonic() + timeout_s
@@ -386,12 +401,7 @@ class Delivery:
                 return
             if time.monotonic() > until_s:
                 raise Unavailable(f"Samples still wait: {self.complaint()}")
-            if all(p.stage not in (Stage.WAITING, Stage.DOUBTFUL) for p in parcels):
-                self._server.flush()
-                for parcel in parcels:
-                    # The flush has made visible what is there: no need to wait for it.
-                    parcel.sent_s = -self.rules.patience_s
-            pause_s = self.step()
+            pause_s = self._hastened()
             if pause_s > 0 and parcels[0].stage is Stage.DOUBTFUL:
                 time.sleep(min(pause_s, 0.2))
             if not self.state.reachable:

@@ -81,7 +81,10 @@ def test_the_waiting_pool_groups_by_what_is_asked_for_in_the_schedulers_order(
     page = overview.open("?view=waiting").page
     overview.hold()
     assert overview.view()["colour"]["by"] == "waiting_s"
-    assert overview.units() == overview.number("waitingWorkloads")
+    # What changed just before the hold is arranged a moment after the numbers say so.
+    overview.wait_until(
+        lambda: overview.units() == overview.number("waitingWorkloads"), "every waiting workload"
+    )
     assert sum(group["count"] for group in overview.groups(1)) == overview.units()
     page.get_by_role("button", name="Requested GPU").click()
     overview.wait_until(

@@ -94,7 +94,7 @@ def test_waste_is_summed_sorted_and_downloaded(
     table.get_by_role("button", name="Rule").click()
     names = table.locator("tbody td:first-child").all_inner_texts()
     assert names == sorted(names, key=str.casefold)
-    page.get_by_role("button", name="Workload").click()
+    page.get_by_role("button", name="Workload", exact=True).click()
     overview.wait_until(lambda: "by=workload" in page.url, "the sum in the address")
     table.locator("a[href^='/workload?id=']").first.wait_for()
 

@@ -16,6 +16,8 @@ import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 
 const STRIPS_FROM = 256;
+/** From this size on strips open into plots: there is room for them, and one scrolls. */
+const PLOTS_FROM_ZOOM = 1.75;
 
 /** A plot per GPU, in boxes per node; click, Ctrl-click, Shift-click and a click on a node's name select. */
 export function Multiples({ clusters, numbers, board }: { clusters: Clusters; numbers: ColourNumbers; board: RuleBoard }) {
@@ -25,7 +27,7 @@ export function Multiples({ clusters, numbers, board }: { clusters: Clusters; nu
   const canvas = useRef<HTMLCanvasElement | null>(null);
   const [focus, setFocus] = useState(-1);
   const anchor = useRef(-1);
-  const kind: PlotKind = plot === "auto" ? (clusters.gpus.length > STRIPS_FROM && !nodes ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline") : plot;
+  const kind: PlotKind = plot === "auto" ? (clusters.gpus.length > STRIPS_FROM && !nodes && zoom < PLOTS_FROM_ZOOM ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline") : plot;
   const slots = useSlots(board);
   const litGpus = useLitGpus(board);
   const members = useMemo(() => {

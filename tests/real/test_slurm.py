@@ -1,6 +1,6 @@
 """A real Slurm with sixteen nodes of eight GPUs: what Marey shows is what its own tools print.
 
-``make soak`` runs the random part for ten minutes (MAREY_SOAK_S); as a test it takes one, beside
+``make soak`` runs the random part for ten minutes (MAREY_SOAK_S); as a test it takes two, beside
 a minute of the other tests.
 """
 
@@ -36,7 +36,7 @@ from tests.real.slurm_watch import Compared, Watch, compare, watching
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 
-SOAK_S = float(os.environ.get("MAREY_SOAK_S", "60"))
+SOAK_S = float(os.environ.get("MAREY_SOAK_S", "120"))
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,8 @@ class Overview:
     def hold(self) -> None:
         self.page.get_by_role("button", name="Hold the picture").click()
         self.page.wait_for_selector("[data-testid=held]")
+        # What changed just before is arranged a moment later.
+        self.wait_until(lambda: self.page.evaluate("window.marey.arranged()"), "the arrangement")
         self.still()
 
     def preset(self, name: str) -> None:

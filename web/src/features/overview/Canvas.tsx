@@ -141,6 +141,8 @@ function scriptHandle(engine: Engine) {
       }));
     },
     progress: () => stage.progress,
+    /** Whether the picture shows every change so far; live changes are gathered for a moment. */
+    arranged: () => !engine.pending,
   };
 }
 

@@ -53,6 +53,8 @@ export class Engine {
   private shape = "";
   private stretch: number | undefined;
   private arrangedMs = -Infinity;
+  /** Whether the picture waits to be arranged anew. */
+  pending = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -153,6 +155,7 @@ export class Engine {
       return;
     }
     this.repaint();
+    this.pending = true;
     this.timer = setTimeout(() => this.arrange(true), wait);
   }
 
@@ -164,7 +167,9 @@ export class Engine {
     const units = buildUnits(state, view);
     const plan = planLayout(view, units, this.attributes, { width: stage.size.width - 36, height: stage.size.height - 36 });
     const request = this.stretch === undefined ? plan.request : { ...plan.request, stretch: this.stretch };
+    this.pending = true;
     this.layouts.ask(request, ({ layout, ms }) => {
+      this.pending = false;
       this.stretch = layout.stretch;
       this.show(view, units, plan, layout, ms, sameView);
     });

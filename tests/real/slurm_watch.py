@@ -163,8 +163,8 @@ def check_job(shown: dict[str, Any] | None, row: dict[str, str]) -> None:
     if shown["state"] == "pending":
         # squeue adds an explanation to some reasons.
         # An array's task that was just split off waits for "None": no reason is told yet.
-            told = row["reason"].split(",")[0]
-            assert shown["reason"] == ("" if told == "None" else told), (shown, row)
+        told = row["reason"].split(",")[0]
+        assert shown["reason"] == ("" if told == "None" else told), (shown, row)
     for key in ("user", "name", "partition", "qos"):
         assert shown[key] == row[key], (key, shown, row)
 

@@ -174,11 +174,12 @@ class _Walk:
         return True
 
     def _close(self) -> None:
+        # After its last verdict nobody asks: the past has no late samples to wait for.
         known = self.court.judge.tenants.by_name
         over = [
             name
             for name, end_ms in self._ends.items()
-            if end_ms <= self._judged and name not in known
+            if end_ms <= self._judged and (name not in known or known[name].finished)
         ]
         for name in over:
             del self._ends[name]

@@ -83,7 +83,8 @@ class Track:
         self.bins = np.zeros((0, *bins), np.uint16 if windowed else np.uint32)
         self.held = np.zeros((0, *shape), np.int64)
         self._series: dict[Asked, Floats] = {}
-        self._done = True
+        # Rows whose samples of the block have not been taken yet.
+        self._left = np.zeros(0, bool)
 
     def reserve(self, rows: int) -> None:
         """Make room for rows."""
@@ -100,26 +101,34 @@ class Track:
         if self.windowed:
             self.held[row] = -1
 
-    def begin(self) -> None:
+    def begin(self, chronicle: Chronicle) -> None:
         """Another block is at hand."""
-        self._series, self._done = {}, False
+        self._series, self._left = {}, np.ones(chronicle.rows, bool)
 
-    def series(self, wanted: Asked, chronicle: Chronicle) -> Floats:
-        """A statistic per mark and row; made for all when the first is asked for."""
-        if not self._done:
-            self._walk(chronicle, self.wanted)
+    def series(self, wanted: Asked, chronicle: Chronicle, rows: Longs | None) -> Floats:
+        """A statistic per mark and row, at least of these rows (None: of all)."""
+        if not self._series:
+            shape = (len(chronicle.marks), chronicle.rows)
+            self._series = {asked: np.full(shape, np.nan) for asked in self.wanted}
+        left = self._left if rows is None else self._left[rows]
+        if left.any():
+            which = np.flatnonzero(self._left) if rows is None else np.unique(rows[left])
+            out = self._walk(chronicle, which, self.wanted)
+            for number, (statistic, window) in enumerate(self.wanted):
+                scale = 100.0 if statistic.name in PERCENT else 1.0
+                self._series[statistic, window][:, which] = out[number].T * scale
         return self._series[wanted]
 
     def finish(self, chronicle: Chronicle) -> None:
         """Take the block's samples where nobody asked for a number."""
-        if not self._done:
-            self._walk(chronicle, [])
+        if self._left.any():
+            self._walk(chronicle, np.flatnonzero(self._left), [])
 
-    def _walk(self, chronicle: Chronicle, wanted: list[Asked]) -> None:
-        self._done = True
+    def _walk(self, chronicle: Chronicle, which: Longs, wanted: list[Asked]) -> Floats:
+        self._left[which] = False
         self.reserve(chronicle.rows)
         block, marks = chronicle.block(self.entity), chronicle.marks
-        out = np.full((len(wanted), chronicle.rows, len(marks)), np.nan)
+        out = np.full((len(wanted), len(which), len(marks)), np.nan)
         kinds = np.array([asked(s)[0] for s, _ in wanted], np.int64)
         parameters = np.array([asked(s)[1] for s, _ in wanted], np.float64)
         if block is None:
@@ -128,15 +137,13 @@ class Track:
             values = np.zeros(0, np.float32)
         else:
             first, times, values = block.first, block.times, chronicle.values(self, block)
-        place = (self.span.low, self.span.step, first, times, values, marks)
+        place = (self.span.low, self.span.step, which, first, times, values, marks)
         if self.windowed:
             windows = np.array([w for _, w in wanted], np.int64)
             window_series(self.agg, self.bins, self.held, *place, windows, kinds, parameters, out)
         else:
             life_series(self.agg, self.bins, *place, kinds, parameters, out)
-        for number, (statistic, window) in enumerate(wanted):
-            scale = 100.0 if statistic.name in PERCENT else 1.0
-            self._series[statistic, window] = np.ascontiguousarray(out[number].T) * scale
+        return out
 
 
 @dataclass
@@ -246,7 +253,7 @@ class Chronicle:
                 if self._column(track) in batch.columns and track.entity is batch.kind:
                     self.since_ms.setdefault(metric, int(batch.time_ms[0]))
         for track in self.tracks.values():
-            track.begin()
+            track.begin(self)
         self._sight()
 
     def finish(self) -> None:
@@ -312,10 +319,12 @@ class Chronicle:
         return track.derived.base if track.derived else track.metric
 
     # -- at one mark
-    def statistic(self, metric: str, wanted: Asked, mark: int) -> Floats | None:
-        """The number of every row at one mark; None for a metric that nobody asks for."""
+    def statistic(
+        self, metric: str, wanted: Asked, mark: int, rows: Longs | None = None
+    ) -> Floats | None:
+        """The number at one mark of every row, or only of some for certain; None: not asked for."""
         track = self.tracks.get((metric, wanted[1] is not None))
-        return None if track is None else track.series(wanted, self)[mark]
+        return None if track is None else track.series(wanted, self, rows)[mark]
 
     def seen(self, mark: int) -> tuple[Longs, Longs, int]:
         """Time of each row's first and last sample by a mark (0: none), and the newest of all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +13,10 @@ from marey.model.samples import SampleBatch
 from marey.rules.chronicle import Chronicle, Floats
 from marey.rules.court import Court
 from marey.rules.definition import Rule
-from marey.rules.expressions import Statistic
+from marey.rules.expressions import Series, Statistic
 from marey.rules.judge import Judge, rows_of
 from marey.rules.measuring import Measuring, Sketches
+from marey.rules.truth import TRUE, Truths
 from marey.stats.sketch_tables import SketchTable
 
 # Samples that are sorted and walked through at once: more than this do not get cheaper.
@@ -33,12 +34,34 @@ class PastMeasuring(Measuring):
     # The chronicle's row of each GPU under judgement.
     places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
+    # Whose *now* matters: their life is violated, or a finding of theirs is open.
+    concerned: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    _everyone: bool = True
+
+    def concern(self, gpus: NDArray[np.bool_]) -> None:
+        """From here on the *now* of these GPUs is known too."""
+        if (gpus & ~self.concerned).any():
+            self.concerned = self.concerned | gpus
+            # What was worked out for fewer would be missing for the others.
+            self._series.clear()
+            self._truths.clear()
+
+    def series(self, series: Series, now_ms: int | None = None) -> Floats:
+        """A statistic per GPU; one over *now* only for those whom it concerns."""
+        before, self._everyone = self._everyone, now_ms is None or series.window_ms is not None
+        try:
+            return super().series(series, now_ms)
+        finally:
+            self._everyone = before
+
     def _statistic(self, metric: str, statistic: Statistic, window: int | None) -> Floats:
-        key = (metric, statistic, window)
+        everyone = self._everyone or window is None
+        key = (metric, statistic, window, everyone)
         if key not in self._series:
-            series = self.chronicle.statistic(metric, (statistic, window), self.mark)
+            rows = None if everyone else self.places[self.concerned]
+            found = self.chronicle.statistic(metric, (statistic, window), self.mark, rows)
             none = np.full(len(self.layout), np.nan)
-            self._series[key] = none if series is None else series[self.places]
+            self._series[key] = none if found is None else found[self.places]
         return self._series[key]
 
 
@@ -52,6 +75,7 @@ class PastJudge(Judge):
         self._row_of = np.zeros(0, np.int64)
         self._synced: dict[str, int] = {}
         self._known = (-1, np.zeros(0, np.int64))
+        self.open_workloads: Callable[[str], set[str]] = lambda rule: set()
         self.use_as_they_are(rules)
 
     def measure(self, time_ms: int) -> Measuring:
@@ -65,7 +89,17 @@ class PastJudge(Judge):
         return PastMeasuring(
             time_ms, layout, self.tenants, self.sketches, self.newest_ms,
             chronicle=self.chronicle, mark=mark, places=places,
+            concerned=np.zeros(len(layout), bool),
         )  # fmt: skip
+
+    def concern(self, rule: Rule, measuring: Measuring, life: Truths) -> None:
+        """Workloads whose life violates the rule, and those with a finding that may close."""
+        assert isinstance(measuring, PastMeasuring)
+        layout, open_now = measuring.layout, self.open_workloads(rule.id)
+        whom = np.asarray(life == TRUE)
+        if open_now:
+            whom |= np.array([t.facts.workload in open_now for t in layout.tenants], bool)
+        measuring.concern(whom[layout.workload])
 
     def _places(self) -> NDArray[np.int64]:
         version, book = self.tenants.version, self.tenants
@@ -99,10 +133,11 @@ class Hindsight(Court):
         self.chronicle = Chronicle(rules)
         judge = PastJudge(rules, self.chronicle, every_ms)
         super().__init__(judge=judge, every_ms=every_ms)
-        judge.watching = self._watching
+        judge.open_workloads = self._open_workloads
+        judge.watching = lambda rule: bool(self._open_workloads(rule))
 
-    def _watching(self, rule: str) -> bool:
-        return any(key[0] == rule for key in self.book.open_keys())
+    def _open_workloads(self, rule: str) -> set[str]:
+        return {workload for name, workload in self.book.open_keys() if name == rule}
 
 
 @dataclass(frozen=True)

@@ -276,11 +276,15 @@ class Judge:
         life, gpus_life = self._truths(rule, measuring, chosen, None)
         if not (life == TRUE).any() and not self.watching(rule.id):
             return Verdict(rule, life, np.full(len(life), FALSE, np.uint8))
+        self.concern(rule, measuring, life)
         now, gpus_now = self._truths(rule, measuring, chosen, rule.now_ms)
         if not ((life == TRUE).any() or (now == TRUE).any()):
             return Verdict(rule, life, now)
         clauses = [clause for _, clause in self._variants[rule.id]]
         return Verdict(rule, life, now, gpus_life, gpus_now, chosen, clauses)
+
+    def concern(self, rule: Rule, measuring: Measuring, life: Truths) -> None:
+        """Whom *now* is asked of, once the verdict on their life is known: here of everybody."""
 
     def _truths(
         self, rule: Rule, measuring: Measuring, chosen: NDArray[np.int64], window: int | None

@@ -109,6 +109,9 @@ class Tenants:
         self._by_gpu: dict[str, list[int]] = defaultdict(list)
         self._by_host: dict[str, list[int]] = defaultdict(list)
         self._layouts: dict[int, Layout] = {}
+        # What the last layout has not got yet; whether it must be made from the ground up.
+        self._added: dict[str, Tenant] = {}
+        self._reshaped = True
         self._sorted: dict[str, _Rows] = {}
 
     @property
@@ -121,6 +124,7 @@ class Tenants:
         tenant = self.by_name.get(facts.workload)
         if tenant is None:
             tenant = self.by_name[facts.workload] = Tenant(facts)
+            self._added[facts.workload] = tenant
             self.version += 1
         elif tenant.facts != facts:
             self._refact(tenant, facts)
@@ -160,6 +164,7 @@ class Tenants:
         self.seats[row] = seat
         self.from_ms[row], self.to_ms[row] = seat.from_ms, seat.to_ms
         self._sorted.pop(tenant.facts.workload, None)
+        self._reshaped |= tenant.facts.workload not in self._added
         self.version += 1
 
     def _new_row(self) -> int:
@@ -190,6 +195,7 @@ class Tenants:
             seat = self.seats[row]
             if seat is not None:
                 self._by_host[seat.host].append(row)
+        self._reshaped = True
         self.version += 1
 
     def leave(self, workload: str, gpu: str, at_ms: int) -> None:
@@ -203,6 +209,8 @@ class Tenants:
         """Let go of a workload; returns its rows, which others may have from now on."""
         tenant = self.by_name.pop(workload)
         self._sorted.pop(workload, None)
+        self._added.pop(workload, None)
+        self._reshaped |= not tenant.finished
         rows = list(tenant.rows.values())
         for gpu, row in tenant.rows.items():
             seat = self.seats[row]
@@ -240,8 +248,17 @@ class Tenants:
     def layout(self) -> Layout:
         """The rows of every workload that is not finished, sorted; made anew when they change."""
         if self.version not in self._layouts:
-            self._layouts = {self.version: _layout(self)}
+            before = None if self._reshaped else next(iter(self._layouts.values()), None)
+            self._layouts = {self.version: self._laid_out(before)}
         return self._layouts[self.version]
+
+    def _laid_out(self, before: Layout | None) -> Layout:
+        """From the layout before, where workloads have only come and gone since."""
+        source = self.by_name if before is None else self._added
+        found = [t for t in source.values() if not t.finished and t.rows]
+        self._added = {name: t for name, t in self._added.items() if not t.rows}
+        self._reshaped = False
+        return _layout(before, found, [self.rows_of(tenant) for tenant in found])
 
     def rows_of(self, tenant: Tenant) -> _Rows:
         """A workload's rows, sorted once and again only when its GPUs change."""
@@ -285,26 +302,51 @@ def _rank(seat: Seat | None) -> int:
     return NO_RANK if seat is None or seat.global_rank is None else seat.global_rank
 
 
-def _layout(book: Tenants) -> Layout:
-    tenants = [t for t in book.by_name.values() if not t.finished and t.rows]
-    parts = [book.rows_of(tenant) for tenant in tenants]
-    if not parts:
-        none = np.zeros(0, np.int64)
-        edge = np.zeros(1, np.int64)
-        return Layout(tenants, none, edge, edge, none, none, none)
-    rows = np.concatenate([part.rows for part in parts])
-    begins = np.concatenate([part.hosts for part in parts])
-    first = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part.rows) for part in parts], out=first[1:])
+def _layout(before: Layout | None, found: list[Tenant], parts: list[_Rows]) -> Layout:
+    """What is left of a layout, and these workloads after it."""
+    kept = _unfinished(before) if before is not None else _NOBODY
+    tenants = [*kept.tenants, *found]
+    rows = np.concatenate([kept.rows, *(part.rows for part in parts)])
+    begins = np.concatenate([kept.begins, *(part.hosts for part in parts)])
+    sizes = np.concatenate([kept.sizes, np.array([len(p.rows) for p in parts], np.int64)])
+    first = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=first[1:])
     return Layout(
         tenants,
         rows,
         first,
         np.append(np.flatnonzero(begins), len(rows)).astype(np.int64),
-        np.repeat(np.arange(len(parts)), np.diff(first)),
+        np.repeat(np.arange(len(sizes)), sizes),
         np.cumsum(begins) - 1,
-        np.concatenate([part.ranks for part in parts]),
+        np.concatenate([kept.ranks, *(part.ranks for part in parts)]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The workloads of a layout that go on, and what it has of them."""
+
+    tenants: Sequence[Tenant]
+    rows: NDArray[np.int64]
+    begins: NDArray[np.bool_]
+    sizes: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+
+
+_NONE = np.zeros(0, np.int64)
+_NOBODY = _Kept((), _NONE, np.zeros(0, bool), _NONE, _NONE)
+
+
+def _unfinished(layout: Layout) -> _Kept:
+    tenants = [tenant for tenant in layout.tenants if not tenant.finished]
+    sizes = np.diff(layout.first)
+    begins = np.zeros(len(layout), bool)
+    begins[layout.node_first[:-1]] = True
+    if len(tenants) == len(layout.tenants):
+        return _Kept(tenants, layout.rows, begins, sizes, layout.rank)
+    alive = np.array([not tenant.finished for tenant in layout.tenants], bool)
+    goes_on = np.repeat(alive, sizes)
+    return _Kept(tenants, layout.rows[goes_on], begins[goes_on], sizes[alive], layout.rank[goes_on])
 
 
 def gpu_type(seat: Seat) -> str:

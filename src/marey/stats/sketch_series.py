@@ -55,15 +55,18 @@ def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def life_series(  # type: ignore[no-untyped-def]
-    agg, bins, low, step, first, times, values, marks, kinds, parameters, out
+    agg, bins, low, step, which, first, times, values, marks, kinds, parameters, out
 ):
-    """Take samples into whole-life sketches; ``out[s, row, m]`` is statistic ``s`` at mark ``m``.
+    """Take the samples of rows ``which`` into whole-life sketches.
+
+    ``out[s, w, m]`` is statistic ``s`` of the row ``which[w]`` at mark ``m``.
 
     ``bins`` without columns where no statistic needs them.
     """
     current = np.empty(len(kinds))
     with_bins = bins.shape[1] > 0
-    for row in range(len(first) - 1):
+    for w in range(len(which)):
+        row = which[w]
         i, end = first[row], first[row + 1]
         fresh = True
         for m in range(len(marks)):
@@ -88,7 +91,7 @@ def life_series(  # type: ignore[no-untyped-def]
                         )
                 fresh = False
             for s in range(len(kinds)):
-                out[s, row, m] = current[s]
+                out[s, w, m] = current[s]
 
 
 @njit(inline="always")
@@ -124,7 +127,7 @@ def _merged_bins(bins, held, low_number, high_number, histogram):  # type: ignor
 
 @njit(cache=True, nogil=True)
 def window_series(  # type: ignore[no-untyped-def]
-    agg, bins, held, low, step, first, times, values, marks, windows, kinds, parameters, out
+    agg, bins, held, low, step, which, first, times, values, marks, windows, kinds, parameters, out
 ):
     """The same over trailing windows, from rings of 5-minute sketches.
 
@@ -134,7 +137,8 @@ def window_series(  # type: ignore[no-untyped-def]
     whole, histogram = np.zeros(FIELDS), np.zeros(BINS, np.uint32)
     # Where nothing is asked, only what the ring will still hold afterwards needs to be taken.
     kept = marks[-1] - SLOT_MS * held.shape[1]
-    for row in range(len(first) - 1):
+    for w in range(len(which)):
+        row = which[w]
         i, end = first[row], first[row + 1]
         if len(kinds) == 0:
             i += np.searchsorted(times[i:end], kept)
@@ -159,7 +163,7 @@ def window_series(  # type: ignore[no-untyped-def]
             for s in range(len(kinds)):
                 low_number = (mark - windows[s]) // SLOT_MS
                 if not fresh and low_number == (before - windows[s]) // SLOT_MS:
-                    out[s, row, m] = current[s]
+                    out[s, w, m] = current[s]
                     continue
                 if windows[s] != merged:
                     merged = windows[s]
@@ -171,6 +175,6 @@ def window_series(  # type: ignore[no-untyped-def]
                     current[s] = exact_at(kinds[s], whole)
                 else:
                     current[s] = binned_at(kinds[s], parameters[s], whole, histogram, low, step)
-                out[s, row, m] = current[s]
+                out[s, w, m] = current[s]
             fresh = False
             before = mark

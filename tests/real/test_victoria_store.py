@@ -142,8 +142,8 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
 
     monkeypatch.setattr(VictoriaStore, "append", noted)
     rig.start()
-    # A kill loses what came in the last 5 s: nothing younger may count as confirmed.
-    service = opened(configured(tmp_path / "site.duckdb", rig.url), monkeypatch, patience_s=8.0)
+    # A killed server loses what it has not flushed yet: nothing that young may count as confirmed.
+    service = opened(configured(tmp_path / "site.duckdb", rig.url), monkeypatch, patience_s=20.0)
     service.start()
     try:
         with running(service) as url:
@@ -183,7 +183,8 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
         assert samples_of(service).state()["refused_samples"] == 0
     finally:
         service.stop()
-    assert found == written
+    # Counts, not sets: their difference would be hundreds of thousands of lines.
+    assert (len(written - found), len(found - written)) == (0, 0)
 
 
 def test_a_server_that_is_down_at_the_start_does_not_keep_marey_from_starting(

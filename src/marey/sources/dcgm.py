@@ -22,7 +22,7 @@ from marey.model.samples import SampleBatch
 from marey.sources.endpoints import EndpointList
 from marey.sources.exporter_clocks import ExporterClock
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
-from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep
+from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep, run_on
 from marey.sources.host_rates import HostRates
 from marey.sources.xids import XidWatch
 
@@ -126,7 +126,7 @@ class DcgmSource:
         self._began = time.monotonic()
         due = [e for e in self.endpoints if e.asked_again_ms <= now_ms]
         events: list[Event] = []
-        answers = self._loop.run_until_complete(self._scrape_all(due, now_ms, events))
+        answers = run_on(self._loop, self._scrape_all(due, now_ms, events))
         read = [(endpoint, reading) for endpoint, reading in answers if reading is not None]
         if not read and all(e.failures for e in self.endpoints):
             first = self.endpoints[0]
@@ -236,7 +236,7 @@ class DcgmSource:
         """Let go of every connection."""
         if not self._loop.is_closed() and not self._loop.is_running():
             self._fetcher.close()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            run_on(self._loop, asyncio.sleep(0))
             self._loop.close()
 
 

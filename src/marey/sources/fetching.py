@@ -9,13 +9,17 @@ import asyncio
 import resource
 import ssl
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httptools
 
 from marey.model.errors import InvalidInput, Unavailable, shown
+
+T = TypeVar("T")
 
 BODY_LIMIT = 16 << 20
 HEADERS_LIMIT = 100
@@ -26,6 +30,22 @@ NOTHING_CAME = "ended the connection after 0 bytes"
 
 # Host, port and whether it is https: what a connection is kept for.
 Place = tuple[str, int, bool]
+
+
+def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Work to its end; also where the caller's thread has a loop that runs, as in a notebook."""
+    if not _loop_runs_here():
+        return loop.run_until_complete(work)
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(loop.run_until_complete, work).result()
+
+
+def _loop_runs_here() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

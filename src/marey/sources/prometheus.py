@@ -24,7 +24,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sources.exporter_labels import gpu_labels, host_name, short_name
 from marey.sources.exposition import GPU_METRICS, gpu_targets, is_blank
-from marey.sources.fetching import Fetcher, FetchRules, parse_address
+from marey.sources.fetching import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.xids import XidWatch
 
 BODY_LIMIT = 512 << 20
@@ -316,7 +316,7 @@ class PrometheusSource:
     # HTTP
 
     def _get(self, path: str, asked: dict[str, str]) -> Any:
-        return self._loop.run_until_complete(self._ask(path, asked))
+        return run_on(self._loop, self._ask(path, asked))
 
     def _get_all(self, questions: list[tuple[str, dict[str, str]]]) -> list[list[_Series]]:
         async def ask() -> list[Any]:
@@ -325,7 +325,7 @@ class PrometheusSource:
         try:
             return [
                 msgspec.convert(data.get("result"), list[_Series])
-                for data in self._loop.run_until_complete(ask())
+                for data in run_on(self._loop, ask())
             ]
         except (msgspec.MsgspecError, AttributeError) as error:
             raise Unavailable(
@@ -349,7 +349,7 @@ class PrometheusSource:
         """Let go of the connections."""
         if not self._loop.is_closed() and not self._loop.is_running():
             self._fetcher.close()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            run_on(self._loop, asyncio.sleep(0))
             self._loop.close()
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.inventory import Partition
-from marey.sources.fetching import Fetcher, FetchRules, parse_address
+from marey.sources.fetching import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.slurm.about import About
 from marey.sources.slurm.documents import Job, Node, Reservation, parse_document
 from marey.sources.slurm.factors import Factors
@@ -104,7 +104,7 @@ class Rest:
     def _fetch(self, path: str) -> bytes:
         fetcher = self._with_token()
         try:
-            return self._loop.run_until_complete(fetcher.fetch(parse_address(self._url + path)))
+            return run_on(self._loop, fetcher.fetch(parse_address(self._url + path)))
         except Unavailable as error:
             raise Unavailable(f"slurmrestd {path}: {error}") from None
 
@@ -122,5 +122,5 @@ class Rest:
         if not self._loop.is_closed() and not self._loop.is_running():
             if self._fetcher is not None:
                 self._fetcher.close()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            run_on(self._loop, asyncio.sleep(0))
             self._loop.close()

@@ -1,0 +1,23 @@
+"""Sources answer in a thread whose event loop runs: a notebook's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from marey.sources.fetching import run_on
+
+
+async def _answer() -> int:
+    await asyncio.sleep(0)
+    return 42
+
+
+def test_work_is_done_beside_a_loop_that_runs() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def notebook() -> int:
+        return run_on(loop, _answer())
+
+    assert asyncio.run(notebook()) == 42
+    assert run_on(loop, _answer()) == 42
+    loop.close()

@@ -198,14 +198,13 @@ def _answers(watch: Watch) -> bool:
 
 def test_slurmrestd_with_a_token_that_expires_and_is_renewed(rig: Rig, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
-    token_file.write_text(rig.token(lifespan_s=4))
+    token_file.write_text(rig.token(lifespan_s=12))
     job = rig.submit("--gres=gpu:2", "--comment=" + json.dumps({"experiment": "e1"}))
     wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")
     with watching(rig, tmp_path / "rest", token_file=token_file) as watch:
-        done = compare(watch)
-        assert done.gpus >= 2
+        wait_until(lambda: compare(watch).gpus >= 2, "the job's GPUs are compared")
         assert watch.workload(job)["experiment"] == "e1"
-        wait_until(lambda: _token_is_over(watch), "the token expires", 15)
+        wait_until(lambda: _token_is_over(watch), "the token expires", 40)
         assert "The Slurm token expired at 20" in watch.source()["error"]
         assert watch.workload(job)["state"] == "running"
         token_file.write_text(rig.token())

@@ -32,7 +32,7 @@ from tests.real.slurm_rig import (
     running_slurm,
     wait_until,
 )
-from tests.real.slurm_watch import Compared, Watch, compare, watching
+from tests.real.slurm_watch import Compared, Watch, compare, indices_printed, watching
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_200)]
 
@@ -191,6 +191,18 @@ def test_a_controller_that_is_away_is_stale_and_ends_nothing(rig: Rig, tmp_path:
     rig.call("scancel", str(job))
 
 
+def running_with_gpus(rig: Rig, *options: str) -> int:
+    """A job that runs and has its GPUs: a controller just restarted starts some without any."""
+    for _ in range(20):
+        job = rig.submit(*options)
+        wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")  # noqa: B023
+        if indices_printed(rig).get(str(job)):
+            return job
+        rig.call("scancel", str(job))
+        time.sleep(2)
+    pytest.fail("twenty jobs were started without their GPUs")
+
+
 def _answers(watch: Watch) -> bool:
     watch.tick()
     return watch.source()["state"] == "fresh" and not watch.source()["error"]
@@ -198,9 +210,8 @@ def _answers(watch: Watch) -> bool:
 
 def test_slurmrestd_with_a_token_that_expires_and_is_renewed(rig: Rig, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
+    job = running_with_gpus(rig, "--gres=gpu:2", "--comment=" + json.dumps({"experiment": "e1"}))
     token_file.write_text(rig.token(lifespan_s=12))
-    job = rig.submit("--gres=gpu:2", "--comment=" + json.dumps({"experiment": "e1"}))
-    wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")
     with watching(rig, tmp_path / "rest", token_file=token_file) as watch:
         wait_until(lambda: compare(watch).gpus >= 2, "the job's GPUs are compared")
         assert watch.workload(job)["experiment"] == "e1"

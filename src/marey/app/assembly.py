@@ -71,6 +71,7 @@ def open_service(
                 rules,
                 uploads=uploads_of(configuration),
                 about=about_sources(configuration.sources),
+                settings=configuration.sources,
                 reloader=SourceReloader(file, site, sources) if file else None,
             )
             service = Service(with_rules(parts, configuration))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 
 from marey.app.bounding import bounded_observation
 from marey.app.cluster_table import ClusterTable
@@ -21,7 +22,7 @@ from marey.app.unknown_gpus import introduce_unknown
 from marey.model.errors import MareyError, Unavailable
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
-from marey.model.protocols import RecordStore, SampleStore, Source
+from marey.model.protocols import RecordStore, SampleStore, Source, WorkloadQuery
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 
@@ -50,6 +51,13 @@ class OneStepStore(Protocol):
         papers: Papers | None = None,
     ) -> None:
         """Take over observations, samples, and documents by kind and name."""
+
+
+class HistoryStore(OneStepStore, Protocol):
+    """Such a store that also tells which workloads it knows."""
+
+    def workloads(self, query: WorkloadQuery) -> pa.Table:
+        """Workloads with their latest state; schema ``tables.WORKLOADS``."""
 
 
 class Pace(Protocol):

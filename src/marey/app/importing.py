@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.app.collecting import OneStepStore
+from marey.app.collecting import HistoryStore, OneStepStore
+from marey.app.past_workloads import past_observations, unknown_rows
 from marey.model.errors import InvalidInput
-from marey.model.inventory import Gpu, Host, HostState, HostStatus, resource_type
+from marey.model.inventory import Gpu, resource_type
 from marey.model.metrics import Entity
 from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
-from marey.model.observation import Observation
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 from marey.model.times import format_time
-from marey.model.workloads import Allocation, WorkloadState, WorkloadStatus
 from marey.sources.run_folder import RunFolder
 from marey.sources.samples_file import SamplesFile, open_samples
 from marey.sources.workloads_file import WorkloadRow, WorkloadsFile, read_workloads
@@ -119,15 +118,28 @@ def _collect_problems(
 
 
 def write_import(
-    checked: CheckedImport, store: OneStepStore, progress: ProgressCall = lambda _: None
+    checked: CheckedImport, store: HistoryStore, progress: ProgressCall = lambda _: None
 ) -> ImportSummary:
     """Write what was checked as one step: killed half-way, nothing of it is there."""
     rows = checked.workloads.rows if checked.workloads else []
+    cluster = checked.request.cluster
+    if checked.workloads is not None and checked.workloads.accounting:
+        found, rows = rows, unknown_rows(rows, store, cluster)
+        _say_known(checked, len(found) - len(rows))
     gpus = _all_gpus(checked.samples, rows)
     rows = [_with_resource_type(row, gpus) for row in rows]
-    observations = _observations(checked, rows, gpus)
+    first_ms = checked.samples.first_ms if checked.samples else None
+    observations = past_observations(rows, cluster, gpus.values(), first_ms)
     store.ingest(observations, _labelled(checked, Holders(rows), progress))
     return _summary(checked, rows, gpus)
+
+
+def _say_known(checked: CheckedImport, known: int) -> None:
+    if known and checked.request.workloads is not None:
+        checked.warnings.append(
+            f"{checked.request.workloads.name}: {known} jobs are known to this store already; they "
+            "are left as they are, for accounting knows less of a job than who watched it."
+        )
 
 
 def import_run(
@@ -175,52 +187,6 @@ def _with_resource_type(row: WorkloadRow, gpus: dict[str, Gpu]) -> WorkloadRow:
     model = gpus[row.allocations[0].gpu].model if row.allocations else ""
     named = resource_type(model, row.workload.gpus_per_host)
     return replace(row, workload=replace(row.workload, resource_type=named, gpu_model=model))
-
-
-def _observations(
-    checked: CheckedImport, rows: Sequence[WorkloadRow], gpus: dict[str, Gpu]
-) -> Iterator[Observation]:
-    """The inventory first, then every change of every workload in order of time."""
-    statuses: dict[int, list[WorkloadStatus]] = defaultdict(list)
-    held: dict[int, list[Allocation]] = defaultdict(list)
-    for row in rows:
-        for moment, status in _life(row):
-            statuses[moment].append(status)
-        if row.workload.start_ms is not None:
-            held[row.workload.start_ms].extend(row.allocations)
-    moments = sorted(statuses)
-    first = checked.samples.first_ms if checked.samples else None
-    begin = min([m for m in (first, *moments[:1]) if m is not None], default=0)
-    cluster = checked.request.cluster
-    hosts = {gpu.host: Host(gpu.host) for gpu in gpus.values()}
-    yield Observation(
-        time_ms=begin,
-        cluster=cluster,
-        hosts=tuple(hosts.values()),
-        # A host that sends samples is up; files say nothing else of hosts.
-        host_states=tuple(HostStatus(host, HostState.UP) for host in hosts),
-        gpus=tuple(gpus.values()),
-        workloads=tuple(row.workload for row in rows),
-    )
-    for moment in moments:
-        yield Observation(
-            time_ms=moment,
-            cluster=cluster,
-            statuses=tuple(statuses[moment]),
-            allocations=tuple(held.get(moment, ())),
-        )
-
-
-def _life(row: WorkloadRow) -> Iterator[tuple[int, WorkloadStatus]]:
-    work, identity = row.workload, row.workload.workload
-    start = work.start_ms
-    if work.submit_ms is not None and start is not None and work.submit_ms < start:
-        yield work.submit_ms, WorkloadStatus(identity, WorkloadState.PENDING, "", row.priority)
-    if start is not None:
-        yield start, WorkloadStatus(identity, WorkloadState.RUNNING, "", row.priority)
-    if work.end_ms is not None:
-        ended = row.state if row.state.ended else WorkloadState.COMPLETED
-        yield work.end_ms, WorkloadStatus(identity, ended, row.reason, row.priority)
 
 
 class Holders:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from marey.app.collecting import OneStepStore, Store
+from marey.app.collecting import HistoryStore, OneStepStore, Store
 from marey.app.journal_entries import Entry, pack, seqs, unpack
 from marey.model.errors import NotFound, Unavailable
 from marey.model.observation import Observation
@@ -202,14 +202,14 @@ def journaled(store: Store) -> Store:
     return cast(Store, JournaledStore(store))
 
 
-def behind_journal(store: Store) -> OneStepStore:
+def behind_journal(store: Store) -> HistoryStore:
     """The store itself, with everything sorted in: for a whole history as one step."""
     if isinstance(store, JournaledStore):
         store.settle()
         store = store._store
     if not isinstance(store, OneStepStore):
         raise Unavailable("This store cannot take a history as one step.")
-    return store
+    return cast(HistoryStore, store)
 
 
 def unsettled(store: Store) -> bool:

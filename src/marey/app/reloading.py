@@ -75,6 +75,7 @@ class SourceReloader:
     file: ConfigurationFile
     site: SiteSources
     running: Sequence[Source]
+    settings: Sequence[Any] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reload(self, collector: Collector) -> Reloaded:
@@ -93,6 +94,7 @@ class SourceReloader:
                 )
             sources = self.site.open(wanted.sources)
             before, self.running = self.running, sources
+            self.settings = wanted.sources
         taken = collector.sources.change(sources, about_sources(wanted.sources))
         collector.hurry()
         in_time = taken.wait(collector.rules.patience_ms / 1000 + _TAKE_OVER_S)

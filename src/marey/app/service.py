@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from marey.app.backfilling import Histories
 from marey.app.background import BackgroundWork
 from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
 from marey.app.feed import FrameFeed
@@ -54,6 +55,7 @@ class Parts:
     uploads: Path = Path(tempfile.gettempdir()) / "marey-uploads"
     # Kind and cluster of each source by its name, and how to read them again, if from a file.
     about: Mapping[str, SourceAbout] = field(default_factory=dict)
+    settings: Sequence[Any] = ()
     reloader: SourceReloader | None = None
 
 
@@ -69,13 +71,15 @@ class Service:
         self.collector.sources.describe(parts.about)
         self.collector.about_store = self._about_store
         self._reloader = parts.reloader
+        self._settings = parts.settings
+        self.histories = Histories(parts.store, parts.clock.now_ms)
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
         self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
         self.background = BackgroundWork()
         self.uploads = Uploads(parts.uploads)
         path = getattr(parts.store, "path", None)
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
-        self.notifier = Notifier(parts.store, parts.notify)
+        self.notifier = Notifier(parts.store, parts.notify, parts.clock)
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, path)
         self.collector.watchers.observations.append(self.rule_watch.observe)
 
@@ -86,9 +90,11 @@ class Service:
         self.collector.show(self.workspace.now_ms())
         self.rule_watch.start(self.workspace.now_ms())
         self.collector.start()
+        self.histories.change(self._settings)
 
     def stop(self) -> None:
         """Finish the tick in hand, fold everything into the file, and let it go."""
+        self.histories.stop()
         self.collector.stop()
         self.background.close()
         self.rule_watch.stop()
@@ -100,7 +106,12 @@ class Service:
         """How every source is doing, those included that were taken out."""
         now_ms = self.workspace.now_ms()
         stores = [state.full_document(now_ms, {}) for state in store_source(self.store, now_ms)]
-        return [*self.collector.sources.full_documents(now_ms), *stores]
+        told = self.collector.sources.full_documents(now_ms)
+        filled = self.histories.documents()
+        for row in told:
+            if row["name"] in filled and not row["removed"]:
+                row["details"]["history"] = filled[row["name"]]
+        return [*told, *stores]
 
     def _about_store(self, now_ms: int) -> list[dict[str, Any]]:
         return [state.document(now_ms) for state in store_source(self.store, now_ms)]
@@ -114,7 +125,9 @@ class Service:
         """Read the sources again from their file; a wrong file is refused and changes nothing."""
         if self._reloader is None:
             raise Conflict("This server was not started from a configuration file.")
-        return self._reloader.reload(self.collector)
+        reloaded = self._reloader.reload(self.collector)
+        self.histories.change(self._reloader.settings)
+        return reloaded
 
     def report_progress(self, cluster: str, reports: Sequence[Progress]) -> int:
         """Keep what training scripts say of themselves; refuses workloads nobody knows."""

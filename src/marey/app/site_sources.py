@@ -218,16 +218,19 @@ def _open_prometheus(settings: PrometheusSettings, announces: bool) -> Prometheu
 
 
 def _open_slurm(settings: SlurmSettings) -> SlurmSource:
-    timeout_s = settings.timeout_ms / 1000
     rules = SlurmRules(settings.cluster, settings.least_interval_ms, settings.gpu_only)
+    return SlurmSource(settings.name, slurm_controller(settings), rules)
+
+
+def slurm_controller(settings: SlurmSettings) -> CommandLine | Rest:
+    """A way to ask Slurm, by its commands or by slurmrestd; nothing is asked yet."""
+    timeout_s = settings.timeout_ms / 1000
     if not settings.rest_url:
-        commands = CommandLine(settings.programs, timeout_s)
-        return SlurmSource(settings.name, commands, rules)
+        return CommandLine(settings.programs, timeout_s)
     if not secret(settings) or not settings.rest_user:
         raise InvalidInput("rest_url needs rest_user, and token_env or token_file.")
     # Read before each question: tokens expire, and a new one in the file needs no restart.
-    rest = Rest(settings.rest_url, settings.rest_user, lambda: secret(settings), timeout_s)
-    return SlurmSource(settings.name, rest, rules)
+    return Rest(settings.rest_url, settings.rest_user, lambda: secret(settings), timeout_s)
 
 
 def secret(settings: PrometheusSettings | SlurmSettings | KubernetesSettings) -> str:

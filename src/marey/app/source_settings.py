@@ -47,6 +47,11 @@ _TOKEN_ENV = "Variable that holds the token sent to this server."
 _TOKEN_FILE = "File that holds that token, as another way than `token_env`."
 
 
+def _history(meaning: str) -> Any:
+    takes = "a duration from 0s to 31d, such as 1d"
+    return setting(duration(0, 31 * DAY_MS), takes, meaning, 0, "0s")
+
+
 @dataclass(frozen=True, slots=True)
 class DcgmSettings:
     """Exporters scraped directly: dcgm-exporter, AMD's, node_exporter."""
@@ -92,13 +97,7 @@ class PrometheusSettings:
     selector: str = a_word(
         "PromQL label matchers", 'Which series only, such as cluster="a"; empty means all.'
     )
-    history_ms: int = setting(
-        duration(0, 31 * DAY_MS),
-        "a duration from 0s to 31d, such as 1d",
-        "How far back samples are fetched when the server starts.",
-        0,
-        "0s",
-    )
+    history_ms: int = _history("How far back samples are fetched when the server starts.")
     timeout_ms: int = a_timeout(30, "How long one question may take.")
     short_hosts: bool = a_switch(False, _SHORT_HOSTS)
     token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
@@ -125,6 +124,9 @@ class SlurmSettings:
     )
     timeout_ms: int = a_timeout(30, "How long one question may take.")
     gpu_only: bool = a_switch(True, "Leave out nodes without GPUs and jobs that ask for none.")
+    history_ms: int = _history(
+        "How far back ended jobs are fetched from accounting when the server starts."
+    )
 
 
 def _keys(of: str, defaults: str) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,13 @@ from marey.app.split_store import refuse_samples_elsewhere
 from marey.cli.output import Output
 from marey.model.errors import Conflict, InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
-from marey.model.times import HOUR_MS
+from marey.model.times import HOUR_MS, parse_duration
 from marey.sources.run_folder import folder_of, open_run_folder
+from marey.sources.slurm.commands import CommandLine
 from marey.store.embedded import EmbeddedStore, open_store
 from marey.store.holder import holder
 
+DEFAULT_SINCE = "7d"
 DESCRIPTION = """\
 Bring history from files into a store: samples of GPUs and the workloads that used them.
 
@@ -34,13 +39,16 @@ number, and then nothing is imported. Importing the same files again changes not
 samples    CSV or Parquet, one row per time, host and gpu (index), then one column per metric,
            by its name in Marey (util, power, …) or in an exporter (DCGM_FI_DEV_GPU_UTIL, …)
 workloads  CSV or a JSON array: id, name, user, project, partition, state, submit, start, end,
-           gpus (host:index separated by spaces); required: id, start, gpus
+           gpus (host:index separated by spaces); required: id, start, gpus;
+           or what `sacct --json` wrote
+sacct      ended GPU jobs, asked of Slurm's accounting here and now
 FOLDER     what `marey sim --out FOLDER` wrote
 """
 EXAMPLES = """\
   marey import --samples samples.csv --workloads jobs.csv --store site.duckdb
   marey import --samples samples.parquet --store site.duckdb
   marey import run/ --store site.duckdb
+  marey import --sacct --since 7d --store site.duckdb
 """
 
 
@@ -49,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="a folder that `marey sim` wrote")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="samples, CSV or Parquet")
     parser.add_argument("--workloads", type=Path, metavar="FILE", help="workloads, CSV or JSON")
+    parser.add_argument(
+        "--sacct", action="store_true", help="ended GPU jobs from Slurm's accounting"
+    )
+    parser.add_argument(
+        "--since", metavar="DURATION", help="how far back --sacct asks (default: 7d)"
+    )
     parser.add_argument(
         "--store", type=Path, default=Path("marey.duckdb"), metavar="FILE",
         help="the store to write to; created where missing (default: marey.duckdb)",
@@ -63,12 +77,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Check, write, and say what was brought in."""
-    if args.folder is not None and (args.samples or args.workloads):
+    if args.folder is not None and (args.samples or args.workloads or args.sacct):
         raise InvalidInput("Name a folder, or --samples and --workloads; not both.")
-    document = {"store": str(args.store), **_import(args, out)}
+    if args.sacct and args.workloads:
+        raise InvalidInput("--sacct and --workloads both bring workloads; name one of them.")
+    if args.since is not None and not args.sacct:
+        raise InvalidInput("--since belongs to --sacct; files are imported whole.")
+    with _accounting(args) as workloads:
+        args.workloads = workloads
+        document = {"store": str(args.store), **_import(args, out)}
     for warning in document["warnings"]:
         out.remark(f"marey import: {warning}")
     out.answer(document, _text(document))
+
+
+@contextmanager
+def _accounting(args: argparse.Namespace) -> Iterator[Path | None]:
+    """What sacct tells, as a file that is gone afterwards; without --sacct the file named."""
+    if not args.sacct:
+        yield args.workloads
+        return
+    since_ms = parse_duration(args.since or DEFAULT_SINCE)
+    now_ms = time.time_ns() // 1_000_000
+    with tempfile.TemporaryDirectory(prefix="marey-") as folder:
+        path = Path(folder) / "sacct.json"
+        path.write_bytes(CommandLine().history_document(now_ms - since_ms, now_ms))
+        yield path
 
 
 def _import(args: argparse.Namespace, out: Output) -> dict[str, Any]:

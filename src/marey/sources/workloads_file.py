@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from marey.model.times import parse_time
 from marey.model.workloads import Allocation, Workload, WorkloadState, parse_state
 from marey.sources.samples_file import BAD_ROWS_SHOWN, BadRow
 from marey.sources.slurm.history import read_history
+from marey.sources.slurm.jobs import SeenJob
 
 REQUIRED = ("id", "start", "gpus")
 TEXTS = ("name", "user", "project", "experiment", "partition", "qos", "reason")
@@ -46,6 +47,8 @@ class WorkloadsFile:
     bad: list[BadRow] = field(default_factory=list)
     bad_count: int = 0
     skipped: list[str] = field(default_factory=list)
+    # Whether it is a scheduler's accounting, which tells of jobs after the fact.
+    accounting: bool = False
 
 
 def read_workloads(path: Path) -> WorkloadsFile:
@@ -54,7 +57,8 @@ def read_workloads(path: Path) -> WorkloadsFile:
         raise InvalidInput(f"'{path}' is not a file; a CSV file or a JSON array is needed.")
     result = WorkloadsFile(path)
     if _is_slurm_history(path):
-        result.rows = _slurm_rows(path)
+        result.rows = accounting_rows(read_history(path.read_bytes(), path.name))
+        result.accounting = True
         return result
     seen: dict[str, int] = {}
     for line, row in _rows(path, result):
@@ -82,9 +86,10 @@ def _is_slurm_history(path: Path) -> bool:
     return b'"jobs"' in body and b'"meta"' in body
 
 
-def _slurm_rows(path: Path) -> list[WorkloadRow]:
-    """Ended GPU jobs; accounting does not keep which GPUs they held, so they hold none here."""
-    found = {seen.workload.workload: seen for seen in read_history(path.read_bytes(), path.name)}
+def accounting_rows(ended: Iterable[SeenJob]) -> list[WorkloadRow]:
+    """Ended jobs; accounting does not keep which GPUs they held, so they hold none here."""
+    # Of a job that was requeued the last run counts.
+    found = {seen.workload.workload: seen for seen in ended}
     return [
         WorkloadRow(seen.workload, seen.status.state, seen.status.reason, seen.status.priority, ())
         for seen in found.values()

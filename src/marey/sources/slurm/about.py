@@ -19,6 +19,8 @@ HIDDEN = {
     "usage": "other people's usage and accounting",
     "users": "other users",
 }
+# Clocks differ a little, and the controller tells whole seconds.
+CLOCK_TOLERANCE_MS = 5_000
 _AS_OF = re.compile(r"Configuration data as of (\S+)")
 _PRIVATE = re.compile(r"^PrivateData\s*=\s*(\S+)", re.MULTILINE)
 _VERSION = re.compile(r"^SLURM_VERSION\s*=\s*(\S+)", re.MULTILINE)
@@ -31,6 +33,16 @@ class About:
     version: str = ""
     private: tuple[str, ...] = ()
     time_ms: int | None = None
+
+    def ahead_ms(self, now_ms: int, before_ms: int = 0) -> int:
+        """How far Slurm's clock is ahead of ours, in whole seconds; small changes are none."""
+        if self.time_ms is None:
+            return before_ms
+        ahead_ms = self.time_ms - now_ms
+        if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
+            return 0
+        moved = abs(ahead_ms - before_ms) > CLOCK_TOLERANCE_MS
+        return round(ahead_ms / 1000) * 1000 if moved else before_ms
 
     def hides(self) -> str:
         """What PrivateData keeps from whoever is not an operator."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import Partition
+from marey.model.times import format_time
 from marey.sources.slurm.about import About, about_of_text
 from marey.sources.slurm.documents import Document, Job, Node, Reservation, parse_document
 from marey.sources.slurm.factors import FORMAT, Factors, factors_of_text
@@ -21,6 +22,8 @@ from marey.sources.slurm.reservations import reservations_of_text
 OLDEST = (22, 5)
 # Since this version scontrol writes JSON; before it only sinfo, squeue and sacct do.
 SCONTROL_JSON = (23, 2)
+# A day of accounting is read from a database, and is no hurry.
+HISTORY_TIMEOUT_S = 120.0
 _VERSION = re.compile(r"slurm(?:-wlm)?\s+(\d+)\.(\d+)")
 
 
@@ -88,6 +91,17 @@ class CommandLine:
         named = ",".join(map(str, jobs))
         return parse_history(self._run("sacct", "--json", "--allusers", f"--jobs={named}"))
 
+    def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
+        """What accounting says of every job that there was in a span."""
+        return parse_history(self.history_document(from_ms, to_ms))
+
+    def history_document(self, from_ms: int, to_ms: int) -> bytes:
+        """The same as ``sacct`` writes it."""
+        span = f"--starttime={_utc(from_ms)}", f"--endtime={_utc(to_ms)}"
+        asked = ("sacct", "--json", "--allusers", *span)
+        timeout_s = max(self._timeout_s, HISTORY_TIMEOUT_S)
+        return run_tool(self._folder, asked, timeout_s).body
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -105,6 +119,11 @@ class CommandLine:
 
     def _run(self, *command: str) -> bytes:
         return run_tool(self._folder, command, self._timeout_s).body
+
+
+def _utc(moment_ms: int) -> str:
+    """A time as sacct takes it, which is told to be in UTC."""
+    return format_time(moment_ms // 1000 * 1000).removesuffix("Z")
 
 
 @dataclass(frozen=True, slots=True)

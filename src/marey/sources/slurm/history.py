@@ -17,6 +17,7 @@ from marey.sources.slurm.jobs import SeenJob, base_state, metadata
 from marey.sources.slurm.values import exit_status, number, text, time_ms, whole
 
 NO_INDICES = "not kept by Slurm's accounting"
+_TIMES = ("submission", "eligible", "start", "end")
 
 
 class PastJob(msgspec.Struct):
@@ -64,18 +65,23 @@ def parse_history(body: bytes) -> list[PastJob]:
     return document.jobs
 
 
-def ended_jobs(past: Iterable[PastJob], *, gpu_only: bool = True) -> Iterator[SeenJob]:
-    """Every job that has ended; where its GPUs were is told by node only."""
+def ended_jobs(
+    past: Iterable[PastJob], *, gpu_only: bool = True, ahead_ms: int = 0
+) -> Iterator[SeenJob]:
+    """Every job that has ended; where its GPUs were is told by node only.
+
+    ``ahead_ms`` is how far Slurm's clock is ahead of ours: its times are told in ours.
+    """
     for job in past:
         state = base_state(_inside(job.state, "current"))
         if state is None or not state.ended:
             continue
-        seen = _seen(job, WorkloadStatus(_name(job), state, _reason(job)))
+        seen = _seen(job, WorkloadStatus(_name(job), state, _reason(job)), ahead_ms)
         if seen.workload.end_ms is not None and (seen.workload.gpus_requested or not gpu_only):
             yield seen
 
 
-def _seen(job: PastJob, status: WorkloadStatus) -> SeenJob:
+def _seen(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJob:
     gpus, model = _gpus(job)
     hosts = whole(job.allocation_nodes) or 1
     about = metadata(
@@ -86,10 +92,12 @@ def _seen(job: PastJob, status: WorkloadStatus) -> SeenJob:
         "",
         text(_inside(job.reservation, "name")),
     )
-    start, limit = _moment(job, "start"), number(_inside(job.time, "limit"))
+    told = {key: time_ms(_inside(job.time, key)) for key in _TIMES}
+    times = {key: None if at is None else at - ahead_ms for key, at in told.items()}
+    limit = number(_inside(job.time, "limit"))
     nodes = "" if text(job.nodes) == "None assigned" else text(job.nodes)
     extra = {"slurm_job_id": str(whole(job.job_id) or 0), "nodes": nodes}
-    if gpus and start is not None:
+    if gpus and times["start"] is not None:
         extra["gpu_indices"] = NO_INDICES
     workload = Workload(
         workload=status.workload,
@@ -104,10 +112,10 @@ def _seen(job: PastJob, status: WorkloadStatus) -> SeenJob:
         gpu_model=bounded(model),
         resource_type=resource_type(model, -(-gpus // hosts)) if gpus else "",
         time_limit_s=None if limit is None else round(limit * 60),
-        submit_ms=_moment(job, "submission"),
-        eligible_ms=_moment(job, "eligible"),
-        start_ms=start,
-        end_ms=_moment(job, "end"),
+        submit_ms=times["submission"],
+        eligible_ms=times["eligible"],
+        start_ms=times["start"],
+        end_ms=times["end"],
         exit_code=_exit_code(job, status.state),
         attributes={**about.attributes, **{k: bounded(v) for k, v in extra.items() if v}},
     )
@@ -135,10 +143,6 @@ def _name(job: PastJob) -> str:
 def _reason(job: PastJob) -> str:
     reason = text(_inside(job.state, "reason"))
     return bounded("" if reason == "None" else reason)
-
-
-def _moment(job: PastJob, key: str) -> int | None:
-    return time_ms(_inside(job.time, key))
 
 
 def _gpus(job: PastJob) -> tuple[int, str]:

@@ -85,6 +85,11 @@ class Rest:
         path = f"jobs?start_time=uts{since_ms // 1000}"
         return [job for job in parse_history(self._get(path, "slurmdb")) if job.job_id in wanted]
 
+    def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
+        """What accounting says of every job that there was in a span."""
+        path = f"jobs?start_time=uts{from_ms // 1000}&end_time=uts{to_ms // 1000}"
+        return parse_history(self._get(path, "slurmdb"))
+
     def _get(self, what: str, part: str = "slurm") -> bytes:
         if not self._version:
             self._version = self._newest()

@@ -25,8 +25,6 @@ from marey.sources.slurm.token import TokenExpired
 SELDOM_MS = 10 * MINUTE_MS
 OFTEN_MS = MINUTE_MS
 MOST_BACKOFF_MS = 5 * MINUTE_MS
-# Clocks differ a little, and the controller tells whole seconds.
-CLOCK_TOLERANCE_MS = 5_000
 # Forgotten jobs that one question to accounting names.
 MOST_VANISHED = 500
 
@@ -137,14 +135,8 @@ class SlurmSource:
         return self._with_ends(observed, now_ms)
 
     def _compare_clocks(self, now_ms: int) -> None:
-        told_ms = self._about.answer.time_ms
-        if self._about.error or told_ms is None:
-            return
-        ahead_ms = told_ms - now_ms
-        if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
-            self._ahead_ms = 0
-        elif abs(ahead_ms - self._ahead_ms) > CLOCK_TOLERANCE_MS:
-            self._ahead_ms = round(ahead_ms / 1000) * 1000
+        if not self._about.error:
+            self._ahead_ms = self._about.answer.ahead_ms(now_ms, self._ahead_ms)
 
     def _with_ends(self, observed: Observation, now_ms: int) -> Observation:
         """What accounting says of jobs that the controller forgot before their end was seen."""
@@ -154,17 +146,18 @@ class SlurmSource:
         ids = sorted({job for job, _ in vanished.values()})[:MOST_VANISHED]
         since_ms = (self._answered_ms or now_ms) - HOUR_MS + self._ahead_ms
         try:
-            past = list(ended_jobs(self._controller.ended(ids, since_ms), gpu_only=False))
+            told = self._controller.ended(ids, since_ms)
+            past = list(ended_jobs(told, gpu_only=False, ahead_ms=self._ahead_ms))
             self._history_error = ""
         except MareyError as error:
             self._history_error = str(error)
             return observed
-        ends = [job for job in past if job.workload.workload in vanished]
-        told = [_ended(vanished[job.workload.workload][1], job, self._ahead_ms) for job in ends]
+        known = [job for job in past if job.workload.workload in vanished]
+        ends = [_ended(vanished[job.workload.workload][1], job) for job in known]
         return replace(
             observed,
-            workloads=(*observed.workloads, *(job.workload for job in told)),
-            statuses=(*observed.statuses, *(job.status for job in told)),
+            workloads=(*observed.workloads, *(job.workload for job in ends)),
+            statuses=(*observed.statuses, *(job.status for job in ends)),
         )
 
     def details(self) -> Mapping[str, Any]:
@@ -200,18 +193,13 @@ class SlurmSource:
         self._controller.close()
 
 
-def _ended(seen: SeenJob, past: SeenJob, ahead_ms: int) -> SeenJob:
+def _ended(seen: SeenJob, past: SeenJob) -> SeenJob:
     """The job as it was last seen, with its end as accounting tells it."""
-    end_ms = past.workload.end_ms
     workload = replace(
         seen.workload,
-        start_ms=seen.workload.start_ms or _less(past.workload.start_ms, ahead_ms),
-        end_ms=_less(end_ms, ahead_ms),
+        start_ms=seen.workload.start_ms or past.workload.start_ms,
+        end_ms=past.workload.end_ms,
         exit_code=past.workload.exit_code,
     )
     status = replace(past.status, priority=seen.status.priority)
     return replace(seen, workload=workload, status=status, allocations=())
-
-
-def _less(moment_ms: int | None, by_ms: int) -> int | None:
-    return None if moment_ms is None else moment_ms - by_ms

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ _AT_ONCE = 32
 
 
 @njit(cache=True, nogil=True, inline="always")
-def mix(x):  # type: ignore[no-untyped-def]
+def mix(x: np.uint64) -> np.uint64:
     """64 well-mixed bits of a 64-bit counter (SplitMix64: Steele, Lea, Flood, OOPSLA 2014)."""
     z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -32,7 +33,7 @@ def mix(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _folded(count, first, second, third, fourth):  # type: ignore[no-untyped-def]
+def _folded(count: int, first: int, second: int, third: int, fourth: int) -> np.uint64:
     folded = mix(np.uint64(count) ^ np.uint64(first))
     folded = mix(folded ^ np.uint64(second))
     folded = mix(folded ^ np.uint64(third))
@@ -40,7 +41,7 @@ def _folded(count, first, second, third, fourth):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def _even(state, count):  # type: ignore[no-untyped-def]
+def _even(state: np.uint64, count: int) -> NDArray[np.float64]:
     """So many numbers in [0, 1) that follow each other for this key."""
     numbers = np.empty(count)
     for i in range(count):
@@ -60,7 +61,7 @@ def generator(*parts: int) -> np.random.Generator:
 
 
 @njit(cache=True, nogil=True)
-def bells(number, rows, columns):  # type: ignore[no-untyped-def]
+def bells(number: np.uint64, rows: int, columns: int) -> NDArray[np.float64]:
     """A table of nearly normal numbers (sums of four even ones) for a key."""
     table = np.empty((rows, columns))
     counter = np.uint64(number)

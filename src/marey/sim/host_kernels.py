@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from marey.sim.kernels import (
     DEAD,
@@ -16,6 +17,8 @@ from marey.sim.kernels import (
     L_READ,
     L_WRITE,
     MEM_MIB,
+    Ints,
+    Singles,
     signed,
 )
 
@@ -24,9 +27,19 @@ FIXED = np.float32(1024.0)
 
 
 @njit(cache=True, nogil=True)
-def add_hosts(  # type: ignore[no-untyped-def]
-    gpus, begins, ends, role_of, lanes, levels, first, count, every, gpu_host, sums
-):  # fmt: skip
+def add_hosts(
+    gpus: Ints,
+    begins: Ints,
+    ends: Ints,
+    role_of: Ints,
+    lanes: Singles,
+    levels: Singles,
+    first: int,
+    count: int,
+    every: int,
+    gpu_host: NDArray[np.int32],
+    sums: Ints,
+) -> None:
     """Add what each lane asks of its host (cores, reads, writes, network) at the host's ticks.
 
     The sums are integers (fixed point), so they do not depend on the order of the lanes.
@@ -52,7 +65,16 @@ def add_hosts(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def finish_hosts(sums, sizes, cpus, memory_mib, first_tick, every, seed, out):  # type: ignore[no-untyped-def]
+def finish_hosts(
+    sums: Ints,
+    sizes: Ints,
+    cpus: Singles,
+    memory_mib: Singles,
+    first_tick: int,
+    every: int,
+    seed: np.uint64,
+    out: Singles,
+) -> None:
     """Turn the sums into the eight host metrics, with noise, rounded to their resolution."""
     hosts, ticks = sums.shape[0], sums.shape[1]
     ten, tenth = np.float32(10.0), np.float32(0.1)

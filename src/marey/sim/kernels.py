@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from marey.sim.chance import bells, mix
+
+Ints = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
 # Columns of a role (float64).
 (
@@ -102,22 +107,25 @@ _U = 1.0 / 32768.0
 
 
 @njit(cache=True, nogil=True, inline="always")
-def within(x, period, length):  # type: ignore[no-untyped-def]
+def within(x: float, period: float, length: float) -> float:
     """How much of [0, x) lies in the last ``length`` of each period."""
     whole = np.floor(x / period)
     rest = x - whole * period - (period - length)
-    return whole * length + (rest if rest > 0.0 else 0.0)
+    inside: float = whole * length + (rest if rest > 0.0 else 0.0)
+    return inside
 
 
 @njit(cache=True, nogil=True, inline="always")
-def signed(key, n):  # type: ignore[no-untyped-def]
+def signed(key: np.uint64, n: int | np.int64) -> float:
     """A number in [-1, 1) for a key and a counter."""
     h = mix(np.uint64(key) + np.uint64(n) * np.uint64(0xD1342543DE82EF95))
     return np.float64(h >> np.uint64(11)) * (2.0**-52) - 1.0
 
 
 @njit(cache=True, nogil=True)
-def role_levels(role, time_ms, tick_ms, out, r, n):  # type: ignore[no-untyped-def]
+def role_levels(
+    role: Doubles, time_ms: float, tick_ms: float, out: Singles, r: int, n: int
+) -> float:
     """What the role does on average over the tick that ends here; returns its share of power."""
     key = np.uint64(role[KEY])
     end = time_ms - role[START_MS]
@@ -199,11 +207,22 @@ def role_levels(role, time_ms, tick_ms, out, r, n):  # type: ignore[no-untyped-d
     out[r, L_READ, n] = role[FS_READ] * (on + 0.7 * off + evaluation) + load * 350.0
     out[r, L_WRITE, n] = checkpoint * role[FS_WRITE] + 0.05
     out[r, L_NET, n] = role[NET] * (on + off * floor + 0.2 * evaluation)
-    return W_UTIL * util + W_SM * sm + W_TENSOR * tensor + W_DRAM * dram
+    power: float = W_UTIL * util + W_SM * sm + W_TENSOR * tensor + W_DRAM * dram
+    return power
 
 
 @njit(cache=True, nogil=True)
-def fill_levels(rows, roles, heat_tick, heat, first, count, start_ms, tick_ms, levels):  # type: ignore[no-untyped-def]
+def fill_levels(
+    rows: Ints,
+    roles: Doubles,
+    heat_tick: Ints,
+    heat: Doubles,
+    first: int,
+    count: int,
+    start_ms: float,
+    tick_ms: float,
+    levels: Singles,
+) -> None:
     """Levels of these roles for ``count`` ticks from ``first``; warmth follows power with a lag.
 
     The lag is a recurrence that begins with the role: where the state is behind (after a
@@ -234,10 +253,24 @@ def fill_levels(rows, roles, heat_tick, heat, first, count, start_ms, tick_ms, l
 
 
 @njit(cache=True, nogil=True)
-def fill_lanes(  # type: ignore[no-untyped-def]
-    low, high, gpus, begins, ends, role_of, lanes, levels, first, count, seed, tick_s, decay,
-    codes, workload, out,
-):  # fmt: skip
+def fill_lanes(
+    low: int,
+    high: int,
+    gpus: Ints,
+    begins: Ints,
+    ends: Ints,
+    role_of: Ints,
+    lanes: Singles,
+    levels: Singles,
+    first: int,
+    count: int,
+    seed: np.uint64,
+    tick_s: float,
+    decay: Singles,
+    codes: Ints,
+    workload: NDArray[np.int32],
+    out: Singles,
+) -> None:
     """Write the twelve everyday metrics of lanes ``low`` to ``high`` into rows gpu x tick."""
     one, ten = np.float32(1.0), np.float32(10.0)
     tenth = np.float32(0.1)
@@ -337,10 +370,20 @@ def fill_lanes(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def switch_lanes(  # type: ignore[no-untyped-def]
-    gpus, tick, fade_per_tick, begins, role, lane, code, excess, new_roles, new_lanes, new_codes,
-    new_excess,
-):  # fmt: skip
+def switch_lanes(
+    gpus: Ints,
+    tick: int,
+    fade_per_tick: float,
+    begins: Ints,
+    role: Ints,
+    lane: Singles,
+    code: Ints,
+    excess: Doubles,
+    new_roles: Ints,
+    new_lanes: Singles,
+    new_codes: Ints,
+    new_excess: Doubles,
+) -> None:
     """Give GPUs new lanes from this tick on; what is left of the old warmth goes along."""
     for i in range(len(gpus)):
         g = gpus[i]
@@ -356,7 +399,7 @@ def switch_lanes(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def steady_excess(roles, role_of, lanes):  # type: ignore[no-untyped-def]
+def steady_excess(roles: Doubles, role_of: Ints, lanes: Singles) -> Doubles:
     """How much warmer than idle each lane gets when its role goes on."""
     excess = np.empty(len(role_of))
     for i in range(len(role_of)):
@@ -368,7 +411,7 @@ def steady_excess(roles, role_of, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def vary_lanes(lanes, key, spreads, memory_share):  # type: ignore[no-untyped-def]
+def vary_lanes(lanes: Singles, key: np.uint64, spreads: Doubles, memory_share: float) -> None:
     """Ranks of one workload differ little where they do the same; memory hardly at all."""
     noise = bells(key, len(lanes), 8)
     for i in range(len(lanes)):

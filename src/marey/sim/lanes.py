@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -303,7 +304,7 @@ class Lanes:
         )
         return [past, now]
 
-    def _each_half(self, total: int, work, rows: int) -> None:  # type: ignore[no-untyped-def]
+    def _each_half(self, total: int, work: Callable[[int, int], None], rows: int) -> None:
         if rows < THREADED_ROWS or total < 2:
             work(0, total)
             return

@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 NEVER_MS = np.int64(1) << 60
 
 
@@ -49,7 +51,7 @@ _QOS, _UNAVAILABLE = int(Reason.QOS_LIMIT), int(Reason.NODES_UNAVAILABLE)
 
 
 @njit(cache=True, nogil=True)
-def _count_free(until, host_first, host_size, host_up, free):  # type: ignore[no-untyped-def]
+def _count_free(until: Ints, host_first: Ints, host_size: Ints, host_up: Flags, free: Ints) -> None:
     for h in range(len(host_first)):
         free[h] = 0
         if host_up[h]:
@@ -59,7 +61,9 @@ def _count_free(until, host_first, host_size, host_up, free):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True)
-def _choose(per_host, count, free, reserved, avoid, spread, chosen):  # type: ignore[no-untyped-def]
+def _choose(
+    per_host: int, count: int, free: Ints, reserved: Flags, avoid: bool, spread: bool, chosen: Ints
+) -> bool:
     """Fill ``chosen`` with ``count`` hosts that have ``per_host`` free GPUs; say if it worked."""
     found = 0
     if count > 1:
@@ -85,7 +89,15 @@ def _choose(per_host, count, free, reserved, avoid, spread, chosen):  # type: ig
 
 
 @njit(cache=True, nogil=True)
-def _reserve(per_host, count, until, host_first, host_size, host_up, reserved):  # type: ignore[no-untyped-def]
+def _reserve(
+    per_host: int,
+    count: int,
+    until: Ints,
+    host_first: Ints,
+    host_size: Ints,
+    host_up: Flags,
+    reserved: Flags,
+) -> np.int64:
     """Mark the hosts that will have room first; return the moment by which they have."""
     hosts = len(host_first)
     ready = np.full(hosts, NEVER_MS)
@@ -106,31 +118,32 @@ def _reserve(per_host, count, until, host_first, host_size, host_up, reserved): 
     order = np.argsort(ready, kind="mergesort")
     for i in range(count):
         reserved[order[i]] = True
-    return ready[order[count - 1]]
+    by: np.int64 = ready[order[count - 1]]
+    return by
 
 
 @njit(cache=True, nogil=True)
-def run_pass(  # type: ignore[no-untyped-def]
-    now,
-    order,
-    gpus,
-    per_host,
-    limit_ms,
-    user,
-    user_gpus,
-    user_cap,
-    host_first,
-    host_size,
-    host_up,
-    until,
-    spread,
-    backfill,
-    depth,
-    reasons,
-    slots,
-    ends,
-    started,
-):
+def run_pass(
+    now: int,
+    order: Ints,
+    gpus: Ints,
+    per_host: Ints,
+    limit_ms: Ints,
+    user: Ints,
+    user_gpus: Ints,
+    user_cap: int,
+    host_first: Ints,
+    host_size: Ints,
+    host_up: Flags,
+    until: Ints,
+    spread: bool,
+    backfill: bool,
+    depth: int,
+    reasons: Ints,
+    slots: Ints,
+    ends: Ints,
+    started: Ints,
+) -> tuple[int, int, np.int64]:
     """Start what may start; fill slots, ends and started (GPUs); return (count, head, shadow)."""
     hosts = len(host_first)
     free = np.empty(hosts, np.int64)

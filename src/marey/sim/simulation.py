@@ -11,11 +11,10 @@ from typing import Any
 from marey.model.errors import InvalidInput
 from marey.model.events import Event, EventKind
 from marey.model.faults import FaultKind, Truth
-from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
-from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+from marey.model.workloads import WorkloadState
 from marey.sim.cluster import Cluster
 from marey.sim.config import (
     FaultPlan,
@@ -33,6 +32,7 @@ from marey.sim.intake import Intake
 from marey.sim.jobs import Kind
 from marey.sim.lanes import Shot
 from marey.sim.people import populate
+from marey.sim.telling import changes_told, everything_told
 from marey.sim.tracks import Reports
 
 # Blocks of history hold about this many rows of samples: large enough for speed, small enough
@@ -191,35 +191,11 @@ class Simulation:
         self.cluster.run_until(time_ms)
         entries = [record for _, record in self.cluster.log]
         self.cluster.log.clear()
-        if self._complete:
-            self._complete = False
-            return self._snapshot(time_ms, entries)
-        return grouped(time_ms, self.config.cluster, entries)
-
-    def _snapshot(self, time_ms: int, entries: list[Any]) -> Observation:
-        cluster = self.cluster
-        events = grouped(time_ms, self.config.cluster, entries).events
-        jobs = list(cluster.jobs.values())
-        running = [job for job in jobs if job.state is WorkloadState.RUNNING]
-        inventory = self.hardware.inventory
-        return Observation(
-            time_ms=time_ms,
-            cluster=self.config.cluster,
-            hosts=inventory.hosts,
-            gpus=inventory.gpus,
-            partitions=inventory.partitions,
-            # A host of which nothing is said would be unknown, so those that are up say so too.
-            host_states=tuple(
-                self.hosts.states.get(number, HostStatus(name, HostState.UP))
-                for number, name in enumerate(self.hardware.host_names)
-            ),
-            gpu_states=tuple(cluster.failed_gpus.values()),
-            workloads=tuple(job.record() for job in jobs),
-            statuses=tuple(job.status() for job in jobs),
-            allocations=tuple(a for job in running for a in cluster.allocations(job)),
-            events=events,
-            complete=True,
-        )
+        changes = changes_told(time_ms, self.config.cluster, entries)
+        if not self._complete:
+            return changes
+        self._complete = False
+        return everything_told(time_ms, self.cluster, self.hosts, changes.events)
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -375,36 +351,3 @@ class Simulation:
         if state["now_ms"] >= config.start_ms:
             simulation.fast_forward(state["now_ms"])
         return simulation
-
-
-def grouped(time_ms: int, cluster: str, entries: list[Any]) -> Observation:
-    """Records as one observation; of a workload's several records the last one counts."""
-    workloads: dict[str, Workload] = {}
-    statuses: dict[str, WorkloadStatus] = {}
-    hosts: dict[str, HostStatus] = {}
-    gpus: dict[str, GpuStatus] = {}
-    allocations: list[Any] = []
-    events: list[Event] = []
-    for entry in entries:
-        if isinstance(entry, WorkloadStatus):
-            statuses[entry.workload] = entry
-        elif isinstance(entry, Workload):
-            workloads[entry.workload] = entry
-        elif isinstance(entry, tuple):
-            allocations.extend(entry)
-        elif isinstance(entry, Event):
-            events.append(entry)
-        elif isinstance(entry, HostStatus):
-            hosts[entry.host] = entry
-        else:
-            gpus[entry.gpu] = entry
-    return Observation(
-        time_ms=time_ms,
-        cluster=cluster,
-        host_states=tuple(hosts.values()),
-        gpu_states=tuple(gpus.values()),
-        workloads=tuple(workloads.values()),
-        statuses=tuple(statuses.values()),
-        allocations=tuple(allocations),
-        events=tuple(events),
-    )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marey.model.workloads import Progress
 from marey.sim import kernels as k
 from marey.sim.jobs import FIRST_ID, Job, Kind
-from marey.sim.kernels import signed, within
+from marey.sim.kernels import Doubles, Ints, signed, within
 from marey.sim.lanes import Regime
 
 REPORT_MS, REPORT_SMALL_MS = 60_000, 300_000
@@ -38,9 +38,9 @@ FOREVER_MS = 9.0e15
 
 
 @njit(cache=True, nogil=True)
-def trained_ms(track, time_ms):  # type: ignore[no-untyped-def]
+def trained_ms(track: Doubles, time_ms: float) -> float:
     """Time spent in training steps up to this moment, pauses taken out."""
-    x = time_ms - track[START_MS] - track[WARM_MS]
+    x: float = time_ms - track[START_MS] - track[WARM_MS]
     if x <= 0.0:
         return 0.0
     if track[PAUSE_MS] <= 0.0:
@@ -49,14 +49,25 @@ def trained_ms(track, time_ms):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def steps_at(track, time_ms):  # type: ignore[no-untyped-def]
+def steps_at(track: Doubles, time_ms: float) -> float:
     """How many steps have been made by this moment."""
     since = trained_ms(track, time_ms) - trained_ms(track, track[FROM_MS])
-    return track[STEPS_BEFORE] + since * track[RATE] / track[STEP_MS]
+    steps: float = track[STEPS_BEFORE] + since * track[RATE] / track[STEP_MS]
+    return steps
 
 
 @njit(cache=True, nogil=True)
-def report(rows, tracks, after_ms, until_ms, seq, time, step, throughput, loss):  # type: ignore[no-untyped-def]
+def report(
+    rows: Ints,
+    tracks: Doubles,
+    after_ms: float,
+    until_ms: float,
+    seq: Ints,
+    time: Ints,
+    step: Ints,
+    throughput: Doubles,
+    loss: Doubles,
+) -> int:
     """Every report in (after, until]; returns how many. With empty arrays it only counts."""
     count = 0
     room = len(seq)

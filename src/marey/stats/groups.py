@@ -10,7 +10,9 @@ MEDIAN, MEAN, MIN, MAX = range(4)
 
 
 @njit(cache=True, nogil=True)
-def _grouped(values, first, how, out):  # type: ignore[no-untyped-def]
+def _grouped(
+    values: NDArray[np.float64], first: NDArray[np.int64], how: int, out: NDArray[np.float64]
+) -> None:
     room = np.empty(len(values))
     for group in range(len(first) - 1):
         n = 0

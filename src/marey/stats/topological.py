@@ -71,7 +71,7 @@ def _group(count: int, keys: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, nogil=True)
-def _kahn(first, next_first, successors):  # type: ignore[no-untyped-def]
+def _kahn(first: Ints, next_first: Ints, successors: Ints) -> Ints:
     count = len(first) - 1
     waiting = first[1:] - first[:-1]
     order = np.empty(count, np.int64)
@@ -94,7 +94,7 @@ def _kahn(first, next_first, successors):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _finish(first, predecessors, order, cost):  # type: ignore[no-untyped-def]
+def _finish(first: Ints, predecessors: Ints, order: Ints, cost: Floats) -> Floats:
     finish = np.empty(len(cost), np.float64)
     for at in range(len(order)):
         node = order[at]
@@ -106,7 +106,7 @@ def _finish(first, predecessors, order, cost):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _walk_back(first, predecessors, finish):  # type: ignore[no-untyped-def]
+def _walk_back(first: Ints, predecessors: Ints, finish: Floats) -> Ints:
     chain = np.empty(len(finish), np.int64)
     node = int(np.argmax(finish))
     length = 0

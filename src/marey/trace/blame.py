@@ -134,7 +134,9 @@ def _rows_at_last_sync(
 
 
 @njit(cache=True, nogil=True)
-def _last_complete(by_team, team, earliest, latest, syncs):  # type: ignore[no-untyped-def]
+def _last_complete(
+    by_team: Ints, team: Ints, earliest: Floats, latest: Floats, syncs: Flags
+) -> Ints:
     """The latest synchronising meeting of the same ranks that was over when this one began."""
     before = np.full(len(team), -1, np.int64)
     for at in range(len(by_team)):
@@ -159,7 +161,7 @@ def _longest_wait(rank: Ints, arrived: Floats, first: Ints, order: Ints, previou
 
 
 @njit(cache=True, nogil=True)
-def _window_maximum(by, rank, wait, previous):  # type: ignore[no-untyped-def]
+def _window_maximum(by: Ints, rank: Ints, wait: Floats, previous: Ints) -> Ints:
     found = np.full(len(rank), -1, np.int64)
     place = np.empty(len(rank), np.int64)
     for at in range(len(by)):
@@ -181,7 +183,17 @@ def _window_maximum(by, rank, wait, previous):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _follow(order, first, arrived, done, previous, waited_most, item, error_ns, found):  # type: ignore[no-untyped-def]
+def _follow(
+    order: Ints,
+    first: Ints,
+    arrived: Floats,
+    done: Floats,
+    previous: Ints,
+    waited_most: Ints,
+    item: Ints,
+    error_ns: float,
+    found: Floats,
+) -> int:
     """Fill in shares of waiting (meeting, culprit's arrival, cause, share); how many there are."""
     count = 0
     causes = done.shape[1] - 1
@@ -218,7 +230,9 @@ def _follow(order, first, arrived, done, previous, waited_most, item, error_ns, 
 
 
 @njit(cache=True, nogil=True)
-def _excess(order, lo, hi, done, previous, row, excess):  # type: ignore[no-untyped-def]
+def _excess(
+    order: Ints, lo: int, hi: int, done: Floats, previous: Ints, row: int, excess: Floats
+) -> float:
     """Fill in what the last to arrive did more than the mean of the others; their sum."""
     total = 0.0
     for cause in range(len(excess)):

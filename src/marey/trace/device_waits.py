@@ -266,7 +266,7 @@ def _host_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> Waits:
 
 
 @njit(cache=True, nogil=True)
-def _raised(first, called):  # type: ignore[no-untyped-def]
+def _raised(first: Ints, called: Ints) -> Ints:
     raised = called.copy()
     for lane in range(len(first) - 1):
         for at in range(first[lane] + 1, first[lane + 1]):
@@ -275,7 +275,7 @@ def _raised(first, called):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _last_before(first, launched, lane, before):  # type: ignore[no-untyped-def]
+def _last_before(first: Ints, launched: Ints, lane: Ints, before: Ints) -> Ints:
     found = np.full(len(lane), -1, np.int64)
     for k in range(len(lane)):
         if lane[k] >= 0:
@@ -287,7 +287,7 @@ def _last_before(first, launched, lane, before):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _first_after(first, launched, lane, after):  # type: ignore[no-untyped-def]
+def _first_after(first: Ints, launched: Ints, lane: Ints, after: Ints) -> Ints:
     found = np.full(len(lane), -1, np.int64)
     for k in range(len(lane)):
         if lane[k] >= 0:
@@ -299,7 +299,9 @@ def _first_after(first, launched, lane, after):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _collect(order, lane, of_lane, of_call, devices):  # type: ignore[no-untyped-def]
+def _collect(
+    order: Ints, lane: Ints, of_lane: Ints, of_call: Ints, devices: int
+) -> tuple[Ints, Ints]:
     """Walk launches and calls in time; a call takes the last work of each changed lane."""
     works = len(lane)
     last = np.full(len(of_lane), -1, np.int64)

@@ -148,7 +148,9 @@ def _thread_edges(columns: Columns, host: Flags, blocking: Flags, end_ns: Ints) 
 
 
 @njit(cache=True, nogil=True)
-def _chain(rows, thread, start, end, blocking, order):  # type: ignore[no-untyped-def]
+def _chain(
+    rows: Ints, thread: Ints, start: Ints, end: Ints, blocking: Flags, order: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """Start and end points of each thread's nested events, one after the other."""
     count = len(rows)
     source = np.empty(2 * count, np.int64)

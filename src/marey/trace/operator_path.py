@@ -218,7 +218,7 @@ def _longest(columns: Columns, edges: Edges) -> Edges:
 
 
 @njit(cache=True, nogil=True)
-def _heaviest(first, order, source, time, moment):  # type: ignore[no-untyped-def]
+def _heaviest(first: Ints, order: Ints, source: Ints, time: Ints, moment: Ints) -> Ints:
     """Walk in topological order; of equal predecessors the one that was over last is the cause."""
     length = np.zeros(len(order), np.int64)
     came_by = np.full(len(order), -1, np.int64)

@@ -78,7 +78,7 @@ class TraceRun:
 def open_run(
     paths: str | Path | Iterable[str | Path],
     *,
-    cache: Path | None = None,
+    cache: str | Path | None = None,
     executor: Executor | None = None,
     progress: Callable[[float], None] | None = None,
     native: bool | None = None,
@@ -89,7 +89,8 @@ def open_run(
     ``executor`` converts the ranks: processes of this machine by default, or any other, such as
     ``dask.distributed.Client().get_executor()``. ``progress`` is told the fraction done.
     """
-    opened = open_files(paths, OpenOptions(cache, executor, progress, native))
+    folder = None if cache is None else Path(cache)
+    opened = open_files(paths, OpenOptions(folder, executor, progress, native))
     return TraceRun(opened.tables, opened.infos, opened.symbols, opened.notes)
 
 

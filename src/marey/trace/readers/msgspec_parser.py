@@ -74,7 +74,7 @@ _Plain = msgspec.defstruct(
 _Timed = msgspec.defstruct(
     "_Timed", [("ts", msgspec.Raw, _NO_JSON), ("dur", msgspec.Raw, _NO_JSON)], gc=False
 )
-_plain = msgspec.json.Decoder(list[_Plain])  # type: ignore[valid-type]
+_plain = msgspec.json.Decoder(list[_Plain])  # type: ignore[valid-type]  # it is made at run time
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _one = msgspec.json.Decoder(_Plain)
 _timed: Any = msgspec.json.Decoder(_Timed)

@@ -14,21 +14,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from marey.app.conflicts import ConflictLog, Disagreement
+from marey.app.holders import HolderDisputes, Holdings, Told, completed, held_by
 from marey.app.host_naming import HostNames
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, short_model
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
-from marey.model.workloads import Allocation, Workload, WorkloadState
 
 # A host that nobody has measured for this long is no longer known by its measurements.
 MEASURED_MS = 10 * MINUTE_MS
 # While nothing changes, sources are compared anew only this often.
 COMPARED_EVERY_MS = 5 * MINUTE_MS
-# Labels of exporters follow the scheduler by a scrape or two: only what stays is a conflict.
-HOLDER_TICKS = 3
-TOLD_BY_EXPORTER = "told by the exporter"
 Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
 
 
@@ -63,7 +60,7 @@ class ClusterJoin:
         self._now_ms = 0
         self._made: tuple[Inventory, int, Inventory] | None = None
         self._version = 0
-        self._disputed: dict[str, int] = {}
+        self._disputes = HolderDisputes()
 
     # Asked by sources
 
@@ -79,14 +76,7 @@ class ClusterJoin:
     def held_by(self) -> dict[str, list[str]]:
         """GPUs by what exporters say holds them: a job's number, or ``namespace/pod``."""
         with self._lock:
-            held: dict[str, list[str]] = {}
-            for source in self._measured.values():
-                for gpu, jobs in source.jobs.items():
-                    for job in jobs:
-                        gpus = held.setdefault(job, [])
-                        if gpu not in gpus:
-                            gpus.append(gpu)
-            return held
+            return held_by(self._told())
 
     def scheduler_hosts(self) -> list[str]:
         """The hosts that the scheduler knows."""
@@ -322,74 +312,17 @@ class ClusterJoin:
 
     # Who holds what
 
-    def _holders(
-        self, observation: Observation
-    ) -> tuple[tuple[Workload, ...], tuple[Allocation, ...]]:
-        held = self.held_by()
+    def _told(self) -> list[Told]:
+        return [source.jobs for source in self._measured.values()]
+
+    def _holders(self, observation: Observation) -> Holdings:
+        told = self._told()
+        held = held_by(told)
         if not held:
             return observation.workloads, observation.allocations
-        running = {s.workload for s in observation.statuses if s.state is WorkloadState.RUNNING}
-        holding = {a.workload for a in observation.allocations}
-        added: dict[str, list[Allocation]] = {}
-        for workload in observation.workloads:
-            if workload.workload in running and workload.workload not in holding:
-                gpus = next((held[key] for key in _labels_of(workload) if key in held), ())
-                if gpus and len(gpus) <= max(workload.gpus_requested, 1):
-                    added[workload.workload] = _allocated(workload.workload, gpus)
-        self._compare_holders(observation)
-        if not added:
-            return observation.workloads, observation.allocations
-        workloads = tuple(
-            _told_by_exporter(w) if w.workload in added else w for w in observation.workloads
-        )
-        return workloads, (*observation.allocations, *(a for more in added.values() for a in more))
-
-    def _compare_holders(self, observation: Observation) -> None:
-        """GPUs of which the exporter names another holder than the scheduler, for some time."""
-        labels = {w.workload: set(_labels_of(w)) for w in observation.workloads}
-        ours: dict[str, set[str]] = {}
-        for allocation in observation.allocations:
-            known = labels.get(allocation.workload)
-            if known:
-                ours.setdefault(allocation.gpu, set()).update(known)
-        disputed: dict[str, int] = {}
-        for source in self._measured.values():
-            for gpu, jobs in source.jobs.items():
-                # Pods are named by Kubernetes' own source, which decides with these labels.
-                told = {job for job in jobs if "/" not in job}
-                if gpu in ours and told and not told & ours[gpu]:
-                    disputed[gpu] = self._disputed.get(gpu, 0) + 1
-                    if disputed[gpu] >= HOLDER_TICKS:
-                        taken = ", ".join(sorted(ours[gpu])[:2])
-                        self._note("holder", gpu, taken, ", ".join(sorted(told)[:4]))
-        self._disputed = disputed
-
-
-def _labels_of(workload: Workload) -> list[str]:
-    """What an exporter may call it: the scheduler's name or number."""
-    return [workload.workload, workload.attributes.get("slurm_job_id", workload.workload)]
-
-
-def _allocated(workload: str, gpus: Sequence[str]) -> list[Allocation]:
-    local: dict[str, int] = {}
-    found = []
-    for gpu in sorted(gpus, key=_in_order):
-        host = gpu.rpartition(":")[0]
-        local[host] = local.get(host, -1) + 1
-        found.append(Allocation(workload, gpu, None, local[host]))
-    return found
-
-
-def _in_order(gpu: str) -> tuple[str, float]:
-    host, _, index = gpu.rpartition(":")
-    try:
-        return host, float(index)
-    except ValueError:
-        return host, 0.0
-
-
-def _told_by_exporter(workload: Workload) -> Workload:
-    return replace(workload, attributes={**workload.attributes, "gpu_indices": TOLD_BY_EXPORTER})
+        for dispute in self._disputes.lasting(observation, told):
+            self._note("holder", dispute.gpu, dispute.by_scheduler, dispute.by_exporter)
+        return completed(observation, held)
 
 
 def _renamed(gpu: str, names: Mapping[str, str]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from marey.model.names import NAME_LIMIT, bounded
 from marey.model.observation import Observation
 from marey.model.workloads import Workload
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 ATTRIBUTES_LIMIT = 128
 
-T = TypeVar("T")
+Item = TypeVar("Item", bound="DataclassInstance")
 
 _NAMED = (
     "hosts",
@@ -55,13 +58,13 @@ def _attributes_overlong(workload: Workload) -> bool:
     )
 
 
-def _cut(item: T) -> T:
-    texts = {
+def _cut(item: Item) -> Item:
+    texts: dict[str, Any] = {
         field.name: bounded(value)
-        for field in dataclasses.fields(item)  # type: ignore[arg-type]
+        for field in dataclasses.fields(item)
         if isinstance(value := getattr(item, field.name), str) and len(value) > NAME_LIMIT
     }
     if isinstance(item, Workload):
         kept = list(item.attributes.items())[:ATTRIBUTES_LIMIT]
-        texts["attributes"] = {bounded(key): bounded(str(value)) for key, value in kept}  # type: ignore[assignment]
-    return replace(item, **texts)  # type: ignore[type-var]
+        texts["attributes"] = {bounded(key): bounded(str(value)) for key, value in kept}
+    return replace(item, **texts)

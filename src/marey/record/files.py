@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 # The key that Marey's readers look for at the top of a trace.
 METADATA_KEY = "mareyRecord"
@@ -58,5 +58,5 @@ def write_trace(source: Path, target: Path, metadata: dict[str, Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _opened(path: Path) -> gzip.GzipFile | BinaryIO:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

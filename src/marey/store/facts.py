@@ -218,7 +218,7 @@ def _clean_allocation(a: Allocation) -> Allocation:
         bounded_gpu(a.gpu),
         int32(a.global_rank),
         int32(a.local_rank),
-        finite(a.share) if a.share == a.share else 1.0,  # type: ignore[arg-type]
+        float(a.share) if math.isfinite(a.share) else 1.0,
     )
 
 

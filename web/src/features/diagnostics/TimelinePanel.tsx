@@ -155,8 +155,7 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
       drawn.current = null;
       made.destroy();
     };
-    // The shape says all that matters of the data.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the shape says all that matters of the data
   }, [shape]);
   useEffect(() => {
     drawn.current?.update(data);

@@ -25,8 +25,7 @@ export function useAskedSpan(life: Span): Span | null {
   useEffect(() => {
     const timer = setTimeout(() => setAsked(seen && (view ? within(zoomed(seen, 1.5), life) : seen)), view ? SETTLED_MS : 0);
     return () => clearTimeout(timer);
-    // A running life grows all the time; what is seen decides.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- a running life grows all the time; what is seen decides
   }, [seen, view]);
   return asked;
 }

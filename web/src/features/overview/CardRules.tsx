@@ -26,8 +26,7 @@ export function CardRules({ state, selection }: { state: ClusterState; selection
   const { verdicts, allocations } = state;
   const lines = useMemo(
     () => violatedBy(state, selection, rules),
-    // Metrics that change with every tick change nothing here.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- metrics that change with every tick change nothing here
     [verdicts, allocations, selection, rules],
   );
   if (lines.length === 0) return null;

@@ -172,7 +172,7 @@ def test_a_restart_continues_from_kept_state_or_rebuilds_it(
         live(store, before, told[:38])
         before.checkpoint("default", told[37].time_ms)
         live(store, before, told[38:41])
-        path = before.state_path("default")
+        path = before.keeper.state_path("default")
         assert path is not None
         assert path.exists()
         if damage:

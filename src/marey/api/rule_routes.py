@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from marey.app.rule_questions import (
 )
 from marey.app.rules import rule_row
 from marey.app.service import Service
-from marey.model.errors import InvalidInput, NotFound
+from marey.model.errors import InvalidInput, NotFound, unknown
 from marey.model.faults import MEANING, FaultKind
 from marey.model.metrics import catalogue
 from marey.model.names import NAME_LIMIT
@@ -33,7 +34,13 @@ from marey.rules.lexer import TEXT_LIMIT
 from marey.rules.parser import parse_rule
 from marey.rules.printer import rule_text
 from marey.rules.truth import UNKNOWN
-from marey.rules.vocabulary import FACTS, STATISTICS, UNITS
+from marey.rules.vocabulary import (
+    FACTS,
+    STATISTIC_WORDS,
+    STATISTICS,
+    UNITS,
+    statistic_named,
+)
 
 router = APIRouter(tags=["rules"])
 
@@ -69,10 +76,11 @@ class Draft(Strict):
 
 
 class BacktestBody(Strict):
-    """A rule by id or a draft's text, and how far back."""
+    """A rule by id, a draft's text or whole rules with thresholds and overrides; how far back."""
 
     rule: str = Field(default="", max_length=64)
     when: str = Field(default="", max_length=TEXT_LIMIT)
+    rules: list[dict[str, Any]] = Field(default=[], max_length=1_000)
     since: str = Field(default="7d", max_length=20)
     cluster: str = Field(default=DEFAULT, min_length=1, max_length=NAME_LIMIT)
 
@@ -86,8 +94,7 @@ class BacktestBody(Strict):
 )
 def rules(service: TheService) -> Response:
     """In the order in which people should read them, with warnings."""
-    book = service.rule_book
-    return json_response({"rows": [rule_row(rule, book.origin(rule.id)) for rule in book.all()]})
+    return json_response({"rows": service.rule_book.rows()})
 
 
 @router.get(
@@ -191,7 +198,7 @@ def backtest_rule(
 )
 def start_backtest(service: TheService, body: Annotated[BacktestBody, Body()]) -> Response:
     """A rule deleted meanwhile is still tested as it was."""
-    question = AskBacktest(body.rule, body.when, body.since, body.cluster)
+    question = AskBacktest(body.rule, body.when, body.since, body.cluster, tuple(body.rules))
     chosen = question.rules(service.workspace)
     service.workspace.check_cluster(body.cluster)
 
@@ -212,9 +219,7 @@ def start_backtest(service: TheService, body: Annotated[BacktestBody, Body()]) -
 )
 def one_rule(service: TheService, rule: RuleId) -> Response:
     """Its document, both forms of its clause, where it comes from."""
-    found = service.rule_book.get(rule)
-    document = rule_row(found, service.rule_book.origin(rule))
-    return json_response(document | {"in_force": rule_text(found.clause)})
+    return json_response(service.rule_book.row(rule))
 
 
 @router.put(
@@ -307,8 +312,20 @@ def life_statistics(
     cluster: Cluster = DEFAULT,
 ) -> Response:
     """For information cards and diagnostics; percentiles are within 1 % of the metric's range."""
+    wanted, words = metrics.split(","), statistics.split(",")
+    check_statistics(wanted, words)
     with service.rule_watch.court(service.workspace.check_cluster(cluster)) as court:
-        found = court.judge.statistics(workload, metrics.split(","), statistics.split(","))
+        found = court.judge.statistics(workload, wanted, words)
     if not found:
         raise NotFound(f"No running workload '{workload[:64]}' is being watched.")
     return json_response(found)
+
+
+def check_statistics(metrics: Sequence[str], words: Sequence[str]) -> None:
+    """Refuse metrics and statistics that nobody knows, and name the nearest."""
+    for metric in metrics:
+        if metric not in catalogue():
+            raise InvalidInput(unknown("metric", metric, catalogue()))
+    for word in words:
+        if statistic_named(word) is None:
+            raise InvalidInput(unknown("statistic", word, STATISTIC_WORDS))

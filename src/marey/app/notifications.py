@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from marey.app.clocks import WallClock
 from marey.app.collecting import Store
 from marey.app.findings import FindingStore
 from marey.model.errors import NotFound
+from marey.model.protocols import Clock
 from marey.notify.notices import GPUS_NAMED, Notice
 from marey.notify.outbox import Outbox
 from marey.notify.settings import NotifySettings
@@ -82,9 +84,13 @@ def _readings(finding: Finding) -> Iterable[str]:
 class Notifier:
     """Takes changes from the collect loop at once; delivers from a thread of its own."""
 
-    def __init__(self, store: Store, settings: NotifySettings | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: NotifySettings | None = None, clock: Clock | None = None
+    ) -> None:
         chosen = settings or NotifySettings()
         self.settings = chosen
+        # Its own clock: what waits is tried again also while no source tells anything.
+        self._clock = clock or WallClock()
         self._findings = FindingStore(store)
         self.outbox = Outbox(
             chosen.receivers,
@@ -95,11 +101,9 @@ class Notifier:
         )
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._now_ms = 0
 
     def tell(self, changes: Iterable[Change], rules: Mapping[str, Rule], now_ms: int) -> None:
         """Keep what is to be told; muted findings are not."""
-        self._now_ms = now_ms
         told = list(changes)
         if not told or not self.settings.routes:
             return
@@ -119,7 +123,7 @@ class Notifier:
     def _run(self) -> None:
         while not self._stop.wait(PAUSE_S):
             try:
-                self.outbox.run_due(self._now_ms)
+                self.outbox.run_due(self._clock.now_ms())
             except Exception:
                 log.exception("notifications could not be delivered at this moment")
 

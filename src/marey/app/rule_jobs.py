@@ -24,7 +24,7 @@ def backtest_of(path: Path, question: AskBacktest, report: Report) -> dict[str, 
     if server is None:
         answer: dict[str, Any] = ask(path, _Reported(question, report))
         return answer
-    job = request_server(server, "POST", "/backtests", question.query())
+    job = request_server(server, "POST", "/backtests", question.body())
     try:
         return _result(server, job, report)
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +12,14 @@ import numpy as np
 from marey.app.questions import query_of
 from marey.app.rule_history import history_of
 from marey.app.rule_windows import fill_windows
-from marey.app.rules import RuleBook, missing_windows, rule_row
+from marey.app.rules import RuleBook, missing_windows
 from marey.app.workspace import Workspace
-from marey.model.errors import InvalidInput, NotFound, shown
+from marey.model.errors import Conflict, InvalidInput, NotFound, shown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import DAY_MS, parse_duration
 from marey.rules.backtest import Backtest, Watch, backtest
 from marey.rules.court import Court
-from marey.rules.definition import NOW_WINDOW_MS, Rule, draft
+from marey.rules.definition import NOW_WINDOW_MS, Rule, draft, parse_document, unique
 from marey.rules.documents import clause_document
 from marey.rules.evidence import evidence_of
 from marey.rules.expressions import Clause
@@ -48,8 +48,7 @@ class AskRules:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Shipped, from files and saved ones, with their warnings."""
-        book = RuleBook.of_site(workspace.store)
-        return {"rows": [rule_row(rule, book.origin(rule.id)) for rule in book.all()]}
+        return {"rows": RuleBook.of_site(workspace.store).rows()}
 
     def path(self) -> str:
         """Where the API answers the same question."""
@@ -68,12 +67,7 @@ class AskRule:
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """The rule's document, both forms of its clause, and where it comes from."""
-        book = RuleBook.of_site(workspace.store)
-        rule = book.get(self.id)
-        return rule_row(rule, book.origin(rule.id)) | {
-            "in_force": rule_text(rule.clause),
-            "clause": clause_document(rule.clause),
-        }
+        return RuleBook.of_site(workspace.store).row(self.id)
 
     def path(self) -> str:
         """Where the API answers the same question."""
@@ -152,24 +146,28 @@ class AskRuleTest:
 
 @dataclass(frozen=True)
 class AskBacktest:
-    """What a rule (by id, or a text) would have found in the past."""
+    """What a rule (by id, a text, or whole documents) would have found in the past."""
 
     rule: str = ""
     when: str = ""
     since: str = "7d"
     cluster: str = DEFAULT_CLUSTER
+    documents: tuple[Mapping[str, Any], ...] = ()
 
     def rules(self, workspace: Workspace) -> list[Rule]:
-        """The rule that is meant; refused here, before anything long begins."""
-        if bool(self.rule) == bool(self.when):
-            raise InvalidInput("Give either a rule's id or the text of a draft.")
+        """The rules that are meant; refused here, before anything long begins."""
+        if bool(self.rule) + bool(self.when) + bool(self.documents) != 1:
+            raise InvalidInput("Give either a rule's id, the text of a draft, or whole rules.")
         parse_duration(self.since)
-        return (
-            [draft(self.when)] if self.when else [RuleBook.of_site(workspace.store).get(self.rule)]
-        )
+        if self.documents:
+            places = enumerate(self.documents, start=1)
+            return unique((parse_document(d, f"rules[{i}]") for i, d in places), "The request")
+        if self.when:
+            return [draft(self.when)]
+        return [RuleBook.of_site(workspace.store).get(self.rule)]
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
-        """Whom it would have flagged, when, and how many GPU-hours that is."""
+        """Which workloads it would have flagged, when, and how many GPU-hours that is."""
         return run_backtest(workspace, self.rules(workspace), self.cluster, self.since)
 
     def path(self) -> str:
@@ -178,7 +176,14 @@ class AskBacktest:
 
     def query(self) -> dict[str, str]:
         """The parameters of that request."""
-        return query_of(self)
+        if self.documents:
+            raise Conflict("A server has just taken the store; ask again.")
+        return {"rule": self.rule, "when": self.when, "since": self.since, "cluster": self.cluster}
+
+    def body(self) -> dict[str, Any]:
+        """The same question to a server that does it as a job."""
+        asked = {"rule": self.rule, "when": self.when, "since": self.since, "cluster": self.cluster}
+        return asked | {"rules": [dict(document) for document in self.documents]}
 
 
 def run_backtest(

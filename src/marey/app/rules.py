@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,24 +15,23 @@ from typing import Any
 import numpy as np
 
 from marey.app.collecting import Store
+from marey.app.court_keeping import CourtKeeper
 from marey.app.findings import FindingStore
 from marey.app.memory import give_back
-from marey.app.moments import observation_of
 from marey.app.notifications import Notifier
-from marey.app.rule_history import history_of
 from marey.app.rule_windows import fill_windows
-from marey.model.errors import Conflict, MareyError, NotFound, Unavailable, shown
+from marey.model.errors import Conflict, MareyError, NotFound, Unavailable, shown, unknown
 from marey.model.observation import Observation
-from marey.model.times import DAY_MS, MINUTE_MS
-from marey.rules.backtest import Watch, replay
+from marey.model.times import MINUTE_MS
 from marey.rules.court import Court
 from marey.rules.definition import Rule, parse_document, read_rules, rule_document
+from marey.rules.documents import clause_document
 from marey.rules.expressions import Clause
 from marey.rules.feeding import Clerk
-from marey.rules.findings import Change, Finding
+from marey.rules.findings import Change
 from marey.rules.judge import Judgement, windows_in
-from marey.rules.keeping import dump_court, load_court
 from marey.rules.pack import with_site_rules
+from marey.rules.printer import rule_text
 from marey.rules.truth import TRUE
 
 log = logging.getLogger(__name__)
@@ -42,8 +39,6 @@ log = logging.getLogger(__name__)
 KIND = "rule"
 FOLDER_KIND, FOLDER_NAME = "rule-files", "folder"
 CHECKPOINT_MS = 5 * MINUTE_MS
-# How far back a rebuild reads: longer lives are judged from here on.
-REBUILD_MS = 14 * DAY_MS
 RULES_LIMIT = 20_000
 # An observation of 10,000 GPUs is some 600 KB: at most about 60 MB wait.
 QUEUE_LIMIT = 100
@@ -85,18 +80,41 @@ class RuleBook:
 
     def get(self, name: str) -> Rule:
         """One rule by its id."""
-        for rule in self.all():
-            if rule.id == name:
-                return rule
-        raise NotFound(f"There is no rule '{shown(name)}'.")
+        known = {rule.id: rule for rule in self.all()}
+        if name not in known:
+            raise NotFound(unknown("rule", name, known))
+        return known[name]
 
     def origin(self, name: str) -> str:
         """Where a rule comes from: server, file or pack."""
-        if any(rule.id == name for rule in self.kept()):
+        if name in self._store.documents(KIND):
             return "server"
         if any(rule.id == name for rule in self._files):
             return "file"
         return "pack"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every rule as lists show it, with where it comes from."""
+        origins = {rule.id: "file" for rule in self._files}
+        origins |= dict.fromkeys(self._store.documents(KIND), "server")
+        return [rule_row(rule, origins.get(rule.id, "pack")) for rule in self.all()]
+
+    def row(self, name: str) -> dict[str, Any]:
+        """One rule with everything that is known of it: both forms of its clause as well."""
+        rule = self.get(name)
+        return rule_row(rule, self.origin(name)) | {
+            "in_force": rule_text(rule.clause),
+            "clause": clause_document(rule.clause),
+            "in_force_where": [
+                {
+                    "partition": override.partition,
+                    "project": override.project,
+                    "when": rule_text(clause) if override.enabled else None,
+                }
+                for override, clause in rule.variants()
+                if override is not None
+            ],
+        }
 
     def save(self, document: object) -> Rule:
         """Keep a rule; an invalid one is refused."""
@@ -134,15 +152,16 @@ class RuleWatch:
     ) -> None:
         self.store, self.book, self.notifier = store, book, notifier
         self.findings = FindingStore(store)
-        # Sketches are kept in files beside the store's.
-        self._beside = beside
         self._clerks: dict[str, Clerk] = {}
+        # Up to when each court has read the store: no sample is taken twice.
+        self._read_ms: dict[str, int] = {}
         self._saved_ms: dict[str, int] = {}
         self._rules = book.all()
         self.lock = threading.RLock()
         # While a court is rebuilt nothing is lost: what falls out here is read from the store.
         self._queue: deque[Observation] = deque(maxlen=QUEUE_LIMIT)
         self._wake, self._stop = threading.Event(), threading.Event()
+        self.keeper = CourtKeeper(store, beside, self._stop.is_set)
         self._thread: threading.Thread | None = None
 
     # -- the collect loop
@@ -180,16 +199,16 @@ class RuleWatch:
     def _take(self, observation: Observation) -> None:
         clerk = self.clerk(observation.cluster, observation.time_ms)
         with self.lock:
-            newest_ms = clerk.court.judge.newest_ms
-            if observation.time_ms <= newest_ms:
+            if observation.time_ms <= self._read_ms[observation.cluster]:
                 # Already read from the store while the court was opened.
                 observation = replace(observation, samples=())
             self._done(observation.cluster, clerk.observe(observation), observation.time_ms)
 
     def _done(self, cluster: str, changes: list[Change], now_ms: int) -> None:
+        # In this order: a finding that is kept but was not told of would never be.
+        self.notifier.tell(changes, {rule.id: rule for rule in self._rules}, now_ms)
         if changes:
             self.findings.save(change.finding for change in changes)
-        self.notifier.tell(changes, {rule.id: rule for rule in self._rules}, now_ms)
         if now_ms - self._saved_ms.setdefault(cluster, now_ms) >= CHECKPOINT_MS:
             self.checkpoint(cluster, now_ms)
 
@@ -197,11 +216,14 @@ class RuleWatch:
         """The clerk of a cluster: as it was left, or made from history."""
         if cluster not in self._clerks:
             # Reading history takes its time: whoever asks meanwhile must not wait for it.
-            clerk = self._open(cluster, now_ms)
+            opened = self.keeper.open(cluster, self._rules, self.findings.all(cluster), now_ms)
             if self._stop.is_set():
                 raise Unavailable("The server is stopping; the rules' state is left as it was.")
             with self.lock:
-                self._clerks[cluster] = clerk
+                self._clerks[cluster] = opened.clerk
+                self._read_ms[cluster] = opened.clerk.court.judge.newest_ms
+                self._done(cluster, opened.missed, now_ms)
+                self.findings.save(opened.changed)
         return self._clerks[cluster]
 
     @contextmanager
@@ -258,89 +280,13 @@ class RuleWatch:
         fill_windows(self.store, cluster, court, set(metrics))
 
     # -- state
-    def _open(self, cluster: str, now_ms: int) -> Clerk:
-        kept = self.findings.all(cluster)
-        court = self._restored(cluster, kept) or self._rebuilt(cluster, kept, now_ms)
-        clerk = Clerk(court)
-        if cluster in self.store.clusters():
-            moment = observation_of(self.store.moment(cluster, now_ms))
-            clerk.observe(replace(moment, samples=(), events=()))
-        return clerk
-
-    def _restored(self, cluster: str, kept: list[Finding]) -> Court | None:
-        path = self.state_path(cluster)
-        if path is None or not path.exists():
-            return None
-        try:
-            court = load_court(path.read_bytes(), self._rules, kept, cluster)
-        except (ValueError, OSError) as error:
-            log.warning("the kept state of rules is not used: %s; it is made anew", error)
-            return None
-        self._catch_up(cluster, court, court.judge.newest_ms)
-        sketches = court.judge.sketches
-        self.fill(cluster, court, set(sketches.rings) - set(sketches.since_ms))
-        return court
-
-    def _rebuilt(self, cluster: str, kept: list[Finding], now_ms: int) -> Court:
-        court = Court(self._rules, cluster=cluster)
-        span = self.store.span(cluster) if cluster in self.store.clusters() else None
-        if span is not None:
-            begun = self._oldest_start(cluster, span[1])
-            self._catch_up(cluster, court, max(span[0], begun, span[1] - REBUILD_MS) - 1)
-            # What was kept while that was read.
-            self._catch_up(cluster, court, court.judge.newest_ms)
-        for finding in kept:
-            key = (finding.rule, finding.workload)
-            again = court.book.findings.get(key)
-            if again is None:
-                court.book.findings[key] = finding
-            else:
-                again.acknowledged, again.comments = finding.acknowledged, finding.comments
-        self.findings.save(court.book.findings.values())
-        return court
-
-    def _oldest_start(self, cluster: str, now_ms: int) -> int:
-        """When the longest-running workload of the moment began: no need to read further back."""
-        moment = self.store.moment(cluster, now_ms)
-        running = set(moment.allocations["workload"].to_pylist())
-        starts = [
-            row["start_ms"]
-            for row in moment.workloads.select(["workload", "start_ms"]).to_pylist()
-            if row["workload"] in running and row["start_ms"] is not None
-        ]
-        return min(starts, default=now_ms)
-
-    def _catch_up(self, cluster: str, court: Court, from_ms: int) -> None:
-        span = self.store.span(cluster)
-        if span is None or span[1] < from_ms:
-            return
-        if court.judged_ms is None:
-            court.judged_ms = from_ms // court.every_ms * court.every_ms
-        history = history_of(self.store, cluster, from_ms + 1, span[1] + 1, self._rules)
-        replay(court, history, Watch(cancelled=self._stop.is_set))
-
-    def state_path(self, cluster: str) -> Path | None:
-        """The file beside the store that holds a cluster's sketches."""
-        if self._beside is None:
-            return None
-        digest = hashlib.blake2b(cluster.encode(), digest_size=6).hexdigest()
-        return self._beside.with_name(f"{self._beside.name}.rules-{digest}")
-
     def checkpoint(self, cluster: str, now_ms: int) -> None:
-        """Keep the court's state: written beside, flushed, then put in place as one step."""
+        """Keep the court's state and its open findings."""
         self._saved_ms[cluster] = now_ms
         court = self._clerks[cluster].court
         open_ones = [court.book.findings[key] for key in court.book.open_keys()]
         self.findings.save(open_ones)
-        path = self.state_path(cluster)
-        if path is None:
-            return
-        beside = path.with_name(f"{path.name}.new")
-        with beside.open("wb") as file:
-            file.write(dump_court(court))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        self.keeper.write(cluster, court)
 
     def start(self, now_ms: int) -> None:
         """Take up every cluster that the store knows, in the background; begin to deliver."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from marey.app.asking import ask
 from marey.app.rule_jobs import backtest_of
 from marey.app.rule_questions import AskBacktest, AskRule, AskRules, AskRuleTest, check_text
-from marey.cli.output import Output, Progress
+from marey.cli.output import Output
 from marey.cli.reading import add_store, as_table, with_times
-from marey.model.errors import MareyError
+from marey.model.errors import InvalidInput, MareyError, NotFound, unknown
 from marey.model.times import format_time
-from marey.rules.definition import Rule, read_rules, rule_document
+from marey.rules.definition import read_rules, rule_document
 from marey.rules.lexer import RuleError
 from marey.rules.pack import shipped_rules
 from marey.rules.printer import rule_text
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def _needed(args: argparse.Namespace, what: str) -> str:
     if not args.what:
-        raise RuleError(f"'marey rules {args.action}' needs {what}.", "", 0, 0)
+        raise InvalidInput(f"'marey rules {args.action}' needs {what}.")
     return str(args.what)
 
 
@@ -84,8 +83,7 @@ def _shipped(name: str) -> dict[str, Any]:
     for rule in shipped_rules():
         if rule.id == name:
             return {**rule_document(rule), "in_force": rule_text(rule.clause), "origin": "pack"}
-    known = ", ".join(rule.id for rule in shipped_rules())
-    raise RuleError(f"There is no rule '{name[:64]}'; there are: {known}.", name, 0, len(name))
+    raise NotFound(unknown("rule", name, [rule.id for rule in shipped_rules()]))
 
 
 def explained(document: dict[str, Any]) -> str:
@@ -110,7 +108,14 @@ def explained(document: dict[str, Any]) -> str:
     if thresholds:
         listed = ", ".join(f"{name} = {value}" for name, value in thresholds.items())
         lines.append(f"  thresholds that a partition or project may override: {listed}")
+    lines += [f"  {_where(place)}" for place in document.get("in_force_where", [])]
     return "\n".join(lines)
+
+
+def _where(place: dict[str, Any]) -> str:
+    """What an override says, and for whom."""
+    named = [f"{key} {place[key]}" for key in ("partition", "project") if place[key] is not None]
+    return f"in {' and '.join(named)}: {place['when'] or 'not judged by this rule'}"
 
 
 def _test(args: argparse.Namespace, out: Output) -> None:
@@ -140,38 +145,22 @@ class RuleErrorShown(MareyError):
 
 def _backtest(args: argparse.Namespace, out: Output) -> None:
     what = _needed(args, "a rule file, a rule's id or its text")
-    questions = [replace(q, since=args.since, cluster=args.cluster) for q in _backtests(what)]
-    documents = []
-    with out.progress("back-test", len(questions)) as bar:
-        for number, question in enumerate(questions):
-            report = partial(_report, bar, number)
-            documents.append(backtest_of(args.store, question, report))
-    document = documents[0] if len(documents) == 1 else _together(documents)
+    question = replace(_backtest_of(what), since=args.since, cluster=args.cluster)
+    with out.progress("back-test", 1) as bar:
+        document = backtest_of(args.store, question, bar.update)
     out.answer(_iso(document), _backtest_text(document))
 
 
-def _report(bar: Progress, before: int, done: float) -> None:
-    bar.update(before + done)
-
-
-def _backtests(what: str) -> list[AskBacktest]:
+def _backtest_of(what: str) -> AskBacktest:
     path = Path(what)
     if path.exists():
-        return [AskBacktest(when=rule_text(rule.clause)) for rule in _enabled(read_rules(path))]
+        documents = [rule_document(rule) for rule in read_rules(path) if rule.enabled]
+        if not documents:
+            raise InvalidInput(f"{path.name} holds no rule that is switched on.")
+        return AskBacktest(documents=tuple(documents))
     if any(sign in what for sign in "<>="):
-        return [AskBacktest(when=what)]
-    return [AskBacktest(rule=what)]
-
-
-def _enabled(rules: list[Rule]) -> list[Rule]:
-    return [rule for rule in rules if rule.enabled]
-
-
-def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    whole = dict(documents[0])
-    whole["rows"] = [row for document in documents for row in document["rows"]]
-    whole["rules"] = [row for document in documents for row in document["rules"]]
-    return whole
+        return AskBacktest(when=what)
+    return AskBacktest(rule=what)
 
 
 def _iso(document: dict[str, Any]) -> dict[str, Any]:

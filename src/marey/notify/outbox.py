@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,24 +177,29 @@ class Outbox:
         return now_ms if len(times) < self.rate_per_hour else times[0] + HOUR_MS
 
     def _postpone(self, name: str, until_ms: int) -> None:
-        """Put everything that waits for a receiver into one parcel for later."""
+        """Put what waits for a receiver into as few parcels as hold it, for later.
+
+        One that was tried stays as it is: the receiver may have taken it, and know its id.
+        """
         with self._lock:
             waiting = [p for p in self.parcels.values() if p.receiver == name]
-            first = waiting[0]
-            for other in waiting[1:]:
-                room = PARCEL_LIMIT - len(first.notices)
-                if len(other.notices) <= room:
-                    first.notices += other.notices
-                    del self.parcels[other.id]
-                    self.keeper.put(first.id, msgspec.to_builtins(first))
-                    self.keeper.delete(other.id)
-                else:
-                    other.due_ms = until_ms
-            first.due_ms = until_ms
-            self.keeper.put(first.id, msgspec.to_builtins(first))
+            fresh = [p for p in waiting if p.attempts == 0]
+            for first, other in itertools.pairwise(fresh):
+                if len(first.notices) + len(other.notices) <= PARCEL_LIMIT:
+                    other.notices[:0] = first.notices
+                    other.created_ms = first.created_ms
+                    self.keeper.put(other.id, msgspec.to_builtins(other))
+                    del self.parcels[first.id]
+                    self.keeper.delete(first.id)
+            for parcel in waiting:
+                if parcel.id in self.parcels:
+                    parcel.due_ms = max(parcel.due_ms, until_ms)
+                    self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
 
     def _try(self, parcel: Parcel, now_ms: int) -> int:
-        parcel.attempts += 1
+        with self._lock:
+            # From here on no notice is put into it: it would be forgotten with the delivered ones.
+            parcel.attempts += 1
         try:
             self.receivers[parcel.receiver].deliver(parcel)
         except MareyError as error:

@@ -57,6 +57,17 @@ def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
     )
 
 
+def _in_order(batch: SampleBatch, now_ms: int | None) -> SampleBatch:
+    """The batch in order of time, without what a broken clock says of the future."""
+    times = batch.time_ms
+    if now_ms is not None and len(times) and times.max() > now_ms + FUTURE_MS:
+        batch = rows_of(batch, times <= now_ms + FUTURE_MS)
+        times = batch.time_ms
+    if (times[1:] < times[:-1]).any():
+        return rows_of(batch, np.argsort(times, kind="stable"))
+    return batch
+
+
 class Court:
     """A judge, its findings, and the clock that says when verdicts fall."""
 
@@ -92,17 +103,14 @@ class Court:
             tenant.progress_ms = max(tenant.progress_ms or 0, time_ms)
 
     def take(self, batch: SampleBatch, now_ms: int | None = None) -> list[Change]:
-        """Take samples in order of time; verdicts fall between them where a minute is full."""
+        """Take samples; verdicts fall between them where a minute is full."""
+        batch = _in_order(batch, now_ms)
         if not len(batch):
             return []
         if self.judged_ms is None:
             self.judged_ms = int(batch.time_ms[0]) // self.every_ms * self.every_ms
         changes: list[Change] = []
         times = batch.time_ms
-        if now_ms is not None and times[-1] > now_ms + FUTURE_MS:
-            # A broken clock must not let verdicts fall in the future.
-            batch = rows_of(batch, times <= now_ms + FUTURE_MS)
-            times = batch.time_ms
         at = 0
         while at < len(times):
             due_ms = self.judged_ms + self.every_ms

@@ -9,6 +9,8 @@ from enum import StrEnum
 from marey.model.errors import InvalidInput, shown
 
 TEXT_LIMIT = 4_000
+# Words of the language itself: no name of anything, unless in quotes.
+KEYWORDS = frozenset({"and", "or", "not", "over", "of", "in"})
 
 
 class RuleError(InvalidInput):

@@ -24,8 +24,7 @@ from marey.rules.expressions import (
     Statistic,
     Value,
 )
-from marey.rules.lexer import quoted
-from marey.rules.parser import KEYWORDS
+from marey.rules.lexer import KEYWORDS, quoted
 from marey.rules.vocabulary import (
     FACT_UNITS,
     FACTS,

@@ -8,39 +8,26 @@ import random
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.errors import MareyError, StoreError, Unavailable
-from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery_state import DeliveryRules, DeliveryState
-from marey.store.victoria.grids import SeriesPart, overlaid, rows_of
+from marey.store.victoria.grids import overlaid
 from marey.store.victoria.line import MEMORY_ROWS, ParcelLine
-from marey.store.victoria.newest import Newest
-from marey.store.victoria.parcels import (
-    Known,
-    Parcel,
-    Stage,
-    add_earlier,
-    known_of,
-    planned,
-    shipments,
-    still_missing,
-)
-from marey.store.victoria.reading import Reader, Scope
+from marey.store.victoria.parcels import Parcel, Revisions, Stage, known_of, still_missing
 from marey.store.victoria.server import Refused, Server
+from marey.store.victoria.shipping import Shipper
 from marey.store.victoria.spill import Spill
-from marey.store.victoria.wire import Writer
 
 log = logging.getLogger(__name__)
 
 _LEAST_PAUSE_S = 0.25
 _MOST_PAUSE_S = 30.0
-# More entities than this are not named one by one in a question.
-_MANY_ENTITIES = 5_000
 # A parcel of which something is missing after so many rounds will not be taken.
 _ROUNDS = 3
 
@@ -54,9 +41,7 @@ class Delivery:
         self.spill = spill
         self.line = ParcelLine(spill)
         self._server = server
-        self._reader = Reader(server, site)
-        self._writer = Writer(server, site)
-        self._newest = Newest()
+        self._shipper = Shipper(server, site, self.line)
         # One at a time: the thread, or whoever settles by hand.
         self._working = threading.RLock()
         self._wake = threading.Event()
@@ -153,7 +138,9 @@ class Delivery:
             if wait_s > 0:
                 return wait_s
         try:
-            self._send(parcel, parcels)
+            earlier = parcels[: list(parcels).index(parcel)]
+            batch = self._shipper.send(parcel, earlier, self._vitals)
+            self.state.delivered_samples += _values(batch)
         except Refused as error:
             if not error.of_the_data:
                 raise
@@ -194,37 +181,6 @@ class Delivery:
 
     # One parcel
 
-    def _send(self, parcel: Parcel, parcels: Sequence[Parcel]) -> None:
-        whole = parcel.batch is not None
-        batch = overlaid([self.line.loaded(parcel)], parcel.place.kind, parcel.place.cluster)
-        scope = parcel.scope
-        floor = self._newest.floor(scope)
-        if floor is None:
-            reach = self._reader.reach(scope)
-            self._newest.learn(scope, -1 if reach is None else reach.to_ms - 1)
-        doubtful = parcel.stage is Stage.DOUBTFUL and self._begun(parcel)
-        late = np.ones(len(batch), bool) if doubtful else self._newest.late(scope, batch)
-        vitals = self._vitals()
-        # From here on something of it may have arrived.
-        parcel.sent_s = time.monotonic()
-        if not late.any():
-            parcel.plan = None
-            self._ship(batch, None, None)
-        else:
-            self._ship_late(parcel, batch, late, parcels)
-        self._newest.note(scope, batch)
-        # Without repeats, where it stays in memory at all.
-        parcel.batch = batch if whole else None
-        parcel.vitals = vitals
-        parcel.sent_s = time.monotonic()
-        parcel.stage = Stage.SENT
-        self.state.delivered_samples += _values(batch)
-
-    def _begun(self, parcel: Parcel) -> bool:
-        """Whether something of a parcel may be there: its rows are what is sent first."""
-        span = (parcel.place.from_ms, parcel.place.to_ms)
-        return self._reader.marked_rows(parcel.scope, span) > 0
-
     def _vitals(self) -> Any:
         """The server's vitals, asked for once a second at most."""
         if time.monotonic() - self._vitals_s > 1.0:
@@ -232,71 +188,20 @@ class Delivery:
             self._vitals_s = time.monotonic()
         return self._known_vitals
 
-    def _ship_late(
-        self,
-        parcel: Parcel,
-        batch: SampleBatch,
-        late: NDArray[np.bool_],
-        parcels: Sequence[Parcel],
-    ) -> None:
-        """Send what is not there, the late rows after a look at what is."""
-        asked = rows_of(batch, late)
-        earlier = parcels[: list(parcels).index(parcel)]
-        known = self._known(asked, earlier)
-        plan, missing = planned(asked, known)
-        whole_plan = {name: _placed(plan[name], late, int(name == "")) for name in plan}
-        whole_missing = {name: _placed(missing[name], late, True) for name in missing}
-        for name, values in batch.columns.items():
-            whole_missing[name] &= ~np.isnan(values)
-        parcel.plan = whole_plan
-        self._ship(batch, whole_plan, whole_missing)
-
-    def _stored(self, batch: SampleBatch) -> list[SeriesPart]:
-        """What the server has of a batch's entities in its span."""
-        scope = Scope(batch.cluster, batch.kind)
-        named = sorted({batch.entities[code] for code in np.unique(batch.entity)})
-        entities = None if len(named) > _MANY_ENTITIES else named
-        return list(self._reader.series(scope, batch.columns, _span(batch), entities))
-
-    def _known(self, batch: SampleBatch, earlier: Sequence[Parcel]) -> Known:
-        scope, span = Scope(batch.cluster, batch.kind), _span(batch)
-        known = known_of(batch, self._stored(batch))
-        reaching = [p for p in earlier if p.overlaps(scope, *span)]
-        loaded = [Parcel(p.place, p.stage, self._sorted(p), p.plan) for p in reaching]
-        add_earlier(known, batch, loaded)
-        return known
-
-    def _sorted(self, parcel: Parcel) -> SampleBatch:
-        return overlaid([self.line.loaded(parcel)], parcel.place.kind, parcel.place.cluster)
-
-    def _ship(
-        self,
-        batch: SampleBatch,
-        plan: dict[str, NDArray[np.int64]] | None,
-        missing: dict[str, NDArray[np.bool_]] | None,
-    ) -> None:
-        versions = np.ones(len(batch), np.int64) if plan is None else plan[""]
-        if missing is not None:
-            versions = np.where(missing[""], versions, 0)
-        # First, so that where no row is there nothing else of it is.
-        self._writer.write_rows(batch, versions)
-        for revision, part in shipments(batch, plan, missing):
-            self._writer.write(part, revision)
-        # Last, so that whoever sees how far samples reach finds them there.
-        self._writer.write_reach(batch)
-
     def _confirm(self, parcels: Sequence[Parcel]) -> None:
         """Believe of parcels of one scope that they arrived, or send what did not."""
         vitals = self._server.vitals()
         doubted = []
         for parcel in parcels:
-            batch = self._sorted(parcel)
+            batch = self._shipper.sorted_samples(parcel)
             if self._arrived(parcel, batch, vitals):
                 self._confirmed(parcel)
             else:
                 doubted.append((parcel, batch))
         if doubted:
-            parts = self._stored(overlaid([b for _, b in doubted], *_kind(doubted[0][1])))
+            first = doubted[0][1]
+            together = overlaid([batch for _, batch in doubted], first.kind, first.cluster)
+            parts = self._shipper.stored(together)
             for parcel, batch in doubted:
                 missing = still_missing(batch, parcel.plan, known_of(batch, parts))
                 self._send_missing(parcel, batch, missing, vitals)
@@ -311,7 +216,7 @@ class Delivery:
         lost = int(sum(mask.sum() for mask in missing.values()))
         if not lost:
             # The samples are all there; how far they reach must be, too.
-            self._writer.write_reach(batch)
+            self._shipper.ship_reach(batch)
             self._confirmed(parcel)
             return
         parcel.rounds += 1
@@ -319,7 +224,7 @@ class Delivery:
             self._refuse_missing(parcel, batch, missing)
             return
         log.warning("%d samples did not arrive at %s; sent again", lost, self._server.shown)
-        self._ship(batch, parcel.plan or _first_plan(batch), missing)
+        self._shipper.ship(batch, parcel.plan or _first_plan(batch), missing)
         self.state.resent_samples += lost
         parcel.vitals = vitals
         parcel.sent_s = time.monotonic()
@@ -330,9 +235,7 @@ class Delivery:
             return False
         if vitals != parcel.vitals:
             return False
-        many = len(np.unique(batch.entity))
-        span = (parcel.place.from_ms, parcel.place.to_ms)
-        return self._reader.marked_rows(parcel.scope, span) >= many
+        return self._shipper.rows_shown(parcel) >= len(np.unique(batch.entity))
 
     def _confirmed(self, parcel: Parcel) -> None:
         parcel.stage = Stage.CONFIRMED
@@ -346,16 +249,7 @@ class Delivery:
             name: np.where(missing[name], values, np.nan).astype(np.float32)
             for name, values in batch.columns.items()
         }
-        lost = SampleBatch(
-            batch.time_ms,
-            batch.entity,
-            batch.entities,
-            columns,
-            batch.kind,
-            batch.cluster,
-            batch.workload,
-            batch.workloads,
-        )
+        lost = replace(batch, columns=columns)
         reason = (
             f"{self._server.shown} takes samples between {parcel.place.from_ms} and "
             f"{parcel.place.to_ms} ms but does not keep them: they are older than its "
@@ -422,23 +316,9 @@ def _together(ripe: Sequence[Parcel], due_s: float) -> list[Parcel]:
     return found
 
 
-def _kind(batch: SampleBatch) -> tuple[Entity, str]:
-    return batch.kind, batch.cluster
-
-
-def _span(batch: SampleBatch) -> tuple[int, int]:
-    return int(batch.time_ms.min()), int(batch.time_ms.max()) + 1
-
-
-def _first_plan(batch: SampleBatch) -> dict[str, NDArray[np.int64]]:
+def _first_plan(batch: SampleBatch) -> dict[str, Revisions]:
     plan = {name: np.zeros(len(batch), np.int64) for name in batch.columns}
     return {**plan, "": np.ones(len(batch), np.int64)}
-
-
-def _placed(values: NDArray[Any], at: NDArray[np.bool_], rest: Any) -> NDArray[Any]:
-    whole = np.full(len(at), rest, values.dtype)
-    whole[at] = values
-    return whole
 
 
 def _values(batch: SampleBatch) -> int:

@@ -8,7 +8,7 @@ sent under the next revision, and readers take the highest revision of a moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -220,15 +220,6 @@ def shipments(
         filled = np.zeros(len(batch), bool)
         for values in columns.values():
             filled |= ~np.isnan(values)
-        whole = SampleBatch(
-            batch.time_ms,
-            batch.entity,
-            batch.entities,
-            columns,
-            batch.kind,
-            batch.cluster,
-            batch.workload,
-            batch.workloads,
-        )
+        whole = replace(batch, columns=columns)
         found.append((number, rows_of(whole, filled)))
     return found

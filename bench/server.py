@@ -15,6 +15,7 @@ from marey.app.assembly import open_service
 from marey.app.configuration import Configuration, SimulatedSettings, StoreSettings
 from marey.app.service import Service
 from marey.model.metrics import EVERYDAY
+from marey.model.observation import Observation
 from marey.model.times import HOUR_MS, SECOND_MS
 from marey.sim import Simulation
 
@@ -51,12 +52,12 @@ class PreparedSource:
         self._simulation = simulation
         self.cpu_s = 0.0
 
-    def poll(self, now_ms: int) -> list[object]:
+    def poll(self, now_ms: int) -> list[Observation]:
         """The ticks up to now, and what making them cost."""
         began = time.thread_time()
         observations = list(self._simulation.advance(now_ms))
         self.cpu_s += time.thread_time() - began
-        return observations  # type: ignore[return-value]
+        return observations
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -68,10 +69,10 @@ def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
     store = StoreSettings(path=str(folder / "bench.duckdb"))
     service = open_service(Configuration(store=store, sources=(settings,)))
     cluster = service.collector.sources.polled[0].source
-    simulation: Simulation = cluster.simulation  # type: ignore[attr-defined]
+    simulation: Simulation = cluster.simulation
     clock = SteppedClock(simulation.config.start_ms)
     source = PreparedSource(simulation)
-    service.collector.sources.polled[0].source = source  # type: ignore[assignment]
+    service.collector.sources.polled[0].source = source
     service.collector.clock = clock
     service.workspace.clock = clock
     # Rules have a bench of their own; they work in another thread, and a day that passes in

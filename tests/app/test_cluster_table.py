@@ -31,7 +31,7 @@ def states(frame: Frame) -> dict[str, str]:
 
 
 def at(ticks: int, **facts: object) -> Observation:
-    return Observation(START_MS + ticks * TICK_MS, **facts)  # type: ignore[arg-type]
+    return Observation(START_MS + ticks * TICK_MS, **facts)
 
 
 def test_units_carry_their_place_model_state_and_workloads() -> None:

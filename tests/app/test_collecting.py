@@ -46,7 +46,7 @@ class Bench:
         self.clock = HandClock()
         self.source = SmallSource()
         self.collector: Collector = collect(
-            [*sources, self.source],  # type: ignore[list-item]
+            [*sources, self.source],
             store,
             self.clock,
             RULES,
@@ -115,9 +115,10 @@ class HangingSource:
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
+        self.waited_out = False
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        self.let_go.wait(20)
+        self.waited_out = not self.let_go.wait(20)
         return ()
 
     def close(self) -> None:
@@ -128,9 +129,8 @@ def test_a_source_that_hangs_holds_up_no_other(store: EmbeddedStore) -> None:
     hanging = HangingSource()
     bench = Bench(store, hanging)
     bench.collector.rules = CollectRules(TICK_MS, 100, 60_000)
-    began = time.monotonic()
     bench.tick(10)
-    assert time.monotonic() - began < 5
+    assert not hanging.waited_out
     assert values_kept(store) == 10 * len(GPUS)
     assert bench.frames[-1].sources[0]["state"] == "stale"
     hanging.let_go.set()
@@ -226,7 +226,7 @@ class FullDisk:
 
 def test_a_store_that_cannot_write_is_tried_again_and_nothing_is_lost(store: EmbeddedStore) -> None:
     disk = FullDisk(store)
-    bench = Bench(disk)  # type: ignore[arg-type]
+    bench = Bench(disk)
     bench.tick()
     disk.full = True
     bench.tick(3)
@@ -240,7 +240,7 @@ def test_a_store_that_cannot_write_is_tried_again_and_nothing_is_lost(store: Emb
 
 def test_what_waits_for_a_full_disk_is_bounded_and_counted(store: EmbeddedStore) -> None:
     disk = FullDisk(store)
-    bench = Bench(disk)  # type: ignore[arg-type]
+    bench = Bench(disk)
     disk.full = True
     bench.tick(BACKLOG_LIMIT + 10)
     assert bench.collector.counts.dropped_observations >= 9
@@ -264,7 +264,7 @@ def test_after_a_restart_the_table_is_what_the_store_remembers(store: EmbeddedSt
 def test_the_store_is_maintained_once_an_hour(store: EmbeddedStore) -> None:
     calls: list[int] = []
     bench = Bench(store)
-    store.maintain = calls.append  # type: ignore[method-assign]
+    store.maintain = calls.append
     for _ in range(5):
         bench.collector.tick()
         bench.clock.advance(HOUR_MS // 2)

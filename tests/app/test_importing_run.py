@@ -31,7 +31,7 @@ def store(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def intervals(table: object) -> set[tuple[object, ...]]:
     names = ("workload", "state", "valid_from_ms", "valid_to_ms")
-    return {tuple(row[n] for n in names) for row in table.to_pylist()}  # type: ignore[attr-defined]
+    return {tuple(row[n] for n in names) for row in table.to_pylist()}
 
 
 def test_workloads_states_and_allocations_come_back(run: Path, store: Path) -> None:

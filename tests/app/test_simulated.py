@@ -59,7 +59,7 @@ def test_a_demo_opens_on_a_cluster_that_has_lived_and_goes_on_after_a_restart(
         assert (changed["policy"], changed["backfill"], changed["speed"]) == ("fifo", False, 30.0)
         with pytest.raises(InvalidInput, match="multifactor"):
             control.change({"policy": "lottery"})
-        service.collector.clock.set_time(before[-1] + 60_000)  # type: ignore[attr-defined]
+        service.collector.clock.set_time(before[-1] + 60_000)
         service.collector.tick()
         assert ticks_of(service)[-1] == before[-1] + 60_000
         assert service.collector.counts.errors == 0
@@ -69,7 +69,7 @@ def test_a_demo_opens_on_a_cluster_that_has_lived_and_goes_on_after_a_restart(
         # It goes on from the last tick that was kept, whatever the wall clock says.
         now = service.workspace.now_ms()
         assert before[-1] + 60_000 <= now < before[-1] + 120_000
-        service.collector.clock.set_time(before[-1] + 120_000)  # type: ignore[attr-defined]
+        service.collector.clock.set_time(before[-1] + 120_000)
         service.collector.tick()
         after = ticks_of(service)
         assert after == list(range(before[0], before[-1] + 120_001, 15_000))

@@ -141,7 +141,7 @@ def test_a_source_that_never_answered_leaves_nothing_behind() -> None:
 
 def test_a_source_that_cannot_describe_itself_hides_no_other() -> None:
     odd, stays = Named("odd"), Named("stays")
-    odd.details = lambda: min([])  # type: ignore[attr-defined]
+    odd.details = lambda: min([])
     sources = polled(odd, stays)
     sources.poll(START_MS, 5)
     first, second = sources.full_documents(START_MS)
@@ -175,7 +175,7 @@ def test_two_changes_before_a_tick_are_one() -> None:
 def test_a_source_that_hangs_can_be_taken_out() -> None:
     hanging, stays = Named("hangs"), Named("stays")
     let_go = threading.Event()
-    hanging.poll = lambda now_ms: let_go.wait(20) and []  # type: ignore[assignment, return-value]
+    hanging.poll = lambda now_ms: let_go.wait(20) and []
     sources = polled(hanging, stays)
     sources.poll(START_MS, 0.05)
     sources.change([stays], {})

@@ -145,17 +145,17 @@ class Overview:
         return float(self.page.get_attribute(f"[data-testid=number-{name}]", "data-value") or "nan")
 
     def view(self) -> dict[str, Any]:
-        return self.page.evaluate("window.marey.view()")  # type: ignore[no-any-return]
+        return self.page.evaluate("window.marey.view()")
 
     def layers(self) -> list[str]:
         return [layer["by"] for layer in self.view()["layers"]]
 
     def groups(self, layer: int) -> list[dict[str, Any]]:
-        return self.page.evaluate(f"window.marey.groups({layer})")  # type: ignore[no-any-return]
+        return self.page.evaluate(f"window.marey.groups({layer})")
 
     def where(self, field: str, value: str) -> dict[str, float]:
         predicate = {"field": field, "op": "eq", "value": value}
-        return self.page.evaluate("p => window.marey.where(p)", predicate)  # type: ignore[no-any-return]
+        return self.page.evaluate("p => window.marey.where(p)", predicate)
 
     def hold(self) -> None:
         self.page.get_by_role("button", name="Hold the picture").click()
@@ -171,7 +171,7 @@ class Overview:
         self.still()
 
     def card(self) -> str:
-        return self.page.inner_text("[data-testid=card]")  # type: ignore[no-any-return]
+        return self.page.inner_text("[data-testid=card]")
 
     def click_unit(self, gpu: str, modifier: str | None = None) -> None:
         place = self.where("gpu", gpu)

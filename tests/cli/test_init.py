@@ -41,7 +41,7 @@ def nowhere(tmp_path: Path, **known: object) -> Surroundings:
         "usual_slurmrestd": "http://127.0.0.1:9",
         **known,
     }
-    return Surroundings(**given)  # type: ignore[arg-type]
+    return Surroundings(**given)
 
 
 def load(tmp_path: Path, text: str) -> tuple[object, ...]:

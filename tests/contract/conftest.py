@@ -74,7 +74,7 @@ def _over_victoria(rig: VictoriaRig, every: int) -> Callable[[Path], SampleStore
     def make(folder: Path) -> SampleStore:
         site = f"contract-{next(_SITES)}"
         settings = VictoriaSettings(ServerAddress(rig.url), folder / site, site=site)
-        return _Confirmed(open_victoria(settings, deliver=False), every)  # type: ignore[return-value]
+        return _Confirmed(open_victoria(settings, deliver=False), every)
 
     return make
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +20,9 @@ class Hook:
         self.answers: list[Any] = []
         self.got: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.closing = threading.Event()
+        # Whether a client stayed to the end of an answer that hangs or drips.
+        self.waited_out = False
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -29,12 +31,14 @@ class Hook:
                 hook.headers.append(dict(self.headers))
                 answer = hook.answers.pop(0) if hook.answers else 200
                 if answer == "hang":
-                    time.sleep(3)
+                    hook.waited_out = not hook.closing.wait(20)
                     return
                 if answer == "drip":
-                    for _ in range(30):
+                    for _ in range(200):
                         self.wfile.write(b"H")
-                        time.sleep(0.1)
+                        if hook.closing.wait(0.1):
+                            return
+                    hook.waited_out = True
                     return
                 if answer < 300:
                     hook.got.append(json.loads(body))
@@ -54,6 +58,7 @@ class Hook:
         self.thread.start()
 
     def close(self) -> None:
+        self.closing.set()
         self.server.shutdown()
         self.server.server_close()
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -96,9 +95,8 @@ def test_a_webhook_that_hangs_is_left_at_its_deadline(
     hook.answers = [answer]
     box = outbox(hook, kept, timeout_s=0.4)
     box.submit([notice()], T0)
-    started = time.monotonic()
     assert box.run_due(T0) == 0
-    assert time.monotonic() - started < 2.5
+    assert not hook.waited_out
     assert len(box.parcels) == 1
 
 

@@ -82,7 +82,7 @@ def test_direct_scrape_prometheus_and_victoriametrics_tell_the_same(
 
 def values(service: object, cluster: str) -> dict[str, tuple[float, float]]:
     """Temperature and activity of every GPU that has both, as a browser would be shown them."""
-    frame = service.feed.frames.get(cluster)  # type: ignore[attr-defined]
+    frame = service.feed.frames.get(cluster)
     if frame is None:
         return {}
     columns = [frame.values(metric).round(1) for metric in ("temp", "sm_active")]

@@ -195,7 +195,7 @@ def running_with_gpus(rig: Rig, *options: str) -> int:
     """A job that runs and has its GPUs: a controller just restarted starts some without any."""
     for _ in range(20):
         job = rig.submit(*options)
-        wait_until(lambda: rig.state(job) == "RUNNING", "the job runs")  # noqa: B023
+        wait_until(lambda job=job: rig.state(job) == "RUNNING", "the job runs")
         if indices_printed(rig).get(str(job)):
             return job
         rig.call("scancel", str(job))

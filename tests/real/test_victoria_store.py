@@ -57,7 +57,7 @@ def opened(
 
 
 def samples_of(service: Service) -> Any:
-    return service.store.samples  # type: ignore[attr-defined]
+    return service.store.samples
 
 
 def test_charts_diagnosis_and_back_test_are_those_of_the_embedded_store(

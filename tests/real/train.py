@@ -21,7 +21,7 @@ from marey.record import Schedule, record_torch
 FAULTS = ("none", "slow_data", "slow_backward", "host_gc")
 
 
-class Samples(Dataset):  # type: ignore[type-arg]
+class Samples(Dataset):
     """Random rows; a slow one sleeps in the loader, as a slow disk would."""
 
     def __init__(self, width: int, sleep_s: float) -> None:
@@ -41,12 +41,12 @@ class SlowBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, x: torch.Tensor, busy_s: float) -> torch.Tensor:
-        ctx.busy_s = busy_s  # type: ignore[attr-defined]
+        ctx.busy_s = busy_s
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: object, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        until = time.monotonic() + ctx.busy_s  # type: ignore[attr-defined]
+        until = time.monotonic() + ctx.busy_s
         work = torch.randn(512, 512)
         while time.monotonic() < until:
             work = torch.tanh(work @ work)
@@ -74,7 +74,7 @@ def pause_of_the_collector(pause_s: float) -> None:
     until = time.monotonic() + pause_s
     while time.monotonic() < until:
         rubbish = [[i] for i in range(20_000)]
-        rubbish.append(rubbish)  # type: ignore[arg-type]
+        rubbish.append(rubbish)
         del rubbish
         gc.collect()
 

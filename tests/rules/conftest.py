@@ -54,11 +54,11 @@ class World:
             for rank in range(gpus)
         ]
         end_ms = None if end is None else START + end * MINUTE_MS
-        known = Facts(name, start_ms=START, end_ms=end_ms, **facts)  # type: ignore[arg-type]
+        known = Facts(name, start_ms=START, end_ms=end_ms, **facts)
         times = [START + minute * MINUTE_MS for minute in progress]
         self.workloads.append(PastWorkload(known, seats, times))
         self.shapes[name] = {
-            metric: shape if callable(shape) else (lambda _m, _r, v=shape: v)  # type: ignore[misc]
+            metric: shape if callable(shape) else (lambda _m, _r, v=shape: v)
             for metric, shape in shapes.items()
         }
         return self

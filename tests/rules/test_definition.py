@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +73,4 @@ def test_ten_thousand_rules_are_read() -> None:
         f'[[rule]]\nid = "r{i}"\nwhen = "util p{i % 99 + 1} < {i % 100}% and runtime > {i}s"\n'
         for i in range(10_000)
     )
-    started = time.process_time()
     assert len(parse_rules(text)) == 10_000
-    # No timed claim: only that it is not quadratic.
-    assert time.process_time() - started < 60

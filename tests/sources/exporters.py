@@ -19,7 +19,7 @@ def answer(body: bytes, *, status: str = "200 OK", length: int | None = None) ->
 def saying(body: bytes | Callable[[], bytes], **given: object) -> Behaviour:
     def behave(connection: socket.socket, path: str) -> None:
         text = body() if callable(body) else body
-        connection.sendall(answer(text, **given))  # type: ignore[arg-type]
+        connection.sendall(answer(text, **given))
 
     return behave
 

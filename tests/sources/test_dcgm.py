@@ -36,7 +36,7 @@ GOOD = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="good"} 61\n'
 def source(*behaviours: Behaviour, **given: object) -> Iterator[DcgmSource]:
     with ExitStack() as stack:
         names = [stack.enter_context(exporter(behave)) for behave in behaviours]
-        rules = ScrapeRules(**{"timeout_s": 1.0, "spread_s": 0.0, **given})  # type: ignore[arg-type]
+        rules = ScrapeRules(**{"timeout_s": 1.0, "spread_s": 0.0, **given})
         made = DcgmSource("gpus", endpoint_addresses(names), rules)
         stack.callback(made.close)
         yield made
@@ -137,9 +137,9 @@ def test_silence_and_return_of_an_exporter_are_events_once_and_it_is_asked_less(
     def behave(connection: object, path: str) -> None:
         state["asked"] += 1
         if state["up"]:
-            saying(b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="n2"} 50\n')(connection, path)  # type: ignore[arg-type]
+            saying(b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="n2"} 50\n')(connection, path)
         else:
-            raw(b"")(connection, path)  # type: ignore[arg-type]
+            raw(b"")(connection, path)
 
     with source(behave, saying(GOOD)) as made:
         events = [e for tick in range(6) for o in made.poll(NOW_MS + tick * 1000) for e in o.events]

@@ -78,7 +78,7 @@ def forked(work: object, *arguments: object) -> int:
     if pid:
         return pid
     try:
-        code = work(*arguments)  # type: ignore[operator]
+        code = work(*arguments)
         os._exit(0 if code is None else min(code, 250))
     except BaseException:
         traceback.print_exc()

@@ -101,7 +101,7 @@ def _only_the_magic_word(path: Path) -> None:
 )
 def test_a_file_that_is_not_ours_is_refused_and_untouched(tmp_path: Path, make: object) -> None:
     path = tmp_path / "thing"
-    make(path)  # type: ignore[operator]
+    make(path)
     before = digests(tmp_path)
     with pytest.raises(StoreError, match="thing") as caught:
         open_store(path)

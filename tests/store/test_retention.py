@@ -47,7 +47,7 @@ def filled(raw_days: float | None, sketch_days: float | None = None) -> Embedded
 
 def selection(*metrics: str, days: tuple[float, float] = (0, DAYS), **more: str) -> Selection:
     from_ms, to_ms = (T0 + int(day * DAY_MS) for day in days)
-    return Selection(metrics, from_ms, to_ms, **more)  # type: ignore[arg-type]
+    return Selection(metrics, from_ms, to_ms, **more)
 
 
 def sorted_rows(answer: Answer) -> list[dict[str, object]]:

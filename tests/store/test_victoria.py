@@ -56,7 +56,7 @@ def said(
         {"util": np.array(list(values.values()), np.float32)},
         workload=np.zeros(len(values), np.int32) if workload else None,
         workloads=(workload,) if workload else (),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -89,7 +89,7 @@ def test_any_name_comes_back_as_it_was_and_selects_only_itself(
         assert store.state()["refused_samples"] == 0
 
         def found(**more: object) -> dict[str, float]:
-            selection = Selection(("util",), 0, FOREVER, cluster=cluster, **more)  # type: ignore[arg-type]
+            selection = Selection(("util",), 0, FOREVER, cluster=cluster, **more)
             table = store.statistics(selection).table
             return dict(zip(table["entity"].to_pylist(), table["last"].to_pylist(), strict=True))
 

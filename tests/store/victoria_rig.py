@@ -92,9 +92,12 @@ class Relay:
 
     def __init__(self, rig: VictoriaRig) -> None:
         self.rig = rig
-        # "pass", "slow", "lose the answer", or a status to answer imports with.
+        # "pass", "slow", "hold", "lose the answer", or a status to answer imports with.
         self.behaviour: str | int = "pass"
         self.writes = 0
+        # "hold" keeps imports waiting for ``let_go``; those who waited to the end are counted.
+        self.let_go = threading.Event()
+        self.held_out = 0
         self.authorization: str | None = None
         relay = self
 
@@ -118,6 +121,8 @@ class Relay:
                     return self._answer(relay.behaviour, b'{"error":"no such \x1b[31mluck"}')
                 if relay.behaviour == "slow" and writing:
                     time.sleep(1.0)
+                if relay.behaviour == "hold" and writing:
+                    relay.held_out += not relay.let_go.wait(20)
                 status, answer = relay.forward(self.path, body, self.headers["Content-Type"])
                 if relay.behaviour == "lose the answer" and writing:
                     self.close_connection = True

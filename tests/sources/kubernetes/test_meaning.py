@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from tests.sources.kubernetes.api_server import Document, node, pod
 NOW_MS = 1_794_771_650_000
 
 
-def spec(containers: list[Any], init: list[Any] = ()) -> PodSpec:  # type: ignore[assignment]
+def spec(containers: list[Any], init: Sequence[Any] = ()) -> PodSpec:
     def made(asked: Any) -> Document:
         limits, policy = asked if isinstance(asked, tuple) else (asked, None)
         return {"resources": {"limits": limits}, **({"restartPolicy": policy} if policy else {})}
@@ -35,12 +36,12 @@ def spec(containers: list[Any], init: list[Any] = ()) -> PodSpec:  # type: ignor
 
 
 def observed(
-    pods: list[Document] = [],  # noqa: B006
-    nodes: list[Document] = [],  # noqa: B006
-    jobs: list[Document] = [],  # noqa: B006
+    pods: Sequence[Document] = (),
+    nodes: Sequence[Document] = (),
+    jobs: Sequence[Document] = (),
     reader: KubernetesReader | None = None,
     held: dict[str, list[str]] | None = None,
-    measured: list[Gpu] = [],  # noqa: B006
+    measured: Sequence[Gpu] = (),
     **rules: Any,
 ) -> Observation:
     copies = Copies(

@@ -35,7 +35,7 @@ def source(
     api: ApiServer, access: Access | None = None, **rules: object
 ) -> Iterator[KubernetesSource]:
     given = {"backoff": FAST, "timeout_s": 6.0, **rules}
-    made = KubernetesSource("k8s", access or Access(api.url), KubernetesRules(**given))  # type: ignore[arg-type]
+    made = KubernetesSource("k8s", access or Access(api.url), KubernetesRules(**given))
     try:
         yield made
     finally:
@@ -239,7 +239,7 @@ def test_jobs_that_may_not_be_seen_are_done_without_and_it_is_said(api: ApiServe
     with source(api) as made:
         seen = eventually(made, lambda o: states(o) == {"train": "running"})
         assert seen.workloads[0].workload == "default.train.12345678"
-        (note,) = made.details()["not_told"]  # type: ignore[misc]
+        (note,) = made.details()["not_told"]
         assert "403" in str(note)
 
 

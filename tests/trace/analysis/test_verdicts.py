@@ -64,7 +64,7 @@ def test_what_is_recoverable_is_what_the_fault_cost() -> None:
     faulty = analyse(make_run(Scenario(layout, VerdictKind.SLOW_WORKER, seed=21)).run)
 
     def span_ms(found: object) -> float:
-        steps = found.steps.to_pylist()  # type: ignore[attr-defined]
+        steps = found.steps.to_pylist()
         return (max(s["end_ns"] for s in steps) - min(s["start_ns"] for s in steps)) / 1e6
 
     cost = span_ms(faulty) - span_ms(healthy)

@@ -131,7 +131,7 @@ def test_jax_json_and_its_xplane_twin_are_one_profile(tmp_path: Path) -> None:
 
 def test_wire_format_is_walked_and_refused_where_it_is_wrong() -> None:
     assert list(fields(memoryview(field(1, 300)))) == [(1, 300)]
-    assert signed(next(iter(fields(memoryview(field(2, -7)))))[1]) == -7  # type: ignore[arg-type]
+    assert signed(next(iter(fields(memoryview(field(2, -7)))))[1]) == -7
     for wrong in (b"\x0a\x05ab", b"\x00\x01", b"\x08" + b"\xff" * 11, b"\x0b", b"\x09\x01"):
         with pytest.raises(Malformed):
             list(fields(memoryview(wrong)))

@@ -55,5 +55,5 @@ def test_a_drifting_clock_is_followed() -> None:
     ],
 )
 def test_a_rank_without_a_whole_handshake_leaves_it_to_the_collectives(record: object) -> None:
-    infos = {0: shook(0, (0, 0, 0)), 1: RankInfo(1, clock_sync=record)}  # type: ignore[arg-type]
+    infos = {0: shook(0, (0, 0, 0)), 1: RankInfo(1, clock_sync=record)}
     assert clocks_from_handshakes(infos) is None

@@ -161,7 +161,7 @@ def test_what_hta_calls_added_and_deleted_is_what_appeared_and_vanished(
     for layer, categories in (("operator", {"cpu_op"}), ("kernel", {"kernel"})):
         a = {name for category in categories for name in control[category]}
         b = {name for category in categories for name in test[category]}
-        names = {word: set() for word in ("appeared", "vanished")}  # type: ignore[var-annotated]
+        names = {word: set() for word in ("appeared", "vanished")}
         for row in found:
             if row["layer"] == layer and row["change"] in names and row["name"] in a | b:
                 names[row["change"]].add(row["name"])

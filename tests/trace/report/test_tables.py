@@ -85,7 +85,7 @@ def call_trees(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 @given(call_trees(), st.randoms())
 def test_the_caller_of_each_call_is_found_whatever_the_order(tree: list, random: object) -> None:
     order = list(range(len(tree)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     place = {row: at for at, row in enumerate(order)}
     start = np.array([tree[r][1] for r in order], np.int64)
     dur = np.array([tree[r][2] - tree[r][1] for r in order], np.int64)

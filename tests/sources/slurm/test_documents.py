@@ -245,7 +245,7 @@ def test_gres_of_every_spelling() -> None:
         GpuCount("", 12),
     ]
     assert list(gpu_counts("gpu:a100:4(S:0-1,3),shard:8")) == [GpuCount("a100", 4)]
-    assert node_models("gpu:h100:1,gpu:h200:2") == ["h100", "h200", "h200"]
+    assert node_models("gpu:h100:1,gpu:h200:2") == ("h100", "h200", "h200")
     assert list(held_indices("gpu:a100:3(IDX:0,2-3),mps:0(IDX:N/A)")) == [
         (0, "a100"), (2, "a100"), (3, "a100")
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from marey.model.errors import Unavailable, shown
-from marey.sources.slurm.garbage import collecting_paused
+from marey.sources.slurm.making import collecting_paused
 
 
 class Number(msgspec.Struct, gc=False, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from marey.model.names import bounded
 from marey.sources.slurm.values import expand_numbers
 
 GPUS_PER_NODE_LIMIT = 64
@@ -44,10 +45,12 @@ def total(counts: Sequence[GpuCount]) -> int:
     return sum(entry.count for entry in counts)
 
 
-def node_models(gres: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def node_models(gres: str) -> tuple[str, ...]:
     """The model of each GPU of a node, by index."""
-    models = [entry.model for entry in gpu_counts(gres) for _ in range(min(entry.count, 999))]
-    return models[:GPUS_PER_NODE_LIMIT]
+    counts = gpu_counts(gres)
+    models = [bounded(entry.model) for entry in counts for _ in range(min(entry.count, 999))]
+    return tuple(models[:GPUS_PER_NODE_LIMIT])
 
 
 @lru_cache(maxsize=4096)

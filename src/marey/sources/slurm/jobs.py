@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from marey.model.errors import InvalidInput
 from marey.model.inventory import resource_type
@@ -16,6 +16,7 @@ from marey.model.times import format_time
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus, parse_state
 from marey.sources.slurm.documents import Job
 from marey.sources.slurm.gres import GpuCount, gpu_counts, held_indices, total
+from marey.sources.slurm.making import quick_maker
 from marey.sources.slurm.values import (
     exit_status,
     expand_hosts,
@@ -28,6 +29,8 @@ from marey.sources.slurm.values import (
     words,
 )
 
+# A look into an enumeration costs more than a name of the module.
+PENDING, RUNNING = WorkloadState.PENDING, WorkloadState.RUNNING
 # Tasks of one waiting array that are told one by one; the rest is a number on the last of them.
 ARRAY_LIMIT = 1_000
 # Slurm has one base state per job and flags beside it; these are flags.
@@ -38,10 +41,11 @@ FLAGS = frozenset(
 )
 # Jobs resemble each other: what a request or a comment means is worked out once.
 _MEMORY = 16_384
+_workload, _status = quick_maker(Workload), quick_maker(WorkloadStatus)
+_allocation = quick_maker(Allocation)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenJob:
+class SeenJob(NamedTuple):
     """A workload as the controller tells it at one moment."""
 
     workload: Workload
@@ -57,7 +61,7 @@ def seen_jobs(job: Job, ahead_ms: int = 0) -> list[SeenJob]:
     facts = _shared_facts(job)
     if facts.state is None:
         return []
-    held = held_gpus(job) if facts.state is WorkloadState.RUNNING else ()
+    held = held_gpus(job) if facts.state is RUNNING else ()
     names = _names(job)
     seen = _seen(job, facts, facts.state, names[0], held, ahead_ms)
     return [seen] if len(names) == 1 else [seen, *(_named(seen, name) for name in names[1:])]
@@ -136,7 +140,7 @@ def with_priority(seen: SeenJob, job: Job) -> SeenJob:
     if seen.status.priority == priority:
         return seen
     old = seen.status
-    status = WorkloadStatus(old.workload, old.state, old.reason, priority)
+    status = _status(old.workload, old.state, old.reason, priority)
     return SeenJob(seen.workload, status, seen.allocations)
 
 
@@ -263,7 +267,7 @@ def _seen(
 ) -> SeenJob:
     gpus, about = facts.gpus, facts.about
     attributes = {**about.attributes, "slurm_job_id": str(whole(job.job_id) or 0)}
-    start, waiting = time_ms(job.start_time), state is WorkloadState.PENDING
+    start, waiting = time_ms(job.start_time), state is PENDING
     submit, eligible = time_ms(job.submit_time), time_ms(job.eligible_time)
     if ahead_ms:
         start, submit, eligible = (_less(t, ahead_ms) for t in (start, submit, eligible))
@@ -272,10 +276,10 @@ def _seen(
         attributes["estimated_start"] = _written(start)
     if job.state_description or job.array_task_string or job.het_job_id:
         _add_remarks(job, attributes)
-    if not held and gpus.gpus and state is WorkloadState.RUNNING:
+    if not held and gpus.gpus and state is RUNNING:
         attributes["gpu_indices"] = "not told by Slurm"
-    ended = state.ended
-    workload = Workload(
+    ended = not waiting and state is not RUNNING
+    workload = _workload(
         name,
         word(job.name),
         facts.user,
@@ -295,10 +299,10 @@ def _seen(
         exit_status(job.exit_code) if ended else None,
         attributes,
     )
-    status = WorkloadStatus(name, state, facts.reason, number(job.priority) or 0.0)
+    status = _status(name, state, facts.reason, number(job.priority) or 0.0)
     if not held:
         return SeenJob(workload, status)
-    ranks = tuple([Allocation(name, gpu, rank, at) for rank, (gpu, at) in enumerate(held)])
+    ranks = tuple([_allocation(name, gpu, rank, at) for rank, (gpu, at) in enumerate(held)])
     return SeenJob(workload, status, ranks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
@@ -10,7 +11,8 @@ from marey.model.inventory import Partition as ModelPartition
 from marey.model.names import bounded
 from marey.sources.slurm.documents import Node, Partition
 from marey.sources.slurm.gres import node_models
-from marey.sources.slurm.values import number, text, whole, words
+from marey.sources.slurm.making import quick_maker
+from marey.sources.slurm.values import number, text, whole, word, words
 
 _DOWN = frozenset(
     "DOWN ERROR NOT_RESPONDING INVALID INVALID_REG INVAL POWERED_DOWN POWERING_DOWN POWER_DOWN "
@@ -18,15 +20,16 @@ _DOWN = frozenset(
 )
 _DRAINED = frozenset("DRAIN DRAINED DRAINING DRNG FAIL FAILING".split())
 _UNKNOWN = frozenset(("UNKNOWN", "FUTURE"))
+_host, _gpu, _status = quick_maker(Host), quick_maker(Gpu), quick_maker(HostStatus)
 _DAYS = re.compile(r"^(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?$")
 
 
 def host_of(node: Node) -> Host:
     """The machine."""
     listed = node.partitions if isinstance(node.partitions, list) else []
-    return Host(
-        bounded(text(node.name)),
-        partitions=tuple(bounded(text(name)) for name in listed if text(name)),
+    return _host(
+        word(node.name),
+        partitions=tuple([name for name in map(word, listed) if name]),
         cpus=whole(node.cpus) or 0,
         memory_mib=whole(node.real_memory) or 0,
     )
@@ -34,30 +37,27 @@ def host_of(node: Node) -> Host:
 
 def gpus_of(node: Node) -> list[Gpu]:
     """Its GPUs, numbered as Slurm numbers them."""
-    host = bounded(text(node.name))
-    return [
-        Gpu(host, index, model=bounded(model))
-        for index, model in enumerate(node_models(text(node.gres)))
-    ]
+    host, models = word(node.name), node_models(text(node.gres))
+    return [_gpu(host, index, None, "", model) for index, model in enumerate(models)]
 
 
 def status_of(node: Node) -> HostStatus:
     """What it can be used for, with the operator's reason; down is worse than drained."""
-    found = set(words(node.state, node.state_flags))
-    state = next(
-        (
-            state
-            for names, state in (
-                (_DOWN, HostState.DOWN),
-                (_DRAINED, HostState.DRAINED),
-                (_UNKNOWN, HostState.UNKNOWN),
-            )
-            if found & names
-        ),
-        HostState.UP if found else HostState.UNKNOWN,
-    )
-    reason = bounded(text(node.reason)) if state is not HostState.UP else ""
-    return HostStatus(bounded(text(node.name)), state, reason)
+    state = _worst_state(tuple(words(node.state, node.state_flags)))
+    reason = word(node.reason) if state is not HostState.UP else ""
+    return _status(word(node.name), state, reason)
+
+
+@lru_cache(maxsize=1024)
+def _worst_state(found: tuple[str, ...]) -> HostState:
+    for names, state in (
+        (_DOWN, HostState.DOWN),
+        (_DRAINED, HostState.DRAINED),
+        (_UNKNOWN, HostState.UNKNOWN),
+    ):
+        if not names.isdisjoint(found):
+            return state
+    return HostState.UP if found else HostState.UNKNOWN
 
 
 def partition_of(partition: Partition) -> ModelPartition:

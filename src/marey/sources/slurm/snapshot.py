@@ -9,8 +9,8 @@ from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.sources.slurm.documents import Job, Node
 from marey.sources.slurm.factors import Factors
-from marey.sources.slurm.garbage import collecting_paused
-from marey.sources.slurm.jobs import SeenJob, seen_jobs, with_priority
+from marey.sources.slurm.jobs import PENDING, RUNNING, SeenJob, seen_jobs, with_priority
+from marey.sources.slurm.making import collecting_paused
 from marey.sources.slurm.nodes import gpus_of, host_of, status_of
 from marey.sources.slurm.reservations import Calendar, Reservation
 from marey.sources.slurm.values import text
@@ -36,13 +36,8 @@ _Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
 _NO_FACTORS: Factors = {}
 
 
-@dataclass(slots=True)
-class _Known:
-    """A job's record at the last poll and what it meant."""
-
-    job: Job
-    factors: Factors
-    seen: list[SeenJob]
+# A job's record at the last poll, what its priority was made of, and what both meant.
+_Known = tuple[Job, Factors, list[SeenJob]]
 
 
 @dataclass(slots=True)
@@ -77,9 +72,7 @@ class SnapshotReader:
     def _observe(self, snapshot: Snapshot, now_ms: int, measured: Iterable[Gpu]) -> Observation:
         hosts, gpus, states = self._read_nodes(list(snapshot.nodes), list(measured))
         events = self._calendar.update(snapshot.reservations, now_ms)
-        seen = list(self._wanted(self._read_jobs(snapshot)))
-        self._note_vanished(seen)
-        news = self._without_old_ends(seen)
+        news = self._without_old_ends(self._wanted(self._read_jobs(snapshot)))
         return Observation(
             now_ms,
             self.cluster,
@@ -99,53 +92,60 @@ class SnapshotReader:
         taken, self._vanished = self._vanished, {}
         return {name: (_job_id(seen), seen) for name, seen in taken.items()}
 
-    def _note_vanished(self, seen: list[SeenJob]) -> None:
-        named = {job.workload.workload for job in seen}
-        self._vanished = {name: job for name, job in self._live.items() if name not in named}
-        self._live = {job.workload.workload: job for job in seen if not job.status.state.ended}
-
     def _read_nodes(self, nodes: list[Node], measured: list[Gpu]) -> _Inventory:
         if nodes != self._nodes or measured != self._measured:
             self._nodes, self._measured = nodes, measured
             found = [(node, gpus_of(node)) for node in nodes if text(node.name)]
             kept = [(node, gpus) for node, gpus in found if gpus or not self.gpu_only]
             told = (
-                tuple(host_of(node) for node, _ in kept),
-                tuple(gpu for _, gpus in kept for gpu in gpus),
-                tuple(status_of(node) for node, _ in kept),
+                tuple([host_of(node) for node, _ in kept]),
+                tuple([gpu for _, gpus in kept for gpu in gpus]),
+                tuple([status_of(node) for node, _ in kept]),
             )
             self._inventory = with_measured(told, measured)
         return self._inventory
 
-    def _read_jobs(self, snapshot: Snapshot) -> Iterable[SeenJob]:
-        known = self._jobs if snapshot.ahead_ms == self._ahead_ms else {}
+    def _read_jobs(self, snapshot: Snapshot) -> list[SeenJob]:
+        ahead_ms, factors_of = snapshot.ahead_ms, snapshot.factors
+        known = self._jobs if ahead_ms == self._ahead_ms else {}
         now: dict[int, _Known] = {}
+        found: list[SeenJob] = []
         for job in snapshot.jobs:
             key = job.job_id if isinstance(job.job_id, int) else 0
-            factors = snapshot.factors.get(key, _NO_FACTORS)
+            factors = factors_of.get(key, _NO_FACTORS) if factors_of else _NO_FACTORS
             before = known.get(key)
-            if before is None or not _only_priority_changed(before.job, job):
-                seen = seen_jobs(job, snapshot.ahead_ms)
+            if before is None or not _only_priority_changed(before[0], job):
+                seen = seen_jobs(job, ahead_ms)
                 told = [with_factors(one, factors) for one in seen] if factors else seen
-            elif before.factors != factors:
-                told = [with_factors(with_priority(one, job), factors) for one in before.seen]
+            elif before[1] != factors:
+                told = [with_factors(with_priority(one, job), factors) for one in before[2]]
             else:
-                told = [with_priority(one, job) for one in before.seen]
-            now[key] = _Known(job, factors, told)
-            yield from told
-        self._jobs, self._ahead_ms = now, snapshot.ahead_ms
+                told = [with_priority(one, job) for one in before[2]]
+            now[key] = (job, factors, told)
+            found += told
+        self._jobs, self._ahead_ms = now, ahead_ms
+        return found
 
-    def _wanted(self, seen: Iterable[SeenJob]) -> Iterable[SeenJob]:
-        return (job for job in seen if job.workload.gpus_requested or not self.gpu_only)
+    def _wanted(self, seen: list[SeenJob]) -> list[SeenJob]:
+        return [job for job in seen if job.workload.gpus_requested] if self.gpu_only else seen
 
     def _without_old_ends(self, seen: list[SeenJob]) -> list[SeenJob]:
-        ended = {job.workload.workload for job in seen if job.status.state.ended}
-        news = [
-            job
-            for job in seen
-            if not job.status.state.ended or job.workload.workload not in self._ended
-        ]
-        self._ended = ended
+        """All but ends told before; notes who is live, and who was and is no longer named."""
+        live: dict[str, SeenJob] = {}
+        ended: set[str] = set()
+        news = []
+        for job in seen:
+            name, state = job.status.workload, job.status.state
+            if state is RUNNING or state is PENDING:
+                live[name] = job
+            else:
+                ended.add(name)
+                if name in self._ended:
+                    continue
+            news.append(job)
+        gone = self._live.keys() - live.keys() - ended
+        self._vanished = {name: job for name, job in self._live.items() if name in gone}
+        self._live, self._ended = live, ended
         return news
 
 
@@ -181,8 +181,10 @@ def with_reservations(
     )
 
 
-def with_measured(told: _Inventory, measured: Iterable[Gpu]) -> _Inventory:
+def with_measured(told: _Inventory, measured: Sequence[Gpu]) -> _Inventory:
     """The scheduler's inventory, with what exporters add: facts of its GPUs, and GPUs it lacks."""
+    if not measured:
+        return told
     hosts, gpus, states = told
     seen = {gpu.gpu: gpu for gpu in measured}
     known = {gpu.gpu for gpu in gpus}

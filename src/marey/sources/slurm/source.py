@@ -202,4 +202,4 @@ def _ended(seen: SeenJob, past: SeenJob) -> SeenJob:
         exit_code=past.workload.exit_code,
     )
     status = replace(past.status, priority=seen.status.priority)
-    return replace(seen, workload=workload, status=status, allocations=())
+    return SeenJob(workload, status)

@@ -41,6 +41,8 @@ def number(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """A number that counts something."""
+    if value is None:
+        return None
     if type(value) is Number:
         if value.infinite or not value.set:
             return None
@@ -89,8 +91,13 @@ def words(*values: Any) -> list[str]:
         listed = value if isinstance(value, list) else [value]
         for item in listed:
             if isinstance(item, str):
-                found += [word for word in re.split(r"[+,\s*~#!%$@^-]+", item.upper()) if word]
+                found += _split(item)
     return found
+
+
+@lru_cache(maxsize=4096)
+def _split(states: str) -> tuple[str, ...]:
+    return tuple(word for word in re.split(r"[+,\s*~#!%$@^-]+", states.upper()) if word)
 
 
 def exit_status(value: Any) -> int | None:

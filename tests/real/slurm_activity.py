@@ -135,8 +135,9 @@ class Activity:
     def settle(self) -> None:
         """End everything and mend every node."""
         self.return_node()
-        live = self.rig.live()
+        # A part of a heterogeneous job cannot be cancelled while it waits; the whole job can.
+        live = {job.partition("+")[0] for job in self.rig.live()}
         if live:
-            self.rig.call("scancel", *live)
+            self.rig.call("scancel", *sorted(live))
         if self._reserved:
             self.reserve()

@@ -50,3 +50,29 @@ def test_a_rule_on_a_metric_without_samples_judges_nobody_and_says_so(
     rows = {row["rule"]: row for row in client.get("/api/v1/verdicts").json()["rules"]}
     assert rows["deaf"]["not_judged"] == ["1"]
     assert rows["deaf"]["life"]["workloads"] == rows["deaf"]["now"]["workloads"] == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "nearest"),
+    [("metrics", "util,utl", "util"), ("statistics", "mean,medain", "median")],
+)
+def test_an_unknown_word_in_life_statistics_is_refused_with_the_nearest(
+    client: TestClient, parameter: str, value: str, nearest: str
+) -> None:
+    answer = client.get("/api/v1/life-statistics", params={"workload": "1", parameter: value})
+    assert answer.status_code == 422
+    assert f"did you mean '{nearest}'" in answer.json()["detail"]
+
+
+def test_a_rule_says_what_is_in_force_where(client: TestClient) -> None:
+    rule = {
+        "when": "util mean < $low",
+        "thresholds": {"low": "15%"},
+        "override": [{"partition": "debug", "thresholds": {"low": "5%"}}],
+    }
+    assert client.put("/api/v1/rules/mine", json=rule).status_code == 200
+    document = client.get("/api/v1/rules/mine").json()
+    assert document["in_force"] == "util mean < 15%"
+    assert document["in_force_where"] == [
+        {"partition": "debug", "project": None, "when": "util mean < 5%"}
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from marey.api.application import build_app
-from marey.app import rule_jobs
+from marey.app import rule_jobs, rules
 from marey.app.asking import ask
 from marey.app.collecting import keep
 from marey.app.notifications import Notifier
@@ -18,8 +19,10 @@ from marey.app.rule_jobs import backtest_of
 from marey.app.rule_questions import AskBacktest, AskRules
 from marey.app.rules import RuleBook, RuleWatch
 from marey.app.service import Parts, Service
+from marey.cli import main
 from marey.model.errors import Conflict, NotFound
 from marey.rules.court import Court
+from marey.rules.definition import parse_document
 from marey.store.embedded import open_store
 from marey.store.holder import Holder
 from tests.app.test_rules import RULES, LastSample, observations
@@ -132,3 +135,81 @@ def test_a_rebuild_stops_within_a_minute_of_history(
         # One part may have been in hand, and one per catching up.
         assert taken <= 4
         assert not watch.courts
+
+
+OVERRIDDEN = """
+[[rule]]
+id = "low-power"
+when = "power_share p50 < $low"
+thresholds = {low = "30%"}
+[[rule.override]]
+project = "q"
+thresholds = {low = "10%"}
+[[rule]]
+id = "off"
+when = "power_share p50 < 30%"
+enabled = false
+[[rule]]
+id = "busy"
+when = "util mean > 85%"
+"""
+
+
+def test_a_rule_file_is_back_tested_with_its_ids_thresholds_and_overrides(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(OVERRIDDEN)
+    assert main(["rules", "backtest", str(file), "--store", str(site), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {(row["rule"], row["findings"]) for row in document["rules"]}
+    # Job 2 is of project q, whose limit it keeps; a rule that is off is not tested.
+    assert found == {("low-power", 0), ("busy", 1)}
+    file.write_text('[[rule]]\nid = "off"\nwhen = "util > 3"\nenabled = false\n')
+    assert main(["rules", "backtest", str(file), "--store", str(site)]) == 2
+    assert "no rule that is switched on" in capsys.readouterr().err
+
+
+def test_whole_rules_are_back_tested_by_the_server_too(site: Path, client: TestClient) -> None:
+    rule = {"id": "mine", "when": "power_share p50 < $low", "thresholds": {"low": "30%"}}
+    back = backtest_of(site, AskBacktest(documents=(rule,)), lambda done: None)
+    assert [(row["rule"], row["workload"]) for row in back["rows"]] == [("mine", "2")]
+    refused = client.post("/api/v1/backtests", json={"rules": [rule, rule]})
+    assert refused.status_code == 422
+    assert "two rules" in refused.json()["detail"]
+    both = client.post("/api/v1/backtests", json={"rules": [rule], "when": "util > 3"})
+    assert both.status_code == 422
+
+
+def test_an_explanation_says_what_is_in_force_where(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    off = '[[rule.override]]\npartition = "debug"\nenabled = false\n'
+    file.write_text(OVERRIDDEN.replace("[[rule.override]]", f"{off}[[rule.override]]"))
+    with open_store(site) as store:
+        RuleBook(store, file).remember()
+    assert main(["rules", "explain", "low-power", "--store", str(site)]) == 0
+    said = capsys.readouterr().out
+    assert "power_share median < 30%" in said
+    assert "in partition debug: not judged by this rule" in said
+    assert "in project q: power_share median < 10%" in said
+
+
+def test_thousands_of_saved_rules_are_each_read_once_for_a_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open_store(None) as store:
+        book = RuleBook(store)
+        for i in range(300):
+            store.put_document("rule", f"r{i}", {"id": f"r{i}", "when": f"util < {i % 90 + 1}%"})
+        read = 0
+
+        def counted(*args: Any) -> Any:
+            nonlocal read
+            read += 1
+            return parse_document(*args)
+
+        monkeypatch.setattr(rules, "parse_document", counted)
+        rows = {row["id"]: row["origin"] for row in book.rows()}
+        assert (rows["r7"], rows["stalled"], read) == ("server", "pack", 300)

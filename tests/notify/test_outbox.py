@@ -267,3 +267,23 @@ def test_an_error_inside_a_receiver_does_not_stop_the_others(kept: Any, notice: 
     box.submit([notice()], T0)
     assert box.run_due(T0) == 1
     assert issubclass(InvalidInput, MareyError)
+
+
+def test_a_parcel_that_was_tried_takes_up_no_others_because_its_id_may_be_known(
+    hook: Any, kept: Any, notice: Make
+) -> None:
+    box = outbox(hook, kept, rate_per_hour=1, route=Route(("hook",), group_wait_ms=0, group_by=()))
+    hook.answers = [500]
+    box.submit([notice("tried")], T0)
+    box.run_due(T0)
+    tried = next(iter(box.parcels))
+    box.submit([notice("told")], T0 + 1)
+    box.run_due(T0 + 1)
+    for i in range(5):
+        box.submit([notice(str(i))], T0 + 10_000 + i)
+    box.run_due(T0 + 20_000)
+    assert [len(p.notices) for p in box.parcels.values() if p.id == tried] == [1]
+    assert sorted(len(p.notices) for p in box.parcels.values()) == [1, 5]
+    for hours in (2, 4):
+        box.run_due(T0 + hours * HOUR_MS)
+    assert sum(len(document["notices"]) for document in hook.got) == 7

@@ -3,6 +3,8 @@ import { useEffect, useState } from "react";
 import { getJson, postJson, remove } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
 import { links } from "@/base/links";
+import type { DraftRule } from "@/base/rules/documents";
+import { boundText } from "@/base/rules/slots";
 
 interface BacktestRow {
   workload: string;
@@ -36,11 +38,12 @@ const POLL_MS = 300;
 const PAGE = 20;
 
 /** What the draft would have found in stored history: started, watched, stopped. */
-export function BacktestPanel({ when, valid }: { when: string; valid: boolean }) {
+export function BacktestPanel({ rule, valid }: { rule: DraftRule; valid: boolean }) {
+  const when = boundText(rule.when, rule.thresholds ?? {});
   const [since, setSince] = useState("1d");
   const [tested, setTested] = useState("");
   const start = useMutation({
-    mutationFn: () => postJson<Task>("/backtests", { when, since }),
+    mutationFn: () => postJson<Task>("/backtests", { rules: [rule], since }),
     onMutate: () => setTested(when),
   });
   const id = start.data?.id;

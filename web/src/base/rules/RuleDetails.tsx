@@ -1,5 +1,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
+import type { Override } from "@/base/rules/documents";
 import { deleteRule, ownPart, saveRule } from "@/base/rules/documents";
+import { overrideText, whom } from "@/base/rules/overrides";
 import type { RuleBarProps } from "@/base/rules/RuleBar";
 import { countText } from "@/base/rules/RuleBar";
 import type { RuleEntry } from "@/base/rules/slots";
@@ -18,6 +20,7 @@ export function RuleDetails({ entry, onEdit, ...actions }: Actions & { entry: Ru
         {entry.kind === "lens" ? "Lens: highlights only, tells nobody" : [entry.severity, entry.fault && faultLabel(entry.fault), rule?.origin && `from ${rule.origin === "pack" ? "the shipped pack" : rule.origin === "file" ? "a rule file" : "this server"}`].filter(Boolean).join(" · ")}
       </p>
       <code className="rule-text">{entry.when}</code>
+      {rule?.override && rule.override.length > 0 && <Exceptions overrides={rule.override} />}
       <p>{countText(entry)}</p>
       {(rule?.warnings ?? []).map((warning) => (
         <p key={warning} className="rule-warning">
@@ -32,6 +35,21 @@ export function RuleDetails({ entry, onEdit, ...actions }: Actions & { entry: Ru
       )}
       <RuleActions entry={entry} onEdit={onEdit} {...actions} />
     </div>
+  );
+}
+
+const MOST_EXCEPTIONS = 5;
+
+function Exceptions({ overrides }: { overrides: readonly Override[] }) {
+  return (
+    <ul className="rule-exceptions" aria-label="Exceptions" data-testid="rule-exceptions">
+      {overrides.slice(0, MOST_EXCEPTIONS).map((override, i) => (
+        <li key={i}>
+          {whom(override)}: <code>{overrideText(override)}</code>
+        </li>
+      ))}
+      {overrides.length > MOST_EXCEPTIONS && <li className="muted">and {overrides.length - MOST_EXCEPTIONS} more exceptions</li>}
+    </ul>
   );
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { Dialog } from "radix-ui";
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { formatCount } from "@/base/format";
 import { BacktestPanel } from "@/base/rules/BacktestPanel";
 import type { Checked } from "@/base/rules/checking";
@@ -12,11 +12,12 @@ import { useCheck, usePreview } from "@/base/rules/checking";
 import type { Clause, Span } from "@/base/rules/clause";
 import { fieldAt, newCondition, printClause, suggestionIn } from "@/base/rules/clause";
 import { ClauseFields } from "@/base/rules/ClauseFields";
-import type { Lens, PreviewDocument } from "@/base/rules/documents";
+import type { DraftRule, Lens, Override, PreviewDocument } from "@/base/rules/documents";
+import { cleanOverrides } from "@/base/rules/overrides";
 import { useLanguage } from "@/base/rules/queries";
 import { SavePanel } from "@/base/rules/SavePanel";
 import type { RuleEntry } from "@/base/rules/slots";
-import { boundText } from "@/base/rules/slots";
+import { boundText, thresholdNames } from "@/base/rules/slots";
 import type { RuleVerdict } from "@/base/rules/verdicts";
 import { lensVerdict } from "@/base/rules/verdicts";
 import { Choice, IconButton } from "@/base/ui/controls";
@@ -48,15 +49,19 @@ function firstDraft(entry: RuleEntry | null): Draft {
 export function RuleEditor({ entry, lenses, onLenses, onClose, onDraft }: RuleEditorProps) {
   const [draft, setDraft] = useState(() => firstDraft(entry));
   const [mode, setMode] = useState<"fields" | "text">("fields");
-  const [thresholds, setThresholds] = useState(entry?.rule?.thresholds ?? {});
+  const [values, setValues] = useState(entry?.rule?.thresholds ?? {});
+  const [overrides, setOverrides] = useState(entry?.rule?.override ?? []);
+  const thresholds = useMemo(() => Object.fromEntries([...new Set([...Object.keys(values), ...thresholdNames(draft.text)])].map((name) => [name, values[name] ?? ""])), [values, draft.text]);
   const checked = useCheck(draft.text);
   const { reading } = checked;
   useEffect(() => {
     // A text that was typed becomes fields once the server has read it.
     if (reading) setDraft((now) => (now.spans.length === 0 ? { ...now, clause: reading.clause } : now));
   }, [reading]);
-  const bound = boundText(draft.text, thresholds);
-  const counted = usePreview(bound, reading !== null);
+  const unset = thresholdNames(draft.text).filter((name) => thresholds[name].trim() === "");
+  const valid = reading !== null && unset.length === 0;
+  const rule = draftRule(entry, draft.text, thresholds, overrides);
+  const counted = usePreview(boundText(draft.text, thresholds), valid);
   const { preview } = counted;
   useEffect(() => onDraft?.(preview ? lensVerdict(preview) : null), [preview, onDraft]);
   useEffect(() => () => onDraft?.(null), [onDraft]);
@@ -78,20 +83,28 @@ export function RuleEditor({ entry, lenses, onLenses, onClose, onDraft }: RuleEd
             ) : (
               <Fields draft={draft} checked={checked} at={at} onChange={(clause) => setDraft({ clause, ...printClause(clause) })} onText={() => setMode("text")} />
             )}
-            <Thresholds thresholds={thresholds} onChange={setThresholds} />
+            <Thresholds thresholds={thresholds} unset={unset} onChange={setValues} />
             {(reading?.warnings ?? []).map((warning) => (
               <p key={warning} className="rule-warning" role="alert">
                 {warning}
               </p>
             ))}
-            <Count preview={counted.preview} counting={counted.counting} problem={counted.problem} valid={reading !== null} />
-            <BacktestPanel when={bound} valid={reading !== null} />
-            <SavePanel entry={entry} when={draft.text} thresholds={thresholds} valid={reading !== null} lenses={lenses} onLenses={onLenses} onDone={onClose} />
+            <Count preview={counted.preview} counting={counted.counting} problem={counted.problem} valid={valid} />
+            <BacktestPanel rule={rule} valid={valid} />
+            <SavePanel entry={entry} draft={rule} overrides={overrides} onOverrides={setOverrides} valid={valid} lenses={lenses} onLenses={onLenses} onDone={onClose} />
           </div>
         </Dialog.Content>
       </Dialog.Portal>
     </Dialog.Root>
   );
+}
+
+/** What is tested: the text, its thresholds and exceptions, and when a finding opens and closes. */
+function draftRule(entry: RuleEntry | null, when: string, thresholds: Record<string, string>, overrides: readonly Override[]): DraftRule {
+  const kept = entry?.rule;
+  const times = kept ? { now: kept.now, open_after: kept.open_after, close_after: kept.close_after } : {};
+  const own = cleanOverrides(overrides, Object.keys(thresholds));
+  return { id: kept?.id ?? "draft", when, ...times, ...(Object.keys(thresholds).length > 0 ? { thresholds } : {}), ...(own.length > 0 ? { override: own } : {}) };
 }
 
 function Fields({ draft, checked, at, onChange, onText }: { draft: Draft; checked: Checked; at: Span | null; onChange: (clause: Clause) => void; onText: () => void }) {
@@ -158,7 +171,7 @@ function TextField({ text, checked, onChange }: { text: string; checked: Checked
   );
 }
 
-function Thresholds({ thresholds, onChange }: { thresholds: Record<string, string>; onChange: (thresholds: Record<string, string>) => void }) {
+function Thresholds({ thresholds, unset, onChange }: { thresholds: Record<string, string>; unset: readonly string[]; onChange: (thresholds: Record<string, string>) => void }) {
   const names = Object.keys(thresholds);
   if (names.length === 0) return null;
   return (
@@ -169,6 +182,7 @@ function Thresholds({ thresholds, onChange }: { thresholds: Record<string, strin
           ${name} <input value={thresholds[name]} maxLength={40} onChange={(event) => onChange({ ...thresholds, [name]: event.target.value })} />
         </label>
       ))}
+      {unset.length > 0 && <p className="muted">Give {unset.map((name) => `$${name}`).join(" and ")} a value, such as 15%.</p>}
     </fieldset>
   );
 }

@@ -1,8 +1,10 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { idFrom } from "@/base/rules/clause";
-import type { Lens, RuleDocument, Severity } from "@/base/rules/documents";
+import type { DraftRule, Lens, Override, RuleDocument, Severity } from "@/base/rules/documents";
 import { deleteRule, ownPart, saveRule } from "@/base/rules/documents";
+import { overrideProblem } from "@/base/rules/overrides";
+import { Overrides } from "@/base/rules/Overrides";
 import { useLanguage } from "@/base/rules/queries";
 import type { RuleEntry } from "@/base/rules/slots";
 import { boundText, faultLabel } from "@/base/rules/slots";
@@ -10,8 +12,11 @@ import { Choice, Select, Toggle } from "@/base/ui/controls";
 
 interface SaveProps {
   entry: RuleEntry | null;
-  when: string;
-  thresholds: Record<string, string>;
+  /** Text, thresholds and exceptions as they stand. */
+  draft: DraftRule;
+  /** The exceptions as they are being typed. */
+  overrides: readonly Override[];
+  onOverrides: (overrides: Override[]) => void;
   valid: boolean;
   lenses: readonly Lens[];
   onLenses: (lenses: Lens[]) => void;
@@ -44,13 +49,13 @@ export function SavePanel(props: SaveProps) {
   );
 }
 
-function SaveLens({ entry, when, thresholds, valid, lenses, onLenses, onDone }: SaveProps) {
+function SaveLens({ entry, draft, valid, lenses, onLenses, onDone }: SaveProps) {
   const [name, setName] = useState(entry?.title ?? "");
   const called = name.trim();
   const taken = lenses.some((lens) => lens.name === called && lens !== entry?.lens);
   const full = lenses.length >= MOST_LENSES && !entry?.lens;
   const save = () => {
-    const lens = { name: called, when: boundText(when, thresholds) };
+    const lens = { name: called, when: boundText(draft.when, draft.thresholds ?? {}) };
     onLenses(entry?.lens ? lenses.map((one) => (one === entry.lens ? lens : one)) : [...lenses, lens]);
     onDone();
   };
@@ -75,7 +80,7 @@ function SaveLens({ entry, when, thresholds, valid, lenses, onLenses, onDone }: 
   );
 }
 
-function SaveRule({ entry, when, thresholds, valid, onDone }: SaveProps) {
+function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveProps) {
   const client = useQueryClient();
   const language = useLanguage();
   const [rule, setRule] = useState<Kept>(() => (entry?.rule ? ownPart(entry.rule) : { ...FRESH, ...(entry ? { title: entry.title } : {}) }));
@@ -83,7 +88,12 @@ function SaveRule({ entry, when, thresholds, valid, onDone }: SaveProps) {
   const id = rule.id || idFrom(rule.title ?? "");
   const changed = () => Promise.all([client.invalidateQueries({ queryKey: ["rules"] }), client.invalidateQueries({ queryKey: ["verdicts"] })]);
   const save = useMutation({
-    mutationFn: () => saveRule({ ...rule, id, when, ...(Object.keys(thresholds).length > 0 ? { thresholds } : {}) }),
+    mutationFn: () => {
+      const own = { ...rule };
+      delete own.override;
+      delete own.thresholds;
+      return saveRule({ ...own, ...draft, id });
+    },
     onSuccess: async () => {
       await changed();
       onDone();
@@ -97,6 +107,7 @@ function SaveRule({ entry, when, thresholds, valid, onDone }: SaveProps) {
     },
   });
   const failed = save.error ?? forget.error;
+  const problem = overrideProblem(draft.override ?? []);
   return (
     <form
       className="rule-form"
@@ -131,11 +142,13 @@ function SaveRule({ entry, when, thresholds, valid, onDone }: SaveProps) {
         Explanation
         <textarea value={rule.explanation ?? ""} rows={2} maxLength={4000} onChange={(event) => set({ explanation: event.target.value })} />
       </label>
+      <Overrides overrides={overrides} thresholds={draft.thresholds ?? {}} onChange={onOverrides} />
+      {problem && <p className="rule-warning">{problem}</p>}
       <Toggle label="In force" checked={rule.enabled} onChange={(enabled) => set({ enabled })} />
       <Toggle label="Its GPU-hours count as wasted" checked={rule.waste} onChange={(waste) => set({ waste })} />
       {entry?.rule && entry.rule.origin !== "server" && <p className="muted">A rule saved here replaces the one {entry.rule.origin === "pack" ? "of the shipped pack" : "of the rule file"}; deleting it brings that back.</p>}
       <div className="rule-line">
-        <button type="submit" className="primary" data-testid="save-rule" disabled={!valid || !ID.test(id) || save.isPending}>
+        <button type="submit" className="primary" data-testid="save-rule" disabled={!valid || problem !== null || !ID.test(id) || save.isPending}>
           {entry?.rule ? "Save the rule" : "Save as site rule"}
         </button>
         {entry?.rule?.origin === "server" && (

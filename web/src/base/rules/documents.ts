@@ -4,6 +4,14 @@ import { getJson, postJson, putJson, remove } from "@/api/client";
 
 export type Severity = "info" | "warning" | "critical";
 
+/** Other thresholds, or silence, for one partition or project. */
+export interface Override {
+  partition?: string;
+  project?: string;
+  enabled?: boolean;
+  thresholds?: Record<string, string>;
+}
+
 /** A site rule as `/rules` lists it. */
 export interface RuleDocument {
   id: string;
@@ -21,7 +29,7 @@ export interface RuleDocument {
   open_after: string;
   close_after: string;
   thresholds?: Record<string, string>;
-  override?: unknown[];
+  override?: Override[];
   origin: "pack" | "file" | "server";
   warnings: string[];
 }
@@ -79,6 +87,9 @@ export const fetchVerdicts = (signal?: AbortSignal): Promise<VerdictsDocument> =
 export const fetchLanguage = (): Promise<LanguageDocument> => getJson("/rules-language");
 
 export const previewRule = (when: string, signal?: AbortSignal): Promise<PreviewDocument> => postJson("/rules-preview", { when }, signal);
+
+/** A rule that is being written: enough to test it against history. */
+export type DraftRule = Pick<RuleDocument, "id" | "when"> & Partial<Pick<RuleDocument, "thresholds" | "override" | "now" | "open_after" | "close_after">>;
 
 /** What a rule document keeps when it is sent back: without what the server adds. */
 export function ownPart(rule: RuleDocument): Omit<RuleDocument, "origin" | "warnings"> {

@@ -153,7 +153,15 @@ export function faultLabel(fault: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+// A text in quotes, or a threshold's name: a dollar inside quotes is a dollar.
+const THRESHOLD = /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\$(\w+)/g;
+
+/** The names of the thresholds that a rule's text uses, each once. */
+export function thresholdNames(when: string): string[] {
+  return [...new Set([...when.matchAll(THRESHOLD)].flatMap(([, name]) => (name === undefined ? [] : [name])))];
+}
+
 /** The rule's text with its thresholds put in. */
 export function boundText(when: string, thresholds: Readonly<Record<string, string>>): string {
-  return when.replace(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\$(\w+)/g, (found: string, name: string | undefined) => (name !== undefined && Object.hasOwn(thresholds, name) ? thresholds[name] : found));
+  return when.replace(THRESHOLD, (found: string, name: string | undefined) => (name !== undefined && Object.hasOwn(thresholds, name) ? thresholds[name] : found));
 }

@@ -1,0 +1,38 @@
+/** Exceptions of a rule: other thresholds, or silence, for a partition or a project. */
+
+import type { Override } from "@/base/rules/documents";
+
+/** The exceptions as they are sent: without what was left empty. */
+export function cleanOverrides(overrides: readonly Override[], names: readonly string[]): Override[] {
+  return overrides.map(({ partition = "", project = "", enabled = true, thresholds = {} }) => {
+    const own = Object.entries(thresholds).filter(([name, value]) => names.includes(name) && value.trim() !== "");
+    return {
+      ...(partition.trim() ? { partition: partition.trim() } : {}),
+      ...(project.trim() ? { project: project.trim() } : {}),
+      ...(enabled ? {} : { enabled }),
+      ...(enabled && own.length > 0 ? { thresholds: Object.fromEntries(own) } : {}),
+    };
+  });
+}
+
+/** What keeps the exceptions from being saved, in words; null where nothing does. */
+export function overrideProblem(overrides: readonly Override[]): string | null {
+  for (const { partition, project, enabled, thresholds } of overrides) {
+    if (!partition && !project) return "An exception needs a partition or a project.";
+    if (enabled !== false && !thresholds) return `The exception for ${whom({ partition, project })} changes nothing: give another threshold, or switch it off there.`;
+  }
+  return null;
+}
+
+/** Whom an exception is for. */
+export function whom({ partition, project }: { partition?: string | undefined; project?: string | undefined }): string {
+  return [partition && `partition ${partition}`, project && `project ${project}`].filter(Boolean).join(" and ");
+}
+
+/** What an exception says. */
+export function overrideText(override: Override): string {
+  if (override.enabled === false) return "not judged by this rule";
+  return Object.entries(override.thresholds ?? {})
+    .map(([name, value]) => `$${name} = ${value}`)
+    .join(", ");
+}

@@ -10,6 +10,8 @@ import type { Predicate } from "@/base/predicate";
 import { IconButton, Sparkline } from "@/base/ui/controls";
 import { CardRules } from "@/features/overview/CardRules";
 import { CARD_PX, useShared } from "@/features/overview/context";
+import type { LifeRange } from "@/features/overview/lifeStatistics";
+import { lifeRange, useLifeStatistics } from "@/features/overview/lifeStatistics";
 import { choose, setCondition, useOverview } from "@/features/overview/store";
 import type { MetricSummary, Summary } from "@/features/overview/summary";
 import { meanLine, summarise, workloadFacts } from "@/features/overview/summary";
@@ -170,6 +172,8 @@ function Metrics({ summary, workload, startMs, attributes }: { summary: Summary;
     staleTime: 30_000,
     retry: 1,
   });
+  const live = useLive((state) => state.at === null);
+  const life = useLifeStatistics(workload, useMemo(() => summary.metrics.map((one) => one.metric), [summary.metrics]), live);
   if (summary.gpus === 0) return null;
   const points = (metric: string) => (series.data?.rows ?? []).filter((row) => row.metric === metric);
   const whose = workload ? "the workload's life" : "recorded history";
@@ -180,13 +184,26 @@ function Metrics({ summary, workload, startMs, attributes }: { summary: Summary;
         {gpus.length < summary.gpuIds.length && <small> ({gpus.length} of {formatCount(summary.gpuIds.length)} GPUs)</small>}
       </h3>
       <table>
+        {life && (
+          <thead>
+            <tr>
+              <td />
+              <th scope="col">now</th>
+              <td />
+              <th scope="col" title="Median of the GPUs' medians, from the first sample to now">
+                life
+              </th>
+              <td />
+            </tr>
+          </thead>
+        )}
         <tbody>
           {summary.metrics.map((one) => (
-            <MetricRow key={one.metric} summary={one} attribute={attributes.get(one.metric)} line={meanLine(points(one.metric), LINE_SPANS)} />
+            <MetricRow key={one.metric} summary={one} attribute={attributes.get(one.metric)} line={meanLine(points(one.metric), LINE_SPANS)} life={life && lifeRange(life, summary.gpuIds, one.metric)} hasLife={life !== null} />
           ))}
         </tbody>
       </table>
-      <p className="muted">The mark is the mean of all allocated GPUs.</p>
+      <p className="muted">The mark is the mean of all allocated GPUs{life ? "; the line below spans 5 to 95 % of the life of the workload's GPUs" : ""}.</p>
       {series.isError && <p className="muted">History could not be read. {series.error.message}</p>}
     </section>
   );
@@ -197,7 +214,16 @@ function sample(ids: readonly string[]): string[] {
   return Array.from({ length: MOST_SERIES }, (_, i) => ids[Math.floor((i * ids.length) / MOST_SERIES)]);
 }
 
-function MetricRow({ summary, attribute, line }: { summary: MetricSummary; attribute: Attribute | undefined; line: (number | null)[] }) {
+interface MetricRowProps {
+  summary: MetricSummary;
+  attribute: Attribute | undefined;
+  line: (number | null)[];
+  life: LifeRange | null;
+  /** Whether the table has a column for it. */
+  hasLife: boolean;
+}
+
+function MetricRow({ summary, attribute, line, life, hasLife }: MetricRowProps) {
   const range: [number, number] = [attribute?.min ?? 0, attribute?.max ?? 100];
   const place = (value: number | null) => (value === null ? 0 : Math.min(100, Math.max(0, ((value - range[0]) / (range[1] - range[0])) * 100)));
   const spread = summary.min !== null && summary.max !== null && summary.max > summary.min ? `${formatValue(summary.min)} – ${formatValue(summary.max, attribute?.unit)}` : "";
@@ -208,16 +234,26 @@ function MetricRow({ summary, attribute, line }: { summary: MetricSummary; attri
         {formatValue(summary.mean, attribute?.unit)}
       </td>
       <td>
-        <div className="bullet" role="img" aria-label={`Mean ${formatValue(summary.mean, attribute?.unit)}, cluster ${formatValue(summary.clusterMean, attribute?.unit)}`}>
+        <div className="bullet" role="img" aria-label={`Mean ${formatValue(summary.mean, attribute?.unit)}, cluster ${formatValue(summary.clusterMean, attribute?.unit)}${life ? `, over its life ${lifeText(life, attribute?.unit)}` : ""}`}>
           <i style={{ width: `${place(summary.mean)}%` }} />
           {summary.clusterMean !== null && <b style={{ left: `${place(summary.clusterMean)}%` }} />}
+          {life && <u style={{ left: `${place(life.low)}%`, width: `${Math.max(2, place(life.high) - place(life.low))}%` }} />}
         </div>
       </td>
+      {hasLife && (
+        <td className="value life" title={life ? lifeText(life, attribute?.unit) : "No samples"} data-testid={`life-${summary.metric}`}>
+          {formatValue(life?.median ?? null, attribute?.unit)}
+        </td>
+      )}
       <td>
         <Sparkline values={line} width={70} label={`History of ${attribute?.label ?? summary.metric}`} range={range} />
       </td>
     </tr>
   );
+}
+
+function lifeText({ low, median, high }: LifeRange, unit: string | undefined): string {
+  return `median ${formatValue(median, unit)}, 5 to 95 %: ${formatValue(low)} – ${formatValue(high, unit)}`;
 }
 
 function Actions({ summary, workload }: { summary: Summary; workload: string | null }) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -22,7 +23,14 @@ from marey.model.samples import SampleBatch
 from marey.sources.endpoints import EndpointList
 from marey.sources.exporter_clocks import ExporterClock
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
-from marey.sources.fetching import Address, Fetcher, FetchRules, connections_to_keep, run_on
+from marey.sources.fetching import (
+    Address,
+    Fetcher,
+    FetchRules,
+    connections_to_keep,
+    new_loop,
+    run_on,
+)
 from marey.sources.host_rates import HostRates
 from marey.sources.xids import XidWatch
 
@@ -55,6 +63,8 @@ class Endpoint:
 
     address: Address
     reader: ExpositionReader
+    # Where in the spread it is asked, from 0 to 1.
+    share: float = 0.0
     rates: HostRates = field(default_factory=HostRates)
     clock: ExporterClock = field(default_factory=ExporterClock)
     totals: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
@@ -89,7 +99,7 @@ class DcgmSource:
         self._rules = rules
         self._list = addresses if isinstance(addresses, EndpointList) else None
         self.endpoints: list[Endpoint] = []
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._fetcher = Fetcher(FetchRules(rules.timeout_s, rules.at_once))
         if not isinstance(addresses, EndpointList):
             self._take_endpoints(addresses)
@@ -113,7 +123,7 @@ class DcgmSource:
     def _endpoint(self, address: Address) -> Endpoint:
         trust, short = self._rules.trust_labels, self._rules.short_hosts
         reader = ExpositionReader(address.host, trust_labels=trust, short_hosts=short)
-        return Endpoint(address, reader)
+        return Endpoint(address, reader, _share(address.url))
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
         """What every exporter says now; ``Unavailable`` only where none answers."""
@@ -126,8 +136,7 @@ class DcgmSource:
         self._began = time.monotonic()
         due = [e for e in self.endpoints if e.asked_again_ms <= now_ms]
         events: list[Event] = []
-        answers = run_on(self._loop, self._scrape_all(due, now_ms, events))
-        read = [(endpoint, reading) for endpoint, reading in answers if reading is not None]
+        read = run_on(self._loop, self._scrape_all(due, now_ms, events))
         if not read and all(e.failures for e in self.endpoints):
             first = self.endpoints[0]
             raise Unavailable(
@@ -138,14 +147,23 @@ class DcgmSource:
 
     async def _scrape_all(
         self, due: list[Endpoint], now_ms: int, events: list[Event]
-    ) -> list[tuple[Endpoint, Reading | None]]:
-        readings = await asyncio.gather(*(self._scrape(e, now_ms, events) for e in due))
-        return list(zip(due, readings, strict=True))
+    ) -> list[tuple[Endpoint, Reading]]:
+        """Those that answer, in their order; as many workers as may ask at once share them out."""
+        spread_s = min(self._rules.spread_s, SPREAD_PER_ENDPOINT_S * (len(self.endpoints) - 1))
+        readings: list[Reading | None] = [None] * len(due)
+        waiting = iter(sorted(range(len(due)), key=lambda at: due[at].share))
+
+        async def work() -> None:
+            for at in waiting:
+                early_s = spread_s * due[at].share - (time.monotonic() - self._began)
+                if early_s > 0:
+                    await asyncio.sleep(early_s)
+                readings[at] = await self._scrape(due[at], now_ms, events)
+
+        await asyncio.gather(*(work() for _ in range(min(self._rules.at_once, len(due)))))
+        return [(e, found) for e, found in zip(due, readings, strict=True) if found is not None]
 
     async def _scrape(self, endpoint: Endpoint, now_ms: int, events: list[Event]) -> Reading | None:
-        spread_s = min(self._rules.spread_s, SPREAD_PER_ENDPOINT_S * len(self.endpoints))
-        if len(self.endpoints) > 1 and spread_s > 0:
-            await asyncio.sleep(spread_s * _share(endpoint.address.url))
         try:
             body, date = await self._fetcher.fetch_dated(endpoint.address)
             here_ms = now_ms + round((time.monotonic() - self._began) * 1000)
@@ -178,13 +196,17 @@ class DcgmSource:
         self, observation: Observation, read: list[tuple[Endpoint, Reading]]
     ) -> Observation:
         """The observation with hosts and GPUs that are new or have changed."""
-        gpus = {g.gpu: g for _, reading in read for g in reading.gpus}
+        gpus: dict[str, Gpu] = {}
+        for _, reading in read:
+            gpus.update(zip(reading.names, reading.gpus, strict=True))
         self._jobs = {
-            reading.gpus[at].gpu: tuple(sorted(jobs))
+            reading.names[at]: tuple(sorted(jobs))
             for _, reading in read
             for at, jobs in reading.jobs.items()
         }
-        new = [gpu for name, gpu in gpus.items() if self._known.get(name) != gpu]
+        known = self._known
+        # Most are the very objects of the last poll.
+        new = [g for name, g in gpus.items() if known.get(name) is not g and known.get(name) != g]
         known_hosts = {gpu.host for gpu in self._known.values()} if new else set()
         self._known.update({gpu.gpu: gpu for gpu in new})
         if not new or not self._rules.announces:
@@ -263,7 +285,7 @@ def _told(kind: EventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
 def _rate_totals(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
     """Totals of links as rates; a total that fell was reset and says nothing this time."""
     for place, total in reading.totals.items():
-        key = (reading.gpus[place // WIDTH].gpu, place % WIDTH)
+        key = (reading.names[place // WIDTH], place % WIDTH)
         before, then_ms = endpoint.totals.get(key, (total, now_ms))
         endpoint.totals[key] = (total, now_ms)
         if total >= before and now_ms > then_ms:
@@ -272,11 +294,13 @@ def _rate_totals(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
 
 def _gathered(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[np.float32]]:
     """Names and values of all GPUs; of two endpoints that name the same GPU the first counts."""
-    names = [gpu.gpu for _, reading in read for gpu in reading.gpus]
-    flat = [value for _, reading in read for value in reading.values]
-    values = np.array(flat, np.float64).reshape(len(names), WIDTH)
-    first = {name: at for at, name in reversed(list(enumerate(names)))}
-    if len(first) < len(names):
+    names = [name for _, reading in read for name in reading.names]
+    flat = array("d")
+    for _, reading in read:
+        flat.fromlist(reading.values)
+    values = np.frombuffer(flat, np.float64).reshape(len(names), WIDTH)
+    if len(set(names)) < len(names):
+        first = {name: at for at, name in reversed(list(enumerate(names)))}
         kept = sorted(first.values())
         names, values = [names[at] for at in kept], values[kept]
     with np.errstate(over="ignore"):

@@ -88,11 +88,13 @@ class Counts:
 class Reading:
     """What one exposition says: a value per GPU and metric, NaN where it says nothing.
 
-    ``values`` has ``WIDTH`` numbers per GPU, in the order of ``GPU_METRICS``; ``totals`` counts
-    what accumulates, by place in ``values``; ``host`` keeps raw series by name and labels.
+    ``names`` are the ids of ``gpus``; ``values`` has ``WIDTH`` numbers per GPU, in the order of
+    ``GPU_METRICS``; ``totals`` counts what accumulates, by place in ``values``; ``host`` keeps raw
+    series by name and labels.
     """
 
     gpus: list[Gpu]
+    names: list[str]
     values: list[float]
     jobs: dict[int, set[str]] = field(default_factory=dict)
     totals: dict[int, float] = field(default_factory=dict)
@@ -110,6 +112,7 @@ class ExpositionReader:
         self._rows: dict[str, tuple[int, str]] = {}
         self._gpus: dict[tuple[str, int, int | None], int] = {}
         self._facts: list[Gpu] = []
+        self._names: list[str] = []
         self._uuids: dict[str, tuple[str, int]] = {}
 
     def read(self, body: bytes, now_ms: int = 0) -> Reading:
@@ -117,7 +120,7 @@ class ExpositionReader:
         if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
             self._forget()
         text = body.decode("utf-8", "replace")
-        reading = Reading(self._facts, [NAN] * (WIDTH * len(self._facts)))
+        reading = Reading(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
         self._read_lines(text.split("\n"), reading, now_ms)
         seen = [any(v == v for v in _row(reading, at)) for at in range(len(self._facts))]
         return _only(reading, seen) if not all(seen) else _copied(reading)
@@ -175,7 +178,9 @@ class ExpositionReader:
                 reading.counts.beyond_limit += 1
                 return None
             row = self._gpus[key] = len(self._facts)
-            self._facts.append(found.gpu(host, index))
+            gpu = found.gpu(host, index)
+            self._facts.append(gpu)
+            self._names.append(gpu.gpu)
             reading.values.extend([NAN] * WIDTH)
         elif not self._facts[row].model and found.model:
             self._facts[row] = found.gpu(host, index)
@@ -208,7 +213,8 @@ class ExpositionReader:
 
     def _forget(self) -> None:
         """Labels that keep changing (pods come and go) must not fill the memory."""
-        self._rows, self._gpus, self._facts, self._uuids = {}, {}, [], {}
+        self._rows, self._gpus, self._uuids = {}, {}, {}
+        self._facts, self._names = [], []
 
 
 def is_blank(value: float) -> bool:
@@ -246,7 +252,7 @@ def _row(reading: Reading, at: int) -> list[float]:
 
 
 def _copied(reading: Reading) -> Reading:
-    reading.gpus = list(reading.gpus)
+    reading.gpus, reading.names = list(reading.gpus), list(reading.names)
     return reading
 
 
@@ -257,6 +263,7 @@ def _only(reading: Reading, seen: list[bool]) -> Reading:
     new_at = {old: new for new, old in enumerate(kept)}
     return Reading(
         gpus=[reading.gpus[at] for at in kept],
+        names=[reading.names[at] for at in kept],
         values=[value for at in kept for value in _row(reading, at)],
         jobs={new_at[at]: jobs for at, jobs in reading.jobs.items() if at in new_at},
         totals={

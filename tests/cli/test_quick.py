@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from marey.cli import COMMANDS, build_parser
+from marey.cli.trace import ANSWERS
+
 HEAVY = ("fastapi", "uvicorn", "duckdb", "numba", "pyarrow", "scipy")
 
 
@@ -22,3 +25,27 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     )
     assert result.stderr.strip() == "[]"
     assert result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_shows_it_at_work(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        build_parser([command]).parse_args([command, "--help"])
+    assert f"  marey {command}" in capsys.readouterr().out.partition("examples:")[2]
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_every_question_to_a_trace_shows_itself_at_work(
+    question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        build_parser(["trace"]).parse_args(["trace", question, "--help"])
+    assert f"  marey trace {question} " in capsys.readouterr().out.partition("examples:")[2]
+
+
+def test_the_list_of_commands_has_one_line_each() -> None:
+    lines = build_parser([]).format_help().splitlines()
+    for name, (_, summary) in COMMANDS.items():
+        assert any(line.split(maxsplit=1) == [name, summary] for line in lines), name

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Protocol, cast
 
 from marey.cli.output import Output
+from marey.cli.teaching import HelpText
 from marey.model.errors import MareyError
 
 # Name → module, in the order that `marey --help` lists them. Only the chosen command's
@@ -46,8 +47,10 @@ every command:
 
 examples:
   marey demo                                a live simulated cluster in the browser
-  marey sim --gpus 512 --hours 24 --seed 7 --out run/
-  marey import --samples samples.csv --workloads jobs.csv --store site.duckdb
+  marey init && marey doctor                at a real site: what there is, and what is missing
+  marey serve --config marey.toml           collect and serve it
+  marey diagnose 4711                       what is wrong with a workload
+  marey trace report traces/                who makes whom wait in a training run
 
 `marey COMMAND --help` explains a command, with examples.
 """
@@ -68,12 +71,11 @@ class Command(Protocol):
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for this command line: every command listed, the chosen one complete."""
-    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="marey",
         description="See what the GPUs of a cluster do, who waits for them, and what to change.",
         epilog=EPILOG,
-        formatter_class=raw,
+        formatter_class=HelpText,
     )
     parser.add_argument("--version", action="version", version=f"marey {version('marey')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -88,7 +90,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             help=summary,
             description=command.DESCRIPTION,
             epilog=f"examples:\n{command.EXAMPLES}",
-            formatter_class=raw,
+            formatter_class=HelpText,
         )
         sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
         command.add_arguments(sub)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marey.cli.output import Output
+from marey.cli.teaching import HelpText, examples_of
 from marey.cli.trace_text import (
     collectives_text,
     critical_path_text,
@@ -31,6 +32,8 @@ which rank, operator or link holds the others back, and what fixing it would win
 
 PATH is a file, a folder or a quoted glob: PyTorch (Kineto), JAX, Chakra, Chrome traces, plain or
 compressed. Traces are converted once into a cache; nothing is written beside them."""
+# More than any recording has; a range is not to fill the memory.
+MOST_STEPS = 100_000
 EXAMPLES = """\
   marey trace report traces/                     the verdict, then the figures
   marey trace report traces/ --html report.html  one page to send to a colleague
@@ -47,30 +50,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the questions one can ask of a trace."""
     questions = parser.add_subparsers(dest="question", metavar="QUESTION", required=True)
     report = _question(questions, "report", "how the time was spent and who holds whom back")
-    report.add_argument("path", metavar="PATH")
+    _add_path(report)
     report.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
     steps = _question(questions, "steps", "every step: how long, and spent on what")
-    steps.add_argument("path", metavar="PATH")
+    _add_path(steps)
     collectives = _question(questions, "collectives", "matched across ranks: waits and bandwidth")
-    collectives.add_argument("path", metavar="PATH")
+    _add_path(collectives)
     collectives.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
     _critical_path_arguments(questions)
     diff = _question(questions, "diff", "what B does differently from A")
-    diff.add_argument("a", metavar="A")
-    diff.add_argument("b", metavar="B")
-    diff.add_argument("--steps-a", type=step_list, metavar="STEPS", help="such as 3-5 or 3,7")
-    diff.add_argument("--steps-b", type=step_list, metavar="STEPS")
+    _add_path(diff, "a")
+    _add_path(diff, "b")
+    diff.add_argument("--steps-a", type=step_list, metavar="STEPS", help="of A, such as 3-5 or 3,7")
+    diff.add_argument("--steps-b", type=step_list, metavar="STEPS", help="of B")
     diff.add_argument("--limit", type=_count, default=25, metavar="N", help="rows to show")
     convert = _question(questions, "convert", "the event table of every rank, as Parquet")
-    convert.add_argument("path", metavar="PATH")
-    convert.add_argument("--out", metavar="DIR", type=Path, required=True)
+    _add_path(convert)
+    convert.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="where the tables are written"
+    )
 
 
 def _critical_path_arguments(questions: Any) -> None:
     path = _question(
         questions, "critical-path", "the chain of work that one rank's time is made of"
     )
-    path.add_argument("path", metavar="PATH")
+    _add_path(path)
     path.add_argument("--rank", type=int, metavar="R", help="which rank (default: the first)")
     path.add_argument("--step", type=int, metavar="N", help="only this step")
     path.add_argument("--annotation", metavar="TEXT", help="only within an annotation so named")
@@ -80,9 +85,19 @@ def _critical_path_arguments(questions: Any) -> None:
     path.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
 
 
+def _add_path(parser: argparse.ArgumentParser, name: str = "path") -> None:
+    parser.add_argument(
+        name, metavar=name.upper(), help="a file, a folder or a quoted glob of traces"
+    )
+
+
 def _question(questions: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = questions.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=examples_of(f"marey trace {name}", EXAMPLES),
+        formatter_class=HelpText,
     )
     # The frame declares --json before the question; people write it after.
     parser.add_argument(
@@ -207,11 +222,13 @@ def step_list(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
-            steps += range(int(first), int(last or first) + 1)
-    except ValueError:
+            steps += range(int(first), int(last or first) + 1)[: MOST_STEPS + 1]
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a list such as 3-5,8") from None
     if not steps:
         raise argparse.ArgumentTypeError(f"'{text[:40]}' names no step")
+    if len(steps) > MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' names more than {MOST_STEPS} steps")
     return steps
 
 

@@ -25,7 +25,7 @@ MOST_FILES = 100_000
 def find_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """Every file that is meant, sorted and once each; a path that is not there is an error."""
     asked = [paths] if isinstance(paths, str | Path) else list(paths)
-    if not asked:
+    if not asked or "" in asked:
         raise InvalidInput("No trace was named; give a file, a folder or a pattern.")
     found: dict[Path, None] = {}
     for one in asked:

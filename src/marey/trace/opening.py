@@ -54,7 +54,7 @@ def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -
     notes = [Note(Path(r.path).name, text) for r in results for text in r.notes]
     chosen, settled = settle_ranks(results)
     if not chosen:
-        reasons = "; ".join(f"{shown(n.file)} {n.text}" for n in notes[:5])
+        reasons = "; ".join(f"{shown(n.file)}: {n.text}" for n in notes[:5])
         raise InvalidInput(f"No event was found in {_asked(paths)}: {reasons or 'no file there'}.")
     return _join(chosen, notes + settled)
 
@@ -155,8 +155,21 @@ def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[Converted]
     cache = options.cache or default_cache()
     known = {path: found for path in files if (found := find_converted(path, cache))}
     new = [path for path in files if path not in known]
+    if new:
+        _make_usable(cache)
     made = dict(zip(new, _convert_new(new, cache, options), strict=True))
     return [known.get(path) or made[path] for path in files]
+
+
+def _make_usable(cache: Path) -> None:
+    """Make the folder for converted tables; where that cannot be, say so before any reading."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"Converted traces cannot be kept in {shown(str(cache))}: {error.strerror}; "
+            "name a folder that can be written."
+        ) from error
 
 
 def _convert_new(new: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:

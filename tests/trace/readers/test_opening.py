@@ -280,3 +280,21 @@ def test_a_dask_cluster_converts_the_ranks(folder: Path, cache: Path, need_modul
         run = open_run(folder, cache=cache, executor=client.get_executor())
     assert [len(run.events(rank)) for rank in run.ranks] == [1, 2, 3, 4]
     assert run.info(3).source == "rank3.json"
+
+
+def test_the_cache_may_be_named_by_its_text(folder: Path, cache: Path) -> None:
+    put(folder / "rank0.json", trace(0))
+    assert open_run(folder, cache=str(cache)).ranks == [0]
+    assert any(cache.iterdir())
+
+
+def test_a_cache_that_cannot_be_made_is_named_as_such(folder: Path, tmp_path: Path) -> None:
+    put(folder / "rank0.json", trace(0))
+    put(tmp_path / "taken", b"")
+    with pytest.raises(InvalidInput, match=r"cannot be kept in .*taken: File exists"):
+        open_run(folder, cache=tmp_path / "taken")
+
+
+def test_an_empty_path_is_not_the_folder_one_stands_in() -> None:
+    with pytest.raises(InvalidInput, match="No trace was named"):
+        open_run("")

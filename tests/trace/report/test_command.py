@@ -145,9 +145,10 @@ def test_step_lists_are_read_as_people_write_them(text: str, steps: list[int]) -
     assert step_list(text) == steps
 
 
-def test_a_bad_step_list_is_a_usage_error(ask: Ask, trace: Path) -> None:
+@pytest.mark.parametrize("text", ["x", "5-3", "0-99999999999", "0-" + "9" * 400])
+def test_a_bad_step_list_is_a_usage_error(ask: Ask, trace: Path, text: str) -> None:
     with pytest.raises(SystemExit) as stop:
-        ask("diff", str(trace), str(trace), "--steps-a", "x")
+        ask("diff", str(trace), str(trace), "--steps-a", text)
     assert stop.value.code == 2
 
 

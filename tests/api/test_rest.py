@@ -74,6 +74,14 @@ def test_workloads_are_filtered_by_state_and_predicate(client: TestClient) -> No
     assert [row["workload"] for row in rows] == ["3"]
 
 
+def test_ended_stands_beside_other_states(client: TestClient) -> None:
+    everything = [row["workload"] for row in get(client, "/workloads")["rows"]]
+    rows = get(client, "/workloads", state="pending,running,ended")["rows"]
+    assert [row["workload"] for row in rows] == everything
+    refused = problem(client.get("/api/v1/workloads?state=asleep"), 422)
+    assert "ended" in refused["detail"]
+
+
 def test_one_workload_has_its_intervals(client: TestClient) -> None:
     workload = get(client, "/workloads/1")
     assert workload["state"] == "running"

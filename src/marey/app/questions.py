@@ -154,9 +154,16 @@ class AskWorkloads(TableQuestion):
 
 def _states(text: str) -> tuple[WorkloadState, ...]:
     names = split_names(text, "states", len(WorkloadState) + 1)
-    if names == ("ended",):
-        return tuple(state for state in WorkloadState if state.ended)
-    return tuple(parse_state(name) for name in names)
+    return tuple(dict.fromkeys(state for name in names for state in _states_named(name)))
+
+
+def _states_named(name: str) -> list[WorkloadState]:
+    if name == "ended":
+        return [state for state in WorkloadState if state.ended]
+    try:
+        return [parse_state(name)]
+    except InvalidInput:
+        raise InvalidInput(unknown("state", name, ["ended", *WorkloadState])) from None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
 
@@ -36,7 +37,8 @@ EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 
 
 def checked(matrix: WorkloadMatrix) -> dict[str, Any]:
-    made = json.loads(json.dumps(document(matrix, diagnose(matrix)), allow_nan=False))
+    # As the API does: a number of numpy's is none to it.
+    made = msgspec.json.decode(msgspec.json.encode(document(matrix, diagnose(matrix))))
     jsonschema.Draft202012Validator(SCHEMA).validate(made)
     return made
 
@@ -67,6 +69,12 @@ def test_a_whole_diagnosis_keeps_to_the_schema(biased: WorkloadMatrix) -> None:
     assert made["findings"][0]["kind"] == "biased_load"
     listed = [gpu for cluster in made["clusters"] for gpu in cluster["gpus"]]
     assert sorted(listed) == sorted(made["workload"]["gpus"])
+
+
+@pytest.mark.parametrize("kind", [FaultKind.XID, FaultKind.NODE_FAILURE, FaultKind.SLOW_NODE])
+def test_faults_of_the_machine_keep_to_the_schema(kind: FaultKind) -> None:
+    made = checked(simulate(76, kind, 16).matrix)
+    assert made["findings"][0]["kind"] == kind.value
 
 
 @pytest.mark.parametrize(

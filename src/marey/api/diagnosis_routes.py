@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -33,17 +34,61 @@ TheWorkload = Annotated[
 ]
 OneMetric = Annotated[str, Query(description="Id of a metric of GPUs.", max_length=NAME_LIMIT)]
 
-Points = Annotated[
-    int, Query(ge=POINTS_BOUNDS[0], le=POINTS_BOUNDS[1], description="Most bins of time.")
+ClusteredBy = Annotated[
+    str, Query(description="Metric that the GPUs are clustered by; util.", max_length=NAME_LIMIT)
 ]
-BinWidth = Annotated[
-    int,
-    Query(
-        ge=BIN_BOUNDS[0],
-        le=BIN_BOUNDS[1],
-        description="Width of a bin in ms, as an answer before gave it; 0 chooses by points.",
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The workload that is asked about, and the window of its life."""
+
+    workload: str
+    cluster: str
+    from_ms: int | None
+    to_ms: int | None
+
+
+def the_window(
+    workload: TheWorkload, from_ms: FromMs, to_ms: ToMs, cluster: Cluster = DEFAULT
+) -> Window:
+    """What nearly every question of this part is about."""
+    return Window(workload, cluster, from_ms, to_ms)
+
+
+TheWindow = Annotated[Window, Depends(the_window)]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Metrics over time, and how densely."""
+
+    metrics: str
+    points: int
+    bin: int
+
+
+def the_drawn(
+    metrics: Annotated[
+        str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
+    ] = "util",
+    points: Annotated[
+        int, Query(ge=POINTS_BOUNDS[0], le=POINTS_BOUNDS[1], description="Most bins of time.")
+    ] = 600,
+    bin: Annotated[
+        int,
+        Query(
+            ge=BIN_BOUNDS[0],
+            le=BIN_BOUNDS[1],
+            description="Width of a bin in ms, as an answer before gave it; 0 chooses by points.",
+        ),
+    ] = 0,
+) -> Drawn:
+    """What is drawn over time."""
+    return Drawn(metrics, points, bin)
+
+
+TheDrawn = Annotated[Drawn, Depends(the_drawn)]
 
 
 def _answers(what: str) -> dict[int | str, dict[str, Any]]:
@@ -57,19 +102,9 @@ def _answers(what: str) -> dict[int | str, dict[str, Any]]:
     responses=_answers("The diagnosis."),
     response_class=Response,
 )
-def diagnosis(
-    service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
-    metric: Annotated[
-        str,
-        Query(description="Metric that the GPUs are clustered by; util.", max_length=NAME_LIMIT),
-    ] = "",
-) -> Response:
+def diagnosis(service: TheService, at: TheWindow, metric: ClusteredBy = "") -> Response:
     """The same document as `marey diagnose --json`."""
-    question = AskDiagnosis(workload, cluster, from_ms, to_ms, metric)
+    question = AskDiagnosis(at.workload, at.cluster, at.from_ms, at.to_ms, metric)
     return json_response(question.ask(service.workspace))
 
 
@@ -82,10 +117,7 @@ def diagnosis(
 )
 def clusters(
     service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
+    at: TheWindow,
     metric: OneMetric = "util",
     method: Annotated[
         Literal["histogram", "euclidean", "correlation"],
@@ -104,7 +136,7 @@ def clusters(
     ] = 0,
 ) -> Response:
     """GPUs are in order of global rank; the tree is cut to what can be drawn."""
-    question = AskClusters(workload, cluster, metric, method, clusters, from_ms, to_ms)
+    question = AskClusters(at.workload, at.cluster, metric, method, clusters, at.from_ms, at.to_ms)
     return json_response(question.ask(service.workspace))
 
 
@@ -115,20 +147,11 @@ def clusters(
     responses=_answers("A band per metric."),
     response_class=Response,
 )
-def band(
-    service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
-    metrics: Annotated[
-        str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
-    ] = "util",
-    points: Points = 600,
-    bin: BinWidth = 0,
-) -> Response:
+def band(service: TheService, at: TheWindow, drawn: TheDrawn) -> Response:
     """Least and greatest of every bin are kept; bins lie at multiples of their width."""
-    question = AskBand(workload, cluster, metrics, from_ms, to_ms, points, bin)
+    question = AskBand(
+        at.workload, at.cluster, drawn.metrics, at.from_ms, at.to_ms, drawn.points, drawn.bin
+    )
     return json_response(question.ask(service.workspace))
 
 
@@ -141,22 +164,17 @@ def band(
 )
 def lines(
     service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
+    at: TheWindow,
+    drawn: TheDrawn,
     gpus: Annotated[
         str,
         Query(description="At most 64 GPU ids, by commas.", min_length=1, max_length=64 * 270),
     ],
-    cluster: Cluster = DEFAULT,
-    metrics: Annotated[
-        str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
-    ] = "util",
-    points: Points = 600,
-    bin: BinWidth = 0,
 ) -> Response:
     """Of every bin the least and the greatest value, in the order in which they came."""
-    question = AskLines(workload, gpus, cluster, metrics, from_ms, to_ms, points, bin)
+    question = AskLines(
+        at.workload, at.cluster, drawn.metrics, at.from_ms, at.to_ms, drawn.points, drawn.bin, gpus
+    )
     return json_response(question.ask(service.workspace))
 
 
@@ -169,10 +187,7 @@ def lines(
 )
 def outliers(
     service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
+    at: TheWindow,
     x: OneMetric = "util",
     y: OneMetric = "power",
     significance: Annotated[
@@ -188,7 +203,9 @@ def outliers(
     ] = True,
 ) -> Response:
     """Scores are distances; the limit is that of the chi-squared distribution."""
-    question = AskOutliers(workload, cluster, x, y, significance, robust, from_ms, to_ms)
+    question = AskOutliers(
+        at.workload, at.cluster, x, y, significance, robust, at.from_ms, at.to_ms
+    )
     return json_response(question.ask(service.workspace))
 
 
@@ -199,15 +216,9 @@ def outliers(
     responses=_answers("The pairs."),
     response_class=Response,
 )
-def pairs(
-    service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
-) -> Response:
+def pairs(service: TheService, at: TheWindow) -> Response:
     """By correlation, and by the share of samples that do not go along with it."""
-    question = AskPairs(workload, cluster, from_ms, to_ms)
+    question = AskPairs(at.workload, at.cluster, at.from_ms, at.to_ms)
     return json_response(question.ask(service.workspace))
 
 
@@ -239,20 +250,19 @@ def other_to_time(text: OtherToText = None) -> int | None:
 )
 def comparison(
     service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
+    at: TheWindow,
     other_from: Annotated[int | None, Depends(other_from_time)],
     other_to: Annotated[int | None, Depends(other_to_time)],
-    workload: TheWorkload,
     other: Annotated[
         str,
         Query(description="The other workload; empty is the same.", max_length=NAME_LIMIT),
     ] = "",
-    cluster: Cluster = DEFAULT,
     metric: OneMetric = "util",
 ) -> Response:
     """The other one is "before", the one asked about "after"; distributions share an axis."""
-    question = AskComparison(workload, other, cluster, metric, from_ms, to_ms, other_from, other_to)
+    question = AskComparison(
+        at.workload, other, at.cluster, metric, at.from_ms, at.to_ms, other_from, other_to
+    )
     return json_response(question.ask(service.workspace))
 
 
@@ -291,20 +301,14 @@ _TEXT = {"schema": {"type": "string"}}
 def report(
     request: Request,
     service: TheService,
-    from_ms: FromMs,
-    to_ms: ToMs,
-    workload: TheWorkload,
-    cluster: Cluster = DEFAULT,
-    metric: Annotated[
-        str,
-        Query(description="Metric that the GPUs are clustered by; util.", max_length=NAME_LIMIT),
-    ] = "",
+    at: TheWindow,
+    metric: ClusteredBy = "",
     format: Annotated[
         Literal["html", "markdown"], Query(description="What it is made as.")
     ] = "html",
 ) -> Response:
     """Asked for JSON, the text comes within a document (for the command line)."""
-    question = AskReport(workload, cluster, from_ms, to_ms, metric, format)
+    question = AskReport(at.workload, at.cluster, at.from_ms, at.to_ms, metric, format)
     if wants(request, JSON):
         return json_response(question.ask(service.workspace))
     kind = "text/html" if format == "html" else "text/markdown"

@@ -23,8 +23,8 @@ GPUS_LIMIT = 64
 
 
 @dataclass(frozen=True)
-class AskBand:
-    """What all GPUs of a workload do over time: median and band of some metrics."""
+class OverTime:
+    """Some metrics of a workload over a window, in bins of time."""
 
     workload: str
     cluster: str = DEFAULT_CLUSTER
@@ -39,10 +39,24 @@ class AskBand:
         within("points", self.points, *POINTS_BOUNDS)
         within("bin", self.bin, *BIN_BOUNDS)
 
+    def names(self) -> list[str]:
+        """The metrics asked for, each one that is measured of GPUs."""
+        listed = split_names(self.metrics, "metrics", METRICS_LIMIT)
+        return [checked_metric(name) for name in listed]
+
+    def query(self) -> dict[str, str]:
+        """The parameters of the request."""
+        return query_of(self)
+
+
+@dataclass(frozen=True)
+class AskBand(OverTime):
+    """What all GPUs of a workload do over time: median and band of some metrics."""
+
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Per metric the least, 10 %, median, 90 % and greatest over the GPUs, by time."""
-        names = split_names(self.metrics, "metrics", METRICS_LIMIT)
-        matrix = load_matrix(workspace, self, [checked_metric(name) for name in names], ())
+        names = self.names()
+        matrix = load_matrix(workspace, self, names, ())
         bins = time_bins(matrix, self.points, self.bin)
         bands = []
         for metric in names:
@@ -57,35 +71,21 @@ class AskBand:
         """Where the API answers it."""
         return "/diagnosis/band"
 
-    def query(self) -> dict[str, str]:
-        """The parameters of that request."""
-        return query_of(self)
-
 
 @dataclass(frozen=True)
-class AskLines:
+class AskLines(OverTime):
     """What some GPUs of a workload do over time; no extreme is lost."""
 
-    workload: str
-    gpus: str
-    cluster: str = DEFAULT_CLUSTER
-    metrics: str = "util"
-    from_ms: int | None = None
-    to_ms: int | None = None
-    points: int = 600
-    bin: int = 0
-
-    def __post_init__(self) -> None:
-        within("points", self.points, *POINTS_BOUNDS)
-        within("bin", self.bin, *BIN_BOUNDS)
+    # Their ids, separated by commas.
+    gpus: str = ""
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
         """Per metric and GPU its values, all at the same moments."""
-        names = split_names(self.metrics, "metrics", METRICS_LIMIT)
+        names = self.names()
         gpus = split_names(self.gpus, "GPUs", GPUS_LIMIT)
         if not gpus:
             raise InvalidInput("Name the GPUs whose lines are wanted, separated by commas.")
-        matrix = load_lines(workspace, self, [checked_metric(name) for name in names], gpus)
+        matrix = load_lines(workspace, self, names, gpus)
         bins = time_bins(matrix, self.points, self.bin)
         found = []
         for metric in names:
@@ -99,7 +99,3 @@ class AskLines:
     def path(self) -> str:
         """Where the API answers it."""
         return "/diagnosis/lines"
-
-    def query(self) -> dict[str, str]:
-        """The parameters of that request."""
-        return query_of(self)

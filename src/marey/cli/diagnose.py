@@ -29,6 +29,11 @@ EXAMPLES = """\
 GPUS_SHOWN = 8
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 host``, ``2 hosts``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("workload", help="id of the workload (`marey workloads` lists them)")
@@ -105,7 +110,8 @@ def _text(document: dict[str, Any]) -> str:
     workload = document["workload"]
     lines = [
         f"Workload {workload['id']} {workload['name']} of {workload['user'] or 'unknown'}: "
-        f"{len(workload['gpus'])} GPUs on {len(workload['hosts'])} hosts, {workload['state']}",
+        f"{counted(len(workload['gpus']), 'GPU')} on {counted(len(workload['hosts']), 'host')}, "
+        f"{workload['state']}",
         "",
     ]
     if not document["findings"]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from marey.diagnose.clusters import ClusterReport, cluster_gpus
-from marey.diagnose.findings import Claim, Finding, to_finding
+from marey.diagnose.findings import Claim, Evidence, Finding, to_finding
 from marey.diagnose.judges import (
+    alone,
     hardware,
     imbalance,
     standstill,
@@ -36,6 +37,7 @@ JUDGES: tuple[Judge, ...] = (
     waiting.slow_gpu,
     waiting.slow_node,
     waiting.slow_fabric,
+    alone.slow_alone,
     usage.memory_leak,
     imbalance.memory_imbalance,
     usage.input_bound,
@@ -57,7 +59,8 @@ EXPLAINS: dict[FaultKind, frozenset[FaultKind]] = {
         {K.MEMORY_IMBALANCE, K.INPUT_BOUND, K.SLOW_GPU, K.SLOW_FABRIC, K.OVERSIZED}
     ),
     K.SLOW_GPU: frozenset({K.SLOW_FABRIC, K.SLOW_NODE}),
-    K.SLOW_NODE: frozenset({K.SLOW_FABRIC}),
+    K.SLOW_NODE: frozenset({K.SLOW_FABRIC, K.INPUT_BOUND, K.UNDERUSED}),
+    K.SLOW_FABRIC: frozenset({K.UNDERUSED}),
     K.INPUT_BOUND: frozenset({K.OVERSIZED, K.SLOW_FABRIC}),
     K.OVERSIZED: frozenset({K.UNDERUSED}),
 }
@@ -122,27 +125,49 @@ def _overlap(cause: Claim, claim: Claim) -> float:
 
 # GPUs that stand apart without a known cause: "healthy" is hardly more than a guess then.
 STRANGE_SHARE = 0.5
+ONE_NODE = (
+    "Nothing to do. A node that was slow from the beginning cannot be told with one node only: "
+    "compare with peers."
+)
 
 
 def _healthy(signals: Signals) -> Claim:
     minutes = len(signals.matrix.time_ms) * signals.matrix.step_ms / 60_000
     full = signals.has("util", "sm_active", "tensor_active", "power", "mem_used", "sm_clock")
     sure = (0.95 if full else 0.75) * (1.0 if minutes >= 20 else 0.6)
-    strange = unexplained.strange_clusters(signals)
+    summary, evidence, advice = _doubts(signals)
     return Claim(
         FaultKind.HEALTHY,
         np.ones(signals.count, bool),
         (0, len(signals.matrix.time_ms)),
-        "No known fault, but some GPUs behave unlike the others."
-        if strange
-        else "Nothing is wrong.",
-        strange,
-        sure * (STRANGE_SHARE if strange else 1.0),
+        summary,
+        evidence,
+        sure * (STRANGE_SHARE if evidence else 1.0),
         0.0,
-        "Look at the GPUs that stand apart; nothing that is known explains them."
-        if strange
-        else "Nothing to do.",
+        advice,
     )
+
+
+def _doubts(signals: Signals) -> tuple[str, tuple[Evidence, ...], str]:
+    """What "nothing is wrong" rests on: what is odd without a cause, and what cannot be told."""
+    strange = unexplained.strange_clusters(signals)
+    if strange:
+        return (
+            "No known fault, but some GPUs behave unlike the others.",
+            strange,
+            "Look at the GPUs that stand apart; nothing that is known explains them.",
+        )
+    change = alone.lasting_change(signals)
+    if change is not None:
+        return (
+            "No known fault, but all GPUs do less than before.",
+            (change.evidence,),
+            "Nothing tells whether the node got slower or the work changed: have the training "
+            "script report its progress, or run it on another node.",
+        )
+    if len(signals.matrix.hosts) == 1 and signals.count > 1:
+        return "Nothing is wrong.", (), ONE_NODE
+    return "Nothing is wrong.", (), "Nothing to do."
 
 
 OUTLIER_METRICS = ("util", "power")

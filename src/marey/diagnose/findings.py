@@ -74,7 +74,7 @@ def to_finding(matrix: WorkloadMatrix, claim: Claim) -> Finding:
         to_ms=to_ms,
         summary=claim.summary,
         evidence=claim.evidence,
-        confidence=round(claim.confidence, 2),
+        confidence=round(float(claim.confidence), 2),
         next=claim.next,
-        gpu_hours=round(hours * claim.lost, 2),
+        gpu_hours=round(hours * float(claim.lost), 2),
     )

@@ -144,6 +144,11 @@ def quiet_median(values: NDArray[Any], axis: int | None = None) -> NDArray[np.fl
     return median_along(values, axis)
 
 
+def quiet_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    """A mean in which missing values do not take part; NaN where all are missing."""
+    return _quiet(np.nanmean, values, axis)
+
+
 def _quiet(
     function: Callable[..., Any], values: NDArray[Any], axis: int | None
 ) -> NDArray[np.float64]:

@@ -1070,7 +1070,7 @@ export interface components {
     schemas: {
         /**
          * BacktestBody
-         * @description A rule by id or a draft's text, and how far back.
+         * @description A rule by id, a draft's text or whole rules with thresholds and overrides; how far back.
          */
         BacktestBody: {
             /**
@@ -1083,6 +1083,13 @@ export interface components {
              * @default
              */
             when: string;
+            /**
+             * Rules
+             * @default []
+             */
+            rules: {
+                [key: string]: unknown;
+            }[];
             /**
              * Since
              * @default 7d
@@ -2917,12 +2924,12 @@ export interface operations {
     diagnosis: {
         parameters: {
             query: {
+                /** @description Metric that the GPUs are clustered by; util. */
+                metric?: string;
                 /** @description Id of the workload. */
                 workload: string;
                 /** @description The cluster. */
                 cluster?: string;
-                /** @description Metric that the GPUs are clustered by; util. */
-                metric?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
@@ -3026,16 +3033,16 @@ export interface operations {
     diagnosisClusters: {
         parameters: {
             query: {
-                /** @description Id of the workload. */
-                workload: string;
-                /** @description The cluster. */
-                cluster?: string;
                 /** @description Id of a metric of GPUs. */
                 metric?: string;
                 /** @description Histograms by Jensen-Shannon distance, or timelines by Euclidean or correlation distance. */
                 method?: "histogram" | "euclidean" | "correlation";
                 /** @description How many clusters; 0 lets the widest gap decide. */
                 clusters?: number;
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
@@ -3143,16 +3150,16 @@ export interface operations {
                 workload: string;
                 /** @description The cluster. */
                 cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
                 /** @description Metric ids, separated by commas. */
                 metrics?: string;
                 /** @description Most bins of time. */
                 points?: number;
                 /** @description Width of a bin in ms, as an answer before gave it; 0 chooses by points. */
                 bin?: number;
-                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
-                from?: string | null;
-                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
-                to?: string | null;
             };
             header?: never;
             path?: never;
@@ -3252,22 +3259,22 @@ export interface operations {
     diagnosisLines: {
         parameters: {
             query: {
-                /** @description Id of the workload. */
-                workload: string;
                 /** @description At most 64 GPU ids, by commas. */
                 gpus: string;
+                /** @description Id of the workload. */
+                workload: string;
                 /** @description The cluster. */
                 cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
                 /** @description Metric ids, separated by commas. */
                 metrics?: string;
                 /** @description Most bins of time. */
                 points?: number;
                 /** @description Width of a bin in ms, as an answer before gave it; 0 chooses by points. */
                 bin?: number;
-                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
-                from?: string | null;
-                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
-                to?: string | null;
             };
             header?: never;
             path?: never;
@@ -3367,10 +3374,6 @@ export interface operations {
     diagnosisOutliers: {
         parameters: {
             query: {
-                /** @description Id of the workload. */
-                workload: string;
-                /** @description The cluster. */
-                cluster?: string;
                 /** @description Id of a metric of GPUs. */
                 x?: string;
                 /** @description Id of a metric of GPUs. */
@@ -3379,6 +3382,10 @@ export interface operations {
                 significance?: number;
                 /** @description Estimate the cloud without the samples farthest from it. */
                 robust?: boolean;
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
@@ -3589,14 +3596,14 @@ export interface operations {
     diagnosisComparison: {
         parameters: {
             query: {
-                /** @description Id of the workload. */
-                workload: string;
                 /** @description The other workload; empty is the same. */
                 other?: string;
-                /** @description The cluster. */
-                cluster?: string;
                 /** @description Id of a metric of GPUs. */
                 metric?: string;
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
@@ -3807,14 +3814,14 @@ export interface operations {
     diagnosisReport: {
         parameters: {
             query: {
-                /** @description Id of the workload. */
-                workload: string;
-                /** @description The cluster. */
-                cluster?: string;
                 /** @description Metric that the GPUs are clustered by; util. */
                 metric?: string;
                 /** @description What it is made as. */
                 format?: "html" | "markdown";
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
                 /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
                 from?: string | null;
                 /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */

@@ -89,7 +89,7 @@ def xid(signals: Signals) -> Iterator[Claim]:
         f"The driver reported an error: {texts[0] if texts else 'XID'}.",
         tuple(Evidence(f"XID on {e.gpu}", e.value or 0.0, 0.0) for e in found[:8]),
         0.99,
-        rows.mean(),
+        float(rows.mean()),
         "Look the number up in the vendor's table; reset or replace the GPU if it comes back.",
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.signals import Flags, Signals, quiet_median
+from marey.diagnose.signals import Flags, Signals, quiet_mean, quiet_median
 from marey.model.faults import FaultKind
 
 # The first GPU of a node does at least this much more than its neighbours.
@@ -45,7 +45,7 @@ def biased_load(signals: Signals) -> Iterator[Claim]:
     masters = first_of_node(signals)
     if masters.sum() * 2 > signals.count:
         return
-    util = np.nanmean(signals.after_start("util"), axis=1)
+    util = quiet_mean(signals.after_start("util"), 1)
     if util[masters].mean() < LEAST_UTIL or not _apart(util, masters, BIAS):
         return
     evidence = [

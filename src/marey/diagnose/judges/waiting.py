@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from marey.diagnose.findings import Claim, Evidence
 from marey.diagnose.signals import Flags, Signals, quiet_median, runs
 from marey.model.faults import FaultKind
+from marey.model.metrics import catalogue
 
 # The slow one keeps its kernels resident while the others' share of a step shrinks.
 RESIDENT = 1.2
@@ -109,18 +110,18 @@ def _host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[E
 def slow_fabric(signals: Signals) -> Iterator[Claim]:
     """All ranks of several nodes wait in communication: less work at the same utilization."""
     matrix = signals.matrix
-    activity = next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
+    activity = activity_metric(signals)
     if activity is None or not signals.has("util") or len(matrix.hosts) < 2:
         return
-    level = _common(signals, activity)
-    util = _common(signals, "util")
+    level = common(signals, activity)
+    util = common(signals, "util")
     found = _fallen(level, util)
     if found is None:
         return
     first, last, usual = found
     rows = ~signals.idle_rows
     now = float(quiet_median(level[first:last]))
-    evidence = [Evidence(f"{activity.replace('_', ' ')} against before", now, usual)]
+    evidence = [against_before(activity, now, usual)]
     network = matrix.host_columns.get("host_net_rx")
     span = signals.columns_of(first, last)
     if network is not None:
@@ -141,7 +142,19 @@ def slow_fabric(signals: Signals) -> Iterator[Claim]:
     )
 
 
-def _common(signals: Signals, metric: str) -> NDArray[np.float64]:
+def activity_metric(signals: Signals) -> str | None:
+    """The best that there is to tell work from waiting."""
+    return next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
+
+
+def against_before(metric: str, now: float, before: float) -> Evidence:
+    """A metric of all GPUs against what it was before."""
+    known = catalogue()[metric]
+    return Evidence(f"{known.label} against before", now, before, known.unit)
+
+
+def common(signals: Signals, metric: str) -> NDArray[np.float64]:
+    """What all GPUs in use do together, per block."""
     return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
+import os
 from typing import Any
 
 from bench.report import Results, timed
 from marey.sources.slurm.documents import parse_document
 from marey.sources.slurm.snapshot import Snapshot, SnapshotReader
 
-SHARE = float(sys.argv[sys.argv.index("--share") + 1]) if "--share" in sys.argv else 1.0
+SHARE = float(os.environ.get("MAREY_BENCH_SHARE", "1"))
 NODES, JOBS = int(5_000 * SHARE), int(50_000 * SHARE)
 
 
@@ -85,7 +85,7 @@ def _document(what: str, records: list[dict[str, Any]]) -> bytes:
 
 
 def main() -> int:
-    """5,000 nodes and 50,000 jobs (``--share 0.1`` for a tenth)."""
+    """5,000 nodes and 50,000 jobs (``MAREY_BENCH_SHARE=0.1`` for a tenth)."""
     results = Results()
     nodes = _document("nodes", [_node(at) for at in range(NODES)])
     jobs = _document("jobs", [_job(at) for at in range(JOBS)])

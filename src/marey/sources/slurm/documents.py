@@ -11,6 +11,9 @@ from marey.model.errors import Unavailable, shown
 from marey.sources.slurm.making import collecting_paused
 
 
+# gc=False: what comes of JSON holds no cycles, so that the collector need not walk through it.
+
+
 class Number(msgspec.Struct, gc=False, frozen=True):
     """A number since 23.02: it may be not set, or infinite."""
 
@@ -19,7 +22,7 @@ class Number(msgspec.Struct, gc=False, frozen=True):
     number: int | float | None = None
 
 
-class Node(msgspec.Struct):
+class Node(msgspec.Struct, gc=False):
     """A node; every field as loosely typed as the versions are."""
 
     name: Any = ""
@@ -54,7 +57,7 @@ class Reservation(msgspec.Struct):
     flags: Any = None
 
 
-class Job(msgspec.Struct):
+class Job(msgspec.Struct, gc=False):
     """A job, an array task, or what is left of an array."""
 
     job_id: Any = 0

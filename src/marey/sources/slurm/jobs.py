@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from marey.model.errors import InvalidInput
 from marey.model.inventory import resource_type
@@ -45,7 +47,7 @@ _workload, _status = quick_maker(Workload), quick_maker(WorkloadStatus)
 _allocation = quick_maker(Allocation)
 
 
-class SeenJob(NamedTuple):
+class SeenJob(msgspec.Struct, frozen=True, gc=False):
     """A workload as the controller tells it at one moment."""
 
     workload: Workload
@@ -266,7 +268,9 @@ def _seen(
     job: Job, facts: _Facts, state: WorkloadState, name: str, held: Held, ahead_ms: int
 ) -> SeenJob:
     gpus, about = facts.gpus, facts.about
-    attributes = {**about.attributes, "slurm_job_id": str(whole(job.job_id) or 0)}
+    # The name is the id, but of a task of an array or a part of a heterogeneous job.
+    own = name if name.isdecimal() else str(whole(job.job_id) or 0)
+    attributes = {**about.attributes, "slurm_job_id": own}
     start, waiting = time_ms(job.start_time), state is PENDING
     submit, eligible = time_ms(job.submit_time), time_ms(job.eligible_time)
     if ahead_ms:

@@ -34,7 +34,7 @@ def number(value: Any) -> float | None:
         if not value.get("set", True) or value.get("infinite"):
             return None
         value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if (type(value) is not int and type(value) is not float) or value != value:
         return None
     return None if value in _NO_NUMBER else float(value)
 

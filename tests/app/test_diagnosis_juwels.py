@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from marey.app.asking import ask
 from marey.app.diagnosing import AskDiagnosis
-from marey.cli import main
-from tests.app.test_importing_juwels import PUBLISHED, ROOT
+from tests.app.test_importing_juwels import PUBLISHED, imported
 
 
 @pytest.mark.data
@@ -20,14 +16,7 @@ from tests.app.test_importing_juwels import PUBLISHED, ROOT
 def test_every_mean_of_the_diagnosis_is_the_job_reports(
     data_dir: Path, tmp_path: Path, job: str
 ) -> None:
-    folder = data_dir / "metrics" / "juwels" / job
-    script = ROOT / "scripts" / "juwels_to_csv.py"
-    subprocess.run([sys.executable, str(script), str(folder), str(tmp_path)], check=True)
-    store = tmp_path / "j.duckdb"
-    files = ["--samples", tmp_path / "samples.csv", "--workloads", tmp_path / "workloads.csv"]
-    assert main(["import", *map(str, files), "--store", str(store)]) == 0
-
-    report = json.loads(next(folder.glob("jobreport_*.json")).read_text())["gpu"]
+    store, report = imported(data_dir, tmp_path, job)
     found = ask(store, AskDiagnosis(job))
     means = {row["metric"]: row["mean"] for row in found["metrics"]}
     for metric, (key, factor) in PUBLISHED.items():

@@ -24,17 +24,21 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.data
-@pytest.mark.parametrize("job", ["8108356", "8402497", "9438058"])
-def test_published_averages_come_back(data_dir: Path, tmp_path: Path, job: str) -> None:
+def imported(data_dir: Path, tmp_path: Path, job: str) -> tuple[Path, dict[str, float]]:
+    """A store with the job's history, and what its published report says of its GPUs."""
     folder = data_dir / "metrics" / "juwels" / job
     script = ROOT / "scripts" / "juwels_to_csv.py"
     subprocess.run([sys.executable, str(script), str(folder), str(tmp_path)], check=True)
     store = tmp_path / "j.duckdb"
     files = ["--samples", tmp_path / "samples.csv", "--workloads", tmp_path / "workloads.csv"]
     assert main(["import", *map(str, files), "--store", str(store)]) == 0
+    return store, json.loads(next(folder.glob("jobreport_*.json")).read_text())["gpu"]
 
-    report = json.loads(next(folder.glob("jobreport_*.json")).read_text())["gpu"]
+
+@pytest.mark.data
+@pytest.mark.parametrize("job", ["8108356", "8402497", "9438058"])
+def test_published_averages_come_back(data_dir: Path, tmp_path: Path, job: str) -> None:
+    store, report = imported(data_dir, tmp_path, job)
     with open_store(store) as opened:
         selection = Selection(tuple(PUBLISHED), 0, 2**60, workload=job)
         rows = opened.statistics(selection).table.to_pylist()

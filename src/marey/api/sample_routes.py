@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import pyarrow as pa
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
@@ -21,45 +20,18 @@ from marey.api.parameters import (
 from marey.api.problems import described
 from marey.api.replies import reply, table_content
 from marey.app.questions import AskHistograms, AskSeries, AskStatistics
+from marey.model.answers import HISTOGRAMS, SERIES, STATISTICS
 
 router = APIRouter(tags=["samples"])
 
 _APPROXIMATE = {"type": "boolean", "description": "Whether reduced data went into the answer."}
-_SERIES = pa.schema(
-    {"entity": pa.string(), "metric": pa.string(), "time_ms": pa.int64(), "value": pa.float64()}
-)
-_HISTOGRAMS = pa.schema(
-    {
-        "entity": pa.string(),
-        "metric": pa.string(),
-        "low": pa.float64(),
-        "high": pa.float64(),
-        "counts": pa.list_(pa.int64()),
-        "missing": pa.int64(),
-    }
-)
-_STATISTICS = pa.schema(
-    {
-        "entity": pa.string(),
-        "metric": pa.string(),
-        "count": pa.int64(),
-        "min": pa.float64(),
-        "max": pa.float64(),
-        "mean": pa.float64(),
-        "std": pa.float64(),
-        "first_ms": pa.int64(),
-        "last_ms": pa.int64(),
-        "last": pa.float64(),
-        "quantiles": pa.list_(pa.float64()),
-    }
-)
 
 
 @router.get(
     "/series",
     operation_id="series",
     summary="Downsampled series of a workload's GPUs or of named GPUs; extremes are kept",
-    responses=table_content(_SERIES, approximate=_APPROXIMATE) | described(404, 413, 422),
+    responses=table_content(SERIES, approximate=_APPROXIMATE) | described(404, 413, 422),
     response_class=Response,
 )
 def series(
@@ -82,7 +54,7 @@ def series(
     "/histograms",
     operation_id="histograms",
     summary="Histograms per GPU and metric over equal bins of the metric's range",
-    responses=table_content(_HISTOGRAMS, approximate=_APPROXIMATE) | described(404, 413, 422),
+    responses=table_content(HISTOGRAMS, approximate=_APPROXIMATE) | described(404, 413, 422),
     response_class=Response,
 )
 def histograms(
@@ -106,7 +78,7 @@ def histograms(
     operation_id="statistics",
     summary="Exact statistics per GPU and metric",
     responses=table_content(
-        _STATISTICS,
+        STATISTICS,
         approximate=_APPROXIMATE,
         quantiles={"type": "array", "items": {"type": "number"}},
     )

@@ -20,7 +20,7 @@ EARLIEST_MS = Ms(631_152_000_000)
 LATEST_MS = Ms(7_258_118_400_000)
 
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d|w)\s*$")
-_DURATION_MS = {
+DURATION_UNITS_MS = {
     "ms": 1,
     "s": SECOND_MS,
     "m": MINUTE_MS,
@@ -74,4 +74,4 @@ def parse_duration(text: str) -> Ms:
             f"'{shown(text)}' is not a duration; write a number and one of "
             "ms, s, m, h, d, w, such as 90s or 7d."
         )
-    return Ms(round(float(match[1]) * _DURATION_MS[match[2]]))
+    return Ms(round(float(match[1]) * DURATION_UNITS_MS[match[2]]))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from marey.model.errors import unknown
 from marey.model.metrics import catalogue
+from marey.model.times import DURATION_UNITS_MS
 from marey.rules.expressions import (
     GROUPS_OF_GPUS,
     OPS,
@@ -36,7 +37,6 @@ from marey.rules.expressions import (
 from marey.rules.lexer import KEYWORDS, Kind, RuleError, Token
 from marey.rules.reader import Reader
 from marey.rules.vocabulary import (
-    DURATION_UNITS,
     FACT_UNITS,
     FACTS,
     STATISTIC_WORDS,
@@ -49,20 +49,12 @@ from marey.rules.vocabulary import (
 DEPTH_LIMIT = 32
 CONDITION_LIMIT = 64
 WORDS_LIMIT = 1_000
-LONGEST_WINDOW_MS = DURATION_UNITS["d"]
+LONGEST_WINDOW_MS = DURATION_UNITS_MS["d"]
 
 
 def parse_rule(text: str) -> Clause:
     """A rule's text as a clause; raises ``RuleError`` with the place of what is wrong."""
     return _Parser(text).clause()
-
-
-def parse_expression(text: str) -> Expression:
-    """A rule's text that may hold no quantifier."""
-    parser = _Parser(text)
-    expression = parser.either(0)
-    parser.expect_end()
-    return expression
 
 
 def parse_value(text: str, left: Series | Fact) -> Value:
@@ -210,7 +202,7 @@ class _Parser(Reader):
             return None
         token = self.token
         length = self.duration()
-        if not DURATION_UNITS["m"] <= length <= LONGEST_WINDOW_MS:
+        if not DURATION_UNITS_MS["m"] <= length <= LONGEST_WINDOW_MS:
             raise self.wrong("a window must be between 1m and 1d long.", token)
         self.expect_sign("]")
         return length

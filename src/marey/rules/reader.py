@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from marey.model.times import DURATION_UNITS_MS
 from marey.rules.lexer import KEYWORDS, Kind, RuleError, Token, tokens
-from marey.rules.vocabulary import DURATION_UNITS, factor_to, units_like
+from marey.rules.vocabulary import factor_to, units_like
 
 
 class Reader:
@@ -83,16 +84,16 @@ class Reader:
         token = self.token
         number = self.number()
         unit = self.token
-        if unit.kind is not Kind.WORD or unit.value not in DURATION_UNITS:
+        if unit.kind is not Kind.WORD or unit.value not in DURATION_UNITS_MS:
             raise self.wrong(
                 f"{what} is a duration: write a number with one of "
-                f"{', '.join(DURATION_UNITS)}, such as 10m.",
+                f"{', '.join(DURATION_UNITS_MS)}, such as 10m.",
                 unit if unit.kind is Kind.WORD else token,
             )
         self.take()
         if number < 0:
             raise self.wrong("a duration cannot be negative.", token)
-        return round(number * DURATION_UNITS[unit.value])
+        return round(number * DURATION_UNITS_MS[unit.value])
 
     def with_unit(self, number: float, wanted: str, token: Token, *, what: str) -> float:
         """The number in the wanted unit; a bare number is taken to be in it already."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marey.model.metrics import Metric
-from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from marey.model.times import DURATION_UNITS_MS, HOUR_MS
 from marey.rules.expressions import Statistic
 
 # Statistic → what it is; percentiles are written pNN and shares with their own limit.
@@ -94,16 +94,6 @@ FACTS: dict[str, FactSpec] = {
 }
 FACT_UNITS = {"gpu_memory": "MiB", "gpu_power_limit": "W"}
 
-DURATION_UNITS = {
-    "ms": 1,
-    "s": SECOND_MS,
-    "m": MINUTE_MS,
-    "min": MINUTE_MS,
-    "h": HOUR_MS,
-    "d": DAY_MS,
-    "w": 7 * DAY_MS,
-}
-
 # Unit → (quantity it measures, factor to that quantity's first unit).
 UNITS: dict[str, tuple[str, float]] = {
     "%": ("percent", 1.0),
@@ -152,7 +142,7 @@ def factor_to(unit: str, wanted: str) -> float | None:
         return 1.0
     if wanted.endswith("/h") and wanted != "/h":
         head, _, per = unit.rpartition("/")
-        length_ms = DURATION_UNITS.get(per)
+        length_ms = DURATION_UNITS_MS.get(per)
         inner = factor_to(head, wanted[:-2]) if length_ms else None
         return None if inner is None or not length_ms else inner * HOUR_MS / length_ms
     if unit not in UNITS or wanted not in UNITS or UNITS[unit][0] != UNITS[wanted][0]:
@@ -172,8 +162,8 @@ def format_duration(length_ms: float) -> str:
     """``90s``, ``10m``, ``2h``: the largest unit that says it exactly."""
     whole = round(length_ms)
     for unit in ("d", "h", "m", "s"):
-        if whole and whole % DURATION_UNITS[unit] == 0:
-            return f"{whole // DURATION_UNITS[unit]}{unit}"
+        if whole and whole % DURATION_UNITS_MS[unit] == 0:
+            return f"{whole // DURATION_UNITS_MS[unit]}{unit}"
     return f"{whole}ms"
 
 

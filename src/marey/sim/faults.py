@@ -239,19 +239,25 @@ def _wait(role: NDArray[np.float64], rate: float) -> None:
     role[k.UTIL] = min(1.0, role[k.UTIL] + 0.6 * (1.0 - role[k.UTIL]))
 
 
+def _hold_up(
+    case: Case, culprits: NDArray[np.bool_], rates: tuple[float, float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Let all wait for these ranks at a rate of this range; what all did before, and their role."""
+    regime = case.regime
+    regime.rate = case.dice.between(*rates)
+    before = regime.roles[0].copy()
+    for role in regime.roles:
+        _wait(role, regime.rate)
+    return before, _add_role(regime, culprits)
+
+
 def _slow_gpu(case: Case) -> NDArray[np.bool_]:
     """Same clocks, same work, more time: its kernels stay resident, everyone else waits."""
-    dice, regime = case.dice, case.regime
     victim = case.one_rank()
-    rate = dice.between(0.5, 0.75)
-    busy_sm = regime.roles[0, k.SM]
-    for role in regime.roles:
-        _wait(role, rate)
-    slow = _add_role(regime, victim)
-    slow[k.SM] = min(0.97, busy_sm * 1.08)
-    slow[k.DRAM] *= dice.between(0.75, 0.9)
+    before, slow = _hold_up(case, victim, (0.5, 0.75))
+    slow[k.SM] = min(0.97, before[k.SM] * 1.08)
+    slow[k.DRAM] *= case.dice.between(0.75, 0.9)
     slow[k.UTIL] = 0.995
-    regime.rate = rate
     return victim
 
 
@@ -259,14 +265,10 @@ def _throttled_gpu(case: Case) -> NDArray[np.bool_]:
     """Clocks cut by heat or power; the rest wait."""
     dice, regime = case.dice, case.regime
     victim = case.one_rank()
-    rate = dice.between(0.5, 0.78)
-    busy_sm = regime.roles[0, k.SM]
-    for role in regime.roles:
-        _wait(role, rate)
-    slow = _add_role(regime, victim)
-    slow[k.SM] = min(0.96, busy_sm * 1.05)
+    before, slow = _hold_up(case, victim, (0.5, 0.78))
+    slow[k.SM] = min(0.96, before[k.SM] * 1.05)
     slow[k.UTIL] = 0.995
-    lanes = regime.lanes
+    lanes, rate = regime.lanes, regime.rate
     lanes[victim, k.CLOCK] = np.floor(lanes[victim, k.CLOCK] * rate / 15.0) * 15.0
     lanes[victim, k.GAIN] *= rate**0.6
     # Hot, although it draws less: its cooling is what has failed.
@@ -274,25 +276,18 @@ def _throttled_gpu(case: Case) -> NDArray[np.bool_]:
         nominal_share(slow[None, :])[0] * lanes[victim, k.GAIN]
     )
     lanes[victim, k.AMBIENT] = dice.between(86.0, 92.0) - lanes[victim, k.KELVIN] * draw
-    regime.rate = rate
     return victim
 
 
 def _slow_node(case: Case) -> NDArray[np.bool_]:
     """One host feeds its GPUs late: gaps there, spinning everywhere else."""
-    dice, regime = case.dice, case.regime
-    node = case.one_host()
-    rate = dice.between(0.5, 0.75)
-    first = regime.roles[0].copy()
-    for role in regime.roles:
-        _wait(role, rate)
-    late = _add_role(regime, node)
-    late[k.UTIL] = first[k.UTIL] * rate * dice.between(1.0, 1.12)
-    late[k.SM] = first[k.SM] * rate
+    dice, node = case.dice, case.one_host()
+    before, late = _hold_up(case, node, (0.5, 0.75))
+    late[k.UTIL] = before[k.UTIL] * case.regime.rate * dice.between(1.0, 1.12)
+    late[k.SM] = before[k.SM] * case.regime.rate
     late[k.NOISE] = 0.1
     late[k.CPU] = dice.between(12.0, 15.5)
     late[k.PCIE_RX] *= 0.8
-    regime.rate = rate
     return node
 
 

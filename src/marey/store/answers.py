@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from marey.model.answers import HISTOGRAMS, SERIES, STATISTICS
 from marey.model.errors import InvalidInput
 from marey.model.metrics import metric_named
 from marey.store import kernels
@@ -21,40 +22,6 @@ from marey.store.queries import Rows
 # Cells (series × steps) up to which quantiles are found by counting instead of sorting.
 _COUNTED_CELLS = 8_000_000
 BINS_LIMIT = 10_000
-
-SERIES = pa.schema(
-    {
-        "entity": pa.dictionary(pa.int32(), pa.string()),
-        "metric": pa.dictionary(pa.int32(), pa.string()),
-        "time_ms": pa.int64(),
-        "value": pa.float32(),
-    }
-)
-HISTOGRAMS = pa.schema(
-    {
-        "entity": pa.string(),
-        "metric": pa.string(),
-        "low": pa.float64(),
-        "high": pa.float64(),
-        "counts": pa.list_(pa.int64()),
-        "missing": pa.int64(),
-    }
-)
-STATISTICS = pa.schema(
-    {
-        "entity": pa.string(),
-        "metric": pa.string(),
-        "count": pa.int64(),
-        "min": pa.float64(),
-        "max": pa.float64(),
-        "mean": pa.float64(),
-        "std": pa.float64(),
-        "first_ms": pa.int64(),
-        "last_ms": pa.int64(),
-        "last": pa.float64(),
-        "quantiles": pa.list_(pa.float64()),
-    }
-)
 
 
 def joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

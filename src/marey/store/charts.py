@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from marey.model.answers import HISTOGRAMS, SERIES, STATISTICS
 from marey.model.protocols import Answer, Selection
 from marey.store import answers, sketches
 from marey.store.columns import Column
@@ -53,7 +54,7 @@ class Charts:
                 answers.series_of(rows, self._columns, self._reader.names(rows.codes), points)
                 for rows in self._reader.parts(self._selection)
             )
-            return Answer(answers.joined(tables, answers.SERIES))
+            return Answer(answers.joined(tables, SERIES))
         raw = list(self._reader.parts(self._selection))
         mixed = (
             sketches.series_from(
@@ -67,7 +68,7 @@ class Charts:
             )
             for column in self._columns
         )
-        return Answer(answers.joined(mixed, answers.SERIES), approximate=True)
+        return Answer(answers.joined(mixed, SERIES), approximate=True)
 
     def histograms(self, bins: int, ranges: Sequence[tuple[float, float]]) -> Answer:
         """Counts per entity and metric over equal bins."""
@@ -79,12 +80,12 @@ class Charts:
                 )
                 for rows in self._reader.parts(self._selection, with_time=False)
             )
-            return Answer(answers.joined(tables, answers.HISTOGRAMS))
+            return Answer(answers.joined(tables, HISTOGRAMS))
         mixed = [
             sketches.histograms_from(figures, name, names, bins, asked[name])
             for name, names, figures in self._figures()
         ]
-        return Answer(answers.joined(mixed, answers.HISTOGRAMS), approximate=True)
+        return Answer(answers.joined(mixed, HISTOGRAMS), approximate=True)
 
     def statistics(self, quantiles: Sequence[float]) -> Answer:
         """Count, extremes, mean, deviation, first, last and quantiles per entity and metric."""
@@ -94,7 +95,7 @@ class Charts:
                 answers.statistics_of(rows, self._columns, self._reader.names(rows.codes), asked)
                 for rows in self._reader.parts(self._selection)
             )
-            return Answer(answers.joined(tables, answers.STATISTICS))
+            return Answer(answers.joined(tables, STATISTICS))
         return Answer(self._mixed_statistics(asked), approximate=True)
 
     def _mixed_statistics(self, asked: NDArray[np.float64]) -> pa.Table:
@@ -102,7 +103,7 @@ class Charts:
             sketches.statistics_from(figures, name, names, asked)
             for name, names, figures in self._figures()
         ]
-        return answers.joined(mixed, answers.STATISTICS)
+        return answers.joined(mixed, STATISTICS)
 
     def _figures(self) -> list[tuple[str, list[str], sketches.Figures]]:
         parts: dict[str, list[sketches.Figures]] = {

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from marey.model.answers import SERIES as SERIES_SCHEMA
 from marey.model.metrics import Entity, metric_named
 from marey.model.times import HOUR_MS
 from marey.store import kernels
-from marey.store.answers import SERIES as SERIES_SCHEMA
 from marey.store.answers import (
     count_bins,
     histogram_table,

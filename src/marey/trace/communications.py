@@ -23,30 +23,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Communications):
     """One row per device-side communication of any rank; ``group`` indexes ``groups``."""
 
     rank: Ints
-    row: Ints
-    start_ns: Ints
-    end_ns: Ints
-    launch_ns: Ints
-    step: Ints
-    kind: Ints
-    collective: Ints
-    group: Ints
-    sequence: Ints
-    comms_id: Ints
-    bytes: Ints
-    dtype: Ints
-    peer: Ints
-    tag: Ints
-    stream: Ints
     groups: tuple[Group, ...]
     ranks: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
     @property
     def is_exchange(self) -> Flags:

@@ -23,6 +23,7 @@ from marey.trace.kernels import (
 from marey.trace.readers.protobuf import Malformed, fields, signed
 from marey.trace.run import RankInfo, TraceRun, open_run
 from marey.trace.symbols import LONGEST_TEXT, Symbols
+from tests.trace.readers.protobuf_bytes import field
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "traces-format.md"
 
@@ -39,21 +40,6 @@ def opened(tmp_path: Path, name: str, content: bytes | object) -> TraceRun:
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return open_run(path, cache=tmp_path / "cache")
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    value &= (1 << 64) - 1
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number: int, content: bytes | int) -> bytes:
-    if isinstance(content, int):
-        return varint(number << 3) + varint(content)
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def metadata(number: int, key: int, name: bytes) -> bytes:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from marey.trace.conversion import Converted, convert_file
 from marey.trace.readers import READERS
 from marey.trace.readers.result import ReadOptions
+from tests.trace.readers.protobuf_bytes import field
 
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -94,20 +95,6 @@ def chakra() -> bytes:
     attrs = [{"name": "rf_id", "value": 1}, {"name": "collective_name", "value": "allreduce"}]
     nodes = [{"id": n, "name": f"n{n}", "ctrl_deps": n - 1, "attrs": attrs} for n in range(9)]
     return json.dumps({"schema": "1.1.0-chakra.0.0.4", "nodes": nodes}).encode()
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number: int, content: bytes | int) -> bytes:
-    if isinstance(content, int):
-        return varint(number << 3) + varint(content)
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def xplane() -> bytes:

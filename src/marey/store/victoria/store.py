@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from marey.model.answers import HISTOGRAMS, SERIES, STATISTICS
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.metrics import Entity
 from marey.model.names import NAME_LIMIT, bounded
@@ -160,7 +161,7 @@ class VictoriaStore:
             answers.series_of(rows, columns, names, points)
             for rows, columns, names in self._parts(selection)
         )
-        return Answer(answers.joined(tables, answers.SERIES))
+        return Answer(answers.joined(tables, SERIES))
 
     def histograms(
         self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
@@ -172,7 +173,7 @@ class VictoriaStore:
             answers.histograms_of(rows, own, names, bins, asked)
             for rows, own, names in self._parts(selection)
         )
-        return Answer(answers.joined(tables, answers.HISTOGRAMS))
+        return Answer(answers.joined(tables, HISTOGRAMS))
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
         """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
@@ -181,7 +182,7 @@ class VictoriaStore:
             answers.statistics_of(rows, columns, names, asked)
             for rows, columns, names in self._parts(selection)
         )
-        return Answer(answers.joined(tables, answers.STATISTICS))
+        return Answer(answers.joined(tables, STATISTICS))
 
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
         """The newest value of every metric of every entity, none older than ``since_ms``."""
@@ -298,9 +299,7 @@ class VictoriaStore:
         """What is stored under what waits, by entity and time."""
         # First what waits: what is confirmed between the two questions is then in both.
         waiting = self.delivery.line.pending(scope, *span)
-        parts = self._reader.series(scope, metrics, span, entities)
-        rows_metric = rows_metric_of(scope.kind)
-        stored = batch_of_series(parts, rows_metric, scope.kind, scope.cluster)
+        stored = self._reader.batch(scope, metrics, span, entities)
         own = [cut(batch, metrics, span, entities) for batch in waiting]
         return overlaid([stored, *own], scope.kind, scope.cluster)
 

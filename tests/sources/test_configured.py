@@ -9,7 +9,7 @@ import pytest
 
 from marey.app.assembly import open_service
 from marey.app.configuration import Configuration, load_configuration
-from marey.app.site_sources import open_sources
+from marey.app.site_sources import SiteSources
 from marey.model.errors import InvalidInput
 from marey.model.inventory import HostState
 from marey.model.metrics import Entity
@@ -95,7 +95,7 @@ def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path)
 def test_what_a_source_lacks_is_said_by_its_name(tmp_path: Path, text: str, message: str) -> None:
     configuration = load(tmp_path, f"[[source]]\n{text}\n")
     with pytest.raises(InvalidInput, match=message):
-        open_sources(configuration.sources)
+        SiteSources().open(configuration.sources)
 
 
 def test_a_wrong_setting_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ class LiveClients:
     connected: int = 0
     served: int = 0
     bytes_sent: int = 0
-    snapshots: int = 0
     dropped: int = 0
 
 
@@ -162,7 +161,6 @@ def next_messages(feed: FrameFeed, client: Client, clients: LiveClients) -> list
     )
     metrics = client.metrics
     if frames is None:
-        clients.snapshots += 1
         messages.append(newest.snapshot(metrics))
         _note_sent(client, newest, metrics)
         return messages

@@ -21,7 +21,7 @@ from marey.model.predicates import EVERYTHING, parse_predicate
 from marey.model.protocols import WorkloadQuery
 from marey.model.tables import WORKLOADS
 from marey.model.times import DAY_MS, format_time
-from marey.model.workloads import WorkloadState, parse_state
+from marey.model.workloads import ENDED_STATES, WorkloadState, parse_state
 
 # As JSON a row costs a kilobyte of memory; larger tables travel as Arrow.
 JSON_ROWS_LIMIT = 200_000
@@ -159,7 +159,7 @@ def _states(text: str) -> tuple[WorkloadState, ...]:
 
 def _states_named(name: str) -> list[WorkloadState]:
     if name == "ended":
-        return [state for state in WorkloadState if state.ended]
+        return list(ENDED_STATES)
     try:
         return [parse_state(name)]
     except InvalidInput:

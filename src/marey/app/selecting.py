@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marey.model.errors import InvalidInput, TooLarge, allowed, shown
+from marey.model.errors import InvalidInput, TooLarge, shown
 from marey.model.metrics import Entity, Metric, metric_named
 from marey.model.names import DEFAULT_CLUSTER, parse_gpu_id
 from marey.model.protocols import Answer, RecordStore, SampleStore, Selection
@@ -188,10 +188,3 @@ def split_names(text: str | None, what: str, limit: int) -> tuple[str, ...]:
     if not all(names):
         raise InvalidInput(f"'{shown(text)}' has an empty name; separate {what} by commas.")
     return names
-
-
-def check_name(value: str, names: Sequence[str], what: str) -> str:
-    """The value, if it is one of these names."""
-    if value not in names:
-        raise InvalidInput(f"'{shown(value)}' is not a {what}; allowed: {allowed(names)}.")
-    return value

@@ -92,11 +92,6 @@ def _schedulers(settings: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def open_sources(settings: Sequence[Any]) -> list[Source]:
-    """Every source told of; nothing is asked yet. What cannot be right is refused by its name."""
-    return SiteSources().open(settings)
-
-
 def files_and_secrets(settings: Any) -> str:
     """A digest of what the settings only name: a new token or list makes a new source."""
     digest = hashlib.sha256()

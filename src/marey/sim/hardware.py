@@ -27,21 +27,14 @@ class GpuModel:
     clock_mhz: float
     idle_clock_mhz: float
     nvlink_mb_s: float
-    pcie_mb_s: float
     # Speed in training against an A100, for throughput figures.
     speed: float
 
 
 MODELS: dict[str, GpuModel] = {
-    "A100": GpuModel(
-        "NVIDIA A100-SXM4-80GB", 400.0, 58.0, 81_920.0, 1410.0, 210.0, 300_000.0, 25_000.0, 1.0
-    ),
-    "H100": GpuModel(
-        "NVIDIA H100 80GB HBM3", 700.0, 69.0, 81_559.0, 1980.0, 345.0, 450_000.0, 50_000.0, 2.1
-    ),
-    "V100": GpuModel(
-        "Tesla V100-SXM2-32GB", 300.0, 43.0, 32_768.0, 1530.0, 135.0, 150_000.0, 12_000.0, 0.45
-    ),
+    "A100": GpuModel("NVIDIA A100-SXM4-80GB", 400.0, 58.0, 81_920.0, 1410.0, 210.0, 300_000.0, 1.0),
+    "H100": GpuModel("NVIDIA H100 80GB HBM3", 700.0, 69.0, 81_559.0, 1980.0, 345.0, 450_000.0, 2.1),
+    "V100": GpuModel("Tesla V100-SXM2-32GB", 300.0, 43.0, 32_768.0, 1530.0, 135.0, 150_000.0, 0.45),
 }
 
 

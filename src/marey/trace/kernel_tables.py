@@ -38,7 +38,6 @@ OPERATORS = pa.schema(
         pa.field("module", pa.string()),
     ]
 )
-KERNEL_COLUMNS = ["on_device", "kind", "name", "dur_ns"]
 OPERATOR_COLUMNS = [
     *("on_device", "kind", "name", "stream", "start_ns", "dur_ns"),
     *("launch", "external_id", "module"),

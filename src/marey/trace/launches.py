@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-# A kernel shorter than its own launch call cannot keep the device busy on its own.
-LAUNCH_COLUMNS = ["on_device", "start_ns", "dur_ns", "launch", "kind"]
-
 
 @dataclass(frozen=True)
 class LaunchStatistics:

@@ -14,7 +14,7 @@ from typing import Any
 
 from marey.model.errors import InvalidInput
 from marey.model.metrics import Entity
-from marey.model.names import bounded, parse_gpu_id
+from marey.model.names import parse_gpu_id
 from marey.store.facts import bounded_gpu
 
 PREFIX = "marey_"
@@ -28,6 +28,8 @@ Parts = tuple[str, str, str]
 
 # Inside a line of CSV these need no quotes; a name with any other character goes as JSON.
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\"',\\ ]*")
+# The same as the server's regular expressions say it.
+_PLAIN_THERE = r"[^\x00-\x1f\x7f-\x9f\x{2028}\x{2029}\x22\x27,\x5c ]*"
 _REGEX_SIGNS = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
@@ -78,6 +80,11 @@ def is_plain(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None
 
 
+def plain_matcher(*, plain: bool = True) -> str:
+    """A matcher's sign and value for names that can stand in a line of CSV, or cannot."""
+    return ("=~" if plain else "!~") + quoted(_PLAIN_THERE)
+
+
 def quoted(text: str) -> str:
     """A string of MetricsQL; every sign that could end it or the line is escaped."""
     return '"' + "".join(_escaped(sign) for sign in text) + '"'
@@ -123,11 +130,6 @@ def entity_matchers(kind: Entity, entities: Sequence[str]) -> list[dict[str, str
         {"host": one_of(hosts), "gpu": one_of(gpus), "instance": f"={quoted(instance)}"}
         for (gpus, instance), hosts in groups.items()
     ]
-
-
-def clean_cluster(cluster: str) -> str:
-    """The cluster's name as it is kept."""
-    return bounded(cluster)
 
 
 def metric_of(labels: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 # Field number and value: an int for varints and fixed widths, a view for what has a length.
@@ -58,12 +57,6 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
 def signed(value: int) -> int:
     """A 64-bit varint as the signed number it stands for."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def as_double(value: int) -> float:
-    """A fixed 64-bit field as the floating point number it stands for."""
-    number: float = struct.unpack("<d", struct.pack("<Q", value))[0]
-    return number
 
 
 def text(value: int | memoryview) -> str:

@@ -16,8 +16,6 @@ class FileEvents:
 
     ranks: Iterator[RankEvents]
     problems: list[str] = field(default_factory=list)
-    # Whether the file itself says which rank it is, rather than its name or its place.
-    rank_is_stated: bool = True
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from marey.app.bounding import bounded_observation
 from marey.app.cluster_table import ClusterTable
 from marey.app.frames import Frame
+from marey.app.memory import give_back
 from marey.app.moments import observation_of
 from marey.app.polling import PolledSources
 from marey.app.unknown_gpus import introduce_unknown
@@ -277,6 +278,8 @@ class Collector:
         except MareyError as error:
             self.counts.store_failures += 1
             self.counts.store_error = str(error)
+        # An hour put in order went through memory that is not needed until the next one.
+        give_back()
         self.counts.maintain_seconds_total += time.perf_counter() - began
 
 

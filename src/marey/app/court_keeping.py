@@ -13,6 +13,7 @@ from marey.app.collecting import Store
 from marey.app.moments import observation_of
 from marey.app.rule_history import history_of
 from marey.app.rule_windows import fill_windows
+from marey.model.errors import Unavailable
 from marey.model.times import DAY_MS
 from marey.rules.backtest import Watch, replay
 from marey.rules.court import Court
@@ -64,6 +65,7 @@ class CourtKeeper:
         if cluster in self.store.clusters():
             moment = observation_of(self.store.moment(cluster, now_ms))
             clerk.observe(replace(moment, samples=(), events=()))
+        self._go_on()
         found = court.book.findings.values()
         missed = missed_changes(before, found, since_ms)
         same = {id(finding) for finding in kept} - {id(change.finding) for change in missed}
@@ -113,6 +115,7 @@ class CourtKeeper:
     def _catch_up(
         self, cluster: str, court: Court, rules: list[Rule], from_ms: int, now_ms: int
     ) -> None:
+        self._go_on()
         span = self.store.span(cluster)
         if span is None or span[1] < from_ms:
             return
@@ -121,7 +124,14 @@ class CourtKeeper:
         # Samples of a broken clock that lie in the future are no part of the past.
         end_ms = min(span[1], max(now_ms, from_ms) + FUTURE_MS)
         history = history_of(self.store, cluster, from_ms + 1, end_ms + 1, rules)
+        self._go_on()
         replay(court, history, Watch(cancelled=self.stopping))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Between the long steps: nobody waits for a court that will not sit any more."""
+        if self.stopping():
+            raise Unavailable("The server is stopping; the rules' state is left as it was.")
 
     def state_path(self, cluster: str) -> Path | None:
         """The file beside the store that holds a cluster's sketches."""

@@ -20,7 +20,7 @@ from marey.app.findings import FindingStore
 from marey.app.memory import give_back
 from marey.app.notifications import Notifier
 from marey.app.rule_windows import fill_windows
-from marey.model.errors import Conflict, MareyError, NotFound, Unavailable, shown, unknown
+from marey.model.errors import Conflict, MareyError, NotFound, shown, unknown
 from marey.model.observation import Observation
 from marey.model.times import MINUTE_MS
 from marey.rules.court import Court
@@ -217,8 +217,6 @@ class RuleWatch:
         if cluster not in self._clerks:
             # Reading history takes its time: whoever asks meanwhile must not wait for it.
             opened = self.keeper.open(cluster, self._rules, self.findings.all(cluster), now_ms)
-            if self._stop.is_set():
-                raise Unavailable("The server is stopping; the rules' state is left as it was.")
             with self.lock:
                 self._clerks[cluster] = opened.clerk
                 self._read_ms[cluster] = opened.clerk.court.judge.newest_ms

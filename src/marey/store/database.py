@@ -30,6 +30,8 @@ _FULL_WORDS = ("No space left", "File too large", "Disk quota")
 _DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
 _DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
 
+# Pages that are remembered over the hour: the newest, and what every question looks at.
+_CACHE_KEPT_MB = 48
 # How long closing waits for readers that were interrupted.
 _PATIENCE_S = 10.0
 
@@ -147,6 +149,17 @@ class Database:
                     self._log_is_whole = True
             finally:
                 self._forget(connection)
+
+    def release_cache(self) -> None:
+        """Give back the memory of pages that the file has, unless somebody reads just now."""
+        with self._lock, self._cursors_lock:
+            if self.path is None or self._cursors or self._broken or self._closed:
+                return
+            # A lower limit is the one way to have pages dropped. Where some are still in use it
+            # is refused after the others have gone.
+            with suppress(duckdb.Error):
+                self._root.execute(f"SET memory_limit = '{_CACHE_KEPT_MB}MB'")
+            self._root.execute(f"SET memory_limit = '{self._config['memory_limit']}'")
 
     def close(self) -> None:
         """Fold the log into the file and let it go; closing twice is fine."""

@@ -167,6 +167,7 @@ class EmbeddedStore:
                 changed |= upkeep.drop_old(self._database, kind, now_ms, self._retention)
             if changed:
                 self._database.checkpoint()
+                self._database.release_cache()
             self._maintained_ms = hour_ms
 
     # Records

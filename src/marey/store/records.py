@@ -31,7 +31,7 @@ from marey.store.rows import delete, insert
 GONE_REASON = "no longer reported"
 
 # How many ended workloads stay in memory, so that sources may repeat them without a lookup.
-_ENDED_KEPT = 20_000
+_ENDED_KEPT = 2_000
 
 
 class Records:

@@ -11,7 +11,7 @@ DEMO ?=
 TEST ?=
 BENCH ?=
 
-.PHONY: help setup wheel demo test test-python test-web soak check bench api golden clean
+.PHONY: help setup wheel demo test test-python test-web soak check bench api clean
 
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ $(BUNDLE): web/node_modules/.ready $(WEB_SOURCES)
 	@touch $@
 
 demo: setup  ## a live simulated cluster on loopback (DEMO="--gpus 512 --port 8600")
-	$(BIN)/marey demo $(DEMO)
+	@$(BIN)/marey demo $(DEMO)
 
 test: setup test-python test-web  ## every test, against the real parts that are installed (TEST="-k store")
 

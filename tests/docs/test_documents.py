@@ -1,0 +1,53 @@
+"""The documents are held against the code: links, packages, commands, counts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import names as benches
+from marey.cli import COMMANDS
+from marey.rules.pack import shipped_rules
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def links(document: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> None:
+    own = [link for link in links(document) if not re.match(r"\w+:", link)]
+    dead = [link for link in own if not (document.parent / link.partition("#")[0]).exists()]
+    assert dead == []
+
+
+def test_every_guide_is_in_the_index() -> None:
+    listed = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
+    assert {p.name for p in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
+
+
+def test_the_architecture_names_every_package() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = [p.parent.name for p in (ROOT / "src" / "marey").glob("*/__init__.py")]
+    assert len(packages) > 10
+    assert [name for name in packages if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_and_benches_that_are_named_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    commands = set(re.findall(r"(?:`|bin/|^)marey ([a-z]+)", text, re.MULTILINE))
+    assert commands <= set(COMMANDS)
+    named = set(re.findall(r"(?:python -m bench|BENCH=) ?([a-z_]+)", text))
+    assert named <= set(benches())
+
+
+def test_the_number_of_rules_is_told_truly() -> None:
+    for name in ("README.md", "CHANGELOG.md"):
+        told = re.findall(r"([0-9]+) rules", (ROOT / name).read_text(encoding="utf-8"))
+        assert told == [str(len(shipped_rules()))], name

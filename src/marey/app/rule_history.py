@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -129,10 +128,8 @@ def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, li
         allocation = Allocation(
             row["workload"], row["gpu"], row["global_rank"], row["local_rank"], row["share"]
         )
-        seat = seat_of(allocation, gpus.get(row["gpu"]), row["valid_from_ms"])
-        if row["valid_to_ms"] is not None:
-            seat = replace(seat, to_ms=row["valid_to_ms"])
-        held[row["workload"]].append(seat)
+        span = (row["valid_from_ms"], row["valid_to_ms"])
+        held[row["workload"]].append(seat_of(allocation, gpus.get(row["gpu"]), *span))
     return held
 
 

@@ -141,6 +141,7 @@ class _Walk:
                 return True
             self._open(to_ms)
             self.court.chronicle.begin(now, marks)
+            self.court.hear()
             if not self._judge(marks):
                 return False
             self.court.chronicle.finish()
@@ -158,8 +159,7 @@ class _Walk:
             past = self._coming.pop()
             facts = past.facts
             from_ms = (self._start(past) - 1) // every_ms * every_ms + 1
-            to_ms = FOREVER if facts.end_ms is None else facts.end_ms
-            self.court.chronicle.ledger.open(facts.workload, past.seats, from_ms, to_ms)
+            self.court.chronicle.ledger.open(facts, past.seats, from_ms)
             if facts.end_ms is not None:
                 self._ends[facts.workload] = facts.end_ms
 
@@ -183,7 +183,7 @@ class _Walk:
         ]
         for name in over:
             del self._ends[name]
-            self.court.chronicle.close(name)
+            self.court.close(name)
 
 
 def _split(

@@ -8,23 +8,26 @@ formulas give the same numbers at a fraction of the cost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.metrics import Entity, catalogue
 from marey.model.samples import SampleBatch
+from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.expressions import Group, Peers, Series, Statistic, conditions
+from marey.rules.ledger import Ledger, Longs, grown
 from marey.rules.measuring import PERCENT, asked, needs_bins
-from marey.rules.tenants import Seat
 from marey.stats.sketch import BINS, FIELDS
+from marey.stats.sketch_reach import life_reach
 from marey.stats.sketch_series import last_seen, life_series, sorted_by_row, window_series
-from marey.stats.sketch_tables import Span, room_for, slots_of
+from marey.stats.sketch_tables import SLOT_MS, Span, slots_of
 
 Floats = NDArray[np.float64]
-Longs = NDArray[np.int64]
+# A window longer than this is kept up for everybody: cheaper than the samples it was made from.
+RECALLED_MS = 30 * MINUTE_MS
 # A statistic over a trailing window, or over the whole life (None).
 Asked = tuple[Statistic, int | None]
 
@@ -66,6 +69,17 @@ class Block:
         return np.asarray(~np.logical_and.reduce(empty), bool)
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """Samples that were judged, by row, as long as a window may still reach back to them."""
+
+    number: int
+    until_ms: int
+    # Per kind of entity where each row's samples begin, and their times; per metric the values.
+    places: dict[Entity, tuple[Longs, Longs]]
+    values: dict[str, NDArray[np.float32]]
+
+
 class Track:
     """One metric's sketches, whole-life or windowed, and its series over the block at hand."""
 
@@ -76,43 +90,45 @@ class Track:
         self.windowed = windowed
         self.wanted = sorted(wanted, key=lambda asked: (asked[1] or 0, str(asked[0])))
         binned = any(needs_bins(statistic) for statistic, _ in wanted)
-        shape = (slots_of(max(w or 0 for _, w in wanted)),) if windowed else ()
+        slots = slots_of(max(w or 0 for _, w in wanted))
+        shape = (slots,) if windowed else ()
+        # Short windows are put together when somebody asks, from samples that are kept so long.
+        self.recalled_ms = slots * SLOT_MS if windowed and slots * SLOT_MS <= RECALLED_MS else 0
         self.agg = np.zeros((0, *shape, FIELDS))
         # A slot of five minutes takes 218 samples a second before 16 bits are too few.
         bins = (*shape, BINS) if binned else ((0, BINS) if windowed else (0,))
         self.bins = np.zeros((0, *bins), np.uint16 if windowed else np.uint32)
         self.held = np.zeros((0, *shape), np.int64)
+        # The number of the last block that each row's sketch has taken.
+        self._through = np.zeros(0, np.int64)
         self._series: dict[Asked, Floats] = {}
-        # Rows whose samples of the block have not been taken yet.
-        self._left = np.zeros(0, bool)
 
     def reserve(self, rows: int) -> None:
         """Make room for rows."""
-        more = room_for(rows, len(self.agg)) - len(self.agg)
-        if more > 0:
-            self.agg, self.bins, self.held = (
-                np.concatenate([a, np.full((more, *a.shape[1:]), empty, a.dtype)])
-                for a, empty in ((self.agg, 0), (self.bins, 0), (self.held, -1))
-            )
+        self.agg, self.bins = grown(self.agg, rows), grown(self.bins, rows)
+        self.held, self._through = grown(self.held, rows, -1), grown(self._through, rows)
 
-    def clear(self, row: int) -> None:
-        """Forget a row."""
-        self.agg[row], self.bins[row] = 0, 0
+    def clear(self, rows: list[int]) -> None:
+        """Forget rows."""
+        mine = [row for row in rows if row < len(self.agg)]
+        self.agg[mine], self.bins[mine] = 0, 0
         if self.windowed:
-            self.held[row] = -1
+            self.held[mine] = -1
 
     def begin(self, chronicle: Chronicle) -> None:
         """Another block is at hand."""
-        self._series, self._left = {}, np.ones(chronicle.rows, bool)
+        self.reserve(chronicle.rows)
+        self._series = {}
 
-    def series(self, wanted: Asked, chronicle: Chronicle, rows: Longs | None) -> Floats:
-        """A statistic per mark and row, at least of these rows (None: of all)."""
+    def series(self, wanted: Asked, chronicle: Chronicle, rows: Longs) -> Floats:
+        """A statistic per mark and row, of these rows for certain."""
         if not self._series:
             shape = (len(chronicle.marks), chronicle.rows)
             self._series = {asked: np.full(shape, np.nan) for asked in self.wanted}
-        left = self._left if rows is None else self._left[rows]
+        left = self._through[rows] < chronicle.number
         if left.any():
-            which = np.flatnonzero(self._left) if rows is None else np.unique(rows[left])
+            which = np.unique(rows[left])
+            self._recall(chronicle, which)
             out = self._walk(chronicle, which, self.wanted)
             for number, (statistic, window) in enumerate(self.wanted):
                 scale = 100.0 if statistic.name in PERCENT else 1.0
@@ -121,82 +137,60 @@ class Track:
 
     def finish(self, chronicle: Chronicle) -> None:
         """Take the block's samples where nobody asked for a number."""
-        if self._left.any():
-            self._walk(chronicle, np.flatnonzero(self._left), [])
+        left = np.flatnonzero(self._through[: chronicle.rows] < chronicle.number)
+        if len(left) and not self.recalled_ms:
+            self._walk(chronicle, left, [])
+
+    def reach(self, statistic: Statistic, chronicle: Chronicle, rows: Longs) -> Floats:
+        """The least and greatest that a whole-life statistic of each row can be in the block."""
+        out = np.empty((len(rows), 2))
+        first, _, values = self._samples(chronicle)
+        kind, parameter = asked(statistic)
+        low, step = self.span.low, self.span.step
+        life_reach(self.agg, self.bins, low, step, rows, first, values, kind, parameter, out)
+        return out * (100.0 if statistic.name in PERCENT else 1.0)
+
+    def _samples(self, chronicle: Chronicle) -> tuple[Longs, Longs, NDArray[np.float32]]:
+        block = chronicle.block(self.entity)
+        if block is not None:
+            return block.first, block.times, chronicle.values(self, block)
+        # Nothing came, but what is known still has its statistics.
+        none = np.zeros(0, np.int64)
+        return np.zeros(chronicle.rows + 1, np.int64), none, np.zeros(0, np.float32)
+
+    def _recall(self, chronicle: Chronicle, which: Longs) -> None:
+        """Take what came since these rows were last asked for, as far as their window reaches."""
+        for past in chronicle.recent if self.recalled_ms else ():
+            if self.entity not in past.places or self.metric not in past.values:
+                continue
+            first, times = past.places[self.entity]
+            # A row that began later belonged to somebody else then.
+            mine = (which < len(first) - 1) & (self._through[which] < past.number)
+            mine &= chronicle.ledger.from_ms[which] <= past.until_ms
+            marks = np.array([past.until_ms], np.int64)
+            self._take(which[mine], (first, times, past.values[self.metric]), marks, [])
 
     def _walk(self, chronicle: Chronicle, which: Longs, wanted: list[Asked]) -> Floats:
-        self._left[which] = False
-        self.reserve(chronicle.rows)
-        block, marks = chronicle.block(self.entity), chronicle.marks
+        self._through[which] = chronicle.number
+        return self._take(which, self._samples(chronicle), chronicle.marks, wanted)
+
+    def _take(
+        self,
+        which: Longs,
+        samples: tuple[Longs, Longs, NDArray[np.float32]],
+        marks: Longs,
+        wanted: list[Asked],
+    ) -> Floats:
         out = np.full((len(wanted), len(which), len(marks)), np.nan)
         kinds = np.array([asked(s)[0] for s, _ in wanted], np.int64)
         parameters = np.array([asked(s)[1] for s, _ in wanted], np.float64)
-        if block is None:
-            # Nothing came, but what is known still has its statistics.
-            first, times = np.zeros(chronicle.rows + 1, np.int64), np.zeros(0, np.int64)
-            values = np.zeros(0, np.float32)
-        else:
-            first, times, values = block.first, block.times, chronicle.values(self, block)
-        place = (self.span.low, self.span.step, which, first, times, values, marks)
+        place = (self.span.low, self.span.step, which, *samples, marks)
         if self.windowed:
             windows = np.array([w for _, w in wanted], np.int64)
             window_series(self.agg, self.bins, self.held, *place, windows, kinds, parameters, out)
         else:
             life_series(self.agg, self.bins, *place, kinds, parameters, out)
         return out
-
-
-@dataclass
-class Ledger:
-    """Rows of the chronicle: one per workload and GPU, taken when it begins, given back after."""
-
-    by_gpu: dict[str, list[int]] = field(default_factory=dict)
-    by_host: dict[str, list[int]] = field(default_factory=dict)
-    rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    seats: list[Seat | None] = field(default_factory=list)
-    from_ms: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
-    to_ms: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
-    free: list[int] = field(default_factory=list)
-
-    def open(self, workload: str, seats: Iterable[Seat], from_ms: int, to_ms: int) -> None:
-        """Rows for a workload, valid within these bounds."""
-        mine = self.rows.setdefault(workload, {})
-        for seat in seats:
-            begin, end = max(seat.from_ms, from_ms), min(seat.to_ms, to_ms)
-            row = mine.get(seat.gpu)
-            if row is not None:
-                # The same GPU again: one row from the first to the last.
-                self.from_ms[row] = min(begin, self.from_ms[row])
-                self.to_ms[row] = end
-                self.seats[row] = seat
-                continue
-            row = self.free.pop() if self.free else self._append()
-            mine[seat.gpu] = row
-            self.seats[row] = seat
-            self.from_ms[row], self.to_ms[row] = begin, end
-            self.by_gpu.setdefault(seat.gpu, []).append(row)
-            self.by_host.setdefault(seat.host, []).append(row)
-
-    def _append(self) -> int:
-        self.seats.append(None)
-        room = room_for(len(self.seats), len(self.from_ms))
-        if room > len(self.from_ms):
-            more = np.zeros(room - len(self.from_ms), np.int64)
-            self.from_ms, self.to_ms = np.append(self.from_ms, more), np.append(self.to_ms, more)
-        return len(self.seats) - 1
-
-    def close(self, workload: str) -> list[int]:
-        """Give a workload's rows back."""
-        gone = self.rows.pop(workload, {})
-        for gpu, row in gone.items():
-            seat = self.seats[row]
-            self.by_gpu[gpu].remove(row)
-            if seat is not None:
-                self.by_host[seat.host].remove(row)
-            self.seats[row] = None
-            self.to_ms[row] = 0
-        self.free.extend(gone.values())
-        return list(gone.values())
 
 
 class Chronicle:
@@ -211,6 +205,9 @@ class Chronicle:
                     self.tracks[metric, windowed] = Track(metric, mine, windowed)
         self.ledger = Ledger()
         self.marks: Longs = np.zeros(0, np.int64)
+        # The number of the block at hand, and what is remembered of those before it.
+        self.number = 0
+        self.recent: list[Remembered] = []
         self.first_ms: Longs = np.zeros(0, np.int64)
         self.last_ms: Longs = np.zeros(0, np.int64)
         self.newest_ms = 0
@@ -224,7 +221,7 @@ class Chronicle:
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return len(self.ledger.seats)
+        return self.ledger.size
 
     def block(self, kind: Entity) -> Block | None:
         """The samples at hand of GPUs or hosts."""
@@ -232,21 +229,20 @@ class Chronicle:
 
     def close(self, workload: str) -> None:
         """Forget a workload."""
-        for row in self.ledger.close(workload):
-            self.first_ms[row] = self.last_ms[row] = 0
-            for track in self.tracks.values():
-                if row < len(track.agg):
-                    track.clear(row)
+        rows = self.ledger.close(workload)
+        self.first_ms[rows] = self.last_ms[rows] = 0
+        for track in self.tracks.values():
+            track.clear(rows)
 
     def begin(self, batches: Iterable[SampleBatch], marks: Longs) -> None:
         """Take up the next block: samples up to the last of these marks."""
         self.marks = marks
+        self.number += 1
         self._blocks, self._values = {}, {}
-        more = room_for(self.rows, len(self.first_ms)) - len(self.first_ms)
-        if more > 0:
-            empty = np.zeros(more, np.int64)
-            self.first_ms = np.append(self.first_ms, empty)
-            self.last_ms = np.append(self.last_ms, empty)
+        self.first_ms, self.last_ms = (
+            grown(self.first_ms, self.rows),
+            grown(self.last_ms, self.rows),
+        )
         for batch in batches:
             self._blocks[batch.kind] = self._sorted(batch)
             for (metric, _), track in self.tracks.items():
@@ -262,14 +258,28 @@ class Chronicle:
             track.finish(self)
         if len(self._newest):
             self.newest_ms = int(self._newest[-1])
+        self._remember()
         self._blocks, self._values = {}, {}
 
+    def _remember(self) -> None:
+        """Keep the block as long as the longest window that is put together on demand."""
+        recalled = [track for track in self.tracks.values() if track.recalled_ms]
+        if not recalled:
+            return
+        until_ms = int(self.marks[-1])
+        begins_ms = until_ms - max(track.recalled_ms for track in recalled)
+        blocks = self._blocks
+        places = {kind: (block.first, block.times) for kind, block in blocks.items()}
+        values = {
+            track.metric: self.values(track, blocks[track.entity])
+            for track in recalled
+            if track.entity in blocks
+        }
+        self.recent = [past for past in self.recent if past.until_ms > begins_ms]
+        self.recent.append(Remembered(self.number, until_ms, places, values))
+
     def _sorted(self, batch: SampleBatch) -> Block:
-        book = self.ledger.by_host if batch.kind is Entity.HOST else self.ledger.by_gpu
-        found = [book.get(name, ()) for name in batch.entities]
-        first_row = np.zeros(len(found) + 1, np.int64)
-        np.cumsum([len(rows) for rows in found], out=first_row[1:])
-        rows = np.fromiter((r for rows in found for r in rows), np.int64, int(first_row[-1]))
+        first_row, rows = self.ledger.roster(batch.kind, batch.entities)
         time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
         entity = np.ascontiguousarray(batch.entity, np.int32)
         bounds = (self.ledger.from_ms, self.ledger.to_ms)
@@ -309,8 +319,7 @@ class Chronicle:
         values = block.values(name)
         if track.derived is None:
             return values
-        per = track.derived.per
-        whole = np.array([getattr(seat, per, None) or np.nan for seat in self.ledger.seats])
+        whole = self.ledger.whole(track.derived.per)
         each = np.repeat(whole, np.diff(block.first))
         return np.asarray(100.0 * values / each, np.float32)
 
@@ -318,16 +327,19 @@ class Chronicle:
     def _column(track: Track) -> str:
         return track.derived.base if track.derived else track.metric
 
-    # -- at one mark
-    def statistic(
-        self, metric: str, wanted: Asked, mark: int, rows: Longs | None = None
-    ) -> Floats | None:
-        """The number at one mark of every row, or only of some for certain; None: not asked for."""
+    # -- over the block, and at one mark
+    def reach(self, metric: str, statistic: Statistic, rows: Longs) -> tuple[Floats, Floats]:
+        """The least and greatest that a whole-life statistic can be anywhere in the block."""
+        bounds = self.tracks[metric, False].reach(statistic, self, rows)
+        return bounds[:, 0], bounds[:, 1]
+
+    def statistic(self, metric: str, wanted: Asked, mark: int, rows: Longs) -> Floats | None:
+        """The number at one mark, of these rows for certain; None: not asked for."""
         track = self.tracks.get((metric, wanted[1] is not None))
         return None if track is None else track.series(wanted, self, rows)[mark]
 
-    def seen(self, mark: int) -> tuple[Longs, Longs, int]:
+    def seen(self, mark: int, rows: Longs) -> tuple[Longs, Longs, int]:
         """Time of each row's first and last sample by a mark (0: none), and the newest of all."""
-        time_ms = self.marks[mark]
-        first = self.first_ms[: self.rows]
-        return np.where(first <= time_ms, first, 0), self._last[:, mark], int(self._newest[mark])
+        first = self.first_ms[rows]
+        known = np.where(first <= self.marks[mark], first, 0)
+        return known, self._last[rows, mark], int(self._newest[mark])

@@ -13,7 +13,7 @@ from marey.model.times import DAY_MS
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
 from marey.rules.court import Court
 from marey.rules.findings import Change
-from marey.rules.tenants import Facts, Seat
+from marey.rules.tenants import FOREVER, Facts, Seat
 
 FAILURES = (WorkloadState.FAILED, WorkloadState.NODE_FAIL)
 FAILURES_KEPT_MS = DAY_MS
@@ -155,12 +155,15 @@ def facts_of(workload: Workload, status: WorkloadStatus, failures: int = 0) -> F
     )
 
 
-def seat_of(allocation: Allocation, gpu: Gpu | None, from_ms: int) -> Seat:
-    """One GPU in a workload."""
+def seat_of(
+    allocation: Allocation, gpu: Gpu | None, from_ms: int, to_ms: int | None = None
+) -> Seat:
+    """One GPU in a workload, from when to when (None: not known yet)."""
     return Seat(
         gpu=allocation.gpu,
         host=gpu.host if gpu else parse_gpu_id(allocation.gpu).host,
         from_ms=from_ms,
+        to_ms=FOREVER if to_ms is None else to_ms,
         global_rank=allocation.global_rank,
         local_rank=allocation.local_rank,
         share=allocation.share,

@@ -15,7 +15,10 @@ from marey.rules.court import Court
 from marey.rules.definition import Rule
 from marey.rules.expressions import Series, Statistic
 from marey.rules.judge import Judge, rows_of
+from marey.rules.ledger import NOBODY, coded
 from marey.rules.measuring import Measuring, Sketches
+from marey.rules.screening import Screen
+from marey.rules.tenants import Facts, Seat
 from marey.rules.truth import TRUE, Truths
 from marey.stats.sketch_tables import SketchTable
 
@@ -58,7 +61,7 @@ class PastMeasuring(Measuring):
         everyone = self._everyone or window is None
         key = (metric, statistic, window, everyone)
         if key not in self._series:
-            rows = None if everyone else self.places[self.concerned]
+            rows = self.places if everyone else self.places[self.concerned]
             found = self.chronicle.statistic(metric, (statistic, window), self.mark, rows)
             none = np.full(len(self.layout), np.nan)
             self._series[key] = none if found is None else found[self.places]
@@ -83,9 +86,9 @@ class PastJudge(Judge):
         layout = self.tenants.layout()
         places = self._places()
         mark = (time_ms - int(self.chronicle.marks[0])) // self._every_ms
-        first, last, self.newest_ms = self.chronicle.seen(mark)
-        self.tenants.first_ms[layout.rows] = first[places]
-        self.tenants.last_ms[layout.rows] = last[places]
+        first, last, self.newest_ms = self.chronicle.seen(mark, places)
+        self.tenants.first_ms[layout.rows] = first
+        self.tenants.last_ms[layout.rows] = last
         return PastMeasuring(
             time_ms, layout, self.tenants, self.sketches, self.newest_ms,
             chronicle=self.chronicle, mark=mark, places=places,
@@ -127,14 +130,40 @@ class PastJudge(Judge):
 
 
 class Hindsight(Court):
-    """A court over the past: it asks for *now* only where a finding is or may be open."""
+    """A court over the past: it hears a workload no sooner than a rule may hold for it.
+
+    *Now* it asks for only where a finding is or may be open.
+    """
 
     def __init__(self, rules: Sequence[Rule], every_ms: int) -> None:
         self.chronicle = Chronicle(rules)
+        self.screen = Screen(rules, self.chronicle)
         judge = PastJudge(rules, self.chronicle, every_ms)
         super().__init__(judge=judge, every_ms=every_ms)
         judge.open_workloads = self._open_workloads
         judge.watching = lambda rule: bool(self._open_workloads(rule))
+        # Workloads that run, and that nobody needs to judge yet.
+        self._waiting: dict[str, tuple[Facts, Sequence[Seat]]] = {}
+
+    def admit(self, facts: Facts, seats: Sequence[Seat]) -> None:
+        """A workload runs, or has ended; it waits until it is heard."""
+        if facts.workload in self.screen.heard:
+            super().admit(facts, seats)
+        elif facts.end_ms is None:
+            self._waiting[facts.workload] = (facts, seats)
+        else:
+            self._waiting.pop(facts.workload, None)
+
+    def hear(self) -> None:
+        """Take up those whom the block at hand may concern."""
+        for name in self.screen.choose():
+            if name in self._waiting:
+                super().admit(*self._waiting.pop(name))
+
+    def close(self, workload: str) -> None:
+        """The workload has had its last verdict, or will never need one."""
+        self.chronicle.close(workload)
+        self.screen.forget(workload)
 
     def _open_workloads(self, rule: str) -> set[str]:
         return {workload for name, workload in self.book.open_keys() if name == rule}
@@ -194,11 +223,13 @@ def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:
     codes = {name: code for code, name in enumerate(first.entities)}
     entities = []
     for batch in batches:
-        if batch.entities is first.entities:
+        if batch.entities == first.entities:
             entities.append(batch.entity)
             continue
-        new = [codes.setdefault(name, len(codes)) for name in batch.entities]
-        entities.append(np.array(new, np.int32)[batch.entity])
+        new = coded(codes, batch.entities)
+        for place in np.flatnonzero(new == NOBODY).tolist():
+            new[place] = codes.setdefault(batch.entities[place], len(codes))
+        entities.append(new.astype(np.int32)[batch.entity])
     names = {name: None for batch in batches for name in batch.columns}
     columns = {
         name: np.concatenate(

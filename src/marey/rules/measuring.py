@@ -42,6 +42,8 @@ _EVENTS = {
     "throttle_events": EventKind.THROTTLE,
     "node_down_events": EventKind.NODE_DOWN,
 }
+# Facts that are told once, when they happen: who was not there to hear them does not know.
+TOLD = frozenset([*_EVENTS, "since_progress"])
 
 
 @dataclass(frozen=True)
@@ -244,10 +246,10 @@ class Measuring:
         name = left.name if isinstance(left, Fact) else ""
         if name in ("gpu_type", "host"):
             texts = [gpu_type(s) if name == "gpu_type" else s.host for s in self._seats()]
-            held = {text: _same(text, op, words) for text in set(texts)}
+            held = {text: same_text(text, op, words) for text in set(texts)}
             return np.array([held[text] for text in texts], np.uint8)
         per_workload = np.array(
-            [_same(getattr(t.facts, name), op, words) for t in self.layout.tenants], np.uint8
+            [same_text(getattr(t.facts, name), op, words) for t in self.layout.tenants], np.uint8
         )
         return per_workload[self.layout.workload] if len(per_workload) else per_workload
 
@@ -365,7 +367,8 @@ def is_text(condition: Condition) -> bool:
     return isinstance(left, Fact) and FACTS[left.name].kind is FactKind.TEXT
 
 
-def _same(text: str, op: str, words: frozenset[str]) -> int:
+def same_text(text: str, op: str, words: frozenset[str]) -> int:
+    """Whether a text is (or is not) one of these words."""
     # No project is a fact too: it is not project x.
     return TRUE if (text in words) == (op == "=") else FALSE
 

@@ -283,12 +283,14 @@ class _Rows:
 
 
 def _rows_of(book: Tenants, tenant: Tenant) -> _Rows:
-    seated = sorted((_host(book.seats[row]), row) for row in tenant.rows.values())
-    hosts = [host for host, _ in seated]
+    # By the order of admission, not of rows: those are handed out anew again and again.
+    admitted = [(book.seats[row], place, row) for place, row in enumerate(tenant.rows.values())]
+    seated = sorted(admitted, key=lambda entry: _host(entry[0]))
+    hosts = [_host(seat) for seat, _, _ in seated]
     begins = [i == 0 or hosts[i] != hosts[i - 1] for i in range(len(hosts))]
-    ranks = [_rank(book.seats[row]) for _, row in seated]
+    ranks = [_rank(seat, place) for seat, place, _ in seated]
     return _Rows(
-        np.array([row for _, row in seated], np.int64),
+        np.array([row for _, _, row in seated], np.int64),
         np.array(begins, bool),
         np.array(ranks, np.int64),
     )
@@ -298,8 +300,8 @@ def _host(seat: Seat | None) -> str:
     return seat.host if seat else ""
 
 
-def _rank(seat: Seat | None) -> int:
-    return NO_RANK if seat is None or seat.global_rank is None else seat.global_rank
+def _rank(seat: Seat | None, place: int) -> int:
+    return NO_RANK + place if seat is None or seat.global_rank is None else seat.global_rank
 
 
 def _layout(before: Layout | None, found: list[Tenant], parts: list[_Rows]) -> Layout:

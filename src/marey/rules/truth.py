@@ -66,8 +66,7 @@ def _first_rank(layout: Layout) -> NDArray[np.int64]:
     """The sorted row of each workload's first GPU, in the order in which it was admitted."""
     if not len(layout):
         return np.zeros(0, np.int64)
-    ranks = layout.rank
-    order = np.lexsort((layout.rows, ranks, layout.workload))
+    order = np.lexsort((layout.rank, layout.workload))
     return np.asarray(order[layout.first[:-1]], np.int64)
 
 

@@ -1,0 +1,149 @@
+"""Whom a block of the past can concern at all: everybody else is not looked at, minute by minute.
+
+A rule may hold for a workload somewhere in the block only if every condition that it needs may.
+How far a whole-life statistic can move within a block is bounded without judging any moment of it;
+what cannot be bounded cheaply may always hold. So nobody is left out wrongly, and most are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.rules.chronicle import Chronicle
+from marey.rules.definition import Rule
+from marey.rules.expressions import (
+    And,
+    Clause,
+    Condition,
+    Expression,
+    Fact,
+    Not,
+    Quantifier,
+    Quantity,
+    Reach,
+    Series,
+    Words,
+    conditions,
+)
+from marey.rules.measuring import TOLD, cost_of, same_text
+from marey.rules.tenants import Facts
+from marey.rules.truth import TRUE
+from marey.stats.sketch_reach import ROUNDING
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
+# Facts that the scheduler states once for all; its state changes on the way.
+_STEADY = frozenset(["user", "project", "partition", "qos", "experiment", "name"])
+
+
+class Screen:
+    """Chooses, block by block, the workloads that must be judged from here on."""
+
+    def __init__(self, rules: Sequence[Rule], chronicle: Chronicle) -> None:
+        self._chronicle = chronicle
+        self._clauses = [clause for rule in rules for _, clause in rule.variants()]
+        # What happened before somebody was heard would not be known of them.
+        self._everyone = any(_is_told(clause) for clause in self._clauses)
+        self.heard: set[str] = set()
+
+    def forget(self, workload: str) -> None:
+        """The workload is over."""
+        self.heard.discard(workload)
+
+    def choose(self) -> list[str]:
+        """Who must be heard from the block at hand on, and was not before."""
+        facts = self._chronicle.ledger.facts
+        new = [n for n, known in facts.items() if known.workload not in self.heard]
+        chosen = new if self._everyone else self._chosen(new)
+        names = [facts[number].workload for number in chosen]
+        self.heard.update(names)
+        return names
+
+    def _chosen(self, numbers: list[int]) -> list[int]:
+        """Those of these workloads for whom any clause may hold in the block."""
+        owner = self._chronicle.ledger.owner[: self._chronicle.rows]
+        rows = np.flatnonzero(np.isin(owner, np.array(numbers, np.int64)))
+        who, place = np.unique(owner[rows], return_inverse=True)
+        sizes = np.bincount(place, minlength=len(who))
+        chosen = np.zeros(len(who), bool)
+        for clause in self._clauses:
+            held = self._may_hold(clause.expression, rows)
+            count = np.bincount(place[held], minlength=len(who))
+            chosen |= _may_suffice(clause.quantifier, count, sizes)
+        return [int(number) for number in who[chosen]]
+
+    def _may_hold(self, expression: Expression, rows: Longs) -> Flags:
+        """Per row: whether the expression may be true of it at any mark of the block."""
+        if isinstance(expression, Condition):
+            return self._condition(expression, rows)
+        if isinstance(expression, Not):
+            return np.ones(len(rows), bool)
+        every = isinstance(expression, And)
+        held = np.full(len(rows), every)
+        for part in sorted(expression.parts, key=cost_of):
+            # Only of those for whom the parts before did not settle it.
+            left = np.flatnonzero(held == every)
+            held[left] = self._may_hold(part, rows[left])
+        return held
+
+    def _condition(self, condition: Condition, rows: Longs) -> Flags:
+        left, op, right = condition.left, condition.op, condition.right
+        if isinstance(left, Series) and isinstance(right, Quantity):
+            if left.window_ms is None and left.over is None:
+                low, high = self._chronicle.reach(left.metric, left.statistic, rows)
+                return _may_compare(low, high, op, right.value)
+        elif isinstance(left, Fact) and isinstance(right, Quantity) and left.name == "runtime":
+            longest = self._per_workload(self._longest, rows)
+            return _may_compare(np.zeros(len(rows)), longest, op, right.value)
+        elif isinstance(left, Fact) and isinstance(right, Words) and left.name in _STEADY:
+            take, words = attrgetter(left.name), frozenset(right.words)
+            truths = self._per_workload(lambda f: same_text(take(f), op, words), rows)
+            return np.asarray(truths == TRUE)
+        return np.ones(len(rows), bool)
+
+    def _longest(self, facts: Facts) -> float:
+        """How long the workload will have run at the end of the block, at most."""
+        if facts.start_ms is None:
+            return np.inf
+        last_ms = int(self._chronicle.marks[-1])
+        until_ms = last_ms if facts.end_ms is None else min(last_ms, facts.end_ms)
+        return max(until_ms - facts.start_ms, 0.0)
+
+    def _per_workload(self, take: Callable[[Facts], float], rows: Longs) -> Floats:
+        ledger = self._chronicle.ledger
+        who, place = np.unique(ledger.owner[rows], return_inverse=True)
+        values = np.array([take(ledger.facts[number]) for number in who.tolist()], np.float64)
+        return values[place]
+
+
+def _is_told(clause: Clause) -> bool:
+    lefts = (condition.left for condition in conditions(clause.expression))
+    return any(isinstance(left, Fact) and left.name in TOLD for left in lefts)
+
+
+def _may_compare(low: Floats, high: Floats, op: str, limit: float) -> Flags:
+    """Whether a number between two others may be on this side of a limit."""
+    some = low <= high
+    if op in (">", ">="):
+        return np.asarray(some & (high >= limit))
+    if op in ("<", "<="):
+        return np.asarray(some & (low <= limit))
+    return np.asarray(some if op == "!=" else (low <= limit) & (limit <= high))
+
+
+def _may_suffice(quantifier: Quantifier, held: Longs, sizes: Longs) -> Flags:
+    """Whether so many GPUs of a workload may be enough."""
+    if quantifier.reach is Reach.ALL:
+        return np.asarray(held == sizes)
+    if quantifier.reach is Reach.ALL_BUT_FIRST_RANK:
+        return np.asarray(held >= sizes - 1)
+    if quantifier.reach is Reach.AT_LEAST:
+        return np.asarray(held >= quantifier.amount)
+    if quantifier.reach is Reach.AT_LEAST_SHARE:
+        return np.asarray(held >= sizes * quantifier.amount / 100 - ROUNDING)
+    return np.asarray(held > 0)

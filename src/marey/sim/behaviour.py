@@ -13,6 +13,7 @@ from marey.sim.chance import Dice, key
 from marey.sim.hardware import GpuModel
 from marey.sim.jobs import Job, Kind
 from marey.sim.lanes import Lanes, Regime, nominal_share
+from marey.sim.new_lanes import vary_lanes
 
 # NVLink traffic per GPU as a share of what the links can carry, by what the ranks exchange.
 NVLINK_SHARE = {"single": 0.0, "ddp": 0.04, "fsdp": 0.14, "tp": 0.34}
@@ -88,7 +89,7 @@ def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -
 def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]:
     table = lanes.busy_lanes(job.gpu_numbers)
     noise_key = np.uint64(key(seed, 73, job.seq))
-    k.vary_lanes(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))
+    vary_lanes(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))
     # The first rank logs, evaluates and keeps a few tensors more.
     table[0, k.MEM_MIB] *= 1.015
     if job.pipeline_parallel > 1:

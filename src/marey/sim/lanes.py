@@ -18,6 +18,7 @@ from marey.sim.config import SimConfig
 from marey.sim.hardware import Hardware
 from marey.sim.host_kernels import add_hosts, finish_hosts
 from marey.sim.jobs import FIRST_ID
+from marey.sim.new_lanes import steady_excess, switch_lanes
 
 HOST_METRICS = (
     "host_cpu",
@@ -144,7 +145,7 @@ class Lanes:
         """From this moment on these GPUs behave like this, for that workload."""
         rows = self._allocate(regime.roles)
         regime.rows = rows
-        excess = k.steady_excess(regime.roles, regime.role_of, regime.lanes)
+        excess = steady_excess(regime.roles, regime.role_of, regime.lanes)
         codes = np.full(len(gpus), seq, np.int64)
         self._switch(gpus, rows[regime.role_of], regime.lanes, codes, excess, time_ms)
 
@@ -203,7 +204,7 @@ class Lanes:
                     self._code[gpus],
                 )
             )
-        k.switch_lanes(
+        switch_lanes(
             gpus, tick, self.config.tick_ms / k.TIME_CONSTANT_MS, self._begins, self._role,
             self._lane, self._code, self._excess, roles, lanes, codes, excess,
         )  # fmt: skip

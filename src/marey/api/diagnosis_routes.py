@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -20,9 +23,12 @@ from marey.app.dissecting import (
     AskOutliers,
     AskPairs,
 )
+from marey.app.in_hand import GivenUp
 from marey.app.over_time import BIN_BOUNDS, POINTS_BOUNDS, AskBand, AskLines
 from marey.app.peers import AskPeers
+from marey.app.questions import Question
 from marey.app.reporting import AskReport, drawing_code
+from marey.app.workspace import Workspace
 from marey.diagnose.report import policy
 from marey.model.names import NAME_LIMIT
 from marey.model.times import parse_time
@@ -57,6 +63,39 @@ def the_window(
 
 
 TheWindow = Annotated[Window, Depends(the_window)]
+# How often a long answer looks whether somebody still waits for it.
+LOOK_S = 0.25
+
+
+async def watched(request: Request, service: TheService, at: TheWindow) -> AsyncIterator[Workspace]:
+    """The workspace for one question: it tells how far it is, and ends when nobody waits."""
+
+    async def wait_until_gone() -> None:
+        while not await request.is_disconnected():
+            await asyncio.sleep(LOOK_S)
+        work.give_up()
+
+    workspace = service.workspace
+    with workspace.in_hand.begun(at.cluster, at.workload) as work:
+        watcher = asyncio.create_task(wait_until_gone())
+        try:
+            yield replace(workspace, work=work)
+        finally:
+            watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await watcher
+
+
+Watched = Annotated[Workspace, Depends(watched)]
+# Nginx's number for it: whoever asked has closed the connection.
+CLIENT_CLOSED = 499
+
+
+def _answered(question: Question, workspace: Workspace) -> Response:
+    try:
+        return json_response(question.ask(workspace))
+    except GivenUp:
+        return Response(status_code=CLIENT_CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +141,23 @@ def _answers(what: str) -> dict[int | str, dict[str, Any]]:
     responses=_answers("The diagnosis."),
     response_class=Response,
 )
-def diagnosis(service: TheService, at: TheWindow, metric: ClusteredBy = "") -> Response:
+def diagnosis(workspace: Watched, at: TheWindow, metric: ClusteredBy = "") -> Response:
     """The same document as `marey diagnose --json`."""
     question = AskDiagnosis(at.workload, at.cluster, at.from_ms, at.to_ms, metric)
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
+
+
+@router.get(
+    "/diagnosis/progress",
+    operation_id="diagnosisProgress",
+    summary="How far the answer to a question about a workload is",
+    responses=_answers("The share of the samples that has been read."),
+    response_class=Response,
+)
+def progress(service: TheService, workload: TheWorkload, cluster: Cluster = DEFAULT) -> Response:
+    """`share` is null where no question is being answered; one whose asker left is given up."""
+    share = service.workspace.in_hand.share(cluster, workload)
+    return json_response({"workload": workload, "share": share})
 
 
 @router.get(
@@ -116,7 +168,7 @@ def diagnosis(service: TheService, at: TheWindow, metric: ClusteredBy = "") -> R
     response_class=Response,
 )
 def clusters(
-    service: TheService,
+    workspace: Watched,
     at: TheWindow,
     metric: OneMetric = "util",
     method: Annotated[
@@ -137,7 +189,7 @@ def clusters(
 ) -> Response:
     """GPUs are in order of global rank; the tree is cut to what can be drawn."""
     question = AskClusters(at.workload, at.cluster, metric, method, clusters, at.from_ms, at.to_ms)
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 @router.get(
@@ -147,12 +199,12 @@ def clusters(
     responses=_answers("A band per metric."),
     response_class=Response,
 )
-def band(service: TheService, at: TheWindow, drawn: TheDrawn) -> Response:
+def band(workspace: Watched, at: TheWindow, drawn: TheDrawn) -> Response:
     """Least and greatest of every bin are kept; bins lie at multiples of their width."""
     question = AskBand(
         at.workload, at.cluster, drawn.metrics, at.from_ms, at.to_ms, drawn.points, drawn.bin
     )
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 @router.get(
@@ -163,7 +215,7 @@ def band(service: TheService, at: TheWindow, drawn: TheDrawn) -> Response:
     response_class=Response,
 )
 def lines(
-    service: TheService,
+    workspace: Watched,
     at: TheWindow,
     drawn: TheDrawn,
     gpus: Annotated[
@@ -175,7 +227,7 @@ def lines(
     question = AskLines(
         at.workload, at.cluster, drawn.metrics, at.from_ms, at.to_ms, drawn.points, drawn.bin, gpus
     )
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 @router.get(
@@ -186,7 +238,7 @@ def lines(
     response_class=Response,
 )
 def outliers(
-    service: TheService,
+    workspace: Watched,
     at: TheWindow,
     x: OneMetric = "util",
     y: OneMetric = "power",
@@ -206,7 +258,7 @@ def outliers(
     question = AskOutliers(
         at.workload, at.cluster, x, y, significance, robust, at.from_ms, at.to_ms
     )
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 @router.get(
@@ -216,10 +268,10 @@ def outliers(
     responses=_answers("The pairs."),
     response_class=Response,
 )
-def pairs(service: TheService, at: TheWindow) -> Response:
+def pairs(workspace: Watched, at: TheWindow) -> Response:
     """By correlation, and by the share of samples that do not go along with it."""
     question = AskPairs(at.workload, at.cluster, at.from_ms, at.to_ms)
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 _OF_OTHER = "of the other side, as `from` and `to`."
@@ -249,7 +301,7 @@ def other_to_time(text: OtherToText = None) -> int | None:
     response_class=Response,
 )
 def comparison(
-    service: TheService,
+    workspace: Watched,
     at: TheWindow,
     other_from: Annotated[int | None, Depends(other_from_time)],
     other_to: Annotated[int | None, Depends(other_to_time)],
@@ -263,7 +315,7 @@ def comparison(
     question = AskComparison(
         at.workload, other, at.cluster, metric, at.from_ms, at.to_ms, other_from, other_to
     )
-    return json_response(question.ask(service.workspace))
+    return _answered(question, workspace)
 
 
 @router.get(
@@ -300,7 +352,7 @@ _TEXT = {"schema": {"type": "string"}}
 )
 def report(
     request: Request,
-    service: TheService,
+    workspace: Watched,
     at: TheWindow,
     metric: ClusteredBy = "",
     format: Annotated[
@@ -310,10 +362,14 @@ def report(
     """Asked for JSON, the text comes within a document (for the command line)."""
     question = AskReport(at.workload, at.cluster, at.from_ms, at.to_ms, metric, format)
     if wants(request, JSON):
-        return json_response(question.ask(service.workspace))
+        return _answered(question, workspace)
     kind = "text/html" if format == "html" else "text/markdown"
+    try:
+        text = question.text(workspace)
+    except GivenUp:
+        return Response(status_code=CLIENT_CLOSED)
     return Response(
-        question.text(service.workspace),
+        text,
         media_type=kind,
         # It may hold names from the cluster: it loads nothing, and runs its own drawing only.
         headers={"Content-Security-Policy": f"{policy(drawing_code())}; sandbox allow-scripts"},

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.app.in_hand import Work
 from marey.app.matrix_shelf import Window
 from marey.app.selecting import Span, Wanted, resolve
 from marey.app.workspace import Workspace
@@ -101,7 +102,7 @@ def _read(
     scan = workspace.store.scan
     return build_matrix(
         _context(workspace, record, span),
-        _counted(scan(span.selection(metrics)), tally),
+        _watched(_counted(scan(span.selection(metrics)), tally), workspace.work, span),
         _counted(scan(span.selection(host_metrics, Entity.HOST))) if host_metrics else (),
         until_ms=span.to_ms,
     )
@@ -173,6 +174,17 @@ def _counted(batches: Iterator[SampleBatch], tally: Tally | None = None) -> Iter
             for name, column in present.items():
                 tally.add(name, column)
         yield replace(batch, columns=present)
+
+
+def _watched(
+    batches: Iterator[SampleBatch], work: Work | None, span: Span
+) -> Iterator[SampleBatch]:
+    """The batches, which come in order of time; whoever waits is told how far they are."""
+    length = max(1, span.to_ms - span.from_ms)
+    for batch in batches:
+        if work is not None and len(batch):
+            work.tell((int(batch.time_ms[-1]) - span.from_ms) / length)
+        yield batch
 
 
 def _context(workspace: Workspace, record: dict[str, Any], span: Span) -> Context:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from marey.app.collecting import Pace, Store
 from marey.app.frames import Frame
+from marey.app.in_hand import Work, WorkInHand
 from marey.app.matrix_shelf import MatrixShelf
 from marey.app.past_frames import PastFrames
 from marey.app.searching import search
@@ -40,6 +41,9 @@ class Workspace:
     summaries: SummaryLog
     matrices: MatrixShelf = field(default_factory=MatrixShelf)
     past: PastFrames = field(default_factory=PastFrames)
+    in_hand: WorkInHand = field(default_factory=WorkInHand)
+    # Told how far a long reading is, where somebody watches it.
+    work: Work | None = None
 
     def now_ms(self) -> int:
         """The cluster's time."""

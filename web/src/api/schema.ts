@@ -416,6 +416,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/diagnosis/progress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How far the answer to a question about a workload is
+         * @description `share` is null where no question is being answered; one whose asker left is given up.
+         */
+        get: operations["diagnosisProgress"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/diagnosis/clusters": {
         parameters: {
             query?: never;
@@ -2942,6 +2962,109 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description The diagnosis. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: {
+                            at?: string;
+                            problem?: string;
+                        }[];
+                        /** @description Where a rule's text is wrong, in characters of the text. */
+                        place?: {
+                            start?: number;
+                            end?: number;
+                            line?: number;
+                            column?: number;
+                            reason?: string;
+                        };
+                    };
+                };
+            };
+        };
+    };
+    diagnosisProgress: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The share of the samples that has been read. */
             200: {
                 headers: {
                     [name: string]: unknown;

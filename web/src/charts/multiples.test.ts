@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Multiple } from "@/charts/multiples";
 import { cellAt, cellSize, headingAt, layoutMultiples, together } from "@/charts/multiples";
 
-const multiple = (id: string, group: string): Multiple => ({ id, group, counts: [1], line: [1], colour: [0, 0, 0], slots: [] });
+const multiple = (id: string, group: string): Multiple => ({ id, group, label: id, counts: [1], line: [1], colour: [0, 0, 0], slots: [] });
 
 test("every plot has its own place within the width, whatever the numbers", () => {
   fc.assert(

@@ -8,6 +8,8 @@ export interface Multiple {
   id: string;
   /** Box it stands in; empty for one flow without boxes. */
   group: string;
+  /** What the plot is called where there is room for it. */
+  label: string;
   counts: readonly number[];
   line: readonly (number | null)[];
   colour: Rgb;
@@ -157,6 +159,7 @@ export function drawMultiples(context: CanvasRenderingContext2D, layout: Multipl
       else drawLine(context, cell, style);
     }
     drawCellSlots(context, cell, style);
+    if (style.kind !== "strip") drawLabel(context, cell, style);
     context.globalAlpha = 1;
     if (chosen || i === style.focus) {
       context.strokeStyle = chosen ? style.colours.selected : style.colours.text;
@@ -224,6 +227,17 @@ function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, mul
     context.fillStyle = `rgb(${packed & 255} ${(packed >> 8) & 255} ${(packed >> 16) & 255})`;
     context.fillRect(x + mark + 1 + i * step, y, step + 0.4, height);
   });
+}
+
+/** From this width on a plot has room for its name beside the rules' slots. */
+const LABEL_FROM = 48;
+
+function drawLabel(context: CanvasRenderingContext2D, { x, y, width, multiple }: Cell, style: MultiplesStyle): void {
+  if (width < LABEL_FROM) return;
+  context.fillStyle = style.colours.text;
+  context.textAlign = "center";
+  context.fillText(fitted(context, multiple.label, width - 2 * multiple.slots.length * SLOT_PITCH - 4), x + width / 2, y + 7);
+  context.textAlign = "left";
 }
 
 const SLOT_PITCH = 6;

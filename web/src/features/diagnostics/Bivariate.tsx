@@ -114,60 +114,79 @@ function sorted(a: number, b: number): [number, number] {
   return a < b ? [a, b] : [b, a];
 }
 
-/** Correlation of every pair; the strongest and strangest are named. */
+/** Correlation of every pair, the strongest and strangest first. */
 function PairMatrix({ metrics }: { metrics: readonly Metric[] }) {
-  const pairs = usePairs();
-  const { x, y } = usePicked("x", "y");
-  if (!pairs.data || pairs.data.pairs.length === 0) return null;
-  const label = (id: string) => metrics.find((one) => one.id === id)?.label ?? id;
-  const named = pairs.data.metrics.filter((id) => pairs.data.pairs.some((pair) => pair.x === id || pair.y === id));
-  const of = new Map(pairs.data.pairs.map((pair) => [`${pair.x} ${pair.y}`, pair]));
-  const at = (a: string, b: string): Pair | undefined => of.get(`${a} ${b}`) ?? of.get(`${b} ${a}`);
+  const [open, setOpen] = useState(false);
+  const pairs = usePairs(open);
   return (
-    <details className="pairs">
+    <details className="pairs" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Every pair of metrics</summary>
-      <div className="pairs-body">
-        <table>
-          <tbody>
-            {named.map((row, i) => (
-              <tr key={row}>
-                <th scope="row">{label(row)}</th>
-                {named.slice(0, i).map((column) => {
-                  const pair = at(row, column);
-                  return (
-                    <td key={column}>
-                      {pair && (
-                        <button
-                          type="button"
-                          aria-pressed={(pair.x === x && pair.y === y) || (pair.x === y && pair.y === x)}
-                          aria-label={pairText(pair, label)}
-                          title={pairText(pair, label)}
-                          style={{ background: pair.correlation >= 0 ? `rgb(230 85 13 / ${Math.abs(pair.correlation)})` : `rgb(49 130 189 / ${Math.abs(pair.correlation)})` }}
-                          onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
-                        >
-                          {pair.strange > 0.1 ? "•" : ""}
-                        </button>
-                      )}
-                    </td>
-                  );
-                })}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-        <ol>
-          {pairs.data.pairs.slice(0, 6).map((pair) => (
-            <li key={`${pair.x} ${pair.y}`}>
-              <button type="button" className="link" onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
-                {pairText(pair, label)}
-              </button>
-            </li>
-          ))}
-        </ol>
-      </div>
+      {pairs.isError && <p className="hint" role="alert">{pairs.error.message}</p>}
+      {open && pairs.isPending && <p className="muted" role="status">Looking at every pair…</p>}
+      {pairs.data && pairs.data.pairs.length === 0 && <p className="muted">No two metrics move in this window.</p>}
+      {pairs.data && pairs.data.pairs.length > 0 && <PairTable pairs={pairs.data.pairs} metrics={metrics} />}
     </details>
   );
 }
+
+function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readonly Metric[] }) {
+  const { x, y } = usePicked("x", "y");
+  const label = (id: string) => metrics.find((one) => one.id === id)?.label ?? id;
+  // Pairs come strongest and strangest first: so do the metrics that they are of.
+  const named = [...new Set(pairs.flatMap((pair) => [pair.x, pair.y]))];
+  const of = new Map(pairs.map((pair) => [`${pair.x} ${pair.y}`, pair]));
+  const at = (a: string, b: string): Pair | undefined => of.get(`${a} ${b}`) ?? of.get(`${b} ${a}`);
+  const cell = (row: string, column: string) => {
+    const pair = at(row, column);
+    if (!pair) return null;
+    const chosen = (pair.x === x && pair.y === y) || (pair.x === y && pair.y === x);
+    const ground = `rgb(${pair.correlation >= 0 ? "230 85 13" : "49 130 189"} / ${Math.abs(pair.correlation)})`;
+    return (
+      <button type="button" aria-pressed={chosen} aria-label={pairText(pair, label)} title={pairText(pair, label)} style={{ background: ground }} onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
+        {pair.strange > STRANGE ? "•" : ""}
+      </button>
+    );
+  };
+  return (
+    <div className="pairs-body">
+      <table>
+        <tbody>
+          {named.map((row, i) => (
+            <tr key={row}>
+              <th scope="row">
+                {label(row)} <small>{i + 1}</small>
+              </th>
+              {named.slice(0, i).map((column) => (
+                <td key={column}>{cell(row, column)}</td>
+              ))}
+            </tr>
+          ))}
+          <tr>
+            <td />
+            {named.slice(0, -1).map((column, i) => (
+              <th key={column} scope="col" title={label(column)}>
+                <small>{i + 1}</small>
+              </th>
+            ))}
+          </tr>
+        </tbody>
+      </table>
+      <p className="muted">Orange: they rise together; blue: one rises as the other falls; a dot: more than {STRANGE * 100} % of the samples are strange.</p>
+      <ol>
+        {pairs.map((pair) => (
+          <li key={`${pair.x} ${pair.y}`}>
+            <button type="button" className="link" onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
+              {pairText(pair, label)}
+            </button>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+/** From this share of strange samples on a pair is marked. */
+const STRANGE = 0.1;
 
 function pairText(pair: Pair, label: (id: string) => string): string {
   return `${label(pair.x)} and ${label(pair.y)}: correlation ${pair.correlation.toFixed(2)}, ${(pair.strange * 100).toFixed(1)} % strange`;

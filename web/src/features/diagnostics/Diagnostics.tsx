@@ -1,3 +1,5 @@
+import { useQueryClient } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { ApiError } from "@/api/client";
 import type { Catalogue } from "@/base/catalogue";
@@ -18,6 +20,7 @@ import { between, useClusters, useDiagnosis, WorkloadContext } from "@/features/
 import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
+import { Waiting } from "@/features/diagnostics/Waiting";
 import { useWorkloadBoard } from "@/features/diagnostics/workloadRules";
 import "@/features/diagnostics/diagnostics.css";
 
@@ -27,7 +30,9 @@ export function Diagnostics({ workload, catalogue }: { workload: string; catalog
     change(fromAddress(location.search));
     return useChosen.subscribe((chosen) => history.replaceState(null, "", toAddress(workload, chosen)));
   }, [workload]);
-  const diagnosis = useDiagnosis(workload, null, workload !== "", true);
+  const [cancelled, setCancelled] = useState(false);
+  const client = useQueryClient();
+  const diagnosis = useDiagnosis(workload, null, workload !== "" && !cancelled, true);
   const running = diagnosis.data?.workload.state === "running";
   const context = useMemo(() => ({ workload, running }), [workload, running]);
   return (
@@ -36,7 +41,22 @@ export function Diagnostics({ workload, catalogue }: { workload: string; catalog
         <Head workload={workload} diagnosis={diagnosis.data} running={running} />
         {workload === "" && <Notice title="No workload is named" text="Choose one on the overview and press Diagnose." />}
         {diagnosis.isError && <Notice title={errorTitle(diagnosis.error)} text={diagnosis.error.message} />}
-        {diagnosis.isPending && workload !== "" && <p className="notice" role="status">Looking at every GPU…</p>}
+        {diagnosis.isPending && workload !== "" && !cancelled && (
+          <Waiting
+            workload={workload}
+            onCancel={() => {
+              setCancelled(true);
+              void client.cancelQueries({ queryKey: ["diagnosis", workload] });
+            }}
+          />
+        )}
+        {cancelled && (
+          <Notice title="Cancelled" text="Nothing more is read of this workload.">
+            <button type="button" className="button" onClick={() => setCancelled(false)}>
+              Look again
+            </button>
+          </Notice>
+        )}
         {diagnosis.data && <Body diagnosis={diagnosis.data} catalogue={catalogue} />}
       </div>
     </WorkloadContext.Provider>
@@ -47,11 +67,12 @@ function errorTitle(error: Error): string {
   return error instanceof ApiError && error.status === 404 ? "There is no such workload" : "This workload cannot be diagnosed";
 }
 
-function Notice({ title, text }: { title: string; text: string }) {
+function Notice({ title, text, children }: { title: string; text: string; children?: ReactNode }) {
   return (
     <section className="notice" role="alert" data-testid="notice">
       <h2>{title}</h2>
       <p>{text}</p>
+      {children && <p>{children}</p>}
       <p>
         <a href="/">To the overview</a>
       </p>

@@ -10,7 +10,7 @@ import type { Multiple, PlotKind, RuleSlot } from "@/charts/multiples";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
-import { byNode, ordered } from "@/features/diagnostics/order";
+import { byNode, labelOf, ordered } from "@/features/diagnostics/order";
 import { choose, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
@@ -38,9 +38,11 @@ export function Multiples({ clusters, numbers, board }: { clusters: Clusters; nu
   const layout = useMemo(() => {
     const rows = ordered(nodes ? byNode(clusters.gpus) : clusters.gpus, order);
     const colour = new Map(clusters.clusters.map((cluster) => [cluster.id, numbers.get(cluster.gpus[0]) ?? 0]));
+    const boxed = !nodes && order !== "difference";
     const multiples = rows.map((row): Multiple => ({
       id: row.gpu,
-      group: nodes || order === "difference" ? "" : row.host,
+      group: boxed ? row.host : "",
+      label: labelOf(row, order, boxed),
       counts: row.counts,
       line: row.line,
       colour: numberColour(colour.get(row.cluster) ?? 0),

@@ -7,12 +7,13 @@ import { drawLife, PHASE_COLOURS } from "@/charts/life";
 import type { Diagnosis, Evidence, Finding } from "@/features/diagnostics/documents";
 import { usePeers } from "@/features/diagnostics/queries";
 import { change } from "@/features/diagnostics/store";
-import { lifeOf, progressText } from "@/features/diagnostics/words";
+import { counted, lifeOf, progressText } from "@/features/diagnostics/words";
 
 /** Facts, verdicts, peers, rules, and the life as a strip. */
 export function Summary({ diagnosis, board }: { diagnosis: Diagnosis; board: RuleBoard }) {
   return (
     <section className="summary" aria-label="Summary">
+      <Facts diagnosis={diagnosis} />
       <div className="verdicts">
         {diagnosis.findings.length === 0 && <p className="verdict-text" data-testid="verdict">{diagnosis.verdict}</p>}
         {diagnosis.findings.map((finding, i) => (
@@ -21,7 +22,6 @@ export function Summary({ diagnosis, board }: { diagnosis: Diagnosis; board: Rul
         <Life diagnosis={diagnosis} />
       </div>
       <div className="beside">
-        <Facts diagnosis={diagnosis} />
         <PeerTable />
         <Rules board={board} />
       </div>
@@ -39,44 +39,34 @@ function Verdict({ finding, all }: { finding: Finding; all: number }) {
         {finding.kind.replaceAll("_", " ")} · {Math.round(finding.confidence * 100)} % sure
         {!healthy && ` · ${formatCount(finding.gpu_hours)} GPU-hours at stake`}
       </p>
-      {healthy && finding.evidence.length > 0 && (
-        <>
-          <ul className="evidence">
-            {finding.evidence.map((one, i) => (
-              <li key={i}>{evidenceText(one)}</li>
-            ))}
-          </ul>
-          <p className="next">
-            <b>Try</b> {finding.next}
-          </p>
-        </>
-      )}
       {!healthy && (
-        <>
-          <p>
-            <b>Where</b> {whereText(finding, all)} <b>Since</b> {formatTime(Date.parse(finding.window.from))}, for {formatDuration((Date.parse(finding.window.to) - Date.parse(finding.window.from)) / 1000)}
-          </p>
-          <ul className="evidence">
-            {finding.evidence.map((one, i) => (
-              <li key={i}>{evidenceText(one)}</li>
-            ))}
-          </ul>
-          <p className="next">
-            <b>Try</b> {finding.next}
-          </p>
-          <button type="button" className="button" onClick={show}>
-            Show these GPUs
-          </button>
-        </>
+        <p>
+          <b>Where</b> {whereText(finding, all)} <b>Since</b> {formatTime(Date.parse(finding.window.from))}, for <span className="whole">{formatDuration((Date.parse(finding.window.to) - Date.parse(finding.window.from)) / 1000)}</span>
+        </p>
+      )}
+      {finding.evidence.length > 0 && (
+        <ul className="evidence">
+          {finding.evidence.map((one, i) => (
+            <li key={i}>{evidenceText(one)}</li>
+          ))}
+        </ul>
+      )}
+      <p className="next">
+        <b>{healthy && finding.evidence.length === 0 ? "Next" : "Try"}</b> {finding.next}
+      </p>
+      {!healthy && (
+        <button type="button" className="button" onClick={show}>
+          Show these GPUs
+        </button>
       )}
     </article>
   );
 }
 
 function whereText({ gpus, hosts }: Finding, all: number): string {
-  if (gpus.length === all) return `all ${formatCount(all)} GPUs.`;
+  if (gpus.length === all) return all === 1 ? `${gpus[0]}.` : `all ${counted(all, "GPU")}.`;
   const listed = gpus.slice(0, 8).join(", ");
-  return `${listed}${gpus.length > 8 ? ` and ${formatCount(gpus.length - 8)} more` : ""} (${formatCount(gpus.length)} of ${formatCount(all)} GPUs, ${formatCount(hosts.length)} hosts).`;
+  return `${listed}${gpus.length > 8 ? ` and ${formatCount(gpus.length - 8)} more` : ""} (${formatCount(gpus.length)} of ${counted(all, "GPU")}, ${counted(hosts.length, "host")}).`;
 }
 
 function evidenceText({ what, value, against, unit }: Evidence): string {
@@ -99,13 +89,17 @@ function Life({ diagnosis }: { diagnosis: Diagnosis }) {
         Its life{last ? ` · progress: ${progressText(last)}` : ""}
       </figcaption>
       <svg ref={svg} role="img" aria-label={`Life: ${life.spans.map((span) => span.phase).slice(0, 12).join(", ")}`} />
+      <p className="ends muted">
+        <span>{formatTime(life.spans[0].from)}</span>
+        <span>{formatTime(life.spans[life.spans.length - 1].to)}</span>
+      </p>
       <ul className="phases">
         {phases.map((phase) => (
           <li key={phase}>
             <i style={{ background: PHASE_COLOURS[phase] }} /> {phase}
           </li>
         ))}
-        {life.events.length > 0 && <li className="muted">{formatCount(life.events.length)} events marked</li>}
+        {life.events.length > 0 && <li className="muted">{counted(life.events.length, "event")} marked</li>}
       </ul>
     </figure>
   );
@@ -118,7 +112,7 @@ function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
     ["Project", workload.project],
     ["Partition", workload.partition],
     ["State", workload.state],
-    ["GPUs", `${formatCount(workload.gpus.length)} on ${formatCount(workload.hosts.length)} host${workload.hosts.length === 1 ? "" : "s"}`],
+    ["GPUs", `${formatCount(workload.gpus.length)} on ${counted(workload.hosts.length, "host")}`],
     ["Started", workload.start ? formatTime(Date.parse(workload.start)) : ""],
     ["Ended", workload.end ? formatTime(Date.parse(workload.end)) : ""],
     ["Looked at", span ? `${formatCount(span.samples)} moments, every ${formatDuration(span.step_s)}` : "no samples"],
@@ -189,7 +183,7 @@ function Rules({ board }: { board: RuleBoard }) {
                 {entry.title}
               </button>{" "}
               <span className="muted">
-                {formatCount(gpus.length)} GPUs, {entry.now.workloads > 0 ? "now" : "earlier"}
+                {counted(gpus.length, "GPU")}, {entry.now.workloads > 0 ? "now" : "earlier"}
               </span>
             </li>
           );

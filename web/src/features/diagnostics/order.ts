@@ -19,6 +19,14 @@ export function ordered(gpus: readonly GpuRow[], order: Order): GpuRow[] {
   return [...gpus].sort(compare[order]);
 }
 
+/** What a plot is called: in a node's box its index or rank, without boxes the GPU itself. */
+export function labelOf(row: GpuRow, order: Order, boxed: boolean): string {
+  if (!boxed) return row.gpu;
+  if (order === "global_rank") return row.global_rank === null ? "–" : `r${row.global_rank}`;
+  if (order === "local_rank") return row.local_rank === null ? "–" : `l${row.local_rank}`;
+  return String(row.index);
+}
+
 /** One row per node: counts added, lines averaged, the cluster that most of its GPUs are in. */
 export function byNode(gpus: readonly GpuRow[]): GpuRow[] {
   const nodes = new Map<string, GpuRow[]>();

@@ -58,10 +58,11 @@ export function useOutliers(window: Span | null) {
   return useAsked<Outliers>(["outliers"], "/diagnosis/outliers", query, x !== y);
 }
 
-export function usePairs() {
+/** Every pair is a look at every metric: asked for once somebody wants to see them. */
+export function usePairs(enabled: boolean) {
   const { workload } = useContext(WorkloadContext);
   const window = useChosen((chosen) => chosen.window);
-  return useQuery({ queryKey: ["pairs", workload, window], queryFn: ({ signal }) => getJson<{ pairs: Pair[]; metrics: string[] }>("/diagnosis/pairs", { workload, ...between(window) }, signal), staleTime: 60_000, retry: 1, placeholderData: keepPreviousData });
+  return useQuery({ enabled, queryKey: ["pairs", workload, window], queryFn: ({ signal }) => getJson<{ pairs: Pair[]; metrics: string[] }>("/diagnosis/pairs", { workload, ...between(window) }, signal), staleTime: 60_000, retry: 1, placeholderData: keepPreviousData });
 }
 
 export function usePeers() {

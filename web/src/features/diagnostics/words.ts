@@ -5,6 +5,11 @@ import type { Life } from "@/charts/life";
 import type { Mark, Shade } from "@/charts/timeline";
 import type { Diagnosis } from "@/features/diagnostics/documents";
 
+/** A number of things: "1 host", "2 hosts". */
+export function counted(number: number, noun: string): string {
+  return `${formatCount(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 type Event = Diagnosis["events"][number];
 const QUIET = new Set(["checkpoint", "evaluation"]);
 

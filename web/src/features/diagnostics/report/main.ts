@@ -13,7 +13,7 @@ import type { Timeline } from "@/charts/timeline";
 import { drawTimeline } from "@/charts/timeline";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Bands, Clusters, Diagnosis, Outliers } from "@/features/diagnostics/documents";
-import { ordered } from "@/features/diagnostics/order";
+import { labelOf, ordered } from "@/features/diagnostics/order";
 import { prepared, timelineStyle, token } from "@/features/diagnostics/painting";
 import { lifeOf, marksOf, shadesOf } from "@/features/diagnostics/words";
 
@@ -62,7 +62,7 @@ function multiples({ clusters }: Report): void {
   const at = place("multiples");
   if (!at || !clusters || clusters.gpus.length === 0) return;
   const kind: PlotKind = clusters.gpus.length > STRIPS_FROM ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline";
-  const plots = ordered(clusters.gpus, "index").map((row) => ({ id: row.gpu, group: row.host, counts: row.counts, line: row.line, colour: numberColour(row.cluster), slots: [] }));
+  const plots = ordered(clusters.gpus, "index").map((row) => ({ id: row.gpu, group: row.host, label: labelOf(row, "index", true), counts: row.counts, line: row.line, colour: numberColour(row.cluster), slots: [] }));
   const layout = layoutMultiples(plots, at.width, cellSize(plots.length, kind, 1), kind);
   const context = canvasIn(at.element, at.width, layout.height + 2);
   if (!context) return;

@@ -183,7 +183,7 @@ class _Walk:
         ]
         for name in over:
             del self._ends[name]
-            self.court.close(name)
+        self.court.close(over)
 
 
 def _split(

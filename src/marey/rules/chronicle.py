@@ -227,9 +227,9 @@ class Chronicle:
         """The samples at hand of GPUs or hosts."""
         return self._blocks.get(kind)
 
-    def close(self, workload: str) -> None:
-        """Forget a workload."""
-        rows = self.ledger.close(workload)
+    def close(self, workloads: Iterable[str]) -> None:
+        """Forget workloads."""
+        rows = [row for workload in workloads for row in self.ledger.close(workload)]
         self.first_ms[rows] = self.last_ms[rows] = 0
         for track in self.tracks.values():
             track.clear(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,7 +84,7 @@ class PastJudge(Judge):
     def measure(self, time_ms: int) -> Measuring:
         """The numbers of every GPU at a mark of the block at hand."""
         layout = self.tenants.layout()
-        places = self._places()
+        places = self._chronicle_rows()
         mark = (time_ms - int(self.chronicle.marks[0])) // self._every_ms
         first, last, self.newest_ms = self.chronicle.seen(mark, places)
         self.tenants.first_ms[layout.rows] = first
@@ -104,7 +104,7 @@ class PastJudge(Judge):
             whom |= np.array([t.facts.workload in open_now for t in layout.tenants], bool)
         measuring.concern(whom[layout.workload])
 
-    def _places(self) -> NDArray[np.int64]:
+    def _chronicle_rows(self) -> NDArray[np.int64]:
         version, book = self.tenants.version, self.tenants
         if self._known[0] == version:
             return self._known[1]
@@ -160,10 +160,10 @@ class Hindsight(Court):
             if name in self._waiting:
                 super().admit(*self._waiting.pop(name))
 
-    def close(self, workload: str) -> None:
-        """The workload has had its last verdict, or will never need one."""
-        self.chronicle.close(workload)
-        self.screen.forget(workload)
+    def close(self, workloads: Collection[str]) -> None:
+        """These workloads have had their last verdict, or will never need one."""
+        self.chronicle.close(workloads)
+        self.screen.heard.difference_update(workloads)
 
     def _open_workloads(self, rule: str) -> set[str]:
         return {workload for name, workload in self.book.open_keys() if name == rule}

@@ -51,10 +51,6 @@ class Screen:
         self._everyone = any(_is_told(clause) for clause in self._clauses)
         self.heard: set[str] = set()
 
-    def forget(self, workload: str) -> None:
-        """The workload is over."""
-        self.heard.discard(workload)
-
     def choose(self) -> list[str]:
         """Who must be heard from the block at hand on, and was not before."""
         facts = self._chronicle.ledger.facts

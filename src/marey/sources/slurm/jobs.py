@@ -136,14 +136,17 @@ def _named(seen: SeenJob, name: str) -> SeenJob:
     return SeenJob(replace(seen.workload, workload=name), replace(seen.status, workload=name))
 
 
-def with_priority(seen: SeenJob, job: Job) -> SeenJob:
+def with_priority(seen: list[SeenJob], job: Job) -> list[SeenJob]:
     """The same job with the priority that it has now: the one fact that changes all the time."""
     priority = number(job.priority) or 0.0
-    if seen.status.priority == priority:
+    if not seen or seen[0].status.priority == priority:
         return seen
-    old = seen.status
-    status = _status(old.workload, old.state, old.reason, priority)
-    return SeenJob(seen.workload, status, seen.allocations)
+    found = []
+    for one in seen:
+        old = one.status
+        status = _status(old.workload, old.state, old.reason, priority)
+        found.append(SeenJob(one.workload, status, one.allocations))
+    return found
 
 
 def base_state(told: Any) -> WorkloadState | None:

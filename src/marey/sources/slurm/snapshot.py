@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.sources.slurm.documents import Job, Node
@@ -36,8 +38,12 @@ _Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
 _NO_FACTORS: Factors = {}
 
 
-# A job's record at the last poll, what its priority was made of, and what both meant.
-_Known = tuple[Job, Factors, list[SeenJob]]
+class _Known(msgspec.Struct, gc=False):
+    """A job's record at the last poll and what it meant."""
+
+    job: Job
+    factors: Factors
+    seen: list[SeenJob]
 
 
 @dataclass(slots=True)
@@ -114,14 +120,14 @@ class SnapshotReader:
             key = job.job_id if isinstance(job.job_id, int) else 0
             factors = factors_of.get(key, _NO_FACTORS) if factors_of else _NO_FACTORS
             before = known.get(key)
-            if before is None or not _only_priority_changed(before[0], job):
+            if before is None or not _only_priority_changed(before.job, job):
                 seen = seen_jobs(job, ahead_ms)
                 told = [with_factors(one, factors) for one in seen] if factors else seen
-            elif before[1] != factors:
-                told = [with_factors(with_priority(one, job), factors) for one in before[2]]
+            elif before.factors != factors:
+                told = [with_factors(one, factors) for one in with_priority(before.seen, job)]
             else:
-                told = [with_priority(one, job) for one in before[2]]
-            now[key] = (job, factors, told)
+                told = with_priority(before.seen, job)
+            now[key] = _Known(job, factors, told)
             found += told
         self._jobs, self._ahead_ms = now, ahead_ms
         return found

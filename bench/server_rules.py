@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.report import Results
+from bench.report import Results, peak_rss_mb
 from bench.server import GPUS, MB, MEMORY_LIMIT_MB, TICK_MS, PreparedSource, SteppedClock
 from marey.api.own_metrics import resident_bytes
 from marey.app.assembly import open_service
@@ -52,6 +52,7 @@ def hour_of(folder: str) -> dict[str, float]:
     half = memory[len(memory) // 2 :]
     return {
         "most": memory.max(),
+        "peak": peak_rss_mb() * 1.048576,
         "median": float(np.median(half)),
         "growth": float(np.median(half[len(half) // 2 :]) - np.median(half[: len(half) // 2])),
         "life": life / MB,
@@ -97,7 +98,8 @@ def main() -> int:
         (
             "server with rules, while it runs",
             first["most"],
-            f"mostly {first['median']:.0f} MB, {first['growth']:+.0f} MB in the last quarter; "
+            f"mostly {first['median']:.0f} MB, {first['growth']:+.0f} MB in the last quarter, "
+            f"at any instant at most {first['peak']:.0f} MB; "
             f"sketches {first['life']:.0f} MB, windows {first['windows']:.0f} MB, "
             f"{first['findings']:.0f} findings, {first['cpu_ms']:.1f} ms CPU per tick with all",
         ),

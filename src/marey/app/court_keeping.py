@@ -11,7 +11,7 @@ from pathlib import Path
 
 from marey.app.collecting import Store
 from marey.app.moments import observation_of
-from marey.app.rule_history import history_of
+from marey.app.rule_history import history_of, stored_metrics
 from marey.app.rule_windows import fill_windows
 from marey.model.errors import Unavailable
 from marey.model.times import DAY_MS
@@ -123,7 +123,9 @@ class CourtKeeper:
             court.judged_ms = from_ms // court.every_ms * court.every_ms
         # Samples of a broken clock that lie in the future are no part of the past.
         end_ms = min(span[1], max(now_ms, from_ms) + FUTURE_MS)
-        history = history_of(self.store, cluster, from_ms + 1, end_ms + 1, rules)
+        history = history_of(
+            self.store, cluster, from_ms + 1, end_ms + 1, rules, metrics=stored_metrics()
+        )
         self._go_on()
         replay(court, history, Watch(cancelled=self.stopping))
         self._go_on()

@@ -52,10 +52,22 @@ def _asks_progress(rules: Iterable[Rule]) -> bool:
     )
 
 
+def stored_metrics() -> set[str]:
+    """Every metric that is sketched live: a rule of tomorrow may ask for any."""
+    return {name for name, metric in catalogue().items() if metric.derived is None}
+
+
 def history_of(
-    store: Store, cluster: str, from_ms: int, to_ms: int, rules: list[Rule], workload: str = ""
+    store: Store,
+    cluster: str,
+    from_ms: int,
+    to_ms: int,
+    rules: list[Rule],
+    workload: str = "",
+    *,
+    metrics: set[str] | None = None,
 ) -> History:
-    """What the store remembers of a span, as far as these rules can ask for it."""
+    """What the store remembers of a span: the metrics given, or those that these rules ask for."""
     seats = _seats(store, cluster, from_ms, to_ms)
     rows = [row for row in _workloads(store, cluster, from_ms, to_ms) if row["workload"] in seats]
     if workload:
@@ -70,7 +82,8 @@ def history_of(
         )
         for row in rows
     ]
-    batches = _batches(store, cluster, from_ms, to_ms, metrics_of(rules), workload)
+    wanted = metrics_of(rules) if metrics is None else metrics
+    batches = _batches(store, cluster, from_ms, to_ms, wanted, workload)
     return History(from_ms, to_ms, workloads, batches, _events(store, cluster, from_ms, to_ms))
 
 

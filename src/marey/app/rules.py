@@ -285,6 +285,7 @@ class RuleWatch:
         open_ones = [court.book.findings[key] for key in court.book.open_keys()]
         self.findings.save(open_ones)
         self.keeper.write(cluster, court)
+        give_back()
 
     def start(self, now_ms: int) -> None:
         """Take up every cluster that the store knows, in the background; begin to deliver."""

@@ -71,27 +71,33 @@ class Sketchbook:
         return True
 
     def _place(self, metric: str) -> int:
-        sketches = self.sketches
-        if metric not in sketches.metrics:
-            known = catalogue()[metric]
-            span = Span(known.minimum, known.maximum)
-            sketches.table.add_metrics([span])
-            sketches.spans[metric] = span
-            sketches.metrics[metric] = len(sketches.metrics)
-        return sketches.metrics[metric]
+        return int(self._slots_of([metric])[0])
+
+    def _slots_of(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Where the metrics stand in the table; new ones are added together."""
+        sketches, known = self.sketches, catalogue()
+        new = [name for name in names if name not in sketches.metrics]
+        spans = [Span(known[name].minimum, known[name].maximum) for name in new]
+        if new:
+            sketches.table.add_metrics(spans)
+        for name, span in zip(new, spans, strict=True):
+            sketches.spans[name] = span
+            sketches.metrics[name] = len(sketches.metrics)
+        return np.array([sketches.metrics[name] for name in names], np.int64)
 
     # -- samples
     def sketch(self, batch: SampleBatch) -> int:
         """Take samples of GPUs or hosts into all sketches; returns how many values were taken."""
         if not len(batch):
             return 0
-        self._reserve()
         roster = self._roster(batch)
         columns = self._columns(batch)
         if not columns:
             return 0
         names = list(columns)
-        slots = np.array([self._place(name) for name in names], np.int64)
+        # Metrics before rows: room that nobody needs yet is then never touched.
+        slots = self._slots_of(names)
+        self._reserve()
         time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
         entity = np.ascontiguousarray(batch.entity, np.int32)
         values = np.ascontiguousarray(np.stack([columns[n] for n in names]), np.float32)

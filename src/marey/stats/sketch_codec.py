@@ -32,7 +32,9 @@ def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """A JSON document and named arrays as one self-describing block of bytes."""
     compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
     parts = {
-        name: compressor.compress(np.ascontiguousarray(a).tobytes()) for name, a in arrays.items()
+        # The array itself, not its bytes: a copy of the largest is 100 MB at 10,000 GPUs.
+        name: compressor.compress(np.ascontiguousarray(a).data)
+        for name, a in arrays.items()
     }
     listed = tuple(
         _Array(name, a.dtype.str, a.shape, len(parts[name])) for name, a in arrays.items()

@@ -237,6 +237,9 @@ def questions(
         "a moment of all (60 s, 12 metrics)": lambda s: [
             len(b) for b in s.scan(Selection(EVERYDAY, end - 60_000, end + 1))
         ],
+        "a moment of all as the overview asks for it (60 s, 2 metrics)": lambda s: [
+            len(b) for b in s.scan(Selection(EVERYDAY[:2], end - 60_000, end + 1))
+        ],
         "util of all, all the time: statistics": lambda s: s.statistics(
             Selection(("util",), 0, end + 1)
         ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.store.embedded import open_store
 from marey.store.victoria import labels
-from marey.store.victoria.server import ServerAddress
+from marey.store.victoria.server import Server, ServerAddress
 from marey.store.victoria.store import VictoriaSettings, VictoriaStore, open_victoria
 from tests.store.victoria_rig import VictoriaRig
 
@@ -239,3 +240,54 @@ def test_time_zones_and_summer_time_do_not_matter(
         rig.stop()
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("host", "workload", "as_csv"),
+    [
+        ("n-2.site", "job_7", True),
+        ("n2,3", "job_7", False),
+        ("n2", 'a,"b', False),
+        ("n2\nmarey_util,n1,0,,,,1763200800000,99", "job_7", False),
+        ("n2", "über 'alles'", False),
+    ],
+)
+def test_a_whole_cluster_is_read_alike_by_the_fast_way_and_by_the_careful_one(
+    server: VictoriaRig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    workload: str,
+    as_csv: bool,
+) -> None:
+    asked: list[str] = []
+    export = Server.exported_csv
+
+    def noted(self: Server, selectors: Sequence[str], *rest: Any) -> Any:
+        asked.extend(selectors)
+        return export(self, selectors, *rest)
+
+    monkeypatch.setattr(Server, "exported_csv", noted)
+    with opened(server, tmp_path) as store, open_store(None) as rival:
+        for kept in (store, rival):
+            kept.append([said({"n1:0": 1.5, "n1:1": 2.0}, T0)])
+            kept.append([said({f"{host}:0": 3.25, "n1:0.1": 4.0}, T0, workload)])
+            kept.append([said({"n1:0": 5.0}, T0 + 15_000, workload)])
+            # Said again: of two values of a moment the newer one counts.
+            kept.append([said({"n1:1": 6.0}, T0, workload)])
+        store.settle()
+        whole = Selection(("util", "power"), T0, FOREVER)
+        (ours,), (theirs,) = list(store.scan(whole)), list(rival.scan(whole))
+        assert _cells(ours) == _cells(theirs)
+        assert len(_cells(ours)) == 5
+    assert bool(asked) == as_csv
+
+
+def _cells(batch: SampleBatch) -> set[tuple[object, ...]]:
+    held = [] if batch.workload is None else batch.workload.tolist()
+    return {
+        (batch.entities[entity], time_ms, float(value), batch.workloads[at] if at >= 0 else "")
+        for entity, time_ms, value, at in zip(
+            batch.entity.tolist(), batch.time_ms.tolist(), batch.columns["util"], held, strict=True
+        )
+    }

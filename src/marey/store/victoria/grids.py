@@ -184,6 +184,21 @@ def batch_of_series(
     found = {metric: column_of(own, numbers) for metric, own in by_metric.items()}
     workloads = tuple(sorted({part.workload for part in rows if part.workload}))
     held = _holders(rows, numbers, workloads)
+    return batch_of_columns(found, held, Names(entities, workloads, kind, cluster))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the codes of columns stand for."""
+
+    entities: tuple[str, ...]
+    workloads: tuple[str, ...]
+    kind: Entity
+    cluster: str
+
+
+def batch_of_columns(found: dict[str, Column], held: Column, names: Names) -> SampleBatch:
+    """Columns of metrics and of holders as one batch, by entity and time."""
     keys = held.keys
     if any(not _within(column.keys, keys) for column in found.values()):
         # A row whose own mark is not visible yet.
@@ -194,12 +209,12 @@ def batch_of_series(
     return SampleBatch(
         keys & LATEST_MS,
         (keys >> TIME_BITS).astype(np.int32),
-        entities,
+        names.entities,
         {metric: values.astype(np.float32) for metric, values in columns.items()},
-        kind,
-        cluster,
+        names.kind,
+        names.cluster,
         workload.astype(np.int32),
-        workloads,
+        names.workloads,
     )
 
 

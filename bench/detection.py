@@ -2,8 +2,8 @@
 
 Per kind of fault: precision and recall over (workload, kind) pairs, and time from onset to the
 opening of the finding. Healthy clusters: findings per 1,000 GPU-days. The rules were tuned on
-seeds below 6,000, and what they missed on 7,000 to 7,020 was looked at; this bench uses seeds
-from 9,000 on.
+seeds below 6,000, and what they missed on 7,000 to 7,020 was looked at; the figures of 9,000 to
+9,519 were known when some were changed. This bench uses seeds from 12,000 on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from marey.rules.pack import shipped_rules
 from marey.sim.config import FaultPlan, SimConfig
 from marey.sim.simulation import Simulation
 
-FIRST_SEED, SEEDS = 9_000, 20
+FIRST_SEED, SEEDS = 12_000, 20
 GPUS, HOURS = 320, 8.0
 HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 16, 512, 12.0
 

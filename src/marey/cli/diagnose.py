@@ -12,6 +12,7 @@ from marey.app.diagnosing import AskDiagnosis
 from marey.app.reporting import AskReport
 from marey.cli.output import Output
 from marey.cli.reading import add_span, add_store, span_of
+from marey.diagnose.report import counted, evidence_text
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
 
@@ -27,11 +28,6 @@ EXAMPLES = """\
   marey diagnose 4711 --html report.html --markdown report.md
 """
 GPUS_SHOWN = 8
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 host``, ``2 hosts``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,19 +124,14 @@ def _text(document: dict[str, Any]) -> str:
 def _finding_lines(finding: dict[str, Any]) -> list[str]:
     lines = [f"{finding['kind']} ({finding['confidence']:.0%} sure): {finding['summary']}"]
     if finding["kind"] == "healthy":
-        lines += [f"  seen in {_evidence(entry)}" for entry in finding["evidence"]]
-        return lines
+        lines += [f"  seen in {evidence_text(entry)}" for entry in finding["evidence"]]
+        return [*lines, f"  next    {finding['next']}", ""]
     shown = " ".join(finding["gpus"][:GPUS_SHOWN])
     more = len(finding["gpus"]) - GPUS_SHOWN
     lines.append(f"  where   {shown}{f' and {more} more' if more > 0 else ''}")
     lines.append(f"  when    {finding['window']['from']} to {finding['window']['to']}")
-    lines += [f"  seen in {_evidence(entry)}" for entry in finding["evidence"]]
+    lines += [f"  seen in {evidence_text(entry)}" for entry in finding["evidence"]]
     lines.append(f"  stake   {finding['gpu_hours']} GPU-hours")
     lines.append(f"  try     {finding['next']}")
     lines.append("")
     return lines
-
-
-def _evidence(entry: dict[str, Any]) -> str:
-    unit = f" {entry['unit']}" if entry["unit"] else ""
-    return f"{entry['what']}: {entry['value']}{unit} against {entry['against']}{unit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +15,17 @@ from marey.model.times import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number against what it is compared with."""
+    """One number against what it is compared with (NaN where it speaks for itself)."""
 
     what: str
     value: float
-    against: float
+    against: float = float("nan")
     unit: str = ""
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.what}: {self.value:.4g}{unit} against {self.against:.4g}{unit}"
+        against = "" if isnan(self.against) else f" against {self.against:.4g}{unit}"
+        return f"{self.what}: {self.value:.4g}{unit}{against}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,19 +162,27 @@ def _picture(name: str, instead: Sequence[str], *, drawn: bool) -> list[str]:
 def _who(document: Document) -> str:
     workload, window = document["workload"], document["window"]
     seen = (
-        f"; {window['samples']} moments from {window['from']} to {window['to']}" if window else ""
+        f"; {counted(window['samples'], 'moment')} from {window['from']} to {window['to']}"
+        if window
+        else ""
     )
     return (
         f"Workload {workload['id']} of {workload['user'] or 'unknown'}, {workload['state']}: "
-        f"{len(workload['gpus'])} GPUs on {len(workload['hosts'])} hosts{seen}."
+        f"{counted(len(workload['gpus']), 'GPU')} on {counted(len(workload['hosts']), 'host')}"
+        f"{seen}."
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 host``, ``2 hosts``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def where_text(finding: Document, of: int) -> str:
     """Which GPUs, in a line."""
     gpus = finding["gpus"]
     if len(gpus) == of:
-        return f"all {of} GPUs"
+        return gpus[0] if of == 1 else f"all {of} GPUs"
     more = len(gpus) - GPUS_SHOWN
     return f"{', '.join(gpus[:GPUS_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
@@ -211,9 +219,11 @@ def _finding_html(finding: Document, of: int) -> str:
             *[f"<b>Seen in</b> {escape(evidence_text(e))}<br>" for e in finding["evidence"]],
             f"<b>Try</b> {escape(finding['next'])}</p>",
         ]
-    elif finding["evidence"]:
-        seen = "<br>".join(escape(evidence_text(e)) for e in finding["evidence"])
-        lines.append(f"<p><b>Seen in</b> {seen}<br><b>Try</b> {escape(finding['next'])}</p>")
+    else:
+        seen = "".join(
+            f"<b>Seen in</b> {escape(evidence_text(e))}<br>" for e in finding["evidence"]
+        )
+        lines.append(f"<p>{seen}<b>Next</b> {escape(finding['next'])}</p>")
     return "".join([*lines, "</article>"])
 
 
@@ -353,7 +363,7 @@ def _finding_markdown(finding: Document, of: int) -> list[str]:
             f"- **Try** {say(finding['next'])}",
             "",
         ]
-    elif finding["evidence"]:
+    else:
         lines += [f"- **Seen in** {say(evidence_text(entry))}" for entry in finding["evidence"]]
-        lines += [f"- **Try** {say(finding['next'])}", ""]
+        lines += [f"- **Next** {say(finding['next'])}", ""]
     return lines

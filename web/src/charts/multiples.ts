@@ -234,10 +234,9 @@ const LABEL_FROM = 48;
 
 function drawLabel(context: CanvasRenderingContext2D, { x, y, width, multiple }: Cell, style: MultiplesStyle): void {
   if (width < LABEL_FROM) return;
+  const left = 3 + multiple.slots.length * SLOT_PITCH;
   context.fillStyle = style.colours.text;
-  context.textAlign = "center";
-  context.fillText(fitted(context, multiple.label, width - 2 * multiple.slots.length * SLOT_PITCH - 4), x + width / 2, y + 7);
-  context.textAlign = "left";
+  context.fillText(fitted(context, multiple.label, width - left), x + left, y + 7);
 }
 
 const SLOT_PITCH = 6;

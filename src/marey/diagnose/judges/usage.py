@@ -50,7 +50,7 @@ def input_bound(signals: Signals) -> Iterator[Claim]:
         return
     evidence = [
         Evidence("share of time with starved GPUs", 100 * wait.share, 100 * STARVED_SHARE[0], "%"),
-        Evidence("waits per hour", wait.per_hour, 0.0),
+        Evidence("waits per hour", wait.per_hour),
     ]
     cpu = signals.matrix.host_columns.get("host_cpu")
     if cpu is not None:

@@ -16,7 +16,7 @@ export interface Rect {
 
 const LARGEST_CELL_PX = 220;
 /** Room around the picture, in pixels. */
-export const EDGE_PX = 18;
+const EDGE_PX = 18;
 
 /** The camera that shows a rectangle of the world, whole and in the middle. */
 export function fitCamera(rect: Rect, frame: Frame, edge = EDGE_PX): Camera {

@@ -4,7 +4,7 @@ const scratchFloat = new Float32Array(1);
 const scratchBits = new Uint32Array(scratchFloat.buffer);
 
 /** The bits of a float as an integer that sorts in the same order; no value sorts last. */
-export function sortableBits(value: number, descending: boolean): number {
+function sortableBits(value: number, descending: boolean): number {
   if (Number.isNaN(value)) return 0xffffffff;
   scratchFloat[0] = value;
   const bits = scratchBits[0];

@@ -160,7 +160,7 @@ function outline(context: CanvasRenderingContext2D, layout: UnitLayout, camera: 
 }
 
 /** The rectangle of a mark in cells. */
-export function markRect(layout: UnitLayout, mark: Mark): { x: number; y: number; w: number; h: number } | null {
+function markRect(layout: UnitLayout, mark: Mark): { x: number; y: number; w: number; h: number } | null {
   if ("group" in mark) {
     if (mark.group >= layout.tree.groups) return null;
     return { x: layout.groupX[mark.group], y: layout.groupY[mark.group], w: layout.groupW[mark.group], h: layout.groupH[mark.group] };

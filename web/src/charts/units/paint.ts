@@ -25,7 +25,7 @@ export interface Paint {
   legend: Legend;
 }
 
-export const LEGEND_BINS = 40;
+const LEGEND_BINS = 40;
 
 /** Which colour each word has had so far: a name keeps its colour while the page lives. */
 export type ColourMemory = Map<string, Map<string, number>>;

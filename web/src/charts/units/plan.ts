@@ -86,7 +86,7 @@ function layerKey(layer: Layer, units: Units, attribute: Attribute | undefined):
 }
 
 /** A numeric attribute in equal bins over the catalogue's range, or over the data where that has no end. */
-export function binned(
+function binned(
   values: Float32Array | Float64Array,
   bins: number,
   attribute: Attribute | undefined,

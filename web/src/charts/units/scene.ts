@@ -55,9 +55,9 @@ export interface Renderer {
 /** From this cell size on units are drawn as quads: a point is dropped whole when its middle leaves the screen. */
 export const QUADS_FROM_PX = 20;
 /** Groups of a layer whose boxes are smaller than this on screen are not drawn. */
-export const SMALLEST_BOX_PX = 7;
+const SMALLEST_BOX_PX = 7;
 /** The gap between units closes on small cells, where it would only make the picture darker. */
-export const GAP_FROM_PX = 2.2;
+const GAP_FROM_PX = 2.2;
 
 /** Side of a drawn unit in cells. */
 export function unitSide(scene: Scene, scale: number): number {

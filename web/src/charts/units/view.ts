@@ -65,7 +65,7 @@ export interface View {
   lenses: Lens[];
 }
 
-export const VIEW_SCHEMA = viewSchema as Schema;
+const VIEW_SCHEMA = viewSchema as Schema;
 
 const LAYER: Omit<Layer, "by"> = {
   bins: 5,

@@ -1,9 +1,13 @@
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { formatTime, formatValue } from "@/base/format";
-import type { ComparisonDocument, Diagnosis } from "@/features/diagnostics/documents";
+import { useTheme } from "@/base/theme";
+import { drawTimeline } from "@/charts/timeline";
+import type { ComparisonDocument, Diagnosis, MetricBand } from "@/features/diagnostics/documents";
+import { timelineStyle } from "@/features/diagnostics/painting";
 import type { Side } from "@/features/diagnostics/queries";
-import { useComparison } from "@/features/diagnostics/queries";
+import { useComparison, useSideBand } from "@/features/diagnostics/queries";
 import { useChosen } from "@/features/diagnostics/store";
+import { useWidth } from "@/features/diagnostics/useCanvas";
 
 /** Two workloads, or two windows of one, on the same scales: what changed. */
 export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
@@ -71,6 +75,7 @@ function Sides({ a, b }: { a: Side; b: Side }) {
           ))}
         </tbody>
       </table>
+      <SideCharts a={a} b={b} />
       <div>
         <ul data-testid="changed">
           {changed.map((sentence) => (
@@ -84,6 +89,52 @@ function Sides({ a, b }: { a: Side; b: Side }) {
         </ul>
       </div>
     </div>
+  );
+}
+
+/** The metric of both sides over time: values and lengths of time on the same scales. */
+function SideCharts({ a, b }: { a: Side; b: Side }) {
+  const [one, other] = [useSideBand(a), useSideBand(b)];
+  if (!one || !other) return null;
+  const range = [Math.min(...known(one.low), ...known(other.low)), Math.max(...known(one.high), ...known(other.high))] as const;
+  const lengthMs = Math.max(...[one, other].map((band) => (band.time_ms[band.time_ms.length - 1] ?? 0) - (band.time_ms[0] ?? 0)));
+  return (
+    <div className="side-charts" data-testid="side-charts">
+      {[one, other].map((band, i) => (
+        <SideChart key={i} name={i === 0 ? `A: ${sideText(a)}` : `B: ${sideText(b)}`} band={band} range={range} lengthMs={lengthMs} />
+      ))}
+    </div>
+  );
+}
+
+function known(values: readonly (number | null)[]): number[] {
+  return values.filter((value): value is number => value !== null);
+}
+
+const CHART_HEIGHT = 150;
+
+function SideChart({ name, band, range: [low, high], lengthMs }: { name: string; band: MetricBand; range: readonly [number, number]; lengthMs: number }) {
+  const theme = useTheme((state) => state.theme);
+  const [ref, width] = useWidth();
+  const host = useRef<HTMLDivElement | null>(null);
+  const readout = useRef<HTMLParagraphElement | null>(null);
+  useEffect(() => {
+    if (!host.current || width < 60) return;
+    const data = { label: band.label, unit: band.unit, range: [low, Math.max(high, low + 1e-9)] as const, band, lines: [], marks: [], lit: [], shades: [], window: null };
+    const ignore = () => undefined;
+    const tell = (text: string) => {
+      if (readout.current) readout.current.textContent = text;
+    };
+    const chart = drawTimeline(host.current, data, timelineStyle(theme), { width, height: CHART_HEIGHT }, { brush: ignore, view: ignore, tell });
+    chart.show([band.time_ms[0], band.time_ms[0] + Math.max(1, lengthMs)]);
+    return chart.destroy;
+  }, [band, low, high, lengthMs, width, theme]);
+  return (
+    <figure ref={ref} className="chart" aria-label={`${band.label} over time, ${name}`}>
+      <figcaption className="muted">{name}</figcaption>
+      <div ref={host} />
+      <p ref={readout} className="muted readout" />
+    </figure>
   );
 }
 

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { ApiError } from "@/api/client";
 import type { Catalogue } from "@/base/catalogue";
-import { formatCount, formatTime } from "@/base/format";
+import { formatTime } from "@/base/format";
 import type { RuleBoard } from "@/base/rules/queries";
 import { RuleBar } from "@/base/rules/RuleBar";
 import { useTheme } from "@/base/theme";
@@ -21,6 +21,7 @@ import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
 import { Waiting } from "@/features/diagnostics/Waiting";
+import { counted } from "@/features/diagnostics/words";
 import { useWorkloadBoard } from "@/features/diagnostics/workloadRules";
 import "@/features/diagnostics/diagnostics.css";
 
@@ -146,7 +147,7 @@ function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catal
       <Summary diagnosis={diagnosis} board={board} />
       {diagnosis.window.samples < 2 && <p className="hint" data-testid="one-sample">There is one sample only: plots need at least two moments, and no verdict is given.</p>}
       {diagnosis.workload.gpus.length === 1 && <p className="hint" data-testid="one-gpu">This workload has one GPU: there is nothing to compare it with, so it is not clustered.</p>}
-      <Parts diagnosis={diagnosis} metrics={metrics} board={board} />
+      {diagnosis.window.samples >= 2 && <Parts diagnosis={diagnosis} metrics={metrics} board={board} />}
     </>
   );
 }
@@ -169,7 +170,7 @@ function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: C
         {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
         {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} board={board} />}
         {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
-        {known && <p className="muted">{formatCount(known.gpus.length)} GPUs, {formatCount(known.moments)} moments{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
+        {known && <p className="muted">{counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
       </section>
       <div className="pair-of-parts">
         <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={metrics} />

@@ -1,12 +1,12 @@
-import { useEffect, useMemo, useRef } from "react";
+import { useContext, useEffect, useMemo, useRef } from "react";
 import { formatCount, formatDuration, formatTime, formatValue } from "@/base/format";
 import type { RuleBoard } from "@/base/rules/queries";
 import { RuleMark } from "@/base/rules/RuleMark";
 import { isViolated } from "@/base/rules/slots";
 import { drawLife, PHASE_COLOURS } from "@/charts/life";
 import type { Diagnosis, Evidence, Finding } from "@/features/diagnostics/documents";
-import { usePeers } from "@/features/diagnostics/queries";
-import { change } from "@/features/diagnostics/store";
+import { useDiagnosis, usePeers, WorkloadContext } from "@/features/diagnostics/queries";
+import { change, useChosen } from "@/features/diagnostics/store";
 import { counted, lifeOf, progressText } from "@/features/diagnostics/words";
 
 /** Facts, verdicts, peers, rules, and the life as a strip. */
@@ -15,6 +15,7 @@ export function Summary({ diagnosis, board }: { diagnosis: Diagnosis; board: Rul
     <section className="summary" aria-label="Summary">
       <Facts diagnosis={diagnosis} />
       <div className="verdicts">
+        <InWindow />
         {diagnosis.findings.length === 0 && <p className="verdict-text" data-testid="verdict">{diagnosis.verdict}</p>}
         {diagnosis.findings.map((finding, i) => (
           <Verdict key={i} finding={finding} all={diagnosis.workload.gpus.length} />
@@ -52,7 +53,7 @@ function Verdict({ finding, all }: { finding: Finding; all: number }) {
         </ul>
       )}
       <p className="next">
-        <b>{healthy && finding.evidence.length === 0 ? "Next" : "Try"}</b> {finding.next}
+        <b>{healthy ? "Next" : "Try"}</b> {finding.next}
       </p>
       {!healthy && (
         <button type="button" className="button" onClick={show}>
@@ -61,6 +62,24 @@ function Verdict({ finding, all }: { finding: Finding; all: number }) {
       )}
     </article>
   );
+}
+
+/** What the brushed window alone says; the verdicts below are of the whole life. */
+function InWindow() {
+  const span = useChosen((chosen) => chosen.window);
+  const { workload } = useContext(WorkloadContext);
+  const found = useDiagnosis(workload, span, span !== null);
+  if (!span) return null;
+  return (
+    <p className="in-window" data-testid="in-window" aria-live="polite">
+      <b>In the window looked at:</b> {found.isError ? found.error.message : found.data ? windowText(found.data) : "looking…"} <span className="muted">Below: the whole life.</span>
+    </p>
+  );
+}
+
+function windowText({ findings, verdict }: Diagnosis): string {
+  if (findings.length === 0) return verdict;
+  return findings.map((one) => `${one.summary} (${one.kind.replaceAll("_", " ")}, ${Math.round(one.confidence * 100)} % sure)`).join(" ");
 }
 
 function whereText({ gpus, hosts }: Finding, all: number): string {
@@ -115,8 +134,8 @@ function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
     ["GPUs", `${formatCount(workload.gpus.length)} on ${counted(workload.hosts.length, "host")}`],
     ["Started", workload.start ? formatTime(Date.parse(workload.start)) : ""],
     ["Ended", workload.end ? formatTime(Date.parse(workload.end)) : ""],
-    ["Looked at", span ? `${formatCount(span.samples)} moments, every ${formatDuration(span.step_s)}` : "no samples"],
-    ...Object.entries(workload.attributes).slice(0, 6),
+    ["Looked at", span ? `${counted(span.samples, "moment")}${span.samples > 1 ? `, every ${formatDuration(span.step_s)}` : ""}` : "no samples"],
+    ...Object.entries(workload.attributes).slice(0, 6).map(([name, value]): [string, string] => [name.replaceAll("_", " "), value]),
   ];
   return (
     <dl className="workload-facts">
@@ -141,6 +160,7 @@ function PeerTable() {
         Against {count === 0 ? "peers" : `${formatCount(count)} peer${count === 1 ? "" : "s"}`} <small className="muted">({formatCount(same.gpus)} × {same.gpu_model || "GPUs"})</small>
       </h3>
       {count === 0 && <p className="muted">No other workload of this size on this type of GPU is stored.</p>}
+      {count > 0 && metrics.every((one) => one.own === null) && <p className="muted">No samples of its own to set against theirs.</p>}
       <table hidden={metrics.every((one) => one.own === null)}>
         <thead>
           <tr>
@@ -183,7 +203,7 @@ function Rules({ board }: { board: RuleBoard }) {
                 {entry.title}
               </button>{" "}
               <span className="muted">
-                {counted(gpus.length, "GPU")}, {entry.now.workloads > 0 ? "now" : "earlier"}
+                · {counted(gpus.length, "GPU")}, {entry.now.workloads > 0 ? "now" : "earlier"}
               </span>
             </li>
           );

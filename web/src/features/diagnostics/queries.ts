@@ -3,7 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
-import type { Clusters, ComparisonDocument, Diagnosis, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
+import type { Bands, Clusters, ComparisonDocument, Diagnosis, MetricBand, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
 import { useChosen, usePicked } from "@/features/diagnostics/store";
 
@@ -74,6 +74,14 @@ export function usePeers() {
 export interface Side {
   workload: string;
   window: Span | null;
+}
+
+/** The chosen metric of one side over time. */
+export function useSideBand({ workload, window }: Side): MetricBand | undefined {
+  const metric = useChosen((chosen) => chosen.metric);
+  const query = { workload, metrics: metric, points: 300, ...between(window) };
+  const found = useQuery({ queryKey: ["side", query], queryFn: ({ signal }) => getJson<Bands>("/diagnosis/band", query, signal), staleTime: 60_000, retry: 0 });
+  return found.data?.bands[0];
 }
 
 export function useComparison(a: Side, b: Side) {

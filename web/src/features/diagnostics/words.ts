@@ -14,7 +14,7 @@ type Event = Diagnosis["events"][number];
 const QUIET = new Set(["checkpoint", "evaluation"]);
 
 /** What happened, where and when. */
-export function eventText(event: Event): string {
+function eventText(event: Event): string {
   const value = event.value === null ? "" : ` ${event.value}`;
   return `${event.kind.replaceAll("_", " ")}${value} ${event.gpu || event.host} ${event.text} ${formatTime(Date.parse(event.time))}`.replace(/\s+/g, " ");
 }

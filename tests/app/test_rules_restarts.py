@@ -187,3 +187,29 @@ def test_a_row_from_the_far_future_amid_others_changes_nothing(folder: Path) -> 
         assert again.courts["default"].judge.newest_ms == past[59].time_ms
         windows = again.courts["default"].judge.sketches.rings["util"]
         assert np.isfinite(windows.agg).any()
+
+
+@pytest.mark.parametrize("with_state", [True, False])
+def test_a_metric_that_no_rule_names_has_its_whole_life_after_a_restart_too(
+    with_state: bool, folder: Path, tmp_path: Path
+) -> None:
+    """A rule saved tomorrow judges it, and cards show it: from the first sample."""
+    past = []
+    for observation in observations(30):
+        batches = [
+            replace(b, columns={**b.columns, "dram_active": np.full(len(b), 7.0, np.float32)})
+            for b in observation.samples
+        ]
+        past.append(replace(observation, samples=tuple(batches)))
+    beside = tmp_path / "site.duckdb" if with_state else None
+    with open_store(None) as store:
+        before = RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
+        live(store, before, past[:20])
+        before.checkpoint("default", past[19].time_ms)
+        keep(store, past[20:])
+        after = RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
+        after.clerk("default", past[-1].time_ms)
+        with after.court("default") as court:
+            found = court.judge.statistics("1", ["dram_active", "util"], ["count"])
+        assert found["n1:0"]["dram_active"]["count"] == 30
+        assert found["n1:0"]["util"]["count"] == 30

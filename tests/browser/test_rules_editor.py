@@ -188,3 +188,50 @@ def test_a_back_test_shows_progress_is_cancelled_and_tells_what_it_found(
     results.wait_for(timeout=30_000)
     assert "findings a day" in results.inner_text()
     assert results.locator("a[href^='/workload?id=']").count() > 0
+
+
+def test_a_rule_has_exceptions_for_a_partition_that_are_saved_and_shown(
+    overview: Overview, demo: Demo
+) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, "util p95 > $busy and runtime > 1m")
+    # A threshold that the text names is asked for; until then there is nothing to count.
+    assert editor.get_by_text("Give $busy a value").is_visible()
+    assert page.get_by_test_id("rule-count").inner_text() == "–"
+    editor.get_by_label("$busy").fill("50%")
+    counted(overview)
+    editor.get_by_role("button", name="Site rule").click()
+    editor.get_by_label("Title").fill("At work here")
+    page.get_by_test_id("add-override").click()
+    assert page.get_by_test_id("save-rule").is_disabled()
+    partition = demo.get("/workloads?limit=1")["rows"][0]["partition"]
+    exception = editor.get_by_test_id("override")
+    exception.get_by_label("Partition").fill(partition)
+    exception.get_by_label("$busy").fill("90%")
+    page.get_by_test_id("save-rule").click()
+    chip = page.get_by_test_id("chip-rule.at-work-here")
+    chip.wait_for(timeout=30_000)
+    saved = demo.get("/rules/at-work-here")
+    assert saved["thresholds"] == {"busy": "50%"}
+    assert saved["override"] == [{"partition": partition, "thresholds": {"busy": "90%"}}]
+    chip.click()
+    said = page.get_by_test_id("rule-exceptions").inner_text()
+    assert f"partition {partition}: $busy = 90%" in said
+
+
+def test_the_card_of_a_workload_shows_its_whole_life_from_the_sketches(
+    overview: Overview, demo: Demo
+) -> None:
+    running = demo.get("/workloads?states=running&limit=200")["rows"]
+    oldest = min(running, key=lambda row: row["start_ms"])["workload"]
+    chosen = [{"field": "workload", "op": "eq", "value": oldest}]
+    page = overview.open(f"?view=workloads&sel={urllib.parse.quote(json.dumps(chosen))}").page
+    shown = page.get_by_test_id("life-util")
+    shown.wait_for(timeout=30_000)
+    life = demo.get(f"/life-statistics?workload={oldest}&metrics=util&statistics=p5,median,p95")
+    medians = [gpu["util"]["median"] for gpu in life.values()]
+    said = float(shown.inner_text().split()[0].rstrip("%\u2009\u202f"))
+    # Samples came in between: the sketch's own step is one percent.
+    assert min(medians) - 2 <= said <= max(medians) + 2
+    assert "5 to 95 %" in (shown.get_attribute("title") or "")

@@ -246,7 +246,7 @@ function MetricRow({ summary, attribute, line, life, hasLife }: MetricRowProps) 
         </td>
       )}
       <td>
-        <Sparkline values={line} width={70} label={`History of ${attribute?.label ?? summary.metric}`} range={range} />
+        <Sparkline values={line} width={hasLife ? 40 : 70} label={`History of ${attribute?.label ?? summary.metric}`} range={range} />
       </td>
     </tr>
   );

@@ -7,7 +7,7 @@ function stops(hex: string): Rgb[] {
 }
 
 /** "#rrggbb" as three bytes. */
-export function hexColour(hex: string): Rgb {
+function hexColour(hex: string): Rgb {
   const n = parseInt(hex.slice(1), 16);
   return [n >> 16, (n >> 8) & 255, n & 255];
 }

@@ -133,7 +133,7 @@ function addWaiting({ workloads }: ClusterState, unit: "gpu" | "workload", add: 
 }
 
 /** Rows of the waiting workloads, first the one the scheduler considers next. */
-export function waitingOrder(workloads: Table): number[] {
+function waitingOrder(workloads: Table): number[] {
   const state = workloads.columns.get("state");
   const position = workloads.columns.get("queue_position");
   if (state?.kind !== "text") return [];

@@ -20,7 +20,7 @@ const COUNT_AFTER_MS = 300;
 const COUNT_AGAIN_MS = 5_000;
 
 /** A value once it has rested. */
-export function useRested<T>(value: T, ms: number): T {
+function useRested<T>(value: T, ms: number): T {
   const [rested, setRested] = useState(value);
   useEffect(() => {
     const timer = setTimeout(() => setRested(value), ms);

@@ -34,7 +34,7 @@ export function isVerdictField(field: string): boolean {
 export const NOW = "violated now";
 export const LIFE = "violated over its life";
 export const NOT_JUDGED = "not judged";
-export const NOT_VIOLATED = "not violated";
+const NOT_VIOLATED = "not violated";
 /** The words of a verdict column, by code. */
 export const VERDICT_WORDS: readonly string[] = [NOW, LIFE, NOT_JUDGED, NOT_VIOLATED];
 export const VIOLATED: readonly string[] = [NOW, LIFE];

@@ -269,7 +269,7 @@ function fallback(id: string): Attribute {
 }
 
 /** What units without a value are called, by the attribute they have none of. */
-export function absentName(by: string): string {
+function absentName(by: string): string {
   if (["user", "project", "workload", "experiment", "name", "qos"].includes(by)) return "no workload";
   if (["host", "rack", "gpu", "model"].includes(by)) return "not placed yet";
   return `no ${by.replace("attributes.", "").replaceAll("_", " ")}`;

@@ -67,7 +67,7 @@ function labels(picture: Picture, scale: number, width: number, height: number, 
 }
 
 /** Names from the cluster are text, in a file too. */
-export function escaped(text: string): string {
+function escaped(text: string): string {
   // eslint-disable-next-line no-control-regex -- control characters are not allowed in XML at all, not even escaped
   const clean = text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
   return clean.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");

@@ -54,7 +54,34 @@ def test_the_canvas_shows_the_moment_that_the_server_has_stored(
     before = overview.number("allocated")
     overview.page.wait_for_timeout(1500)
     assert overview.number("allocated") == before
-    assert "Rules are judged for now" in overview.page.inner_text(".past-note")
+
+
+def test_what_had_been_found_then_is_marked_and_what_was_found_later_is_not(
+    overview: Overview, demo: Demo
+) -> None:
+    page = open_timeline(overview)
+    at = go_to(overview, 0.97)
+    told = demo.get(f"/verdicts?at={at / 1000:.3f}")["rules"]
+    open_then = {
+        (row["rule"], row["workload"])
+        for row in demo.get("/findings?limit=10000")["rows"]
+        if any(
+            one["opened_ms"] <= at and (one["closed_ms"] is None or at < one["closed_ms"])
+            for one in row["episodes"]
+        )
+    }
+    assert open_then
+    assert {(row["rule"], w) for row in told for w in row["now"]["workloads"]} == open_then
+    bar = page.get_by_test_id("rule-bar")
+    assert bar.get_by_role("heading").inner_text() == "Found then"
+    overview.wait_until(lambda: bar.locator(".rule-chip").count() > 0, "the rules of that moment")
+    assert bar.get_by_test_id("rule-new").count() == 0
+    go_to(overview, 0.0)
+    overview.wait_until(
+        lambda: "No finding was open" in bar.inner_text(), "a moment before the first finding"
+    )
+    page.get_by_test_id("go-live").click()
+    overview.wait_until(lambda: bar.get_by_role("heading").inner_text() == "Rules", "live again")
 
 
 def test_it_plays_both_ways_and_stops(overview: Overview) -> None:

@@ -14,6 +14,7 @@ from marey.api.parameters import DEFAULT, Cluster, OneWorkload, TheService
 from marey.api.problems import described
 from marey.api.replies import json_content, json_response
 from marey.app.background import Job
+from marey.app.past_verdicts import verdicts_at
 from marey.app.rule_questions import (
     AskBacktest,
     AskRuleTest,
@@ -27,6 +28,7 @@ from marey.model.errors import InvalidInput, NotFound, unknown
 from marey.model.faults import MEANING, FaultKind
 from marey.model.metrics import catalogue
 from marey.model.names import NAME_LIMIT
+from marey.model.times import parse_time
 from marey.rules.definition import Severity
 from marey.rules.documents import clause_schema, parse_clause
 from marey.rules.expressions import Clause, Reach
@@ -256,14 +258,23 @@ def delete_rule(service: TheService, rule: RuleId) -> Response:
 @router.get(
     "/verdicts",
     operation_id="verdicts",
-    summary="Which rules each running workload violates, over its life and now",
+    summary="Which rules each running workload violates, over its life and now, or then",
     responses=json_content(_OBJECT, "Workload → rules.") | described(404, 422),
     response_class=Response,
 )
-def verdicts(service: TheService, cluster: Cluster = DEFAULT) -> Response:
+def verdicts(
+    service: TheService,
+    cluster: Cluster = DEFAULT,
+    at: Annotated[
+        str | None,
+        Query(max_length=40, description="A past moment: the findings that were open then."),
+    ] = None,
+) -> Response:
     """What the overview draws: per rule the workloads and GPUs, life and now."""
     service.workspace.check_cluster(cluster)
-    return json_response(verdict_document(service, cluster))
+    if at is None:
+        return json_response(verdict_document(service, cluster))
+    return json_response(verdicts_at(service.rule_watch.findings.all(cluster), parse_time(at)))
 
 
 def verdict_document(service: Service, cluster: str) -> dict[str, Any]:

@@ -772,7 +772,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Which rules each running workload violates, over its life and now
+         * Which rules each running workload violates, over its life and now, or then
          * @description What the overview draws: per rule the workloads and GPUs, life and now.
          */
         get: operations["verdicts"];
@@ -4841,6 +4841,8 @@ export interface operations {
             query?: {
                 /** @description The cluster. */
                 cluster?: string;
+                /** @description A past moment: the findings that were open then. */
+                at?: string | null;
             };
             header?: never;
             path?: never;

@@ -42,8 +42,6 @@ export const useLive = create<LiveFacts>(() => ({
 /** Asks for the cluster as it was. */
 export type FetchMoment = (timeMs: number, metrics: readonly string[], signal: AbortSignal) => Promise<LiveMessage>;
 
-const NO_VERDICTS: Verdicts = new Map();
-
 export type StateListener = (state: ClusterState, change: Change) => void;
 
 const EVERYTHING: Change = { structure: true, rows: new Int32Array(0), metrics: [] };
@@ -56,6 +54,8 @@ export class LiveSession {
   private readonly feed: ClusterFeed;
   private shown: ClusterState | null = null;
   private verdicts: Verdicts = new Map();
+  /** What had been found at the past moment; never mixed with what is judged for now. */
+  private found: Verdicts = new Map();
   private heard = false;
   /** The cluster at the past moment that is shown; null is live. */
   private past: Cluster | null = null;
@@ -96,6 +96,7 @@ export class LiveSession {
       this.journey?.abort();
       this.journey = null;
       this.past = null;
+      this.found = new Map();
       useLive.setState({ at: null, travelling: false, travelProblem: "" });
       if (this.heard) this.publish(EVERYTHING);
       return Promise.resolve();
@@ -112,12 +113,13 @@ export class LiveSession {
     if (!hold && this.shown && !this.past) this.publish(EVERYTHING);
   }
 
-  /** Whom the rules are held against; a held picture only gets those it has never had. */
-  setVerdicts(verdicts: Verdicts): void {
+  /** Whom the rules are held against, now or at the past moment; a held picture only gets those it has never had. */
+  setVerdicts(verdicts: Verdicts, past = false): void {
     const before = this.shown?.verdicts;
-    this.verdicts = verdicts;
-    if (!this.shown || this.past) return;
-    const held = useLive.getState().hold && before;
+    if (past) this.found = verdicts;
+    else this.verdicts = verdicts;
+    if (!this.shown || past !== (this.past !== null)) return;
+    const held = !past && useLive.getState().hold && before;
     const next = held ? new Map([...verdicts].map(([field, verdict]) => [field, before.get(field) ?? verdict])) : verdicts;
     this.shown = { ...this.shown, verdicts: next };
     this.tell(this.shown, { structure: false, rows: new Int32Array(0), metrics: [...next.keys()] });
@@ -177,8 +179,7 @@ export class LiveSession {
   }
 
   private publish(change: Change): void {
-    // Rules are judged for now: on the past they would be somebody else's verdicts.
-    this.shown = this.past ? { ...this.past.state(), verdicts: NO_VERDICTS } : { ...this.cluster.state(), verdicts: this.verdicts };
+    this.shown = this.past ? { ...this.past.state(), verdicts: this.found } : { ...this.cluster.state(), verdicts: this.verdicts };
     useLive.setState({ timeMs: this.shown.timeMs, ready: true });
     this.tell(this.shown, change);
   }

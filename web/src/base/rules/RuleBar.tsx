@@ -23,6 +23,8 @@ const RuleEditor = lazy(async () => ({ default: (await import("@/base/rules/Rule
 
 export interface RuleBarProps {
   board: RuleBoard;
+  /** Whether the board is of a past moment: it then tells what had been found. */
+  past?: boolean;
   /** The lenses of this view, and what happens when they change. */
   lenses: readonly Lens[];
   onLenses: (lenses: Lens[]) => void;
@@ -53,14 +55,14 @@ export function RuleBar(props: RuleBarProps) {
   const litEntry = board.entries.find((entry) => entry.field === lit);
   return (
     <section className="rule-bar" aria-label="Rules" data-testid="rule-bar">
-      <h2>Rules</h2>
+      {props.past ? <h2 title="Findings that were open at this moment; nothing is judged anew, and lenses are judged for now only.">Found then</h2> : <h2>Rules</h2>}
       <ul className="rule-chips">
         {shown.map(({ entry, slot }) => (
           <li key={entry.field} className={entry.title.length <= 12 ? "short" : ""}>
             <Chip entry={entry} slot={slot} onEdit={() => setEditing(entry)} {...props} />
           </li>
         ))}
-        {shown.length === 0 && <li className="muted rule-quiet">{quietText(board)}</li>}
+        {shown.length === 0 && <li className="muted rule-quiet">{props.past && !board.loading ? "No finding was open at this moment." : quietText(board)}</li>}
       </ul>
       <Pager {...props} />
       {board.entries.length > 0 && (
@@ -76,9 +78,11 @@ export function RuleBar(props: RuleBarProps) {
           <AllRules {...props} onEdit={setEditing} />
         </Popover>
       )}
-      <button type="button" className="rule-more rule-new" data-testid="rule-new" onClick={() => setEditing("new")}>
-        <Icon name="plus" size={13} /> <span>New rule</span>
-      </button>
+      {!props.past && (
+        <button type="button" className="rule-more rule-new" data-testid="rule-new" onClick={() => setEditing("new")}>
+          <Icon name="plus" size={13} /> <span>New rule</span>
+        </button>
+      )}
       {litEntry && (
         <div className="rule-lit" role="status" data-testid="rule-lit">
           <strong>{litEntry.title}</strong> <code>{litEntry.when}</code> <span>{countText(litEntry)}</span>

@@ -82,7 +82,8 @@ export interface Lens {
 
 export const fetchRules = async (signal?: AbortSignal): Promise<RuleDocument[]> => (await getJson<{ rows: RuleDocument[] }>("/rules", {}, signal)).rows;
 
-export const fetchVerdicts = (signal?: AbortSignal): Promise<VerdictsDocument> => getJson("/verdicts", {}, signal);
+/** The verdicts of now; of a past moment the findings that were open then. */
+export const fetchVerdicts = (at: number | null, signal?: AbortSignal): Promise<VerdictsDocument> => getJson("/verdicts", at === null ? {} : { at: new Date(at).toISOString() }, signal);
 
 export const fetchLanguage = (): Promise<LanguageDocument> => getJson("/rules-language");
 

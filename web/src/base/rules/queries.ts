@@ -29,9 +29,17 @@ export function useLanguage() {
   return useQuery({ queryKey: ["rules-language"], queryFn: fetchLanguage, staleTime: Infinity });
 }
 
-/** Site verdicts and those of the lenses given, by field. */
-export function useVerdicts(lenses: readonly Lens[]): { verdicts: Verdicts; preparing: boolean; problem: string | null } {
-  const site = useQuery({ queryKey: VERDICTS_KEY, queryFn: ({ signal }) => fetchVerdicts(signal), refetchInterval: VERDICTS_MS, structuralSharing: false });
+/** Site verdicts and those of the lenses given, by field; at a past moment what had been found, without lenses. */
+export function useVerdicts(lenses: readonly Lens[], at: number | null = null): { verdicts: Verdicts; preparing: boolean; problem: string | null } {
+  const site = useQuery({
+    queryKey: at === null ? VERDICTS_KEY : [...VERDICTS_KEY, at],
+    queryFn: ({ signal }) => fetchVerdicts(at, signal),
+    refetchInterval: at === null ? VERDICTS_MS : false,
+    structuralSharing: false,
+    gcTime: at === null ? 300_000 : 10_000,
+    // On a walk through the past the moment before stays until the next is there; now is no stand-in for then.
+    placeholderData: (before, query) => (at !== null && (query?.queryKey.length ?? 0) > VERDICTS_KEY.length ? before : undefined),
+  });
   const seen = useQueries({
     queries: lenses.map((lens) => ({
       queryKey: ["lens", lens.when],
@@ -76,11 +84,11 @@ export interface RuleBoard {
 
 /**
  * Everything a rule bar needs. `page` chooses which eight violated rules have places; with `only` the board is about
- * one workload and its GPUs (give the same set object while it is the same).
+ * one workload and its GPUs (give the same set object while it is the same); `at` is a past moment, null is now.
  */
-export function useRuleBoard(lenses: readonly Lens[], page = 0, only?: { workload: string; gpus: ReadonlySet<string> }): RuleBoard {
+export function useRuleBoard(lenses: readonly Lens[], page = 0, only?: { workload: string; gpus: ReadonlySet<string> }, at: number | null = null): RuleBoard {
   const rules = useRules();
-  const { verdicts: everyone, preparing, problem } = useVerdicts(lenses);
+  const { verdicts: everyone, preparing, problem } = useVerdicts(lenses, at);
   const [workload, gpus] = [only?.workload, only?.gpus];
   const verdicts = useMemo<Verdicts>(
     () => (workload === undefined || !gpus ? everyone : new Map([...everyone].map(([field, verdict]) => [field, ofWorkload(verdict, workload, gpus)]))),

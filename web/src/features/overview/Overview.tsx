@@ -50,7 +50,7 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
           <ThemeButton />
         </header>
         <Numbers />
-        {past ? <p className="past-note">Rules are judged for now; they are shown again when you go back to live.</p> : <Rules />}
+        <Rules />
         <div className="body">
           {panel && (
             <div className="panel">

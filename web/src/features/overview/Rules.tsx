@@ -1,5 +1,7 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Attribute } from "@/base/attributes";
+import { useLive } from "@/base/live";
+import type { Lens } from "@/base/rules/documents";
 import { useRuleBoard } from "@/base/rules/queries";
 import { RuleBar } from "@/base/rules/RuleBar";
 import type { RuleEntry } from "@/base/rules/slots";
@@ -8,20 +10,25 @@ import { DRAFT_FIELD } from "@/base/rules/verdicts";
 import { useShared } from "@/features/overview/context";
 import { editView, isFilteredBy, toggleRuleColour, toggleRuleFilter, useOverview } from "@/features/overview/store";
 
+// A lens is judged for now: on the past it would be somebody else's verdict.
+const NO_LENSES: readonly Lens[] = [];
+
 /** The rule bar of the overview: verdicts go to the canvas, filters and colours into the view. */
 export function Rules() {
   const { session, attributes } = useShared();
   const view = useOverview((state) => state.view);
   const lit = useOverview((state) => state.lit);
   const [page, setPage] = useState(0);
-  const board = useRuleBoard(view.lenses, page);
+  const at = useLive((state) => state.at);
+  const past = at !== null;
+  const board = useRuleBoard(past ? NO_LENSES : view.lenses, page, undefined, at);
   const { entries, slots, verdicts } = board;
   const [draft, setDraft] = useState<RuleVerdict | null>(null);
-  const shown = useMemo(() => (draft ? new Map([...verdicts, [DRAFT_FIELD, draft]]) : verdicts), [verdicts, draft]);
+  const shown = useMemo(() => (draft && !past ? new Map([...verdicts, [DRAFT_FIELD, draft]]) : verdicts), [verdicts, draft, past]);
   useEffect(() => {
-    session.setVerdicts(shown);
+    session.setVerdicts(shown, past);
     useOverview.setState({ draft: shown.has(DRAFT_FIELD) ? DRAFT_FIELD : null });
-  }, [session, shown]);
+  }, [session, shown, past]);
   useEffect(() => {
     for (const entry of entries) attributes.set(entry.field, attributeOf(entry));
     useOverview.setState({ rules: entries });
@@ -31,6 +38,7 @@ export function Rules() {
   return (
     <RuleBar
       board={board}
+      past={past}
       lenses={view.lenses}
       onLenses={(lenses) => editView({ lenses })}
       lit={lit}

@@ -29,7 +29,8 @@ from marey.rules.expressions import (
     Words,
     conditions,
 )
-from marey.rules.measuring import TOLD, cost_of, same_text
+from marey.rules.ledger import NOBODY
+from marey.rules.measuring import MET_LATE_MS, TOLD, cost_of, same_text
 from marey.rules.tenants import Facts
 from marey.rules.truth import TRUE
 from marey.stats.sketch_reach import ROUNDING
@@ -94,21 +95,35 @@ class Screen:
                 low, high = self._chronicle.reach(left.metric, left.statistic, rows)
                 return _may_compare(low, high, op, right.value)
         elif isinstance(left, Fact) and isinstance(right, Quantity) and left.name == "runtime":
-            longest = self._per_workload(self._longest, rows)
-            return _may_compare(np.zeros(len(rows)), longest, op, right.value)
+            return _may_compare(np.zeros(len(rows)), self._longest(rows), op, right.value)
         elif isinstance(left, Fact) and isinstance(right, Words) and left.name in _STEADY:
             take, words = attrgetter(left.name), frozenset(right.words)
             truths = self._per_workload(lambda f: same_text(take(f), op, words), rows)
             return np.asarray(truths == TRUE)
         return np.ones(len(rows), bool)
 
-    def _longest(self, facts: Facts) -> float:
-        """How long the workload will have run at the end of the block, at most."""
-        if facts.start_ms is None:
-            return np.inf
-        last_ms = int(self._chronicle.marks[-1])
-        until_ms = last_ms if facts.end_ms is None else min(last_ms, facts.end_ms)
-        return max(until_ms - facts.start_ms, 0.0)
+    def _longest(self, rows: Longs) -> Floats:
+        """How long each row's workload will have been watched at the end of the block, at most."""
+        marks = self._chronicle.marks
+        start = self._per_workload(lambda f: -np.inf if f.start_ms is None else f.start_ms, rows)
+        end = self._per_workload(lambda f: np.inf if f.end_ms is None else f.end_ms, rows)
+        first = self._first_seen()[self._chronicle.ledger.owner[rows]]
+        # Before its first sample a workload counts as watched from its start.
+        late = (first <= marks[0]) & (first - start > MET_LATE_MS)
+        watched = np.minimum(end, marks[-1]) - np.where(late, first, start)
+        return np.asarray(np.maximum(watched, 0.0))
+
+    def _first_seen(self) -> Floats:
+        """When the first sample of each workload came, by its number; infinity where none did."""
+        chronicle = self._chronicle
+        owner, first = (
+            chronicle.ledger.owner[: chronicle.rows],
+            chronicle.first_ms[: chronicle.rows],
+        )
+        seen = np.full(max(chronicle.ledger.facts, default=0) + 1, np.inf)
+        known = (owner != NOBODY) & (first > 0)
+        np.minimum.at(seen, owner[known], first[known])
+        return seen
 
     def _per_workload(self, take: Callable[[Facts], float], rows: Longs) -> Floats:
         ledger = self._chronicle.ledger

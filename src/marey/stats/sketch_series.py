@@ -68,27 +68,26 @@ def life_series(  # type: ignore[no-untyped-def]
     for w in range(len(which)):
         row = which[w]
         i, end = first[row], first[row + 1]
+        mine, counts = agg[row], bins[row]
         fresh = True
         for m in range(len(marks)):
             # Where nothing is asked, the marks do not matter.
             mark = marks[m] if len(kinds) else times[end - 1] if end > i else marks[m]
             while i < end and times[i] <= mark:
                 value = values[i]
-                if value == value and add_value(agg[row], value, times[i]):
+                if value == value and add_value(mine, value, times[i]):
                     fresh = True
                     if with_bins:
-                        bins[row, bin_of(value, low, step)] += 1
+                        counts[bin_of(value, low, step)] += 1
                 i += 1
             if len(kinds) == 0:
                 break
             if fresh:
                 for s in range(len(kinds)):
                     if kinds[s] < QUANTILE:
-                        current[s] = exact_at(kinds[s], agg[row])
+                        current[s] = exact_at(kinds[s], mine)
                     else:
-                        current[s] = binned_at(
-                            kinds[s], parameters[s], agg[row], bins[row], low, step
-                        )
+                        current[s] = binned_at(kinds[s], parameters[s], mine, counts, low, step)
                 fresh = False
             for s in range(len(kinds)):
                 out[s, w, m] = current[s]

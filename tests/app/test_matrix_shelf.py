@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from marey.app.matrix_shelf import KEPT_S, LAG_MS, MatrixShelf, Window
+from marey.app.matrix_shelf import KEPT_S, LAG_MS, MOST_TREES, MatrixShelf, TreeNotes, Window
+from marey.diagnose.clusters import cluster_gpus
 from marey.diagnose.matrix import WorkloadMatrix
 from tests.diagnose.test_diagnosis import matrix
 
@@ -85,3 +87,37 @@ def test_the_shelf_is_bounded_and_forgets_what_nobody_looks_at() -> None:
     assert shelf.find(large, UTIL) is None, "what does not fit is not kept"
     clock.now += KEPT_S
     assert shelf.find(replace(window, workload="c"), UTIL) is None
+
+
+def test_another_number_of_clusters_cuts_the_tree_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = np.random.default_rng(3).normal(50, 4, (24, 120)).astype(np.float32)
+    values[::8] += 40
+    wide = matrix(values)
+    trees = TreeNotes()
+    first = cluster_gpus(wide, "util")
+    trees.put(trees.key(wide, "util", "histogram"), first.merged)
+    fresh = [cluster_gpus(wide, "util", clusters=n).labels.tolist() for n in (1, 2, 5)]
+
+    def never(*_: object) -> None:
+        raise AssertionError("the GPUs are compared again")
+
+    monkeypatch.setattr("marey.diagnose.clusters.merge_histograms", never)
+    known = trees.get(trees.key(wide, "util", "histogram"))
+    cut = [cluster_gpus(wide, "util", clusters=n, merged=known).labels.tolist() for n in (1, 2, 5)]
+    assert cut == fresh
+    other = matrix(values + 1)
+    assert trees.get(trees.key(other, "util", "histogram")) is None
+    assert trees.get(trees.key(wide, "util", "euclidean")) is None
+
+
+def test_only_the_trees_asked_for_last_are_kept() -> None:
+    wide = matrix(np.random.default_rng(3).normal(50, 4, (4, 20)).astype(np.float32))
+    merged = cluster_gpus(wide, "util").merged
+    trees = TreeNotes()
+    for number in range(MOST_TREES + 1):
+        trees.put((number,), merged)
+        trees.get((0,))
+    assert trees.get((0,)) is merged
+    assert trees.get((1,)) is None

@@ -13,6 +13,7 @@ from marey.app.questions import query_of
 from marey.app.workload_matrix import load_matrix
 from marey.app.workspace import Workspace
 from marey.diagnose.clusters import histogram_counts, metric_limits
+from marey.diagnose.report import number_text
 from marey.model.errors import InvalidInput
 from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
@@ -131,11 +132,8 @@ def _sentences(
     for row in rows[:MOST_TOLD]:
         if row["change"] is not None and abs(row["change"]) >= TOLD:
             way = "up" if row["change"] > 0 else "down"
-            said.append(
-                f"{row['label']} {way} {abs(row['change']):.0%}: {row['before']:.4g} to "
-                f"{row['after']:.4g} {row['unit']}".strip()
-                + "."
-            )
+            values = f"{number_text(row['before'])} to {number_text(row['after'])} {row['unit']}"
+            said.append(f"{row['label']} {way} {abs(row['change']):.0%}: {values.strip()}.")
     return said or ["Nothing changed by more than 5 %."]
 
 

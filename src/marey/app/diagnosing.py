@@ -33,7 +33,12 @@ class AskDiagnosis:
             raise InvalidInput(
                 f"Workload '{self.workload}' has no samples of '{self.metric}'; it has: {listed}."
             )
-        return document(matrix, diagnose(matrix, metric=self.metric or None), tally)
+        found = diagnose(matrix, metric=self.metric or None)
+        if found.clusters is not None:
+            # The page asks for the clusters next.
+            made, trees = found.clusters, workspace.matrices.trees
+            trees.put(trees.key(matrix, made.metric, made.method), made.merged)
+        return document(matrix, found, tally)
 
     def path(self) -> str:
         """Where the API answers it."""

@@ -56,9 +56,16 @@ class AskClusters:
         matrix = load_matrix(workspace, self, (checked_metric(self.metric),), ())
         if self.metric not in matrix.columns:
             return _nothing(matrix, self.metric, self.method)
+        trees = workspace.matrices.trees
+        key = trees.key(matrix, self.metric, self.method)
         report = cluster_gpus(
-            matrix, self.metric, method=self.method, clusters=self.clusters or None
+            matrix,
+            self.metric,
+            method=self.method,
+            clusters=self.clusters or None,
+            merged=trees.get(key),
         )
+        trees.put(key, report.merged)
         shapes = gpu_shapes(matrix, self.metric, report)
         return {
             **metric_frame(matrix, self.metric),

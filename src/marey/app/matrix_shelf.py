@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from marey.app.selecting import Span, Wanted
 from marey.diagnose.matrix import WorkloadMatrix
+from marey.stats.clustering import Merged
 
 MOST_BYTES = 160_000_000
 KEPT_S = 300.0
@@ -72,6 +75,42 @@ class SpanNotes:
         self._noted = {**fresh, wanted: (now, span)}
 
 
+# A tree of 8,192 GPUs takes a quarter of a megabyte.
+MOST_TREES = 24
+TreeKey = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class TreeNotes:
+    """Merge trees that were made last: another number of clusters cuts one, and makes none."""
+
+    _trees: dict[TreeKey, Merged] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def key(matrix: WorkloadMatrix, metric: str, method: str) -> TreeKey:
+        """What a tree was made of; other samples of the same workload make another one."""
+        ends = (int(matrix.time_ms[0]), int(matrix.time_ms[-1]), len(matrix.time_ms))
+        total = float(np.nansum(matrix.columns[metric], dtype=np.float64))
+        return (matrix.facts.workload, tuple(matrix.names), *ends, metric, method, total)
+
+    def get(self, key: TreeKey) -> Merged | None:
+        """The tree, if it is still known."""
+        with self._lock:
+            found = self._trees.pop(key, None)
+            if found is not None:
+                self._trees[key] = found
+        return found
+
+    def put(self, key: TreeKey, merged: Merged) -> None:
+        """Note a tree; the one not asked for the longest makes room."""
+        with self._lock:
+            self._trees.pop(key, None)
+            self._trees[key] = merged
+            while len(self._trees) > MOST_TREES:
+                del self._trees[next(iter(self._trees))]
+
+
 @dataclass(slots=True)
 class MatrixShelf:
     """The matrices that were read last."""
@@ -79,6 +118,7 @@ class MatrixShelf:
     most_bytes: int = MOST_BYTES
     clock: Callable[[], float] = _now_s
     spans: SpanNotes = field(default_factory=SpanNotes)
+    trees: TreeNotes = field(default_factory=TreeNotes)
     _kept: list[Kept] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from marey.diagnose.matrix import GpuFacts, WorkloadMatrix
 from marey.model.errors import InvalidInput, unknown
 from marey.model.metrics import catalogue
-from marey.stats.clustering import Clustering, cluster_histograms, cluster_timelines
+from marey.stats.clustering import (
+    Clustering,
+    Merged,
+    cut_tree,
+    merge_histograms,
+    merge_timelines,
+)
 from marey.stats.row_shapes import row_histograms, row_medians
 
 BINS = 32
@@ -42,6 +48,8 @@ class ClusterReport:
     # Per GPU: its histogram over the metric's limits, and its median.
     counts: NDArray[np.int64]
     medians: NDArray[np.float64]
+    # What another cut can be made from without comparing the GPUs again.
+    merged: Merged
 
 
 def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.int64]:
@@ -65,19 +73,27 @@ def metric_limits(matrix: WorkloadMatrix, metric: str) -> tuple[float, float]:
 
 
 def cluster_gpus(
-    matrix: WorkloadMatrix, metric: str, *, method: str = "histogram", clusters: int | None = None
+    matrix: WorkloadMatrix,
+    metric: str,
+    *,
+    method: str = "histogram",
+    clusters: int | None = None,
+    merged: Merged | None = None,
 ) -> ClusterReport:
-    """Cluster the workload's GPUs by one metric."""
+    """Cluster the workload's GPUs by one metric; a tree that is known is only cut."""
     if method not in METHODS:
         raise InvalidInput(unknown("method", method, METHODS))
     if metric not in matrix.columns:
         raise InvalidInput(unknown("metric of this workload", metric, matrix.columns))
     values = matrix.columns[metric]
     counts = histogram_counts(values, *metric_limits(matrix, metric))
-    if method == "histogram":
-        found = cluster_histograms(counts, matrix.names, clusters=clusters)
-    else:
-        found = cluster_timelines(values, matrix.names, by=method, clusters=clusters)
+    if merged is None:
+        merged = (
+            merge_histograms(counts, matrix.names)
+            if method == "histogram"
+            else merge_timelines(values, matrix.names, by=method)
+        )
+    found = cut_tree(merged, clusters)
     medians = row_medians(values)
     listed = tuple(_describe(matrix, metric, found, label, medians) for label in range(found.count))
     return ClusterReport(
@@ -90,6 +106,7 @@ def cluster_gpus(
         found.approximate,
         counts,
         medians,
+        merged,
     )
 
 

@@ -190,11 +190,11 @@ def where_text(finding: Document, of: int) -> str:
 def evidence_text(entry: Document) -> str:
     """One number against what it is compared with."""
     unit = f" {entry['unit']}" if entry["unit"] else ""
-    against = "" if entry["against"] is None else f" against {_number(entry['against'])}{unit}"
-    return f"{entry['what']}: {_number(entry['value'])}{unit}{against}"
+    against = "" if entry["against"] is None else f" against {number_text(entry['against'])}{unit}"
+    return f"{entry['what']}: {number_text(entry['value'])}{unit}{against}"
 
 
-def _number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
     """As many digits as a reader takes in."""
     if value is None:
         return "unknown"
@@ -248,7 +248,7 @@ def _clusters_html(clusters: Document, *, drawn: bool) -> list[str]:
     shown = _shown(clusters) or clusters
     ordered = sorted(shown["gpus"], key=lambda gpu: (gpu["host"], gpu["index"]))
     rows = [
-        [gpu["gpu"], str(gpu["cluster"] + 1), f"{_number(gpu['median'])} {clusters['unit']}"]
+        [gpu["gpu"], str(gpu["cluster"] + 1), f"{number_text(gpu['median'])} {clusters['unit']}"]
         for gpu in ordered
     ]
     more = len(clusters["gpus"]) - len(ordered)

@@ -37,11 +37,33 @@ class Clustering:
         return int(self.labels.max()) + 1 if len(self.labels) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merge tree, which costs much, with what a cut of it needs, which costs little."""
+
+    tree: NDArray[np.float64]
+    # Rows in the canonical order, and (above the exact limit) the micro-cluster of each.
+    order: NDArray[np.intp]
+    members: NDArray[np.intp] | None
+    # What a distance of 1 means.
+    scale: float
+
+    @property
+    def leaves(self) -> int:
+        """How many rows, or micro-clusters, the tree merges."""
+        return len(self.tree) + 1
+
+
 def cluster_histograms(
     counts: NDArray[Any], names: Sequence[str], *, clusters: int | None = None
 ) -> Clustering:
     """Cluster rows of histogram counts by Jensen-Shannon distance."""
-    return _cluster(np.asarray(counts, np.float64), names, clusters, "histogram")
+    return cut_tree(merge_histograms(counts, names), clusters)
+
+
+def merge_histograms(counts: NDArray[Any], names: Sequence[str]) -> Merged:
+    """The merge tree of rows of histogram counts by Jensen-Shannon distance."""
+    return _merge(np.asarray(counts, np.float64), names, "histogram")
 
 
 def cluster_timelines(
@@ -52,7 +74,12 @@ def cluster_timelines(
     clusters: int | None = None,
 ) -> Clustering:
     """Cluster rows of a metric over time by Euclidean or correlation distance."""
-    return _cluster(_filled(np.asarray(values, np.float64)), names, clusters, by)
+    return cut_tree(merge_timelines(values, names, by=by), clusters)
+
+
+def merge_timelines(values: NDArray[Any], names: Sequence[str], *, by: str = "euclidean") -> Merged:
+    """The merge tree of rows of a metric over time."""
+    return _merge(_filled(np.asarray(values, np.float64)), names, by)
 
 
 def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -66,25 +93,29 @@ def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(gap, middle[None, :], values)
 
 
-def _cluster(
-    rows: NDArray[np.float64], names: Sequence[str], clusters: int | None, by: str
-) -> Clustering:
-    n = len(rows)
-    if n < 2:
-        labels = np.zeros(n, np.int32)
-        return Clustering(labels, np.zeros((0, 4)), "one GPU: nothing to compare", False)
+def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> Merged:
     # The canonical order makes ties fall alike whatever order the GPUs came in.
     order = np.argsort(np.array(names, dtype=object), kind="stable")
+    if len(rows) < 2:
+        return Merged(np.zeros((0, 4)), order, None, 1.0)
     rows = rows[order]
-    members, approximate = _micro(rows) if n > EXACT_LIMIT else (None, False)
+    members = _micro(rows) if len(rows) > EXACT_LIMIT else None
     centres = rows if members is None else _centres(rows, members)
-    tree = linkage(_distances(centres, by), "average") if len(centres) > 1 else np.zeros((0, 4))
-    scale = _scale(centres, by)
-    flat, criterion = _cut(tree, len(centres), clusters, scale)
-    sorted_labels = flat if members is None else flat[members]
+    tree = linkage(_distances(centres, by), "average")
+    return Merged(tree, order, members, _scale(centres, by))
+
+
+def cut_tree(merged: Merged, clusters: int | None = None) -> Clustering:
+    """Cut into so many clusters, or where the gap between merges is widest."""
+    n = len(merged.order)
+    if n < 2:
+        labels = np.zeros(n, np.int32)
+        return Clustering(labels, merged.tree, "one GPU: nothing to compare", False)
+    flat, criterion = _cut(merged.tree, merged.leaves, clusters, merged.scale)
     labels = np.empty(n, np.int32)
-    labels[order] = sorted_labels
-    return Clustering(_by_size(labels, order), tree, criterion, approximate)
+    labels[merged.order] = flat if merged.members is None else flat[merged.members]
+    approximate = merged.members is not None
+    return Clustering(_by_size(labels, merged.order), merged.tree, criterion, approximate)
 
 
 def _distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64]:
@@ -112,8 +143,6 @@ def _scale(rows: NDArray[np.float64], by: str) -> float:
 def _cut(
     tree: NDArray[np.float64], n: int, clusters: int | None, scale: float
 ) -> tuple[NDArray[np.int32], str]:
-    if len(tree) == 0:
-        return np.zeros(n, np.int32), "one GPU: nothing to compare"
     if clusters is not None:
         wanted = max(1, min(clusters, n))
         return fcluster(tree, wanted, "maxclust").astype(np.int32) - 1, f"{wanted} asked for"
@@ -144,7 +173,7 @@ def _by_size(labels: NDArray[np.int32], order: NDArray[np.intp]) -> NDArray[np.i
     return new[labels]
 
 
-def _micro(rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
+def _micro(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     """Assign every row to one of evenly chosen exemplars along the first principal axes."""
     centred = rows - rows.mean(axis=0)
     _, _, axes = np.linalg.svd(centred[:: max(1, len(rows) // 4096)], full_matrices=False)
@@ -152,7 +181,7 @@ def _micro(rows: NDArray[np.float64]) -> tuple[NDArray[np.intp], bool]:
     rank = np.lexsort(places.T[::-1])
     members = np.empty(len(rows), np.intp)
     members[rank] = np.arange(len(rows)) * MICRO_CLUSTERS // len(rows)
-    return members, True
+    return members
 
 
 def _centres(rows: NDArray[np.float64], members: NDArray[np.intp]) -> NDArray[np.float64]:

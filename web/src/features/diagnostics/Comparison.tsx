@@ -75,7 +75,6 @@ function Sides({ a, b }: { a: Side; b: Side }) {
           ))}
         </tbody>
       </table>
-      <SideCharts a={a} b={b} />
       <div>
         <ul data-testid="changed">
           {changed.map((sentence) => (
@@ -88,6 +87,7 @@ function Sides({ a, b }: { a: Side; b: Side }) {
           <li>B: {after.verdict}</li>
         </ul>
       </div>
+      <SideCharts a={a} b={b} />
     </div>
   );
 }

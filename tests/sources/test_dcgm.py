@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
+import socket
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -115,6 +119,57 @@ def test_an_answer_may_be_chunked_packed_or_without_a_length() -> None:
         with source(raw(data)) as made:
             (seen,) = made.poll(NOW_MS)
             assert values(seen) == {"good:0": {"temp": 61.0}}
+
+
+def test_an_exporter_that_hangs_on_a_kept_connection_is_given_up_in_time() -> None:
+    asked: list[int] = []
+
+    def behave(connection: socket.socket, path: str) -> None:
+        asked.append(1)
+        (hanging if len(asked) == 2 else saying(GOOD))(connection, path)
+
+    with source(behave, saying(GOOD), timeout_s=0.3) as made:
+        made.poll(NOW_MS)
+        began = time.monotonic()
+        made.poll(NOW_MS + 1)
+        assert time.monotonic() - began < 2
+        assert made.endpoints[0].error == "no answer within 0.3 s"
+        made.poll(NOW_MS + 2)
+        assert made.endpoints[0].error == ""
+
+
+def test_no_more_exporters_than_allowed_are_asked_at_once_and_all_are_asked() -> None:
+    busy: list[int] = []
+    most: list[int] = []
+
+    def behave(number: int) -> Behaviour:
+        def answer_slowly(connection: socket.socket, path: str) -> None:
+            busy.append(number)
+            most.append(len(busy))
+            time.sleep(0.02)
+            # Off before the answer: the next request may follow it at once.
+            busy.remove(number)
+            saying(b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="n%d"} 50\n' % number)(connection, path)
+
+        return answer_slowly
+
+    with source(*map(behave, range(9)), at_once=3, spread_s=0.05) as made:
+        (seen,) = made.poll(NOW_MS)
+        # In the order in which they are listed, whatever the order in which they were asked.
+        assert list(values(seen)) == [f"n{number}:0" for number in range(9)]
+    assert max(most) <= 3
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_exporters_are_scraped_with_and_without_uvloop(
+    missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    with source(hanging, saying(GOOD), raw(b""), timeout_s=0.3) as made:
+        (seen,) = made.poll(NOW_MS)
+        assert values(seen) == {"good:0": {"temp": 61.0}}
+        assert isinstance(made._loop, asyncio.SelectorEventLoop) is missing
 
 
 def test_a_packed_flood_is_not_unpacked() -> None:

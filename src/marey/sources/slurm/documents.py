@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -134,7 +134,7 @@ class Document(msgspec.Struct):
     errors: Any = None
 
 
-_DECODER = msgspec.json.Decoder(Document)
+T = TypeVar("T")
 _USUAL = msgspec.json.Decoder(_UsualDocument)
 
 
@@ -157,7 +157,7 @@ def parse_document(body: bytes, what: str) -> Document:
 
 def _read(body: bytes, what: str) -> Document:
     usual = _usual_jobs(body) if what == "jobs" else None
-    return usual or _decoded(body)
+    return usual or read_json(body, Document)
 
 
 def _usual_jobs(body: bytes) -> Document | None:
@@ -170,12 +170,13 @@ def _usual_jobs(body: bytes) -> Document | None:
     return Document(jobs=jobs, errors=found.errors)
 
 
-def _decoded(body: bytes) -> Document:
+def read_json(body: bytes, shape: type[T]) -> T:
+    """What Slurm wrote, as this shape."""
     try:
-        return _DECODER.decode(body)
+        return msgspec.json.decode(body, type=shape)
     except msgspec.DecodeError:
         # Some versions write NaN or Infinity, which is no JSON; Python reads them.
-        return msgspec.convert(json.loads(body), Document, strict=False)
+        return msgspec.convert(json.loads(body), shape, strict=False)
 
 
 def problems_of(errors: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import resource_type
 from marey.model.names import bounded
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
-from marey.sources.slurm.documents import problems_of
+from marey.sources.slurm.documents import problems_of, read_json
 from marey.sources.slurm.jobs import SeenJob, base_state, metadata
 from marey.sources.slurm.values import exit_status, number, text, time_ms, whole
 
@@ -52,11 +51,7 @@ class _History(msgspec.Struct):
 def parse_history(body: bytes) -> list[PastJob]:
     """The jobs of the document; one that is none is ``Unavailable``."""
     try:
-        try:
-            document = msgspec.json.decode(body, type=_History)
-        except msgspec.DecodeError:
-            # Some versions write NaN or Infinity, which is no JSON; Python reads them.
-            document = msgspec.convert(json.loads(body), _History, strict=False)
+        document = read_json(body, _History)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unavailable(f"Slurm's history cannot be read: {shown(str(error))}") from None
     if document.jobs is None:

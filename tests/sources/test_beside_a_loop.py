@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from marey.sources.fetching import run_on
+import pytest
+
+from marey.sources.fetching import new_loop, run_on
 
 
 async def _answer() -> int:
@@ -12,8 +15,11 @@ async def _answer() -> int:
     return 42
 
 
-def test_work_is_done_beside_a_loop_that_runs() -> None:
-    loop = asyncio.new_event_loop()
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, new_loop])
+def test_work_is_done_beside_a_loop_that_runs(
+    make: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    loop = make()
 
     async def notebook() -> int:
         return run_on(loop, _answer())

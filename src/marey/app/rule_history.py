@@ -27,6 +27,9 @@ from marey.rules.tenants import Facts, Seat
 PAGE = 10_000
 EVENTS_LIMIT = 1_000_000
 _TEXTS = ("user", "project", "partition", "qos", "experiment", "name", "state")
+_SEATED = (
+    "workload", "gpu", "global_rank", "local_rank", "share", "valid_from_ms", "valid_to_ms",
+)  # fmt: skip
 _NUMBERS = ("submit_ms", "start_ms", "end_ms", "time_limit_s")
 FAILED = (WorkloadState.FAILED.value, WorkloadState.NODE_FAIL.value)
 
@@ -137,12 +140,10 @@ def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, li
     }
     held: dict[str, list[Seat]] = defaultdict(list)
     table = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms)
-    for row in table.to_pylist():
-        allocation = Allocation(
-            row["workload"], row["gpu"], row["global_rank"], row["local_rank"], row["share"]
-        )
-        span = (row["valid_from_ms"], row["valid_to_ms"])
-        held[row["workload"]].append(seat_of(allocation, gpus.get(row["gpu"]), *span))
+    columns = (table[name].to_pylist() for name in _SEATED)
+    for workload, gpu, global_rank, local_rank, share, *span in zip(*columns, strict=True):
+        allocation = Allocation(workload, gpu, global_rank, local_rank, share)
+        held[workload].append(seat_of(allocation, gpus.get(gpu), *span))
     return held
 
 

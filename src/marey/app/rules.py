@@ -183,12 +183,13 @@ class RuleWatch:
                 # Locks are not fair: let those in who wait for a verdict or a preview.
                 self._stop.wait(YIELD_S)
 
-    @staticmethod
-    def _guarded(work: Callable[[], object]) -> None:
+    def _guarded(self, work: Callable[[], object]) -> None:
         try:
             work()
         except MareyError as error:
-            log.warning("rules could not be judged: %s", error)
+            # What the end of the server cuts short is no fault.
+            if not self._stop.is_set():
+                log.warning("rules could not be judged: %s", error)
         except Exception:
             log.exception("rules could not be judged")
 

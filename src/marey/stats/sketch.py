@@ -39,7 +39,7 @@ def empty_bins(*shape: int, dtype: type = np.uint32) -> NDArray[Any]:
 
 
 @njit(inline="always")
-def bin_of(value, low, step):  # type: ignore[no-untyped-def]
+def bin_of(value, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
     """The bin whose centre is nearest; values beyond the range fall into the outer bins."""
     place = (value - low) / step + 0.5
     if place < 0.0:
@@ -50,7 +50,7 @@ def bin_of(value, low, step):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def add_value(agg, value, time_ms):  # type: ignore[no-untyped-def]
+def add_value(agg, value, time_ms):  # type: ignore[no-untyped-def]  # numba infers the types
     """Take one sample into a summary; the same moment again is a duplicate: False."""
     if agg[COUNT] == 0.0:
         agg[COUNT] = 1.0
@@ -82,14 +82,14 @@ def add_value(agg, value, time_ms):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped-def]
+def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
     """Take one sample into one sketch; the same moment again is left out."""
     if add_value(agg, value, time_ms):
         bins[bin_of(value, low, step)] += 1
 
 
 @njit(cache=True, nogil=True)
-def update_rows(  # type: ignore[no-untyped-def]
+def update_rows(  # type: ignore[no-untyped-def]  # numba infers the types
     agg, bins, low, step, slots, values, time_ms, entity, first_row, rows, from_ms, to_ms
 ):
     """Take a batch into every row that held the entity at the sample's time.
@@ -117,7 +117,7 @@ def update_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def merge_agg(into, other):  # type: ignore[no-untyped-def]
+def merge_agg(into, other):  # type: ignore[no-untyped-def]  # numba infers the types
     """Add one summary to another, moving the second to the first one's reference and origin."""
     n = other[COUNT]
     if n == 0.0:
@@ -142,7 +142,7 @@ def merge_agg(into, other):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def merge_rows(into_agg, into_bins, agg, bins):  # type: ignore[no-untyped-def]
+def merge_rows(into_agg, into_bins, agg, bins):  # type: ignore[no-untyped-def]  # numba infers the types
     """Add sketches row by row."""
     for row in range(len(agg)):
         merge_agg(into_agg[row], agg[row])

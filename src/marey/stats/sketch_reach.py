@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 @njit(inline="always")
-def _exact_reach(kind, agg, coming, least, greatest):  # type: ignore[no-untyped-def]
+def _exact_reach(kind, agg, coming, least, greatest):  # type: ignore[no-untyped-def]  # numba infers the types
     n = agg[COUNT]
     if kind == NUMBER:
         return n, n + coming
@@ -56,7 +56,7 @@ def _exact_reach(kind, agg, coming, least, greatest):  # type: ignore[no-untyped
 
 
 @njit(inline="always")
-def _bin_at(bins, rank):  # type: ignore[no-untyped-def]
+def _bin_at(bins, rank):  # type: ignore[no-untyped-def]  # numba infers the types
     """The bin that holds the sample of this rank (0: the least)."""
     b, seen = 0, np.int64(bins[0])
     while seen <= rank and b < BINS - 1:
@@ -66,7 +66,7 @@ def _bin_at(bins, rank):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _quantile_reach(q, agg, bins, low, step, coming, least, greatest):  # type: ignore[no-untyped-def]
+def _quantile_reach(q, agg, bins, low, step, coming, least, greatest):  # type: ignore[no-untyped-def]  # numba infers the types
     """As far up as if all new samples lay above the old ones, as far down as if below."""
     n = np.int64(agg[COUNT])
     if n == 0:
@@ -88,7 +88,7 @@ def _quantile_reach(q, agg, bins, low, step, coming, least, greatest):  # type: 
 
 
 @njit(inline="always")
-def _share_reach(kind, limit, agg, bins, low, step, coming):  # type: ignore[no-untyped-def]
+def _share_reach(kind, limit, agg, bins, low, step, coming):  # type: ignore[no-untyped-def]  # numba infers the types
     n = agg[COUNT] + coming
     if n == 0.0:
         return 0.0, 1.0
@@ -103,7 +103,7 @@ def _share_reach(kind, limit, agg, bins, low, step, coming):  # type: ignore[no-
 
 
 @njit(inline="always")
-def _extremes(values, begin, end):  # type: ignore[no-untyped-def]
+def _extremes(values, begin, end):  # type: ignore[no-untyped-def]  # numba infers the types
     """How many values there are, the least and the greatest of them."""
     coming, least, greatest = 0, np.inf, -np.inf
     for i in range(begin, end):
@@ -116,7 +116,7 @@ def _extremes(values, begin, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def life_reach(agg, bins, low, step, rows, first, values, kind, parameter, out):  # type: ignore[no-untyped-def]
+def life_reach(agg, bins, low, step, rows, first, values, kind, parameter, out):  # type: ignore[no-untyped-def]  # numba infers the types
     """``out[r]`` = the least and greatest that a statistic of row ``rows[r]`` can be in the block.
 
     The row's samples are ``values[first[row]:first[row + 1]]``. Where nothing is known and nothing

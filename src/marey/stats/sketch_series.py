@@ -11,7 +11,7 @@ from marey.stats.sketch_tables import SLOT_MS
 
 
 @njit(cache=True, nogil=True)
-def sorted_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count):  # type: ignore[no-untyped-def]
+def sorted_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count):  # type: ignore[no-untyped-def]  # numba infers the types
     """Where each row's samples are in a batch: ``order[first[r]:first[r+1]]``, in order of time."""
     first = np.zeros(row_count + 1, np.int64)
     for i in range(len(time_ms)):
@@ -39,7 +39,7 @@ def sorted_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count): 
 
 
 @njit(cache=True, nogil=True)
-def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignore[no-untyped-def]
+def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignore[no-untyped-def]  # numba infers the types
     """The newest sample with any value per row and mark; ``first_ms`` and ``last_ms`` move on."""
     for row in range(len(first) - 1):
         i, end = first[row], first[row + 1]
@@ -54,7 +54,7 @@ def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def life_series(  # type: ignore[no-untyped-def]
+def life_series(  # type: ignore[no-untyped-def]  # numba infers the types
     agg, bins, low, step, which, first, times, values, marks, kinds, parameters, out
 ):
     """Take the samples of rows ``which`` into whole-life sketches.
@@ -94,7 +94,7 @@ def life_series(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _slot(agg, bins, held, number):  # type: ignore[no-untyped-def]
+def _slot(agg, bins, held, number):  # type: ignore[no-untyped-def]  # numba infers the types
     """The slot of a row for a 5-minute number, emptied if it held an older one; -1: too late."""
     slot = number % len(held)
     if held[slot] > number:
@@ -108,7 +108,7 @@ def _slot(agg, bins, held, number):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _merged(agg, held, low_number, high_number, whole):  # type: ignore[no-untyped-def]
+def _merged(agg, held, low_number, high_number, whole):  # type: ignore[no-untyped-def]  # numba infers the types
     whole[:] = 0.0
     for slot in range(len(held)):
         if low_number <= held[slot] <= high_number:
@@ -116,7 +116,7 @@ def _merged(agg, held, low_number, high_number, whole):  # type: ignore[no-untyp
 
 
 @njit(inline="always")
-def _merged_bins(bins, held, low_number, high_number, histogram):  # type: ignore[no-untyped-def]
+def _merged_bins(bins, held, low_number, high_number, histogram):  # type: ignore[no-untyped-def]  # numba infers the types
     histogram[:] = 0
     for slot in range(len(held)):
         if low_number <= held[slot] <= high_number:
@@ -125,7 +125,7 @@ def _merged_bins(bins, held, low_number, high_number, histogram):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def window_series(  # type: ignore[no-untyped-def]
+def window_series(  # type: ignore[no-untyped-def]  # numba infers the types
     agg, bins, held, low, step, which, first, times, values, marks, windows, kinds, parameters, out
 ):
     """The same over trailing windows, from rings of 5-minute sketches.

@@ -33,14 +33,14 @@ SHARES = {"<": SHARE_LT, "<=": SHARE_LE, ">": SHARE_GT, ">=": SHARE_GE}
 
 
 @njit(inline="always")
-def _variance(agg):  # type: ignore[no-untyped-def]
+def _variance(agg):  # type: ignore[no-untyped-def]  # numba infers the types
     n = agg[COUNT]
     mean = agg[SUM] / n
     return max(agg[SQUARES] / n - mean * mean, 0.0)
 
 
 @njit(inline="always")
-def _trend(agg):  # type: ignore[no-untyped-def]
+def _trend(agg):  # type: ignore[no-untyped-def]  # numba infers the types
     n = agg[COUNT]
     across = agg[TIME2] - agg[TIME] * agg[TIME] / n
     if across <= 1e-12:
@@ -49,7 +49,7 @@ def _trend(agg):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _steadiness(agg):  # type: ignore[no-untyped-def]
+def _steadiness(agg):  # type: ignore[no-untyped-def]  # numba infers the types
     n = agg[COUNT]
     across = agg[TIME2] - agg[TIME] * agg[TIME] / n
     along = agg[TIMEVALUE] - agg[TIME] * agg[SUM] / n
@@ -60,7 +60,7 @@ def _steadiness(agg):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def exact_at(kind, agg):  # type: ignore[no-untyped-def]
+def exact_at(kind, agg):  # type: ignore[no-untyped-def]  # numba infers the types
     """A statistic that needs no bins; NaN where the samples are too few for it."""
     n = agg[COUNT]
     if n < 1.0:
@@ -89,7 +89,7 @@ def exact_at(kind, agg):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _quantile(agg, bins, low, step, q):  # type: ignore[no-untyped-def]
+def _quantile(agg, bins, low, step, q):  # type: ignore[no-untyped-def]  # numba infers the types
     """Between the two samples nearest to the rank, linearly; each is known to half a step."""
     place = q * (agg[COUNT] - 1.0)
     below = int(np.floor(place))
@@ -115,7 +115,7 @@ def _quantile(agg, bins, low, step, q):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _share_above(agg, bins, low, step, limit):  # type: ignore[no-untyped-def]
+def _share_above(agg, bins, low, step, limit):  # type: ignore[no-untyped-def]  # numba infers the types
     if agg[MAX] <= limit:
         return 0.0
     if agg[MIN] > limit:
@@ -133,7 +133,7 @@ def _share_above(agg, bins, low, step, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def binned_at(kind, parameter, agg, bins, low, step):  # type: ignore[no-untyped-def]
+def binned_at(kind, parameter, agg, bins, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
     """A quantile (``parameter`` 0-1) or the share (0-1) of samples beyond ``parameter``."""
     if agg[COUNT] < 1.0:
         return np.nan
@@ -150,13 +150,13 @@ def binned_at(kind, parameter, agg, bins, low, step):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def _exact_rows(kind, agg, out):  # type: ignore[no-untyped-def]
+def _exact_rows(kind, agg, out):  # type: ignore[no-untyped-def]  # numba infers the types
     for row in range(len(agg)):
         out[row] = exact_at(kind, agg[row])
 
 
 @njit(cache=True, nogil=True)
-def _binned_rows(kind, parameter, agg, bins, low, step, out):  # type: ignore[no-untyped-def]
+def _binned_rows(kind, parameter, agg, bins, low, step, out):  # type: ignore[no-untyped-def]  # numba infers the types
     for row in range(len(agg)):
         out[row] = binned_at(kind, parameter, agg[row], bins[row], low, step)
 

@@ -126,7 +126,7 @@ class SketchTable:
 
 
 @njit(cache=True, nogil=True)
-def _update_ring(  # type: ignore[no-untyped-def]
+def _update_ring(  # type: ignore[no-untyped-def]  # numba infers the types
     agg, bins, held, low, step, values, time_ms, entity, first_row, rows, from_ms, to_ms
 ):
     slots, binned = len(held), bins.shape[1]
@@ -152,7 +152,7 @@ def _update_ring(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _merged_agg(agg, wanted, out):  # type: ignore[no-untyped-def]
+def _merged_agg(agg, wanted, out):  # type: ignore[no-untyped-def]  # numba infers the types
     for row in range(len(agg)):
         for slot in range(agg.shape[1]):
             if wanted[slot]:
@@ -160,7 +160,7 @@ def _merged_agg(agg, wanted, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _merged_bins(bins, held, wanted, out):  # type: ignore[no-untyped-def]
+def _merged_bins(bins, held, wanted, out):  # type: ignore[no-untyped-def]  # numba infers the types
     binned = bins.shape[1]
     newest = held.max()
     for row in range(len(bins)):

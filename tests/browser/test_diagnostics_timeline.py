@@ -143,6 +143,47 @@ def test_two_workloads_are_compared_and_peers_are_named(diagnostics: Diagnostics
     page.wait_for_selector("[data-testid=sides] tbody tr")
     assert "idle gpus" in page.inner_text("[data-testid=changed]")
     assert page.locator("[data-testid=sides] svg path").count() == 2
+    page.wait_for_selector("[data-testid=side-charts] canvas")
+    assert page.locator("[data-testid=side-charts] canvas").count() == 2, "both over time"
+
+
+def test_the_verdict_of_a_window_stands_beside_that_of_the_life(diagnostics: Diagnostics) -> None:
+    page = diagnostics.open("wasteful").page
+    page.wait_for_selector("[data-testid=timeline] .u-over")
+    assert page.locator("[data-testid=in-window]").count() == 0
+    diagnostics.drag("[data-testid=timeline] .u-over", (0.3, 0.5), (0.6, 0.5))
+    said = page.locator("[data-testid=in-window]")
+    diagnostics.window.wait_until(lambda: "idle gpus" in said.inner_text(), "its own verdict")
+    page.get_by_test_id("window").click()
+    diagnostics.window.wait_until(lambda: said.count() == 0, "the whole life alone")
+
+
+def test_a_long_look_shows_how_far_it_is_and_can_be_cancelled(diagnostics: Diagnostics) -> None:
+    page = diagnostics.page
+    # The answer is held back until the reader has given up.
+    page.route("**/api/v1/diagnosis?*", lambda route: None)
+    page.goto(f"{diagnostics.window.url}/workload?id=usual")
+    page.wait_for_selector("[data-testid=waiting] progress")
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_selector("[data-testid=notice]")
+    assert "Cancelled" in page.inner_text("[data-testid=notice]")
+    page.unroute("**/api/v1/diagnosis?*")
+    page.get_by_role("button", name="Look again").click()
+    diagnostics.settle()
+    assert page.locator("[data-testid=finding]").count() == 1
+
+
+def test_every_pair_of_metrics_is_named_and_chosen_from_a_matrix(diagnostics: Diagnostics) -> None:
+    page = diagnostics.open("wasteful").page
+    page.get_by_text("Every pair of metrics").click()
+    page.wait_for_selector(".pairs table button")
+    cell = page.locator(".pairs table button").first
+    assert "correlation" in (cell.get_attribute("aria-label") or "")
+    page.get_by_label("Across").select_option("power")
+    cell.click()
+    diagnostics.window.wait_until(
+        lambda: cell.get_attribute("aria-pressed") == "true", "the pair that was chosen"
+    )
 
 
 def test_rules_have_their_place_and_can_be_edited_here(diagnostics: Diagnostics) -> None:

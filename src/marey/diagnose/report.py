@@ -15,6 +15,8 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
+from marey.model.metrics import catalogue
+
 Document = Mapping[str, Any]
 GPUS_SHOWN = 64
 OUTLIERS_SHOWN = 12
@@ -299,7 +301,12 @@ def _metrics_html(document: Document) -> list[str]:
 
 def _metric_rows(document: Document) -> tuple[list[str], list[list[str]]]:
     rows = [
-        [m["metric"], f"{m['mean']} {m['unit']}".strip(), str(m["min"]), str(m["max"])]
+        [
+            catalogue()[m["metric"]].label,
+            f"{m['mean']} {m['unit']}".strip(),
+            number_text(m["min"]),
+            number_text(m["max"]),
+        ]
         for m in document["metrics"]
     ]
     return ["metric", "mean", "least", "greatest"], rows

@@ -37,3 +37,10 @@ test("a node has what any of its GPUs has, now before earlier, each rule at its 
   ]);
   expect(slots).toEqual([null, now, before]);
 });
+
+test("plots of a node that do not fit in one row stand in even rows", () => {
+  const layout = layoutMultiples(Array.from({ length: 8 }, (_, i) => multiple(`g${i}`, "n")), 320, { width: 40, height: 20 }, "histogram");
+  const rows = new Map<number, number>();
+  for (const cell of layout.cells) rows.set(cell.y, (rows.get(cell.y) ?? 0) + 1);
+  expect([...rows.values()]).toEqual([4, 4]);
+});

@@ -75,7 +75,8 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
   const headings: Heading[] = [];
   let [x, y, rowHeight] = [0, 0, 0];
   for (const [group, members] of groups) {
-    const perRow = kind === "strip" ? (group === "" ? Math.max(1, Math.floor((width + GAP) / (size.width + GAP))) : 1) : Math.max(1, Math.min(members.length, Math.floor((width + GAP) / (size.width + GAP))));
+    const fitting = Math.max(1, Math.floor((width + GAP) / (size.width + GAP)));
+    const perRow = group === "" ? fitting : kind === "strip" ? 1 : evenRows(members.length, fitting);
     const gap = kind === "strip" ? 1 : GAP;
     const rows = Math.ceil(members.length / perRow);
     const boxWidth = perRow * (size.width + GAP) - GAP;
@@ -98,6 +99,11 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
     rowHeight = Math.max(rowHeight, boxHeight);
   }
   return { cells, headings, height: y + rowHeight };
+}
+
+/** How many plots a row of a box has: as many as fit, with no row much shorter than the others. */
+function evenRows(count: number, fitting: number): number {
+  return Math.ceil(count / Math.ceil(count / fitting));
 }
 
 /** Per rule what any of the plots has; met now goes before met earlier. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { GpuRow } from "@/features/diagnostics/documents";
-import { byNode, ordered } from "@/features/diagnostics/order";
+import { byNode, labelOf, ordered } from "@/features/diagnostics/order";
 
 const gpu = (host: string, index: number, more: Partial<GpuRow> = {}): GpuRow => ({
   gpu: `${host}:${index}`, host, index, global_rank: null, local_rank: null, model: "", cluster: 0, difference: 0, median: null, counts: [1, 0], line: [0, null], ...more,
@@ -22,4 +22,11 @@ test("a node adds its GPUs' counts and averages what they know", () => {
   expect(node.counts).toEqual([3, 0]);
   expect(node.line).toEqual([3, 6]);
   expect(node.cluster).toBe(1);
+});
+
+test("a plot is called by what it is ordered by, and by its GPU where no box names the node", () => {
+  const row = gpu("n1", 3, { global_rank: 11, local_rank: 3 });
+  expect([labelOf(row, "index", true), labelOf(row, "global_rank", true), labelOf(row, "local_rank", true)]).toEqual(["3", "r11", "l3"]);
+  expect(labelOf(row, "difference", false)).toBe("n1:3");
+  expect(labelOf(gpu("n1", 3), "global_rank", true)).toBe("–");
 });

@@ -2,6 +2,7 @@
 
 import type { Theme } from "@/base/colour";
 import { ramp } from "@/base/colour";
+import { formatTime } from "@/base/format";
 import { layoutTree } from "@/charts/dendrogram";
 import { drawLife, PHASE_COLOURS } from "@/charts/life";
 import type { PlotKind } from "@/charts/multiples";
@@ -49,6 +50,10 @@ function life({ diagnosis }: Report): void {
   if (!at || diagnosis.life.length === 0) return;
   const found = lifeOf(diagnosis);
   drawLife(svgIn(at.element), found);
+  const ends = document.createElement("p");
+  ends.className = "muted";
+  ends.textContent = `${formatTime(found.spans[0].from)} to ${formatTime(found.spans[found.spans.length - 1].to)}`;
+  at.element.append(ends);
   const legend = document.createElement("p");
   for (const phase of new Set(found.spans.map((span) => span.phase))) {
     const mark = document.createElement("i");

@@ -80,12 +80,12 @@ def _gpus(node: Node, host: str, resources: GpuResources) -> tuple[Gpu, ...]:
     replicas = max(1, _whole(labels.get(REPLICAS_LABEL)))
     model = _first(labels, MODEL_LABELS).removesuffix("-SHARED")
     memory = float(_whole(labels.get(MEMORY_LABEL))) or None
-    facts = {"model": model, "memory_mib": memory}
     if instances:
         return _instances(host, instances, counted, model)
     # Turns on a GPU are offered as so many GPUs: the label counts those that are there.
     whole = counted if counted and offered >= counted else offered // replicas or offered
-    return tuple(Gpu(host, at, **facts) for at in range(min(whole, GPUS_LIMIT)))  # type: ignore[arg-type]
+    here = range(min(whole, GPUS_LIMIT))
+    return tuple(Gpu(host, at, model=model, memory_mib=memory) for at in here)
 
 
 def _instances(host: str, instances: int, counted: int, model: str) -> tuple[Gpu, ...]:

@@ -7,15 +7,24 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from marey.model.errors import MareyError, Unavailable, shown
 from marey.sources.kubernetes.client import ApiClient, Gone, Refused
-from marey.sources.kubernetes.documents import Listed, MetaOnly, Status, WatchLine
+from marey.sources.kubernetes.documents import Listed, Meta, MetaOnly, Status, WatchLine
 
-T = TypeVar("T")
+
+class Named(Protocol):
+    """Any object of the API server."""
+
+    @property
+    def metadata(self) -> Meta:
+        """Its name, its owners, and the version that a watch goes on from."""
+
+
+T = TypeVar("T", bound=Named)
 Key = tuple[str, str]
 
 PAGE = 500
@@ -72,7 +81,7 @@ class Reflector(Generic[T]):
         self._keep = keep
         self._optional = optional
         self._backoff = backoff or Backoff()
-        listed: Any = Listed[kind]  # type: ignore[valid-type]
+        listed: Any = Listed[kind]  # type: ignore[valid-type]  # known at run time only
         self._page = msgspec.json.Decoder(listed, strict=False)
         self._one = msgspec.json.Decoder(kind, strict=False)
         self._line = msgspec.json.Decoder(WatchLine)
@@ -203,7 +212,7 @@ class Reflector(Generic[T]):
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
             one = self._one.decode(event.object)
             self._put(one, gone=event.type == "DELETED")
-            self._version = one.metadata.resource_version or self._version  # type: ignore[attr-defined]
+            self._version = one.metadata.resource_version or self._version
         else:
             raise Unavailable(f"{self.path}: an unknown event '{shown(event.type)}'")
         self.state.events += 1

@@ -17,7 +17,7 @@ from marey.sources.kubernetes.nodes import NodeRules, SeenNode, happened, read_n
 from marey.sources.kubernetes.owners import controller_of
 from marey.sources.kubernetes.placing import Held, Places, place_pods
 from marey.sources.kubernetes.pods import SeenPod, read_pod
-from marey.sources.kubernetes.reflecting import Backoff, Reflector
+from marey.sources.kubernetes.reflecting import Backoff, Reflector, T
 from marey.sources.kubernetes.workloads import NameKeys, SeenWorkload, WorkloadReader, grouped
 
 NAMESPACES_LIMIT = 64
@@ -252,11 +252,11 @@ class KubernetesSource:
     def _reflector(
         self,
         path: str,
-        kind: type,
-        keep: Callable[..., bool] = lambda _: True,
+        kind: type[T],
+        keep: Callable[[T], bool] = lambda _: True,
         *,
         optional: bool = False,
-    ) -> Reflector:  # type: ignore[type-arg]
+    ) -> Reflector[T]:
         return Reflector(
             self._client, path, kind, keep, optional=optional, backoff=self._rules.backoff
         )
@@ -267,7 +267,7 @@ class KubernetesSource:
         return self._name
 
     @property
-    def reflectors(self) -> list[Reflector]:  # type: ignore[type-arg]
+    def reflectors(self) -> list[Reflector[Job] | Reflector[Node] | Reflector[Pod]]:
         """Everything that is watched; jobs first, for they say whose a pod is."""
         return [*self._jobs, *self._nodes, *self._pods]
 

@@ -298,6 +298,18 @@ def test_before_there_was_a_cluster_the_table_is_empty(client: TestClient) -> No
     assert document["units"] == []
 
 
+@pytest.mark.parametrize("path", ["/cluster", "/verdicts"])
+@pytest.mark.parametrize(
+    "at",
+    ["", "yesterday", "NaN", "1e99", "2026-13-01", "0", "-5", "9999-01-01", "2026-11-16T25:00Z"],
+)
+def test_a_moment_that_is_none_is_refused_in_one_sentence(
+    client: TestClient, path: str, at: str
+) -> None:
+    told = problem(client.get(f"/api/v1{path}", params={"at": at}), 422)
+    assert "is not a time; write ISO-8601" in told["detail"]
+
+
 def test_a_server_without_simulation_says_so(client: TestClient) -> None:
     problem(client.get("/api/v1/simulation"), 404)
 

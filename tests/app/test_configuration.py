@@ -147,3 +147,20 @@ def test_a_simulated_source_stands_alone(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInput, match="own clock"):
         open_service(configuration)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'kind = "prometheus"\nurl = "http://ada:hunter2@prometheus:9090"',
+        'kind = "prometheus"\nurl = "https://ada:hunter2/x@prometheus:9090"',
+        'kind = "dcgm"\nendpoints = ["n1:9400", "ada:hunter2@n2:9400"]',
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "marey.toml"
+    path.write_text(f"[[source]]\n{line}\n")
+    with pytest.raises(InvalidInput) as refused:
+        load_configuration(path)
+    assert "…@" in str(refused.value)
+    assert "hunter2" not in str(refused.value)

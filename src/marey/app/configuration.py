@@ -274,9 +274,17 @@ def _read_table(file: TomlFile, place: Place, kind: type[Any], entry: Any) -> An
         try:
             values[name] = setting.read(value)
         except ValueError:
-            problem = f"has {shown(value)}; allowed: {setting.takes}."
+            problem = f"has {_without_secret(value)}; allowed: {setting.takes}."
             raise file.wrong((*place, key), problem) from None
     return kind(**values)
+
+
+def _without_secret(value: Any) -> str:
+    """A refused value as a message may quote it: what stands before an @ may be a password."""
+    text = value if isinstance(value, str) else repr(value)
+    before, sign, after = text.rpartition("@")
+    scheme = before[: before.find("//") + 2] if "//" in before else ""
+    return shown(f"{scheme}…@{after}" if sign else text)
 
 
 def settings_of(kind: type[Any]) -> dict[str, tuple[str, Setting]]:

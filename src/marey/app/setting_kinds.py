@@ -83,6 +83,9 @@ def _url(value: Any) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise ValueError
+    # What is no number after the colon raises here.
+    if parts.port == 0:
+        raise ValueError
     return text
 
 

@@ -213,3 +213,26 @@ def test_a_metric_that_no_rule_names_has_its_whole_life_after_a_restart_too(
             found = court.judge.statistics("1", ["dram_active", "util"], ["count"])
         assert found["n1:0"]["dram_active"]["count"] == 30
         assert found["n1:0"]["util"]["count"] == 30
+
+
+def test_thousands_of_findings_that_open_at_once_are_kept_in_one_step(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule that half the cluster violates must not hold up the verdicts."""
+    writes: list[int] = []
+    whole = EmbeddedStore.put_documents
+
+    def counted(self: EmbeddedStore, kind: str, named: dict[str, object]) -> None:
+        writes.append(len(named))
+        whole(self, kind, named)
+
+    monkeypatch.setattr(EmbeddedStore, "put_documents", counted)
+    with open_store(None) as store:
+        kept_findings = FindingStore(store)
+        many = [Finding(id=f"{i:016x}", rule="r", workload=str(i)) for i in range(3_000)]
+        kept_findings.save(many)
+        assert writes == [3_000]
+        assert len(kept_findings.all()) == 3_000
+        kept_findings.say(many[7].id, "mine", "eve", START, acknowledge=False)
+        kept_findings.save(Finding(id=f.id, rule="r", workload=f.workload) for f in many)
+        assert [c.text for c in kept_findings.get(many[7].id).comments] == ["mine"]

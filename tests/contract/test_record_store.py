@@ -350,6 +350,21 @@ def test_documents_are_kept_replaced_and_forgotten(new_record_store: NewStore) -
     assert store.documents("rule") == {"mine": []}
 
 
+def test_many_documents_are_kept_as_one_step_or_not_at_all(new_record_store: NewStore) -> None:
+    store = new_record_store()
+    store.put_document("view", "b", 0)
+    store.put_documents("view", {"a": {"x": "ü'; DROP TABLE documents; --"}, "b": 1, "c": [None]})
+    assert store.documents("view") == {
+        "a": {"x": "ü'; DROP TABLE documents; --"},
+        "b": 1,
+        "c": [None],
+    }
+    with pytest.raises(InvalidInput, match="JSON"):
+        store.put_documents("view", {"a": 2, "bad": object()})
+    store.put_documents("view", {})
+    assert store.document("view", "a") == {"x": "ü'; DROP TABLE documents; --"}
+
+
 LONG = "x" * 1_000_000
 
 

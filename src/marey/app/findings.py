@@ -12,7 +12,7 @@ import msgspec
 from marey.app.collecting import Store
 from marey.app.questions import query_of, within
 from marey.app.workspace import Workspace
-from marey.model.errors import InvalidInput, NotFound, unknown
+from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import DAY_MS
 from marey.rules.findings import Comment, Finding
@@ -49,6 +49,8 @@ class FindingStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
+        # What people said since this was made: whoever judges may not have heard of it.
+        self._said: dict[str, tuple[Comment | None, list[Comment]]] = {}
 
     def all(self, cluster: str | None = None) -> list[Finding]:
         """Every finding that was ever kept."""
@@ -65,17 +67,15 @@ class FindingStore:
     def save(self, findings: Iterable[Finding]) -> None:
         """Keep findings as they are now, without losing what people said of them meanwhile."""
         with self._lock:
-            for finding in findings:
-                try:
-                    kept = self.get(finding.id)
-                    finding.acknowledged, finding.comments = kept.acknowledged, kept.comments
-                except NotFound:
-                    pass
-                self._put(finding)
+            self._put(list(findings))
 
-    def _put(self, finding: Finding) -> None:
-        document = msgspec.to_builtins(finding, str_keys=True)
-        self._store.put_document(KIND, finding.id, document)
+    def _put(self, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            said = (finding.acknowledged, finding.comments)
+            finding.acknowledged, finding.comments = self._said.get(finding.id, said)
+        if findings:
+            named = {f.id: msgspec.to_builtins(f, str_keys=True) for f in findings}
+            self._store.put_documents(KIND, named)
 
     def say(self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool) -> Finding:
         """Comment on a finding, or acknowledge it."""
@@ -88,7 +88,8 @@ class FindingStore:
                 finding.acknowledged = comment
             else:
                 finding.comments = [*finding.comments[-999:], comment]
-            self._put(finding)
+            self._said[name] = (finding.acknowledged, finding.comments)
+            self._put([finding])
             return finding
 
     def mutes(self) -> list[Mute]:

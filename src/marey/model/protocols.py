@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -184,6 +184,9 @@ class RecordStore(Protocol):
 
     def put_document(self, kind: str, name: str, document: Any) -> None:
         """Keep a JSON document (a saved view, a rule, a state of the app) under a name."""
+
+    def put_documents(self, kind: str, named: Mapping[str, Any]) -> None:
+        """Keep many documents of a kind by name, as one step: all of them, or none."""
 
     def document(self, kind: str, name: str) -> Any:
         """The document of that name; raises ``NotFound``."""

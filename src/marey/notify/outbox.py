@@ -104,38 +104,45 @@ class Outbox:
 
     def submit(self, notices: Iterable[Notice], now_ms: int) -> None:
         """Take notices; when this returns, they are kept."""
-        for notice in notices:
-            told: set[str] = set()
-            for route in self.routes:
-                if route.takes(notice):
-                    for name in route.receivers:
-                        if name not in told:
-                            told.add(name)
-                            self._add(name, route, notice, now_ms)
+        touched: dict[str, Parcel] = {}
+        # Until all are kept nothing is delivered: a parcel must not be kept after it has gone.
+        with self._lock:
+            for notice in notices:
+                told: set[str] = set()
+                for route in self.routes:
+                    if not route.takes(notice):
+                        continue
+                    for name in [r for r in route.receivers if r not in told]:
+                        told.add(name)
+                        parcel = self._put(name, route, notice, now_ms)
+                        if parcel is not None:
+                            touched[parcel.id] = parcel
+            for parcel in touched.values():
+                self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
 
-    def _add(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> None:
+    def _put(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> Parcel | None:
+        """Put a notice into the parcel it travels in; None where it does not travel."""
         if self.dry_run:
             self._note(now_ms, receiver, "dry run", [notice])
-            return
+            return None
         group = "\0".join(str(getattr(notice, name, "")) for name in route.group_by)
-        with self._lock:
-            parcel = self._waiting(receiver, group)
-            if parcel is None:
-                if len(self.parcels) >= OUTBOX_LIMIT:
-                    self._note(now_ms, receiver, "dropped: the outbox is full", [notice])
-                    return
-                parcel = Parcel(
-                    id=_name(receiver, group, notice.id, now_ms),
-                    receiver=receiver,
-                    group=group,
-                    notices=[],
-                    created_ms=now_ms,
-                    due_ms=now_ms + route.group_wait_ms,
-                )
-                self.parcels[parcel.id] = parcel
-            if all(known.id != notice.id for known in parcel.notices):
-                parcel.notices.append(notice)
-            self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+        parcel = self._waiting(receiver, group)
+        if parcel is None:
+            if len(self.parcels) >= OUTBOX_LIMIT:
+                self._note(now_ms, receiver, "dropped: the outbox is full", [notice])
+                return None
+            parcel = Parcel(
+                id=_name(receiver, group, notice.id, now_ms),
+                receiver=receiver,
+                group=group,
+                notices=[],
+                created_ms=now_ms,
+                due_ms=now_ms + route.group_wait_ms,
+            )
+            self.parcels[parcel.id] = parcel
+        if all(known.id != notice.id for known in parcel.notices):
+            parcel.notices.append(notice)
+        return parcel
 
     def _waiting(self, receiver: str, group: str) -> Parcel | None:
         for parcel in self.parcels.values():

@@ -92,9 +92,11 @@ class Sketchbook:
             return 0
         roster = self._roster(batch)
         columns = self._columns(batch)
-        if not columns:
+        # A store answers for every metric there is: one without a single value gets no place.
+        known = self.sketches.metrics
+        names = [n for n, values in columns.items() if n in known or not np.isnan(values).all()]
+        if not names:
             return 0
-        names = list(columns)
         # Metrics before rows: room that nobody needs yet is then never touched.
         slots = self._slots_of(names)
         self._reserve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import duckdb
@@ -16,6 +17,24 @@ DOCUMENT_LIMIT_BYTES = 16 * 1024 * 1024
 
 def put(connection: duckdb.DuckDBPyConnection, kind: str, name: str, document: Any) -> None:
     """Keep a document; one of the same kind and name is replaced."""
+    put_all(connection, kind, {name: document})
+
+
+def put_all(connection: duckdb.DuckDBPyConnection, kind: str, named: Mapping[str, Any]) -> None:
+    """Keep documents of a kind by name; those of the same names are replaced."""
+    bodies = {bounded(name): _body(kind, name, document) for name, document in named.items()}
+    names = list(bodies)
+    connection.execute(
+        "DELETE FROM documents WHERE kind = ? AND name IN (SELECT unnest(?::VARCHAR[]))",
+        [bounded(kind), names],
+    )
+    connection.execute(
+        "INSERT INTO documents SELECT ?, unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
+        [bounded(kind), names, list(bodies.values())],
+    )
+
+
+def _body(kind: str, name: str, document: Any) -> str:
     try:
         body = json.dumps(document, ensure_ascii=False, allow_nan=False)
         body.encode()
@@ -26,10 +45,7 @@ def put(connection: duckdb.DuckDBPyConnection, kind: str, name: str, document: A
             f"The {shown(kind)} '{shown(name)}' has {len(body)} characters; at most "
             f"{DOCUMENT_LIMIT_BYTES} are kept."
         )
-    _delete(connection, kind, name)
-    connection.execute(
-        "INSERT INTO documents VALUES (?, ?, ?)", [bounded(kind), bounded(name), body]
-    )
+    return body
 
 
 def get(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> Any:
@@ -54,16 +70,12 @@ def all_of(connection: duckdb.DuckDBPyConnection, kind: str) -> dict[str, Any]:
 
 def delete(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> None:
     """Forget a document."""
-    if not _delete(connection, kind, name):
-        raise _no_such(kind, name)
-
-
-def _delete(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> bool:
     gone = connection.execute(
         "DELETE FROM documents WHERE kind = ? AND name = ? RETURNING name",
         [bounded(kind), bounded(name)],
     ).fetchall()
-    return bool(gone)
+    if not gone:
+        raise _no_such(kind, name)
 
 
 def _no_such(kind: str, name: str) -> NotFound:

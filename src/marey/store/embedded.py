@@ -242,6 +242,11 @@ class EmbeddedStore:
         with self._lock, self._database.write() as connection:
             documents.put(connection, kind, name, document)
 
+    def put_documents(self, kind: str, named: Mapping[str, Any]) -> None:
+        """Keep many documents of a kind by name, as one commit."""
+        with self._lock, self._database.write() as connection:
+            documents.put_all(connection, kind, named)
+
     def document(self, kind: str, name: str) -> Any:
         """The document of that name."""
         with self._database.read() as connection:

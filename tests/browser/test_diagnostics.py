@@ -124,9 +124,11 @@ def diagnostics(window: Overview) -> Diagnostics:
 def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     diagnostics: Diagnostics, site: Site
 ) -> None:
-    # From the overview: a GPU of the marked workload, then one click.
+    # From the overview: a rule marks the workload; a GPU of it, then one click.
     page = diagnostics.page
     diagnostics.window.open("?view=physical")
+    mark = page.locator("[data-testid^=chip-rule]").filter(has_text="The first GPU of every node")
+    diagnostics.window.wait_until(lambda: mark.count() == 1, "the mark on the overview", 60)
     diagnostics.window.click_unit(sorted(site.guilty)[0])
     page.get_by_role("link", name="Diagnose").click()
     diagnostics.settle()

@@ -170,7 +170,7 @@ function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: C
         {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
         {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} board={board} />}
         {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
-        {known && <p className="muted">{counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
+        {known && <p className="muted" role="status">{clusters.isPlaceholderData ? "Looking… " : ""}{counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
       </section>
       <div className="pair-of-parts">
         <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={metrics} />

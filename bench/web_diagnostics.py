@@ -15,8 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench.chromium import FLAGS
 from bench.report import Results
-from bench.web_overview import FLAGS, served
+from bench.web_overview import served
 from bench.workload_store import METRICS, LargeWorkload, write_store
 
 LARGE = LargeWorkload(gpus=512, hours=24.0)

@@ -17,18 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.chromium import FLAGS
 from bench.report import Results
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--enable-unsafe-swiftshader",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 UNITS = 100_000
 PAINT_GPUS = 10_000
 

@@ -47,6 +47,12 @@ def test_commands_and_benches_that_are_named_exist(document: Path) -> None:
     assert named <= set(benches())
 
 
+@pytest.mark.parametrize("name", benches())
+def test_every_bench_can_be_run(name: str) -> None:
+    text = (ROOT / "bench" / f"{name}.py").read_text(encoding="utf-8")
+    assert re.search(r"^def main\(", text, re.MULTILINE)
+
+
 def test_the_number_of_rules_is_told_truly() -> None:
     for name in ("README.md", "CHANGELOG.md"):
         told = re.findall(r"([0-9]+) rules", (ROOT / name).read_text(encoding="utf-8"))

@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.chromium import FLAGS
 from marey.trace.html import report_html
 from marey.trace.report import report_document
 from tests.trace.report.test_report import HOSTILE, hostile_run
-
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run"),
-)
 
 
 @pytest.mark.browser
@@ -33,7 +29,7 @@ def test_a_hostile_run_is_drawn_and_stays_text(
     fetched: list[str] = []
     said: list[str] = []
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": width, "height": 800})
         page.on("request", lambda request: fetched.append(request.url))
         page.on("console", lambda message: said.append(message.text))

@@ -213,3 +213,10 @@ def test_thousands_of_saved_rules_are_each_read_once_for_a_list(
         monkeypatch.setattr(rules, "parse_document", counted)
         rows = {row["id"]: row["origin"] for row in book.rows()}
         assert (rows["r7"], rows["stalled"], read) == ("server", "pack", 300)
+        assert len(book.rows()) == len(rows)
+        assert book.get("r7").id == "r7"
+        assert read == 301
+        book.save({"id": "r7", "when": "util < 3%", "title": "New"})
+        assert {row["id"]: row.get("title") for row in book.rows()}["r7"] == "New"
+        book.delete("r7")
+        assert "r7" not in {row["id"] for row in book.rows()}

@@ -52,6 +52,8 @@ class RuleBook:
     def __init__(self, store: Store, folder: Path | None = None) -> None:
         self._store, self._folder = store, folder
         self._files = read_rules(folder) if folder is not None else []
+        # Ten thousand rules take seconds to read: once, until one is saved or deleted.
+        self._rows: list[dict[str, Any]] | None = None
 
     @classmethod
     def of_site(cls, store: Store) -> RuleBook:
@@ -80,10 +82,13 @@ class RuleBook:
 
     def get(self, name: str) -> Rule:
         """One rule by its id."""
-        known = {rule.id: rule for rule in self.all()}
-        if name not in known:
-            raise NotFound(unknown("rule", name, known))
-        return known[name]
+        kept = self._store.documents(KIND)
+        if name in kept:
+            return parse_document(kept[name], f"rule '{name}'")
+        others = {rule.id: rule for rule in with_site_rules(with_only(self._files))}
+        if name not in others:
+            raise NotFound(unknown("rule", name, {*kept, *others}))
+        return others[name]
 
     def origin(self, name: str) -> str:
         """Where a rule comes from: server, file or pack."""
@@ -95,9 +100,11 @@ class RuleBook:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every rule as lists show it, with where it comes from."""
-        origins = {rule.id: "file" for rule in self._files}
-        origins |= dict.fromkeys(self._store.documents(KIND), "server")
-        return [rule_row(rule, origins.get(rule.id, "pack")) for rule in self.all()]
+        if self._rows is None:
+            origins = {rule.id: "file" for rule in self._files}
+            origins |= dict.fromkeys(self._store.documents(KIND), "server")
+            self._rows = [rule_row(rule, origins.get(rule.id, "pack")) for rule in self.all()]
+        return self._rows
 
     def row(self, name: str) -> dict[str, Any]:
         """One rule with everything that is known of it: both forms of its clause as well."""
@@ -123,6 +130,7 @@ class RuleBook:
         if rule.id not in kept and len(kept) >= RULES_LIMIT:
             raise Conflict(f"There are {RULES_LIMIT} rules already; delete some first.")
         self._store.put_document(KIND, rule.id, rule_document(rule))
+        self._rows = None
         return rule
 
     def delete(self, name: str) -> None:
@@ -131,6 +139,7 @@ class RuleBook:
             self.get(name)
             raise Conflict(f"The rule '{name}' comes from a file or the pack; save it disabled.")
         self._store.delete_document(KIND, name)
+        self._rows = None
 
 
 def with_only(rules: Sequence[Rule]) -> list[Rule]:

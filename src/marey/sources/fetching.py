@@ -258,27 +258,24 @@ class Fetcher:
     async def fetch_dated(self, address: Address) -> tuple[bytes, bytes]:
         """The body, and the server's Date header as it was written."""
         async with self._busy:
-            loop = asyncio.get_running_loop()
-            until_s = loop.time() + self._rules.timeout_s
+            until_s = asyncio.get_running_loop().time() + self._rules.timeout_s
             kept = self._kept.pop(address.place, None)
             if kept is not None and kept.alive:
                 try:
-                    return await self._ask(loop, kept, address, until_s)
+                    return await self._ask(kept, address, until_s)
                 except Unavailable as error:
                     # The other side may have let go of an idle connection: once more, on a new one.
                     if NOTHING_CAME not in str(error):
                         raise
-            connection = await self._connect(loop, address, until_s)
-            return await self._ask(loop, connection, address, until_s)
+            connection = await self._connect(address, until_s)
+            return await self._ask(connection, address, until_s)
 
-    async def _connect(
-        self, loop: asyncio.AbstractEventLoop, address: Address, until_s: float
-    ) -> _Connection:
+    async def _connect(self, address: Address, until_s: float) -> _Connection:
         if address.secure and self._tls is None:
             self._tls = ssl.create_default_context()
         try:
             async with asyncio.timeout_at(until_s):
-                _, connection = await loop.create_connection(
+                _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: _Connection(self._rules.limit),
                     address.host,
                     address.port,
@@ -291,12 +288,9 @@ class Fetcher:
         return connection
 
     async def _ask(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connection: _Connection,
-        address: Address,
-        until_s: float,
+        self, connection: _Connection, address: Address, until_s: float
     ) -> tuple[bytes, bytes]:
+        loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
         # One timer of the loop's own: a context manager for time limits costs several times more.
         timer = loop.call_at(until_s, connection.give_up, self._too_late)

@@ -68,7 +68,10 @@ def json_files(folder: Path) -> list[Path]:
 @pytest.mark.data
 @pytest.mark.parametrize(
     "folder",
-    ["bytedance-ST", "deepseek", "hta", "jax-cpu", "kineto-resnet50", "torch-cpu", "tracelens"],
+    [
+        *("bytedance-ST", "deepseek", "hta", "jax-cpu", "kineto-resnet50", "tracelens"),
+        *(f"torch-cpu/{run}" for run in ("ddp", "ddp-slow-data", "fsdp2", "pp")),
+    ],
 )
 def test_both_parsers_give_the_same_values_on_every_real_file(data_dir: Path, folder: str) -> None:
     files = json_files(data_dir / "traces" / folder)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from marey.api.guard import OPEN_PATHS
 from marey.app.assembly import check_address
-from marey.app.configuration import load_configuration
+from marey.app.configuration import ServerSettings, load_configuration
+from marey.cli import COMMANDS, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -81,8 +86,6 @@ def test_the_container_runs_as_nobody_special_and_has_what_a_build_requires() ->
     assert "USER 10001:10001" in last
     assert last.index("USER") > last.index("RUN pip install")
     listed = (ROOT / "requirements" / "build.txt").read_text()
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for requirement in project["build-system"]["requires"]:
         assert requirement in listed
@@ -142,3 +145,36 @@ def test_every_file_is_documented() -> None:
     for path in DEPLOY.rglob("*"):
         if path.is_file():
             assert str(path.relative_to(ROOT)) in text, path.name
+
+
+def test_ports_paths_and_commands_are_those_of_the_program() -> None:
+    port = ServerSettings().port
+    text = CONTAINER.read_text()
+    assert re.findall(r"^EXPOSE (\d+)$", text, re.MULTILINE) == [str(port)]
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert [entry["containerPort"] for entry in container["ports"]] == [port]
+    assert [entry["port"] for entry in of_kind("Service")["spec"]["ports"]] == [port]
+    started = json.loads(re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)[0])
+    assert started == container["args"]
+    unit = re.findall(r"^ExecStart=/opt/marey/bin/marey (.*)$", UNIT.read_text(), re.MULTILINE)
+    assert unit == [" ".join(started)]
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    assert str(parser.parse_args(started[1:]).config) == "/etc/marey/marey.toml"
+    assert (started[0], COMMANDS["serve"][0]) == ("serve", serve.__name__)
+    assert container["readinessProbe"]["httpGet"]["path"] in OPEN_PATHS
+
+
+def test_the_container_is_of_a_python_that_the_package_allows_and_starts_its_script() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = CONTAINER.read_text()
+    allowed = _version(project["requires-python"].removeprefix(">="))
+    images = set(re.findall(r"^FROM python:([\d.]+)", text, re.MULTILINE))
+    assert len(images) == 1, "built and run by the same Python"
+    assert _version(images.pop()) >= allowed
+    assert json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.MULTILINE)[0]) == ["marey"]
+    assert "marey" in project["scripts"]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))

@@ -19,7 +19,7 @@ from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, parse_time
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from marey.store.embedded import EmbeddedStore, open_store
-from tests.sources.slurm.test_source import asked, tool
+from tests.sources.slurm.tools import asked, tool
 
 NOW_MS = parse_time("2026-11-16T00:00:00Z")
 CONFIG = "Configuration data as of {}\nSLURM_VERSION = 22.05.8\nPrivateData = none"

@@ -15,7 +15,7 @@ from marey.cli import main
 from tests.cli.processes import demo_arguments, end, serving
 from tests.sources.exporters import exporter, saying
 from tests.sources.kubernetes.api_server import api_server, node, pod
-from tests.sources.slurm.test_source import tool
+from tests.sources.slurm.tools import recorded_tools
 
 FULL = ("GPU_UTIL", "GPU_TEMP", "POWER_USAGE", "FB_USED", "MEM_COPY_UTIL", "SM_CLOCK")
 
@@ -105,22 +105,10 @@ def test_the_end_of_a_token_is_told_before_it_comes(
     assert words in check["said"]
 
 
-def recorded_slurm(tmp_path: Path, data_dir: Path) -> None:
-    recorded = data_dir / "slurm/22.05"
-    tool(
-        tmp_path,
-        "scontrol",
-        f'[ "$1" = --version ] && echo "slurm-wlm 22.05.8" && exit\n'
-        f'cat "{recorded}/scontrol_show_partition.txt"',
-    )
-    tool(tmp_path, "sinfo", f'cat "{recorded}/sinfo.json"')
-    tool(tmp_path, "squeue", f'cat "{recorded}/squeue.json"')
-
-
 def test_how_many_gpus_of_the_scheduler_are_measured_is_told(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorded_slurm(tmp_path, data_dir)
+    recorded_tools(tmp_path, data_dir)
     with exporter(saying(exposition("gpua02", "stranger", gpus=1))) as place:
         _, checks = examined(
             tmp_path,

@@ -23,7 +23,7 @@ from marey.cli import main
 from marey.cli.init import ask_about
 from marey.model.errors import InvalidInput
 from tests.sources.exporters import exporter, saying
-from tests.sources.slurm.test_source import tool
+from tests.sources.slurm.tools import tool
 from tests.sources.test_prometheus import free_port, running
 
 EXPOSITION = b'DCGM_FI_DEV_GPU_TEMP{gpu="3",UUID="GPU-3",Hostname="n7"} 61\n'

@@ -15,7 +15,7 @@ from marey.model.inventory import HostState
 from marey.model.metrics import Entity
 from marey.model.protocols import Selection
 from tests.sources.exporters import exporter, saying
-from tests.sources.slurm.test_source import tool
+from tests.sources.slurm.tools import recorded_tools
 
 
 def load(tmp_path: Path, text: str) -> Configuration:
@@ -25,15 +25,7 @@ def load(tmp_path: Path, text: str) -> Configuration:
 
 
 def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path) -> None:
-    recorded = data_dir / "slurm/22.05"
-    tool(
-        tmp_path,
-        "scontrol",
-        f'[ "$1" = --version ] && echo "slurm-wlm 22.05.8" && exit\n'
-        f'cat "{recorded}/scontrol_show_partition.txt"',
-    )
-    tool(tmp_path, "sinfo", f'cat "{recorded}/sinfo.json"')
-    tool(tmp_path, "squeue", f'cat "{recorded}/squeue.json"')
+    recorded_tools(tmp_path, data_dir)
     labels = 'gpu="0",UUID="GPU-x",Hostname="gpua02.site.example",modelName="A100"'
     alone = 'gpu="0",UUID="GPU-y",Hostname="spare1"'
     text = "".join(f"DCGM_FI_DEV_GPU_TEMP{{{named}}} 61\n" for named in (labels, alone))

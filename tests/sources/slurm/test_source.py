@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,30 +32,13 @@ from marey.sources.slurm.token import expiry_ms
 from marey.store.embedded import open_store
 from tests.app.small_cluster import HandClock
 from tests.sources.exporters import answer, exporter
+from tests.sources.slurm.tools import asked, recorded_tools, tool
 
 NOW_MS = 1_794_771_700_000
 
 
-def tool(folder: Path, name: str, script: str) -> None:
-    path = folder / name
-    path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/asked"\n{script}\n')
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-def asked(folder: Path) -> list[str]:
-    return (folder / "asked").read_text().split("\n")[:-1]
-
-
 def test_22_05_is_asked_through_sinfo_one_query_per_kind(data_dir: Path, tmp_path: Path) -> None:
-    recorded = data_dir / "slurm/22.05"
-    tool(
-        tmp_path,
-        "scontrol",
-        f'[ "$1" = --version ] && echo "slurm-wlm 22.05.8" && exit\n'
-        f'cat "{recorded}/scontrol_show_partition.txt"',
-    )
-    tool(tmp_path, "sinfo", f'cat "{recorded}/sinfo.json"')
-    tool(tmp_path, "squeue", f'cat "{recorded}/squeue.json"')
+    recorded_tools(tmp_path, data_dir)
     source = SlurmSource("slurm", CommandLine(str(tmp_path)), SlurmRules("c"))
     (seen,) = source.poll(NOW_MS)
     assert (len(seen.hosts), len(seen.gpus), len(seen.partitions)) == (6, 48, 3)

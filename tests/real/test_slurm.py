@@ -18,14 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from marey.model.times import parse_time
+from marey.app.backfilling import HistoryFilling
+from marey.app.source_settings import SlurmSettings
+from marey.model.protocols import WorkloadQuery
+from marey.model.times import DAY_MS, parse_time
 from marey.sources.slurm.commands import run_tool
 from marey.sources.slurm.history import read_history
+from marey.store.embedded import EmbeddedStore, open_store
 from tests.conftest import IN_CI
 from tests.real.slurm_activity import Activity
 from tests.real.slurm_rig import (
     PEOPLE,
     PROGRAMS,
+    REST_USER,
     Rig,
     RigError,
     obstacle,
@@ -256,6 +261,35 @@ def test_accounting_tells_what_sacct_prints_whatever_the_time_zone(rig: Rig) -> 
     assert (past.attributes["nodes"], past.user) == (row[6], row[7])
     assert (past.gpus_requested, past.gpu_model, past.experiment) == (3, "a100", "exp-9")
     assert past.attributes["gpu_indices"] == "not kept by Slurm's accounting"
+
+
+def test_a_job_that_ended_before_marey_looked_comes_from_accounting_either_way(
+    rig: Rig, tmp_path: Path
+) -> None:
+    job = rig.submit("--gres=gpu:2", "--comment=exp-11", run="sleep 2", user=PEOPLE[0])
+    wait_until(lambda: rig.state(job) == "COMPLETED", "the job ends")
+    token_file = tmp_path / "token"
+    token_file.write_text(rig.token())
+    by_rest = SlurmSettings(
+        rest_url=rig.rest_url, rest_user=REST_USER, token_file=str(token_file), history_ms=DAY_MS
+    )
+    for settings in (SlurmSettings(history_ms=DAY_MS), by_rest):
+        with open_store(None) as store:
+
+            def known(store: EmbeddedStore = store) -> bool:
+                rows = store.workloads(WorkloadQuery(limit=1000)).to_pylist()
+                return str(job) in {row["workload"] for row in rows}
+
+            deadline = time.monotonic() + 30
+            while not known() and time.monotonic() < deadline:
+                # Slurm tells its database a little later: a job too young is asked for again.
+                filling = HistoryFilling(settings, store, lambda: time.time_ns() // 1_000_000)
+                filling.start()
+                wait_until(lambda f=filling: f.document()["done"], "the history", 30)
+            found = store.workload("default", str(job))
+            assert (found["state"], found["experiment"]) == ("completed", "exp-11")
+            assert found["gpus_requested"] == 2
+            assert [one["state"] for one in found["states"]][-2:] == ["running", "completed"]
 
 
 def test_random_life_is_shown_as_slurm_tells_it(rig: Rig, tmp_path: Path) -> None:

@@ -340,51 +340,6 @@ def test_background_work_can_be_watched_and_cancelled(
     problem(client.get("/api/v1/tasks/99"), 404)
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/api/v1/nothing", 404),
-        ("/api/v1/workloads/none", 404),
-        ("/api/v1/series", 422),
-        ("/api/v1/series?gpus=n1:0&metrics=utl", 422),
-        ("/api/v1/series?gpus=n1:0&workload=1", 422),
-        ("/api/v1/series?gpus=here", 422),
-        ("/api/v1/series?gpus=n1:0&points=3", 422),
-        ("/api/v1/series?gpus=n1:0&from=later", 422),
-        ("/api/v1/series?gpus=n1:0&from=2026-01-02&to=2026-01-01", 422),
-        ("/api/v1/workloads?where={", 422),
-        ("/api/v1/workloads?state=asleep", 422),
-        ("/api/v1/workloads?cluster=none", 404),
-        ("/api/v1/cluster?cluster=none", 404),
-        ("/api/v1/histograms?gpus=n1:0&bins=0", 422),
-        ("/api/v1/statistics?gpus=n1:0&quantiles=2", 422),
-        ("/api/v1/statistics?gpus=n1:0&quantiles=nan", 422),
-        ("/missing.js", 404),
-    ],
-)
-def test_errors_are_problem_documents(client: TestClient, path: str, status: int) -> None:
-    problem(client.get(path), status)
-
-
-def test_a_wrong_method_is_a_problem_document_too(client: TestClient) -> None:
-    assert "GET" in problem(client.post("/api/v1/clusters"), 405)["detail"]
-
-
-def test_a_fault_of_ours_is_a_problem_document_without_a_traceback(
-    client: TestClient, small: SmallService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("secret detail")
-
-    monkeypatch.setattr(type(small.service), "sources", broken)
-    assert "secret" not in problem(client.get("/api/v1/sources"), 500)["detail"]
-
-
-def test_an_unknown_metric_is_answered_with_the_nearest(client: TestClient) -> None:
-    answer = client.get("/api/v1/series?gpus=n1:0&metrics=utl")
-    assert "did you mean 'util'" in answer.json()["detail"]
-
-
 def test_health_and_own_metrics(client: TestClient) -> None:
     assert client.get("/healthz").json()["status"] == "ok"
     text = client.get("/metrics").text

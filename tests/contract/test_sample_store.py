@@ -1,61 +1,26 @@
-"""What every SampleStore promises, checked against a plain dictionary of samples."""
+"""What every SampleStore promises, example by example."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from marey.model.errors import InvalidInput
 from marey.model.metrics import Entity
-from marey.model.protocols import SampleStore, Selection
-from marey.model.samples import SampleBatch
+from marey.model.protocols import Selection
 from marey.model.times import HOUR_MS
-
-T0 = 1_763_200_800_000
-TICK = 15_000
-FOREVER = T0 + 1000 * HOUR_MS
-NewStore = Callable[[], SampleStore]
-Row = tuple[int, str, str | None, dict[str, float]]
-Key = tuple[int, str, str]
-
-
-def batch_of(rows: Iterable[Row], **more: Any) -> SampleBatch:
-    """Rows of (time, entity, workload, values by metric) as a batch."""
-    listed = list(rows)
-    entities = tuple(sorted({row[1] for row in listed}))
-    workloads = tuple(sorted({row[2] for row in listed if row[2]}))
-    metrics = sorted({name for row in listed for name in row[3]})
-    return SampleBatch(
-        time_ms=np.array([row[0] for row in listed], np.int64),
-        entity=np.array([entities.index(row[1]) for row in listed], np.int32),
-        entities=entities,
-        columns={m: np.array([r[3].get(m, np.nan) for r in listed], np.float32) for m in metrics},
-        workload=np.array([workloads.index(r[2]) if r[2] else -1 for r in listed], np.int32),
-        workloads=workloads,
-        **more,
-    )
-
-
-def scanned(store: SampleStore, selection: Selection) -> dict[Key, float]:
-    """Every sample of a scan by its key; fails where one comes twice."""
-    found: dict[Key, float] = {}
-    for batch in store.scan(selection):
-        assert (np.diff(batch.time_ms) >= 0).all(), "a batch is in order of time"
-        for name, values in batch.columns.items():
-            for row in np.flatnonzero(~np.isnan(values)):
-                key = (int(batch.time_ms[row]), batch.entities[batch.entity[row]], name)
-                assert key not in found, f"{key} comes twice"
-                found[key] = float(values[row])
-    return found
-
-
-def everything(*metrics: str, **more: Any) -> Selection:
-    return Selection(metrics or ("util", "power", "mem_used"), 0, FOREVER, **more)
+from tests.contract.sample_rows import (
+    FOREVER,
+    T0,
+    TICK,
+    NewStore,
+    Row,
+    batch_of,
+    everything,
+    scanned,
+)
 
 
 def tick(k: int, value: float = 50.0, entity: str = "n0:0", workload: str | None = "j1") -> Row:
@@ -347,67 +312,3 @@ def test_an_empty_store_answers_with_empty_tables(new_sample_store: NewStore) ->
     assert len(store.latest("default", Entity.GPU, 0)) == 0
     store.append([])
     store.maintain(T0)
-
-
-_VALUES = st.one_of(st.none(), st.integers(0, 100).map(float))
-_ROWS = st.tuples(
-    st.integers(0, 12).map(lambda k: T0 + k * (HOUR_MS // 4)),
-    st.sampled_from(["n0:0", "n0:1", "n1:0"]),
-    st.sampled_from([None, "j1", "j2"]),
-    st.fixed_dictionaries({"util": _VALUES, "power": _VALUES}).map(
-        lambda values: {name: v for name, v in values.items() if v is not None}
-    ),
-)
-_STEPS = st.lists(
-    st.one_of(
-        st.lists(_ROWS, min_size=1, max_size=6),
-        st.integers(0, 5).map(lambda hours: T0 + hours * HOUR_MS),
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(steps=_STEPS)
-def test_a_store_equals_a_dictionary(new_sample_store: NewStore, steps: list[Any]) -> None:
-    store = new_sample_store()
-    model: dict[Key, float] = {}
-    holders: dict[tuple[int, str], str | None] = {}
-    for step in steps:
-        if isinstance(step, int):
-            store.maintain(step)
-            continue
-        store.append([batch_of(step)])
-        for time_ms, entity, workload, values in step:
-            if values:
-                holders[time_ms, entity] = workload
-            for metric, value in values.items():
-                model[time_ms, entity, metric] = value
-    assert scanned(store, everything("util", "power")) == model
-    for workload in ("j1", "j2"):
-        own = {k: v for k, v in model.items() if holders[k[0], k[1]] == workload}
-        assert scanned(store, everything("util", "power", workload=workload)) == own
-    for row in store.statistics(everything("util", "power"), [0.5]).table.to_pylist():
-        values = [v for k, v in sorted(model.items()) if k[1:] == (row["entity"], row["metric"])]
-        assert row["count"] == len(values)
-        assert row["mean"] == pytest.approx(np.mean(values))
-        assert row["quantiles"] == pytest.approx([np.median(values)])
-        assert (row["min"], row["max"], row["last"]) == (min(values), max(values), values[-1])
-    table = store.series(everything("util", "power"), 4).table
-    for entity, metric in {(k[1], k[2]) for k in model}:
-        values = [v for k, v in sorted(model.items()) if k[1:] == (entity, metric)]
-        kept = [
-            row["value"]
-            for row in table.to_pylist()
-            if (row["entity"], row["metric"]) == (entity, metric)
-        ]
-        assert len(kept) <= 4
-        assert {min(values), max(values), values[0], values[-1]} == {
-            min(kept),
-            max(kept),
-            kept[0],
-            kept[-1],
-        }

@@ -86,7 +86,8 @@ def test_a_workload_that_never_ran_gets_a_clear_answer(client: TestClient, part:
         ("/clusters", {"method": "magic"}, "method"),
         ("/outliers", {"x": "util", "y": "util"}, "two different"),
         ("/outliers", {"significance": 3}, "significance"),
-        ("/band", {"metrics": "host_cpu"}, "host"),
+        ("/clusters", {"metric": "host_cpu"}, "host"),
+        ("/band", {"metrics": "xid"}, "counted"),
     ],
 )
 def test_wrong_values_are_refused_in_words(

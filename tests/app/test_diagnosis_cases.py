@@ -15,11 +15,14 @@ import pytest
 
 from marey.app.asking import ask
 from marey.app.comparing import AskComparison
+from marey.app.diagnosing import AskDiagnosis
 from marey.app.dissecting import AskClusters, AskOutliers
 from marey.app.over_time import AskBand
 from marey.app.peers import AskPeers
 from marey.cli import main
+from marey.model.errors import InvalidInput
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
@@ -206,3 +209,27 @@ def test_two_windows_of_one_workload_are_compared_on_the_command_line(site: Path
     assert (status, error) == (0, "")
     found = json.loads(text)
     assert found["before"]["window"]["to"] <= found["after"]["window"]["from"]
+
+
+def test_what_is_measured_of_hosts_is_drawn_over_time_and_told_among_the_means(
+    tmp_path: Path,
+) -> None:
+    times = np.arange(0, MOMENTS, 2, dtype=np.int64) * STEP_MS + BEGIN_MS
+    cpu = np.linspace(10, 90, len(times)).astype(np.float32)
+    path = tmp_path / "site.duckdb"
+    with open_store(path) as store:
+        store.apply(inventory())
+        entity = np.zeros(len(times), np.int32)
+        of_host = SampleBatch(times, entity, ("usual",), {"host_cpu": cpu}, kind=Entity.HOST)
+        store.append([samples("usual"), of_host])
+    found = ask(path, AskBand("usual", metrics="host_cpu,util", points=20))
+    host, util = found["bands"]
+    assert (host["metric"], util["metric"]) == ("host_cpu", "util")
+    assert max(host["high"]) == pytest.approx(90, abs=1)
+    assert min(host["low"]) == pytest.approx(10, abs=1)
+    # Both lie in bins of one width, so that one look sees both at the same moments.
+    assert {time % found["bin_ms"] for time in host["time_ms"][::2]} == {0}
+    means = {row["metric"]: row["mean"] for row in ask(path, AskDiagnosis("usual"))["metrics"]}
+    assert means["host_cpu"] == pytest.approx(50, abs=1)
+    with pytest.raises(InvalidInput, match="of a host"):
+        ask(path, AskClusters("usual", metric="host_cpu"))

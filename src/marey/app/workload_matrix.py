@@ -103,7 +103,7 @@ def _read(
     return build_matrix(
         _context(workspace, record, span),
         _watched(_counted(scan(span.selection(metrics)), tally), workspace.work, span),
-        _counted(scan(span.selection(host_metrics, Entity.HOST))) if host_metrics else (),
+        _counted(scan(span.selection(host_metrics, Entity.HOST)), tally) if host_metrics else (),
         until_ms=span.to_ms,
     )
 
@@ -138,6 +138,17 @@ def load_lines(
         _counted(workspace.store.scan(few.selection(metrics))),
         until_ms=span.to_ms,
         limits=FEW_GPUS,
+    )
+
+
+def load_hosts(workspace: Workspace, asked: Asked, metrics: Sequence[str]) -> WorkloadMatrix:
+    """Metrics of a workload's hosts over the window asked for: a row per host."""
+    span, _ = _window(workspace, asked)
+    hosts = sorted({parse_gpu_id(gpu).host for gpu in span.gpus})
+    return build_matrix(
+        Context(WorkloadFacts(asked.workload), [GpuFacts(host, host, 0) for host in hosts]),
+        _counted(workspace.store.scan(span.selection(metrics, Entity.HOST))),
+        until_ms=span.to_ms,
     )
 
 

@@ -28,6 +28,8 @@ SEPARATED = 0.8
 # The work itself is slower, and the host busier, by at least this much.
 SLOWER = 0.9
 BUSIER = 1.2
+# Where only the host bears witness, the GPUs must have lost more than a load that varies.
+FAR = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def slow_alone(signals: Signals) -> Iterator[Claim]:
         return
     span = signals.columns_of(*change.blocks)
     slower, busier = _slower_work(signals, span), _busier_host(signals, span)
-    if slower is None and busier is None:
+    if slower is None and (busier is None or change.share > FAR):
         return
     host = signals.matrix.hosts[0]
     late = change.kind is FaultKind.SLOW_NODE
@@ -80,7 +82,8 @@ def lasting_change(signals: Signals) -> Change | None:
         return None
     util = common(signals, "util")
     found = _fall(util, util >= 0.25 * WORKING_UTIL, LATE)
-    if found is not None:
+    # Below that it is no training at full speed: serving follows its users, sessions their owner.
+    if found is not None and found[2] >= WORKING_UTIL:
         first, last, before = found
         now = float(quiet_median(util[first:last]))
         return Change(FaultKind.SLOW_NODE, (first, last), against_before("util", now, before))

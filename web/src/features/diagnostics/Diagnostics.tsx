@@ -152,7 +152,8 @@ function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catal
   );
 }
 
-function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"]; board: RuleBoard }) {
+function Parts({ diagnosis, metrics: all, board }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"]; board: RuleBoard }) {
+  const metrics = useMemo(() => all.filter((metric) => metric.entity === "gpu"), [all]);
   const span = useChosen((chosen) => chosen.window);
   const clusters = useClusters(diagnosis.workload.id, span);
   const before = useRef<ColourNumbers>(new Map());
@@ -173,7 +174,7 @@ function Parts({ diagnosis, metrics, board }: { diagnosis: Diagnosis; metrics: C
         {known && <p className="muted" role="status">{clusters.isPlaceholderData ? "Looking… " : ""}{counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
       </section>
       <div className="pair-of-parts">
-        <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={metrics} />
+        <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={all} />
         <Bivariate numbers={numbers} metrics={metrics} />
       </div>
       <Comparison diagnosis={diagnosis} />

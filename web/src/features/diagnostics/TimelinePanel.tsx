@@ -27,7 +27,8 @@ export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagn
   const life = useLife(diagnosis, clusters);
   const asked = useAskedSpan(life);
   const bands = useBands(asked);
-  const series = useLines(gpus, asked);
+  const ofGpus = useMemo(() => shown.filter((id) => metrics.find((one) => one.id === id)?.entity === "gpu"), [shown, metrics]);
+  const series = useLines(gpus, ofGpus, asked);
   const add = (metric: string) => change({ lines: shown.includes(metric) ? shown.filter((one) => one !== metric) : [...shown, metric].slice(-MOST_METRICS) });
   const loaded = bands.data?.bands ?? [];
   return (
@@ -35,7 +36,7 @@ export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagn
       <header>
         <h3>Over time</h3>
         <span className="muted">
-          {gpus.length === 0 ? "Median, middle 80 % and extremes of all GPUs; select GPUs to see their lines." : `${formatCount(gpus.length)} of ${formatCount(selected.length)} selected GPUs before the band of all.`}
+          {gpus.length === 0 ? "Median, middle 80 % and extremes of all GPUs (of all hosts for what is measured of hosts); select GPUs to see their lines." : `${formatCount(gpus.length)} of ${formatCount(selected.length)} selected GPUs before the band of all.`}
           {bands.data && ` ${bands.data.bin_ms / 1000 > (diagnosis.window?.step_s ?? 0) ? `Least and greatest per ${formatDuration(bands.data.bin_ms / 1000)}.` : "Every sample."}`}
         </span>
         <SpanButtons life={life} seen={span} />

@@ -79,9 +79,8 @@ export function useBands(span: Span | null) {
   return useDocument<Bands>("/diagnosis/band", query, span, shown.length > 0, appendedBands, bandsEnd, bandsSize);
 }
 
-export function useLines(gpus: readonly string[], span: Span | null) {
+export function useLines(gpus: readonly string[], shown: readonly string[], span: Span | null) {
   const { workload } = useContext(WorkloadContext);
-  const shown = useChosen((chosen) => chosen.lines);
   const query = useMemo(() => ({ workload, metrics: shown.join(), gpus: gpus.join() }), [workload, shown, gpus]);
   return useDocument<Lines>("/diagnosis/lines", query, span, gpus.length > 0 && shown.length > 0, appendedLines, linesEnd, linesSize);
 }

@@ -151,7 +151,7 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
     };
     const made = drawTimeline(host.current, latest.current, timelineStyle(theme), { width, height: HEIGHT }, events);
     drawn.current = made;
-    made.show(seen());
+    made.show(seen(limits.current, latest.current));
     return () => {
       drawn.current = null;
       made.destroy();
@@ -160,10 +160,10 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
   }, [shape]);
   useEffect(() => {
     drawn.current?.update(data);
-    drawn.current?.show(seen());
+    drawn.current?.show(seen(limits.current, latest.current));
   }, [data]);
   // Straight to the plot: zooming must not wait for anything else on the page.
-  useEffect(() => useChosen.subscribe((now, before) => now.view !== before.view && drawn.current?.show(seen())), []);
+  useEffect(() => useChosen.subscribe((now, before) => now.view !== before.view && drawn.current?.show(seen(limits.current, latest.current))), []);
   return (
     <div
       ref={ref}
@@ -185,10 +185,10 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
   );
 });
 
-/** What is to be seen: the view, else the window, else everything. */
-function seen(): Span | null {
+/** What is to be seen: the view, else the window, else all; every chart the same, whatever its metric has. */
+function seen([from, to]: Span, { band: { time_ms: times } }: TimelineData): Span {
   const { view, window: span } = useChosen.getState();
-  return view ?? span;
+  return view ?? span ?? [Math.min(from, times[0] ?? from), Math.max(to, times[times.length - 1] ?? to)];
 }
 
 const KEYS: Record<string, (span: Span) => Span | null> = {

@@ -1,5 +1,7 @@
 /** REST calls: JSON in, JSON out; an error carries the server's own words (RFC 9457). */
 
+import { inCluster } from "@/api/chosen";
+
 /** Where a text that was sent is wrong, in characters of that text. */
 export interface Place {
   start: number;
@@ -68,7 +70,7 @@ async function request<T>(method: string, path: string, body?: unknown, signal?:
 async function answered(method: string, path: string, accept: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(ROOT + path, {
+    response = await fetch(ROOT + inCluster(path), {
       method,
       headers: { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -1,6 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
+import { inCluster } from "@/api/chosen";
 import { ApiError } from "@/api/client";
 import type { Catalogue } from "@/base/catalogue";
 import { formatTime } from "@/base/format";
@@ -119,7 +120,7 @@ function Head({ workload, diagnosis, running }: { workload: string; diagnosis: D
 function reportAddress(workload: string, span: Span | null, format: "html" | "markdown"): string {
   const query = new URLSearchParams({ workload, format });
   for (const [name, value] of Object.entries(between(span))) query.set(name, String(value));
-  return `/api/v1/diagnosis/report?${query.toString()}`;
+  return inCluster(`/api/v1/diagnosis/report?${query.toString()}`);
 }
 
 function safeName(text: string): string {

@@ -1,5 +1,6 @@
 /** What the reader has chosen on the page; every part reads it, any part may change it. */
 
+import { inCluster } from "@/api/chosen";
 import { create } from "zustand";
 import { useShallow } from "zustand/react/shallow";
 import type { Lens } from "@/base/rules/documents";
@@ -91,7 +92,7 @@ export function toAddress(workload: string, chosen: Chosen): string {
     query.set("to", String(Math.round(chosen.window[1])));
   }
   if (chosen.held) query.set("hold", "1");
-  return `/workload?${query.toString()}`;
+  return inCluster(`/workload?${query.toString()}`);
 }
 
 export const useChosen = create<Chosen>(() => START);

@@ -2,6 +2,7 @@ import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import type { Catalogue } from "@/base/catalogue";
 import { useLive } from "@/base/live";
 import type { LiveSession } from "@/base/live";
+import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton } from "@/base/ui/controls";
 import { Logo, Nav } from "@/base/ui/PageHead";
 import { Canvas } from "@/features/overview/Canvas";
@@ -42,6 +43,7 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
         <header className="top">
           <Logo />
           <Nav />
+          <ClusterPicker />
           <ViewPicker />
           <Search />
           <Policy />

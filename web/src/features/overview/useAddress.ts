@@ -1,6 +1,7 @@
 /** Keeps the address and the state of the overview in step, both ways. */
 
 import { useEffect } from "react";
+import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import type { LiveSession } from "@/base/live";
 import { useLive } from "@/base/live";
@@ -51,7 +52,7 @@ export function useAddress(session: LiveSession): void {
     let applying = false;
     const write = () => {
       if (applying) return;
-      const address = location.pathname + printUrl(urlState(useLive.getState()));
+      const address = inCluster(location.pathname + printUrl(urlState(useLive.getState())));
       if (address === location.pathname + location.search) return;
       const next = historyKey();
       if (next === key) history.replaceState(null, "", address);

@@ -1,6 +1,7 @@
 /** What the strip shows: how full the cluster was, what happened, and what was found. */
 
 import { useQuery } from "@tanstack/react-query";
+import { chosenCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import type { Mark, Span } from "@/features/timetravel/walk";
 
@@ -9,6 +10,7 @@ const KINDS = ["xid", "node_down", "node_drain", "throttle", "policy_change", "r
 const POINTS = 240;
 
 interface ClusterRow {
+  cluster: string;
   first_ms: number | null;
   last_ms: number | null;
   time_ms: number;
@@ -39,7 +41,7 @@ interface FindingRow {
 export function useHistorySpan(open: boolean) {
   return useQuery({
     queryKey: ["history span"],
-    queryFn: async () => (await getJson<ClusterRow[]>("/clusters"))[0] ?? null,
+    queryFn: async () => (await getJson<ClusterRow[]>("/clusters")).find((row) => row.cluster === chosenCluster()) ?? null,
     enabled: open,
     refetchInterval: 60_000,
   });

@@ -223,7 +223,7 @@ def test_a_rule_has_exceptions_for_a_partition_that_are_saved_and_shown(
 def test_the_card_of_a_workload_shows_its_whole_life_from_the_sketches(
     overview: Overview, demo: Demo
 ) -> None:
-    running = demo.get("/workloads?states=running&limit=200")["rows"]
+    running = demo.get("/workloads?state=running&limit=200")["rows"]
     oldest = min(running, key=lambda row: row["start_ms"])["workload"]
     chosen = [{"field": "workload", "op": "eq", "value": oldest}]
     page = overview.open(f"?view=workloads&sel={urllib.parse.quote(json.dumps(chosen))}").page

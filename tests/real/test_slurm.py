@@ -317,4 +317,5 @@ def test_random_life_is_shown_as_slurm_tells_it(rig: Rig, tmp_path: Path) -> Non
     print(f"seed {seed}: {total}, acts {activity.acts}, refused {activity.refused}")
     assert total.jobs > 2 * SOAK_S
     assert total.gpus > 2 * SOAK_S
+    assert total.doubted < max(2, total.jobs / 500), "the controller's reasons seldom flicker"
     assert len(activity.acts) >= 10

@@ -14,6 +14,7 @@ from marey.app.backfilling import Histories
 from marey.app.background import BackgroundWork
 from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
 from marey.app.feed import FrameFeed
+from marey.app.memory import return_large_blocks
 from marey.app.notifications import Notifier
 from marey.app.reloading import Reloaded, SourceReloader
 from marey.app.rules import RuleBook, RuleWatch
@@ -63,6 +64,7 @@ class Service:
     """Everything behind the API; starts and stops as one."""
 
     def __init__(self, parts: Parts) -> None:
+        return_large_blocks()
         self.store = parts.store
         self.simulation = parts.simulation
         self.feed = FrameFeed()

@@ -29,16 +29,21 @@ def run(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess
     )
 
 
-@contextmanager
-def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server process and its URL, which is the first line of its output."""
-    process = subprocess.Popen(
+def started(*arguments: object) -> subprocess.Popen[str]:
+    """One command, not waited for."""
+    return subprocess.Popen(
         [*MAREY, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         stdin=subprocess.DEVNULL,
     )
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process and its URL, which is the first line of its output."""
+    process = started(*arguments)
     assert process.stdout is not None
     watchdog = threading.Timer(120, process.kill)
     watchdog.start()

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from marey.cli import main
 from marey.model.protocols import Selection
 from marey.store.embedded import open_store
 from marey.store.holder import address_path
-from tests.cli.processes import demo_arguments, end, get, run, serving
+from tests.cli.processes import demo_arguments, end, get, run, serving, started
 
 
 def ticks_seen(url: str) -> int:
@@ -24,11 +25,15 @@ def ticks_seen(url: str) -> int:
 
 
 def wait_for_ticks(url: str, count: int) -> None:
-    for _ in range(600):
-        if ticks_seen(url) >= count:
+    wait_until(lambda: ticks_seen(url) >= count)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if true():
             return
-        threading.Event().wait(0.05)
-    raise AssertionError("no ticks")
+        threading.Event().wait(0.02)
+    raise AssertionError("never")
 
 
 def counts(store: Path) -> tuple[int, int, int]:
@@ -81,6 +86,40 @@ def test_demo_lives_is_asked_is_killed_and_goes_on_with_nothing_doubled(tmp_path
     # Every tick of every GPU that can speak, before and after, is there once.
     assert later_total >= 0.9 * 64 * later_ticks
     assert later_total <= 64 * later_ticks
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_while_it_makes_history_it_goes_calmly_and_goes_on_with_nothing_doubled(
+    tmp_path: Path, number: int, status: int
+) -> None:
+    store = tmp_path / "demo.duckdb"
+    arguments = ("demo", "--gpus", 64, "--hours", 12, "--speed", 60, "--port", 0, "--store", store)
+    process = started(*arguments)
+    wait_until(store.exists)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (status, "", "marey demo: interrupted\n")
+    assert not address_path(store).exists()
+
+    with serving(*arguments) as (process, url):
+        wait_for_ticks(url, 3)
+        assert end(process) == 0
+    total, distinct, ticks = counts(store)
+    assert total == distinct
+    assert ticks >= 12 * 240
+    assert 0.9 * 64 * ticks <= total <= 64 * ticks
+
+
+def test_a_demo_that_is_thrown_away_leaves_nothing_wherever_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = started("demo", "--gpus", 64, "--hours", 12, "--port", 0)
+    wait_until(lambda: any(tmp_path.rglob("demo.duckdb")))
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (143, "", "marey demo: interrupted\n")
+    assert not list(tmp_path.glob("marey-demo-*"))
 
 
 def here(*arguments: object) -> tuple[int, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -107,9 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MareyError as error:
         print(f"marey {args.command}: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print(f"marey {args.command}: interrupted", file=sys.stderr)
-        return 130
+        # As a shell tells the signal: 130 for Ctrl-C, 143 for SIGTERM.
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except BrokenPipeError:
         # The reader (head, less) has gone; nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from marey.api.application import build_app
 from marey.api.guard import Access
@@ -29,7 +33,7 @@ def run_server(
     listener = listen(server.host, server.port)
     url = address(listener)
     store = Path(configuration.store.path)
-    with listener:
+    with listener, terminated_as_interrupted():
         with out.progress("making history", 1.0) as bar:
             service = open_service(configuration, bar.update, file=file)
         try:
@@ -47,6 +51,23 @@ def run_server(
             out.remark("marey: finishing")
             service.stop()
             remove_address(store)
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Until the server itself listens for signals, SIGTERM unwinds as Ctrl-C does.
+
+    Its default would end the process on the spot: the store unclosed, a demo's folder left behind.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def reload(service: Service, out: Output) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--no-first-run"]
-SHOTS = {"overview-dark": ("dark", ""), "overview-light": ("light", "?view=physical")}
+SHOTS = {"overview-light": ("light", ""), "overview-dark": ("dark", "?view=physical")}
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
 
     marey = str(Path(sys.executable).with_name("marey"))
     demo = subprocess.Popen(
-        [marey, "demo", "--gpus", "2048", "--speed", "15", "--port", "0"],
+        [marey, "demo", "--gpus", "2048", "--hours", "2", "--speed", "15", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -37,9 +37,12 @@ def main() -> int:
                     color_scheme=theme,
                     reduced_motion="reduce",
                 )
+                page.set_default_timeout(180_000)
                 page.goto(f"{url}/{query}")
                 page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
                 page.wait_for_selector(".numbers .sparkline path[d^=M]", state="attached")
+                # A cluster that was just born has its rules judged over a whole day first.
+                page.wait_for_selector("text=The rules are being prepared", state="detached")
                 page.wait_for_timeout(2500)
                 page.screenshot(path=folder / f"{name}.png")
                 page.close()

@@ -59,6 +59,9 @@ def test_the_canvas_shows_the_moment_that_the_server_has_stored(
 def test_what_had_been_found_then_is_marked_and_what_was_found_later_is_not(
     overview: Overview, demo: Demo
 ) -> None:
+    overview.wait_until(
+        lambda: demo.get("/findings")["rows"], "rules that have read the history", 90
+    )
     page = open_timeline(overview)
     at = go_to(overview, 0.97)
     told = demo.get(f"/verdicts?at={at / 1000:.3f}")["rules"]

@@ -111,20 +111,24 @@ def test_a_workload_without_gpus_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "kind"),
     [
-        np.full((1, 1), 50.0),
-        np.full((1, 400), 50.0),
-        np.full((8, 400), 0.0),
-        np.full((8, 3), 90.0),
-        np.full((4, 400), np.nan),
-        np.where(np.arange(400)[None, :] % 7 == 0, np.nan, np.full((4, 400), 70.0)),
-        np.where(np.arange(400)[None, :] < 200, np.array([[np.nan], [70.0]]), 70.0),
+        (np.full((1, 1), 50.0), None),
+        (np.full((1, 400), 50.0), FaultKind.HEALTHY),
+        (np.full((8, 400), 0.0), FaultKind.IDLE_SESSION),
+        (np.full((8, 3), 90.0), FaultKind.HEALTHY),
+        (np.full((4, 400), np.nan), None),
+        (np.where(np.arange(400) % 7 == 0, np.nan, np.full((4, 400), 70.0)), FaultKind.HEALTHY),
+        (np.where(np.arange(400) < 200, np.array([[np.nan], [70.0]]), 70.0), FaultKind.HEALTHY),
     ],
     ids=["one sample", "one GPU", "all idle", "three", "all missing", "gaps", "joined late"],
 )
-def test_difficult_input_gets_an_answer(values: np.ndarray) -> None:
-    diagnose(matrix(values, hosts=2))
+def test_difficult_input_gets_an_answer(values: np.ndarray, kind: FaultKind | None) -> None:
+    found = diagnose(matrix(values, hosts=2)).findings
+    assert [finding.kind for finding in found] == ([] if kind is None else [kind])
+    assert all(
+        set(finding.gpus) == {g.gpu for g in matrix(values, hosts=2).gpus} for finding in found
+    )
 
 
 def test_mixed_gpu_models_are_not_called_throttled() -> None:

@@ -1,5 +1,6 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
+import { chosenCluster } from "@/api/chosen";
 import { getJson, postJson, remove } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
 import { links } from "@/base/links";
@@ -43,7 +44,7 @@ export function BacktestPanel({ rule, valid }: { rule: DraftRule; valid: boolean
   const [since, setSince] = useState("1d");
   const [tested, setTested] = useState("");
   const start = useMutation({
-    mutationFn: () => postJson<Task>("/backtests", { rules: [rule], since }),
+    mutationFn: () => postJson<Task>("/backtests", { rules: [rule], since, cluster: chosenCluster() }),
     onMutate: () => setTested(when),
   });
   const id = start.data?.id;

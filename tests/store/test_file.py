@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import duckdb
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from marey.model.errors import Conflict, InvalidInput, StoreError
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
+from marey.store.database import Database
 from marey.store.embedded import Retention, open_store
 from marey.store.schema import SCHEMA_VERSION
 
@@ -207,3 +210,27 @@ def test_a_copy_of_the_file_and_its_log_is_a_store(tmp_path: Path) -> None:
 def test_impossible_retention_is_refused(days: float) -> None:
     with pytest.raises(InvalidInput, match="raw_days"):
         Retention(raw_days=days)
+
+
+def test_a_signal_while_the_database_works_is_an_interrupt_and_undoes_the_write() -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    database = Database(None, memory_limit_mb=200)
+
+    def write() -> None:
+        with database.write() as connection:
+            connection.execute("CREATE TABLE half AS SELECT 1")
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            connection.execute("SELECT range % 7, count(*) FROM range(100000000) GROUP BY 1")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(StoreError, match="half"), database.read() as connection:
+        connection.execute("FROM half")
+    database.close()

@@ -60,12 +60,18 @@ def terminated_as_interrupted() -> Iterator[None]:
     Its default would end the process on the spot: the store unclosed, a demo's folder left behind.
     """
 
+    told: list[int] = []
+
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
+        told.append(number)
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
+    except KeyboardInterrupt:
+        # Raised anew: on its way through the database the number would be lost.
+        raise KeyboardInterrupt(*told[:1]) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

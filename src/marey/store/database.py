@@ -28,6 +28,7 @@ _LOG_LIMIT = "64MB"
 
 _FULL_WORDS = ("No space left", "File too large", "Disk quota")
 _DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
+_INTERRUPTED = "Query interrupted"
 _DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
 
 # Pages that are remembered over the hour: the newest, and what every question looks at.
@@ -221,6 +222,11 @@ class Database:
             if on_disk and self.path is not None:
                 self._broken = True
             raise self._failure(error) from error
+        except RuntimeError as error:
+            # What DuckDB makes of a signal (Ctrl-C) that comes while it works.
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
 
     def _failure(self, error: Exception) -> StoreError:
         text = str(error)

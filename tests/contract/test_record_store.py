@@ -303,6 +303,22 @@ def test_workloads_are_listed_newest_first_in_pages(new_record_store: NewStore) 
     assert pages == [f"w{i:02}" for i in reversed(range(10))]
 
 
+def test_clusters_of_one_store_share_names_and_nothing_else(new_record_store: NewStore) -> None:
+    store = new_record_store()
+    store.apply(FULL)
+    alone = dump(store)
+    other = replace(FULL, cluster="other", workloads=(Workload("a", "another"),), gpus=())
+    store.apply(other)
+    store.apply(Observation(2000, "other", statuses=(status("a", COMPLETED),), complete=True))
+    assert dump(store)[0] == sorted([C, "other"])
+    assert dump(store)[1:] == alone[1:]
+    assert store.workload("other", "a")["name"] == "another"
+    assert store.workload("other", "a")["state"] == COMPLETED
+    assert store.workload(C, "a")["name"] == "train"
+    with pytest.raises(NotFound):
+        store.workload("third", "a")
+
+
 def test_workloads_are_found_by_state_span_and_predicate(new_record_store: NewStore) -> None:
     store = new_record_store()
     store.apply(FULL)

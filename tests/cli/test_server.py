@@ -146,6 +146,9 @@ def test_commands_print_the_same_bytes_from_the_file_and_from_the_server(tmp_pat
             ("events", *span),
             ("progress", workload, *span),
             ("summary", "--points", 5, *span),
+            ("diagnose", workload, *span),
+            ("rules", "list"),
+            ("rules", "explain", "stalled"),
             ("workload", "no such one"),
             ("stats", "--gpus", gpu, "--metrics", "utl"),
         ]

@@ -146,6 +146,29 @@ def test_a_sample_sent_twice_counts_once() -> None:
     assert table.agg[0, 0, sketch.COUNT] == 2
 
 
+def test_bins_widen_before_a_count_could_be_cut_off() -> None:
+    table, most = SketchTable([SPAN], 1), int(np.iinfo(np.uint16).max)
+    table.update(ticks(np.full(most, 500.0)), np.array([0]), roster(1))
+    assert table.bins.dtype == np.uint16
+    table.update(ticks(np.full(9, 500.0), start=most * 15_000), np.array([0]), roster(1))
+    assert table.bins.dtype == np.uint32
+    assert table.bins.sum() == table.agg[0, 0, sketch.COUNT] == most + 9
+    again = SketchTable([SPAN], 1)
+    again.restore(table.agg, table.bins)
+    again.update(ticks(np.full(5, 500.0), start=2 * most * 15_000), np.array([0]), roster(1))
+    assert again.bins.sum() == most + 14
+
+
+def test_a_row_that_begins_anew_keeps_bins_narrow() -> None:
+    table = SketchTable([SPAN], 1)
+    for life in range(3):
+        values = np.full(40_000, 500.0)
+        table.update(ticks(values, start=life * 10**10), np.array([0]), roster(1))
+        assert table.bins.sum() == 40_000
+        table.clear(0)
+    assert table.bins.dtype == np.uint16
+
+
 def test_no_samples_means_no_number_never_zero() -> None:
     agg, bins = sketch.empty_agg(1), sketch.empty_bins(1)
     for statistic in (ask.MEAN, ask.VARIANCE, ask.TREND, ask.SPREAD, ask.STEADINESS):

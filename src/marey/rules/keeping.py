@@ -128,7 +128,7 @@ def _restore(judge: Judge, state: _State, arrays: dict[str, NDArray[Any]]) -> No
     table = judge.sketches.table
     if arrays["agg"].shape[:2] != (book.room, len(state.metrics)):
         raise ValueError("the kept state is damaged: its sketches do not fit its rows")
-    table.agg, table.bins = arrays["agg"], arrays["bins"]
+    table.restore(arrays["agg"], arrays["bins"])
     for name, (slots, binned, since) in state.rings.items():
         judge._ring(name, Need((slots - 1) * SLOT_MS, max(binned - 1, 0) * SLOT_MS))
         judge.sketches.rings[name].restore(

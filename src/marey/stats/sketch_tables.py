@@ -73,13 +73,19 @@ def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
 
 
 class SketchTable:
-    """Whole-life sketches of rows × metrics, in two arrays."""
+    """Whole-life sketches of rows × metrics, in two arrays.
+
+    A bin is two bytes until some life has more samples than that counts (eleven days of 15 s);
+    then all bins widen, so no count is ever cut off.
+    """
 
     def __init__(self, spans: Sequence[Span], rows: int = 0) -> None:
         self.low = np.array([span.low for span in spans])
         self.step = np.array([span.step for span in spans])
         self.agg = empty_agg(rows, len(spans))
-        self.bins = empty_bins(rows, len(spans))
+        self.bins = empty_bins(rows, len(spans), dtype=np.uint16)
+        # No sketch has more samples than this.
+        self._most = 0
 
     @property
     def nbytes(self) -> int:
@@ -98,15 +104,33 @@ class SketchTable:
         self.low = np.append(self.low, [span.low for span in spans])
         self.step = np.append(self.step, [span.step for span in spans])
         self.agg = np.concatenate([self.agg, empty_agg(rows, len(spans))], axis=1)
-        self.bins = np.concatenate([self.bins, empty_bins(rows, len(spans))], axis=1)
+        more = empty_bins(rows, len(spans), dtype=self.bins.dtype.type)
+        self.bins = np.concatenate([self.bins, more], axis=1)
 
     def clear(self, row: int) -> None:
         """Forget a row, so that another can have its place."""
         self.agg[row] = 0
         self.bins[row] = 0
 
+    def restore(self, agg: Floats, bins: NDArray[Any]) -> None:
+        """Take back what was kept of a table of the same metrics."""
+        self._most = int(agg[..., COUNT].max(initial=0))
+        narrow = self._most <= np.iinfo(np.uint16).max
+        self.agg, self.bins = agg, bins.astype(np.uint16, copy=False) if narrow else bins
+
+    def _widen(self, coming: int) -> None:
+        """Make every bin wide enough for the most that any sketch can hold after this batch."""
+        widest = np.iinfo(self.bins.dtype).max
+        self._most += coming
+        if self._most > widest:
+            # Rows are given back and begin anew: what there is may be far less.
+            self._most = coming + int(self.agg[..., COUNT].max(initial=0))
+            if self._most > widest:
+                self.bins = self.bins.astype(np.uint32)
+
     def update(self, ticks: Ticks, slots: NDArray[np.int64], roster: Roster) -> int:
         """Take a batch: column ``k`` into metric ``slots[k]``; returns the samples taken."""
+        self._widen(_most_of_one(ticks.entity))
         return int(
             update_rows(
                 self.agg,
@@ -123,6 +147,11 @@ class SketchTable:
                 roster.to_ms,
             )
         )
+
+
+def _most_of_one(entity: NDArray[np.int32]) -> int:
+    """The most samples that one entity has in a batch."""
+    return int(np.bincount(entity[entity >= 0]).max(initial=0))
 
 
 @njit(cache=True, nogil=True)

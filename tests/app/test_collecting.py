@@ -193,17 +193,16 @@ def test_a_name_of_a_million_characters_is_cut_and_stays_one_name(store: Embedde
 def test_nan_infinity_and_sentinels_never_become_values(store: EmbeddedStore) -> None:
     bench = Bench(store)
     bench.tick()
-    batch = samples(START_MS + TICK_MS, GPUS[:4], ["util"])
-    bad = np.array([np.nan, np.inf, -np.inf, 9.3e18], np.float32)
+    batch = samples(START_MS + TICK_MS, GPUS[:5], ["mem_clock"])
+    bad = np.array([np.nan, np.inf, -np.inf, 9.3e18, 55.0], np.float32)
     bench.source.extra = [
-        Observation(START_MS + TICK_MS, samples=(replace(batch, columns={"util": bad}),))
+        Observation(START_MS + TICK_MS, samples=(replace(batch, columns={"mem_clock": bad}),))
     ]
     bench.clock.advance(1)
     bench.collector.tick()
-    kept = store.statistics(
-        Selection(("util",), START_MS + TICK_MS, START_MS + TICK_MS + 1, GPUS[:4])
-    ).table.to_pylist()
-    assert all(np.isfinite(row["max"]) for row in kept if row["max"] is not None)
+    asked = Selection(("mem_clock",), START_MS + TICK_MS, START_MS + TICK_MS + 1, GPUS[:5])
+    kept = store.statistics(asked).table.to_pylist()
+    assert {row["entity"]: row["max"] for row in kept if row["count"]} == {GPUS[4]: 55.0}
 
 
 class FullDisk:

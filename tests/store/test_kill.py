@@ -7,13 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROUNDS = 8
 
 
-def test_kill_9_during_writes_and_rewrites_loses_and_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("through", ["plain", "journaled"])
+def test_kill_9_during_writes_and_rewrites_loses_and_doubles_nothing(
+    tmp_path: Path, through: str
+) -> None:
     script = Path(__file__).with_name("kill_rounds.py")
     ran = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "store.marey"), str(ROUNDS), "11"],
+        [sys.executable, str(script), str(tmp_path / "store.marey"), str(ROUNDS), "11", through],
         capture_output=True,
         text=True,
         timeout=300,

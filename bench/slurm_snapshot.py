@@ -99,9 +99,9 @@ def main() -> int:
         )
         reader.observe(snapshot, 1_762_789_200_000)
 
-    first = timed(lambda: read(SnapshotReader("c"), jobs), repeat=2)
-    next_ones = timed(lambda: read(following, next(turns)), repeat=2)
-    rival = timed(lambda: _plain(nodes, jobs), repeat=2, warm=False)
+    first = timed(lambda: read(SnapshotReader("c"), jobs), repeat=5)
+    next_ones = timed(lambda: read(following, next(turns)), repeat=5)
+    rival = timed(lambda: _plain(nodes, jobs), repeat=4, warm=False)
     for what, mine in (("the first snapshot", first), ("every later snapshot", next_ones)):
         results.against(
             f"{what} read and joined ({mine.cpu_s:.2f} s CPU)",

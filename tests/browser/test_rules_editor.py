@@ -117,6 +117,14 @@ def test_a_saved_rule_is_marked_on_groups_drawn_as_bars_and_filtered_by(
             break
         page.mouse.wheel(0, -300)
         page.wait_for_timeout(300)
+
+    def bars_at_rest() -> list[dict[str, Any]]:
+        """The bars, once the zoom no longer moves them."""
+        before = marks("bar")
+        page.wait_for_timeout(250)
+        return before if before == marks("bar") else []
+
+    overview.wait_until(bars_at_rest, "bars that stand still")
     bar = marks("bar")[0]
     assert 0 < bar["any"] <= 1
     page.mouse.move(bar["x"] + 3, bar["y"] + bar["h"] / 2)

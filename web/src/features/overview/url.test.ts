@@ -22,6 +22,13 @@ test("what is printed is read back", () => {
 
 test("the plain state needs no words", () => expect(printUrl({ ...PLAIN, viewName: "everything" })).toBe(""));
 
+test("a narrow window begins without the panel; an address that names it has it", () => {
+  expect(readUrl("", false).state.panel).toBe(false);
+  expect(printUrl({ ...PLAIN, panel: false }, false)).toBe("");
+  const shown = printUrl({ ...PLAIN, panel: true }, false);
+  expect(readUrl(shown, false).state.panel && readUrl(shown, true).state.panel).toBe(true);
+});
+
 test("nonsense is left out and reported, the rest holds", () => {
   const { state, problems } = readUrl('?doc={"version":2}&cam=1,x,2&sel=5&me=ada');
   expect(state).toEqual({ ...PLAIN, me: "ada" });

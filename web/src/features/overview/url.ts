@@ -20,7 +20,7 @@ export interface UrlState {
 }
 
 /** Read an address; parts that make no sense are reported and left out. */
-export function readUrl(search: string): { state: UrlState; problems: string[] } {
+export function readUrl(search: string, roomy = true): { state: UrlState; problems: string[] } {
   const query = new URLSearchParams(search);
   const problems: string[] = [];
   const attempt = <T>(what: string, read: () => T, fallback: T): T => {
@@ -43,7 +43,7 @@ export function readUrl(search: string): { state: UrlState; problems: string[] }
       camera: camera === null ? null : attempt("camera", () => readCamera(camera), null),
       me: query.get("me") ?? "",
       hold: query.get("hold") === "1",
-      panel: query.get("panel") !== "0",
+      panel: query.has("panel") ? query.get("panel") !== "0" : roomy,
       at: moment === null ? null : attempt("moment", () => readMoment(moment), null),
     },
     problems,
@@ -69,7 +69,7 @@ function readMoment(text: string): number {
 }
 
 /** The address of a state; what is as always is left out. */
-export function printUrl(state: UrlState): string {
+export function printUrl(state: UrlState, roomy = true): string {
   const query = new URLSearchParams();
   if (state.viewName !== null && state.viewName !== "everything") query.set("view", state.viewName);
   if (state.view) query.set("doc", JSON.stringify(printView(state.view)));
@@ -77,7 +77,7 @@ export function printUrl(state: UrlState): string {
   if (state.camera) query.set("cam", state.camera.map((n) => Number(n.toFixed(4))).join(","));
   if (state.me) query.set("me", state.me);
   if (state.hold) query.set("hold", "1");
-  if (!state.panel) query.set("panel", "0");
+  if (state.panel !== roomy) query.set("panel", state.panel ? "1" : "0");
   if (state.at !== null) query.set("at", new Date(state.at).toISOString());
   const text = query.toString();
   return text ? `?${text}` : "";

@@ -13,9 +13,12 @@ import { printUrl, readUrl } from "@/features/overview/url";
 
 const SAVED = "saved:";
 
+/** Where the panel would lie over the canvas it is shown on demand only. */
+const isRoomy = (): boolean => matchMedia("(width >= 900px)").matches;
+
 /** Apply an address to the state; a saved view is fetched. */
 export async function applyAddress(search: string, session: LiveSession): Promise<void> {
-  const { state, problems } = readUrl(search);
+  const { state, problems } = readUrl(search, isRoomy());
   let viewName = state.viewName ?? (state.view ? null : "everything");
   let view: View | null = state.view;
   if (!view && viewName?.startsWith(SAVED)) {
@@ -41,7 +44,7 @@ export async function applyAddress(search: string, session: LiveSession): Promis
 /** Steps that deserve an entry in the history; moving the camera, or on through the past, does not. */
 function historyKey(): string {
   const state = urlState(useLive.getState());
-  return printUrl({ ...state, camera: null, at: state.at === null ? null : 0 });
+  return printUrl({ ...state, camera: null, at: state.at === null ? null : 0 }, isRoomy());
 }
 
 /** Write every change into the address, and read it back on back and forward. */
@@ -52,7 +55,7 @@ export function useAddress(session: LiveSession): void {
     let applying = false;
     const write = () => {
       if (applying) return;
-      const address = inCluster(location.pathname + printUrl(urlState(useLive.getState())));
+      const address = inCluster(location.pathname + printUrl(urlState(useLive.getState()), isRoomy()));
       if (address === location.pathname + location.search) return;
       const next = historyKey();
       if (next === key) history.replaceState(null, "", address);

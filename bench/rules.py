@@ -93,11 +93,13 @@ def one_tick(results: Results) -> float:
     samples = Samples(names)
     for number in range(80):
         court.take(samples.tick(number))
-    ticks = 80
-    began = time.process_time()
-    for number in range(80, 80 + ticks):
-        court.take(samples.tick(number))
-    per_tick = (time.process_time() - began) / ticks
+    per_tick = float("inf")
+    # Five minutes at a time, the best of six: the machine is noisy, and noise only ever adds.
+    for first in range(80, 200, 20):
+        began = time.process_time()
+        for number in range(first, first + 20):
+            court.take(samples.tick(number))
+        per_tick = min(per_tick, (time.process_time() - began) / 20)
     began = time.process_time()
     for _ in range(5):
         court.judge.judge(court.judge.newest_ms)

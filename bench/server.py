@@ -64,21 +64,32 @@ class PreparedSource:
 
 
 def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
-    """A server of 10,000 simulated GPUs whose clock the bench moves."""
+    """A server of 10,000 simulated GPUs whose clock the bench moves; nobody listens to it yet."""
     settings = SimulatedSettings(gpus=GPUS, seed=3, history_hours=0.0)
     store = StoreSettings(path=str(folder / "bench.duckdb"))
     service = open_service(Configuration(store=store, sources=(settings,)))
-    cluster = service.collector.sources.polled[0].source
-    simulation: Simulation = cluster.simulation
-    clock = SteppedClock(simulation.config.start_ms)
-    source = PreparedSource(simulation)
-    service.collector.sources.polled[0].source = source
-    service.collector.clock = clock
-    service.workspace.clock = clock
-    # Rules have a bench of their own; they work in another thread, and a day that passes in
-    # minutes would only pile up in front of it.
+    polled = service.collector.sources.polled[0]
+    simulation: Simulation = polled.source.simulation
+    clock, source = SteppedClock(simulation.config.start_ms), PreparedSource(simulation)
+    polled.source = source
+    service.collector.clock = service.workspace.clock = clock
+    # Rules work in another thread: a day that passes in minutes would only pile up in front of
+    # it. Whoever measures them has them judge in step.
     service.collector.watchers.observations.clear()
     return service, clock, source
+
+
+def lived(
+    service: Service, clock: SteppedClock, source: PreparedSource, ticks: int
+) -> tuple[np.ndarray, float]:
+    """So many ticks: the memory after each in MB, and the CPU of all without the simulator's."""
+    memory = np.zeros(ticks)
+    source.cpu_s, began = 0.0, time.process_time()
+    for tick in range(ticks):
+        service.collector.tick()
+        memory[tick] = resident_bytes() / MB
+        clock.time_ms += TICK_MS
+    return memory, time.process_time() - began - source.cpu_s
 
 
 def with_client(service: Service) -> None:
@@ -93,19 +104,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         service, clock, source = service_at(Path(folder))
         ticks = round(DAY_HOURS * HOUR_MS / TICK_MS)
-        for _ in range(4):
-            service.collector.tick()
-            clock.time_ms += TICK_MS
-        source.cpu_s = 0.0
+        lived(service, clock, source, 4)
         service.collector.counts.slowest_tick_seconds = 0.0
-        memory = np.zeros(ticks)
-        began = time.process_time()
-        for tick in range(ticks):
-            service.collector.tick()
-            memory[tick] = resident_bytes() / MB
-            clock.time_ms += TICK_MS
-        cpu_s = time.process_time() - began - source.cpu_s
-        watched_s = watched_cpu_s(service, clock, source)
+        memory, cpu_s = lived(service, clock, source, ticks)
+        with_client(service)
+        watched_s = lived(service, clock, source, WATCHED_TICKS)[1] / WATCHED_TICKS
         counts = service.collector.counts
         service.stop()
         stored = (Path(folder) / "bench.duckdb").stat().st_size
@@ -125,16 +128,6 @@ def main() -> int:
         at_10x="the same per value",
     )
     return results.missed + (1 if counts.errors else 0)
-
-
-def watched_cpu_s(service: Service, clock: SteppedClock, source: PreparedSource) -> float:
-    """CPU per tick while somebody looks."""
-    with_client(service)
-    source.cpu_s, began = 0.0, time.process_time()
-    for _ in range(WATCHED_TICKS):
-        service.collector.tick()
-        clock.time_ms += TICK_MS
-    return (time.process_time() - began - source.cpu_s) / WATCHED_TICKS
 
 
 def report(results: Results, ticks: int, cpu_s: float, memory: np.ndarray) -> None:

@@ -11,41 +11,22 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Results, peak_rss_mb
-from bench.server import GPUS, MB, MEMORY_LIMIT_MB, TICK_MS, PreparedSource, SteppedClock
+from bench.server import GPUS, MB, MEMORY_LIMIT_MB, TICK_MS, lived, service_at
 from marey.api.own_metrics import resident_bytes
 from marey.app.assembly import open_service
-from marey.app.configuration import Configuration, SimulatedSettings, StoreSettings
-from marey.app.service import Service
+from marey.app.configuration import Configuration, StoreSettings
 from marey.model.times import HOUR_MS
 
 HOURS = float(os.environ.get("MAREY_BENCH_HOURS", "1"))
 
 
-def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
-    """A server whose clock the bench moves; rules are judged in step with it."""
-    settings = SimulatedSettings(gpus=GPUS, seed=3, history_hours=0.0)
-    store = StoreSettings(path=str(folder / "bench.duckdb"))
-    service = open_service(Configuration(store=store, sources=(settings,)))
-    polled = service.collector.sources.polled[0]
-    simulation = polled.source.simulation
-    clock, source = SteppedClock(simulation.config.start_ms), PreparedSource(simulation)
-    polled.source = source
-    service.collector.clock = service.workspace.clock = clock
-    service.collector.watchers.observations[:] = [service.rule_watch.take]
-    return service, clock, source
-
-
 def hour_of(folder: str) -> dict[str, float]:
     """Ticks through sources, live table, store and rules; what the process then holds."""
     service, clock, source = service_at(Path(folder))
+    # In step with the clock that the bench moves.
+    service.collector.watchers.observations.append(service.rule_watch.take)
     ticks = round(HOURS * HOUR_MS / TICK_MS)
-    memory = np.zeros(ticks)
-    began = time.process_time()
-    for tick in range(ticks):
-        service.collector.tick()
-        memory[tick] = resident_bytes() / MB
-        clock.time_ms += TICK_MS
-    cpu_s = time.process_time() - began - source.cpu_s
+    memory, cpu_s = lived(service, clock, source, ticks)
     life, windows = service.rule_watch.courts["default"].judge.nbytes
     findings = len(service.rule_watch.findings.all())
     service.stop()

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from marey.model.garbage import collecting_paused
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
-from marey.sources.slurm.making import collecting_paused, quick_maker
+from marey.sources.slurm.making import quick_maker
 
 MADE: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
     (Workload, ("7", "train", "ann"), {"gpus_requested": 8, "attributes": {"a": "b"}}),

@@ -7,6 +7,7 @@ import { fetchMoment } from "@/api/moments";
 import { fetchCatalogue } from "@/base/catalogue";
 import { links } from "@/base/links";
 import { LiveSession } from "@/base/live";
+import { PageHead } from "@/base/ui/PageHead";
 import { Overview } from "@/features/overview/Overview";
 import "@/app/app.css";
 
@@ -49,14 +50,28 @@ function Page() {
         {location.pathname === "/findings" ? <Findings /> : <Waste />}
       </Suspense>
     );
-  if (catalogue.data && location.pathname === "/workload")
+  if (location.pathname === "/workload") {
+    if (!catalogue.data) return <Start failures={catalogue.failureCount} reason={catalogue.failureReason} />;
     return (
       <Suspense fallback={<div className="start" role="status">Marey</div>}>
         <Diagnostics workload={new URLSearchParams(location.search).get("id") ?? ""} catalogue={catalogue.data} />
       </Suspense>
     );
+  }
+  if (location.pathname !== "/") return <NoSuchPage />;
   if (catalogue.data) return <Overview session={theSession()} catalogue={catalogue.data} />;
   return <Start failures={catalogue.failureCount} reason={catalogue.failureReason} />;
+}
+
+function NoSuchPage() {
+  return (
+    <>
+      <PageHead />
+      <main className="start" role="alert">
+        There is no page {location.pathname.slice(0, 80)}.
+      </main>
+    </>
+  );
 }
 
 function Start({ failures, reason }: { failures: number; reason: Error | null }) {

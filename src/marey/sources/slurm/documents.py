@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from marey.model.errors import Unavailable, shown
-from marey.sources.slurm.making import collecting_paused
+from marey.model.garbage import collecting_paused
 
 # gc=False: what comes of JSON holds no cycles, so that the collector need not walk through it.
 

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@contextlib.contextmanager
-def collecting_paused() -> Iterator[None]:
-    """Pause the collector of reference cycles, unless somebody else has done so already.
-
-    Nothing here makes cycles; what others make meanwhile is found as soon as this ends.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def quick_maker(cls: Callable[P, T]) -> Callable[P, T]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from marey.model.garbage import collecting_paused
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.sources.slurm.documents import Job, Node
 from marey.sources.slurm.factors import Factors
 from marey.sources.slurm.jobs import PENDING, RUNNING, SeenJob, seen_jobs, with_priority
-from marey.sources.slurm.making import collecting_paused
 from marey.sources.slurm.nodes import gpus_of, host_of, status_of
 from marey.sources.slurm.reservations import Calendar, Reservation
 from marey.sources.slurm.values import text

@@ -6,16 +6,16 @@ It gives the same values as the native parser, which takes over where it was bui
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from marey.model.garbage import collecting_paused
 from marey.trace.readers.raw import (
     COMMUNICATION_PREFIXES,
     EXACT_DOUBLE_US,
@@ -104,7 +104,7 @@ class MsgspecParser:
 
     def parse(self, buffer: bytearray, start: int, stop: int) -> Block | None:
         """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
-        with _no_collection(), memoryview(buffer)[start:stop] as text:
+        with collecting_paused(), memoryview(buffer)[start:stop] as text:
             return self._parse(text)
 
     def _parse(self, text: memoryview) -> Block | None:
@@ -211,18 +211,6 @@ def _kept(events: list[Any]) -> list[int]:
         return [n for n, event in enumerate(events) if event.ph in _PHASES]
     except TypeError:  # a phase that is a list or an object
         return [n for n, e in enumerate(events) if type(e.ph) is str and e.ph in _PHASES]
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """A block makes many small objects and no cycles: looking for cycles only costs time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _texts(values: Sequence[Any]) -> list[str]:

@@ -103,7 +103,7 @@ export function RuleBar(props: RuleBarProps) {
 }
 
 function quietText(board: RuleBoard): string {
-  if (board.loading || (board.preparing && board.entries.length > 0)) return "The rules are being prepared…";
+  if (board.loading || (board.preparing && board.entries.length > 0)) return "No verdicts yet: the rules read what has been measured first.";
   if (board.entries.length === 0) return "No rules yet.";
   return `No workload violates any of ${formatCount(board.entries.filter((entry) => entry.enabled).length)} rules.`;
 }

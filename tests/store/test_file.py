@@ -9,6 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -212,25 +214,58 @@ def test_impossible_retention_is_refused(days: float) -> None:
         Retention(raw_days=days)
 
 
-def test_a_signal_while_the_database_works_is_an_interrupt_and_undoes_the_write() -> None:
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], object]]:
+    """Sets off a signal that raises ``KeyboardInterrupt`` a moment later."""
+
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    yield partial(signal.setitimer, signal.ITIMER_REAL, 0.02)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+LONG_QUESTION = "SELECT range % 7, count(*) FROM range(100000000) GROUP BY 1"
+
+
+def test_a_signal_while_the_database_works_is_an_interrupt_and_undoes_the_write(
+    alarm: Callable[[], object],
+) -> None:
     database = Database(None, memory_limit_mb=200)
 
     def write() -> None:
         with database.write() as connection:
             connection.execute("CREATE TABLE half AS SELECT 1")
-            signal.setitimer(signal.ITIMER_REAL, 0.02)
-            connection.execute("SELECT range % 7, count(*) FROM range(100000000) GROUP BY 1")
+            alarm()
+            connection.execute(LONG_QUESTION)
 
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            write()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(KeyboardInterrupt):
+        write()
     with pytest.raises(StoreError, match="half"), database.read() as connection:
         connection.execute("FROM half")
     database.close()
+
+
+def test_a_signal_while_a_store_is_created_or_opened_is_an_interrupt_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], object]
+) -> None:
+    path = tmp_path / "store.duckdb"
+
+    def slowly(connection: duckdb.DuckDBPyConnection) -> None:
+        alarm()
+        connection.execute(LONG_QUESTION)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("marey.store.database.create_tables", slowly)
+        with pytest.raises(KeyboardInterrupt):
+            open_store(path)
+    assert list(tmp_path.iterdir()) == []
+
+    open_store(path).close()
+    with monkeypatch.context() as patch:
+        patch.setattr("marey.store.database._check_version", lambda path, c: slowly(c))
+        with pytest.raises(KeyboardInterrupt):
+            open_store(path)
+    open_store(path).close()

@@ -82,6 +82,10 @@ class Database:
             _open_here.discard(self._claimed or "")
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
+        with interruptible():
+            return self._opened()
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
         if self.path is None:
             root = duckdb.connect(":memory:", config=self._config)
             create_tables(root)
@@ -213,7 +217,8 @@ class Database:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
-            yield
+            with interruptible():
+                yield
         except MareyError:
             raise
         except duckdb.Error as error:
@@ -222,11 +227,6 @@ class Database:
             if on_disk and self.path is not None:
                 self._broken = True
             raise self._failure(error) from error
-        except RuntimeError as error:
-            # What DuckDB makes of a signal (Ctrl-C) that comes while it works.
-            if str(error) == _INTERRUPTED:
-                raise KeyboardInterrupt from error
-            raise
 
     def _failure(self, error: Exception) -> StoreError:
         text = str(error)
@@ -268,8 +268,11 @@ def _create(path: Path, config: dict[str, Any]) -> None:
         connection = duckdb.connect(str(draft), config=config)
         try:
             create_tables(connection)
-        finally:
+        except BaseException:
             connection.close()
+            draft.unlink(missing_ok=True)
+            raise
+        connection.close()
         os.replace(draft, path)
 
 
@@ -328,6 +331,17 @@ def _truncated(path: Path) -> StoreError:
         f"The store '{path}' is cut short or damaged, so it was left as it is. Restore it from "
         "a backup, or move it (and its .wal) away to begin anew."
     )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C and its like while DuckDB works, which makes a ``RuntimeError`` of them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from marey.app.configuration import (
     settings_of,
 )
 from marey.model.errors import InvalidInput
-from marey.model.times import DAY_MS
+from marey.model.times import DAY_MS, parse_time
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
@@ -49,12 +49,14 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         [[source]]
         kind = "simulated"
         gpus = 64
+        until = "2026-11-13T14:00Z"
         speed = 2
         """,
     )
     assert configuration.server.host == "::1"
     assert configuration.store == StoreSettings("a.duckdb", 7 * DAY_MS)
-    assert configuration.sources == (SimulatedSettings(gpus=64, speed=2.0),)
+    friday = parse_time("2026-11-13T14:00Z")
+    assert configuration.sources == (SimulatedSettings(gpus=64, speed=2.0, until_ms=friday),)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
         ("\n\n[server]\n\nprot = 1", 5, ["server.prot", "did you mean 'port'"]),
         ("[sever]\n", 1, ["sever", "did you mean 'server'"]),
         ('[server]\nhost = "example.org"', 2, ["server.host", "example.org", "IP address"]),
+        ('[[source]]\nkind = "simulated"\nuntil = "soon"', 3, ["until", "soon", "a time"]),
         ('[store]\npath = ""', 2, ["store.path", "a path"]),
         ('[store]\nretention = "soon"', 2, ["store.retention", "soon", "30d"]),
         ('[store]\nretention = "5m"', 2, ["store.retention", "5m", "1h"]),

@@ -13,8 +13,11 @@ from marey.app.assembly import open_service
 from marey.app.configuration import Configuration, SimulatedSettings, StoreSettings
 from marey.app.questions import AskSummary, AskWorkloads
 from marey.app.service import Service
+from marey.app.simulated import live_through_history, open_simulated
+from marey.app.summary import SummaryLog
 from marey.model.errors import Conflict, InvalidInput
-from marey.model.protocols import Selection
+from marey.model.protocols import Selection, WorkloadQuery
+from marey.model.times import parse_time
 from marey.store.embedded import open_store
 from tests.app.small_cluster import inventory
 
@@ -73,6 +76,19 @@ def test_a_demo_opens_on_a_cluster_that_has_lived_and_goes_on_after_a_restart(
         service.collector.tick()
         after = ticks_of(service)
         assert after == list(range(before[0], before[-1] + 120_001, 15_000))
+
+
+def test_the_same_moment_gives_the_same_cluster_on_any_day(tmp_path: Path) -> None:
+    friday = replace(SETTINGS, until_ms=parse_time("2026-11-13T14:00:07Z"))
+    lives = []
+    for name, wall_ms in (("a", friday.until_ms or 0), ("b", parse_time("2027-02-07T03:10Z"))):
+        with open_store(tmp_path / f"{name}.duckdb") as store:
+            cluster = open_simulated(friday, store, wall_ms)
+            live_through_history(cluster, SummaryLog(store), lambda share: None)
+            lives.append((store.span("default"), store.workloads(WorkloadQuery()).to_pylist()))
+    assert lives[0] == lives[1]
+    assert lives[0][0] == (parse_time("2026-11-13T13:30Z"), parse_time("2026-11-13T14:00Z"))
+    assert len(lives[0][1]) > 10
 
 
 def test_a_store_of_another_cluster_is_not_taken_over(tmp_path: Path) -> None:

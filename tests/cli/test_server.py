@@ -195,6 +195,7 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
         (("demo", "--gpus", 1), 2, "8 to 100000"),
         (("demo", "--speed", "nan"), 2, "allowed"),
         (("demo", "--port", 70000), 2, "0 to 65535"),
+        (("demo", "--until", "yesterday"), 2, "'yesterday' is not a time"),
         (("serve", "--config", "none.toml"), 2, "none.toml"),
         (("workloads", "--store", "none.duckdb"), 7, "none.duckdb"),
         (("workloads", "--limit", 0), 2, "1 to 10000"),

@@ -60,5 +60,7 @@ def key_schema(setting: Setting, default: Any) -> dict[str, Any]:
         default = setting.default
     elif isinstance(default, tuple):
         default = list(default)
+    elif default is None:
+        default = ""
     description = f"{setting.meaning} Takes {setting.takes}."
     return {**schema, "description": description, "default": default}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
-from marey.model.times import SECOND_MS, parse_duration
+from marey.model.times import SECOND_MS, parse_duration, parse_time
 
 # As ``parse_duration`` reads it; a bound in time cannot be said by a pattern.
 DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
@@ -97,6 +97,16 @@ def _places(value: Any) -> tuple[str, ...]:
     return places
 
 
+def _moment(value: Any) -> int | None:
+    """A moment in milliseconds; none where nothing is said."""
+    if value == "":
+        return None
+    try:
+        return parse_time(_text(value))
+    except InvalidInput:
+        raise ValueError from None
+
+
 _TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_LIMIT}
 
 TEXT = Kind(_text, _TEXT_SCHEMA)
@@ -104,6 +114,7 @@ OPTIONAL_TEXT = Kind(
     lambda value: "" if value == "" else _text(value), {"type": "string", "maxLength": NAME_LIMIT}
 )
 TEXTS = Kind(_texts, {"type": "array", "items": _TEXT_SCHEMA})
+MOMENT = Kind(_moment, {"type": "string", "maxLength": NAME_LIMIT})
 TRUTH = Kind(_truth, {"type": "boolean"})
 HOST = Kind(
     _host,

@@ -121,7 +121,8 @@ def _new(settings: SimulatedSettings, store: Store, wall_ms: int) -> tuple[Simul
             "one; give another store."
         )
     tick_ms = SimConfig().tick_ms
-    until_ms = wall_ms - wall_ms % tick_ms
+    ends_ms = wall_ms if settings.until_ms is None else settings.until_ms
+    until_ms = ends_ms - ends_ms % tick_ms
     start_ms = until_ms - round(settings.history_hours * HOUR_MS / tick_ms) * tick_ms
     config = SimConfig(
         gpus=settings.gpus, seed=settings.seed, start_ms=start_ms, cluster=settings.cluster

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marey.app.setting_kinds import (
+    MOMENT,
     PLACES,
     TEXTS,
     a_cluster,
@@ -39,6 +40,14 @@ class SimulatedSettings:
     )
     history_hours: float = setting(
         number(0, 24 * 31), "0 to 744", "History made before the server starts.", 24.0
+    )
+    until_ms: int | None = setting(
+        MOMENT,
+        "a time such as 2026-11-15T08:00:00Z",
+        "When that history ends and the cluster begins to live; empty means now. The same seed, "
+        "size and moment give the same cluster on any day.",
+        None,
+        '""',
     )
 
 

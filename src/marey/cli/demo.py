@@ -16,6 +16,7 @@ from marey.app.configuration import (
 from marey.cli.output import Output
 from marey.cli.serve import checked_port
 from marey.model.errors import InvalidInput
+from marey.model.times import parse_time
 
 DESCRIPTION = """\
 Start a GPU cluster in software that has already lived for a day, and serve it: the web app, the
@@ -25,6 +26,7 @@ EXAMPLES = """\
   marey demo
   marey demo --gpus 512 --seed 7 --speed 60 --port 0
   marey demo --store demo.duckdb
+  marey demo --seed 7 --until 2026-11-13T14:00Z   the same Friday on every machine
 """
 SMALLEST, LARGEST = 8, 100_000
 # One tick of the cluster per second: fast enough to watch, slow enough to read.
@@ -42,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"simulated seconds per second ({DEFAULT_SPEED:g})",
     )
     parser.add_argument("--hours", type=float, default=24.0, help="history to begin with (24)")
+    parser.add_argument(
+        "--until",
+        metavar="TIME",
+        help="when that history ends (now); with --seed: the same days again",
+    )
     parser.add_argument("--port", type=int, default=8600, help="port (8600); 0: any free one")
     parser.add_argument(
         "--store", type=Path, metavar="FILE", help="keep the history here; else it is thrown away"
@@ -68,7 +75,11 @@ def run(args: argparse.Namespace, out: Output) -> None:
 def configuration(args: argparse.Namespace, store: Path) -> Configuration:
     """What ``marey serve`` would be told for the same."""
     source = SimulatedSettings(
-        gpus=args.gpus, seed=args.seed, speed=args.speed, history_hours=args.hours
+        gpus=args.gpus,
+        seed=args.seed,
+        speed=args.speed,
+        history_hours=args.hours,
+        until_ms=None if args.until is None else parse_time(args.until),
     )
     return Configuration(
         server=ServerSettings(port=checked_port(args.port)),

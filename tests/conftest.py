@@ -8,10 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 NO_DATA = "real data not found through MAREY_DATA"
+
+# The same examples on every machine and no judgement of its speed; MAREY_EXPLORE=1 draws new ones
+# (with ``--hypothesis-seed`` to name them), which is how a new counterexample is looked for.
+settings.register_profile(
+    "marey",
+    deadline=None,
+    derandomize=not os.environ.get("MAREY_EXPLORE"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("marey")
 
 
 def find_program(*names: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,12 +16,16 @@ import uvicorn
 from marey.api.application import build_app
 from marey.api.serving import LiveProtocol, address, listen
 from marey.app.service import Service
+from tests.waiting import until
 
 
 @contextmanager
-def running(service: Service) -> Iterator[str]:
-    """The URL of a server over this service."""
+def running(service: Service, send_buffer: int | None = None) -> Iterator[str]:
+    """The URL of a server over this service; its sockets buffer what the machine lets them."""
     listener: socket.socket = listen("127.0.0.1", 0)
+    if send_buffer is not None:
+        # Connections inherit it, and the kernel lets one that was set grow no more.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     app = build_app(service)
     config = uvicorn.Config(
         app,
@@ -35,24 +38,16 @@ def running(service: Service) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    wait_for(lambda: server.started)
+    until(lambda: server.started, "a server that listens")
     try:
         yield address(listener)
     finally:
         server.should_exit = server.force_exit = True
-        thread.join(10)
+        thread.join(60)
         listener.close()
-
-
-def wait_for(holds: Any, seconds: float = 20.0) -> None:
-    """Wait until this holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def get_json(url: str) -> Any:
     """A JSON document from a server."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.loads(answer.read())

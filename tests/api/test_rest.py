@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from marey.model.metrics import catalogue
 from marey.model.times import format_time
 from tests.api.conftest import TICKS, SmallService
 from tests.app.small_cluster import GPUS, START_MS, TICK_MS, samples
+from tests.waiting import until
 
 
 def get(client: TestClient, path: str, **parameters: Any) -> Any:
@@ -317,25 +319,20 @@ def test_a_server_without_simulation_says_so(client: TestClient) -> None:
 def test_background_work_can_be_watched_and_cancelled(
     client: TestClient, small: SmallService
 ) -> None:
-    import threading
-
     reached = threading.Event()
 
     def work(job: Any) -> str:
-        for step in range(10_000):
-            job.progress(step, 10_000)
+        for step in range(1_000_000):
+            job.progress(step, 1_000_000)
             reached.set()
             threading.Event().wait(0.001)
         return "never"
 
     job = small.service.background.start("counting", work)
-    assert reached.wait(10)
+    assert reached.wait(60)
     assert get(client, f"/tasks/{job.id}")["state"] == "running"
     client.delete(f"/api/v1/tasks/{job.id}")
-    for _ in range(1000):
-        if job.over:
-            break
-        threading.Event().wait(0.005)
+    until(lambda: job.over, "the end of the work")
     assert get(client, f"/tasks/{job.id}")["state"] == "cancelled"
     problem(client.get("/api/v1/tasks/99"), 404)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from marey.app.uploads import Uploads
 from marey.model.errors import InvalidInput, NotFound, TooLarge
+from tests.waiting import PATIENCE_S, until
 
 SAMPLES = "time,host,gpu,util\n1767225600,n1,0,50\n1767225660,n1,0,60\n"
 WORKLOADS = "id,start,gpus\n7,2026-01-01,n1:0\n"
@@ -84,12 +84,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 
 def finished(url: str, task: dict[str, Any]) -> dict[str, Any]:
-    for _ in range(600):
-        if task["state"] not in ("waiting", "running"):
-            return task
-        time.sleep(0.1)
-        task = httpx.get(f"{url}/api/v1/tasks/{task['id']}").json()
-    raise AssertionError("the task did not end")
+    def over() -> bool:
+        task.update(ask("GET", f"{url}/api/v1/tasks/{task['id']}").json())
+        return task["state"] not in ("waiting", "running")
+
+    until(over, "the end of the task")
+    return task
+
+
+def ask(method: str, url: str, **about: Any) -> httpx.Response:
+    """One request, which may take its time on a busy machine."""
+    return httpx.request(method, url, timeout=PATIENCE_S, **about)
 
 
 def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
@@ -111,7 +116,7 @@ def test_import_into_a_held_store_goes_through_the_server(
     ours, theirs = json.loads(held.stdout), json.loads(free.stdout)
     assert ours.pop("store") != theirs.pop("store")
     assert ours == theirs
-    assert httpx.get(f"{url}/api/v1/workloads/7").json()["state"] == "running"
+    assert ask("GET", f"{url}/api/v1/workloads/7").json()["state"] == "running"
 
     samples.write_text(SAMPLES + "never,n1,0,1\n")
     held = run_cli(*words, "--store", str(store))
@@ -123,7 +128,7 @@ def test_import_into_a_held_store_goes_through_the_server(
 
 def test_traces_are_attached_to_a_workload_and_analysed(server: tuple[str, Path]) -> None:
     url, _ = server
-    rows = httpx.get(f"{url}/api/v1/workloads?limit=1").json()["rows"]
+    rows = ask("GET", f"{url}/api/v1/workloads?limit=1").json()["rows"]
     owner = f"trace:{rows[0]['workload']}"
     for rank in range(2):
         trace = {
@@ -134,20 +139,21 @@ def test_traces_are_attached_to_a_workload_and_analysed(server: tuple[str, Path]
                 for i in range(20)
             ],
         }  # fmt: skip
-        answer = httpx.put(
+        answer = ask(
+            "PUT",
             f"{url}/api/v1/uploads",
             params={"owner": owner, "file": f"rank{rank}.json"},
             content=json.dumps(trace),
         )
         assert answer.status_code == 200, answer.text
-    listed = httpx.get(f"{url}/api/v1/uploads", params={"owner": owner}).json()
+    listed = ask("GET", f"{url}/api/v1/uploads", params={"owner": owner}).json()
     assert [entry["file"] for entry in listed] == ["rank0.json", "rank1.json"]
     name = owner.partition(":")[2]
-    task = httpx.post(f"{url}/api/v1/traces/report", params={"workload": name}).json()
+    task = ask("POST", f"{url}/api/v1/traces/report", params={"workload": name}).json()
     done = finished(url, task)
     assert done["state"] == "done", done["error"]
     assert [rank["rank"] for rank in done["result"]["ranks"]] == [0, 1]
-    gone = httpx.delete(f"{url}/api/v1/uploads", params={"owner": owner})
+    gone = ask("DELETE", f"{url}/api/v1/uploads", params={"owner": owner})
     assert gone.json() == []
 
 
@@ -163,6 +169,6 @@ def test_traces_are_attached_to_a_workload_and_analysed(server: tuple[str, Path]
 def test_bad_requests_are_problems(
     server: tuple[str, Path], method: str, path: str, status: int
 ) -> None:
-    answer = httpx.request(method, f"{server[0]}/api/v1{path}", content=b"")
+    answer = ask(method, f"{server[0]}/api/v1{path}", content=b"")
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("application/problem+json")

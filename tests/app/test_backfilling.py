@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from marey.model.times import DAY_MS, parse_time
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from marey.store.embedded import EmbeddedStore, open_store
 from tests.sources.slurm.tools import asked, tool
+from tests.waiting import until
 
 NOW_MS = parse_time("2026-11-16T00:00:00Z")
 CONFIG = "Configuration data as of {}\nSLURM_VERSION = 22.05.8\nPrivateData = none"
@@ -51,13 +51,6 @@ def filled(wanted: SlurmSettings, store: EmbeddedStore) -> HistoryFilling:
     filling.start()
     until(lambda: filling.document()["done"], "the history")
     return filling
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 20
-    while not reached():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def rows(store: EmbeddedStore) -> dict[str, dict[str, object]]:

@@ -24,7 +24,8 @@ from marey.cli.init import ask_about
 from marey.model.errors import InvalidInput
 from tests.sources.exporters import exporter, saying
 from tests.sources.slurm.tools import tool
-from tests.sources.test_prometheus import free_port, running
+from tests.sources.test_prometheus import running
+from tests.waiting import free_port, until
 
 EXPOSITION = b'DCGM_FI_DEV_GPU_TEMP{gpu="3",UUID="GPU-3",Hostname="n7"} 61\n'
 
@@ -55,7 +56,7 @@ def prometheus(program: str, tmp_path: Path, target: str) -> Iterator[str]:
     port = free_port()
     config = tmp_path / "prometheus.yml"
     config.write_text(
-        "global: {scrape_interval: 500ms, scrape_timeout: 400ms}\n"
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
         f"scrape_configs: [{{job_name: gpus, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
     command = [program, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
@@ -71,11 +72,8 @@ def test_a_real_prometheus_with_gpu_metrics_is_found_and_the_doctor_reads_throug
     program = need_program("prometheus")
     path = tmp_path / "marey.toml"
     with exporter(saying(EXPOSITION)) as place, prometheus(program, tmp_path, place) as url:
-        for _ in range(60):
-            (found,) = look_around(nowhere(tmp_path), [url])
-            if found.useful:
-                break
-            time.sleep(0.25)
+        until(lambda: look_around(nowhere(tmp_path), [url])[0].useful, "GPU metrics", pause_s=0.25)
+        (found,) = look_around(nowhere(tmp_path), [url])
         assert "1 GPU metrics" in found.said
         arguments = ["init", "--yes", "--output", str(path), "--prometheus", url]
         assert main([*arguments, "--json", "--store", str(tmp_path / "s.duckdb")]) == 0

@@ -108,7 +108,8 @@ def snapshot_of(moment: Moment) -> list[Any]:
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(observations=_observations)
 def test_any_past_moment_equals_the_replay_up_to_it(
@@ -126,7 +127,8 @@ def test_any_past_moment_equals_the_replay_up_to_it(
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     changes=st.lists(

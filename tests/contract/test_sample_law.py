@@ -32,7 +32,8 @@ _STEPS = st.lists(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=_STEPS)
 def test_a_store_equals_a_dictionary(new_sample_store: NewStore, steps: list[Any]) -> None:

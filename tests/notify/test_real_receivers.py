@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import email
 import json
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,14 +14,9 @@ import pytest
 from marey.model.errors import Unavailable
 from marey.notify.notices import Notice, Parcel
 from marey.notify.receivers import Alertmanager, Endpoint, Mail
+from tests.waiting import answers, free_port, until
 
 Make = Callable[..., Notice]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def parcel(*notices: Notice) -> Parcel:
@@ -47,20 +41,15 @@ def alertmanager(need_program: Callable[..., str], tmp_path: Path) -> Iterator[s
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(f"{url}/-/ready", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        until(lambda: answers(f"{url}/-/ready"), "an Alertmanager that is ready")
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def alerts(url: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=5) as answer:
+    with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=60) as answer:
         found: list[dict[str, Any]] = json.load(answer)
         return found
 
@@ -78,9 +67,7 @@ def test_a_real_alertmanager_takes_the_finding_and_its_end(alertmanager: str, no
     assert "util p5" in found["41001"]["annotations"]["evidence"]
     ended = notice(status="resolved", time_ms=now_ms, opened_ms=now_ms - 60_000, user=nasty)
     receiver.deliver(parcel(ended))
-    deadline = time.monotonic() + 10
-    while len(alerts(alertmanager)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.2)
+    until(lambda: len(alerts(alertmanager)) <= 1, "the end of the alert")
     assert [alert["labels"]["workload"] for alert in alerts(alertmanager)] == ["41002"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 from marey.app.assembly import open_service
 from marey.app.configuration import load_configuration
 from tests.sources.exporters import exporter, saying
-from tests.sources.test_prometheus import free_port, running
+from tests.sources.test_prometheus import running
+from tests.waiting import free_port, until
 
 HOSTS, GPUS = 40, 8
 
@@ -65,12 +65,13 @@ def test_direct_scrape_prometheus_and_victoriametrics_tell_the_same(
         stack.callback(service.stop)
         clusters = ("direct", "prometheus", "victoria")
         seen: dict[str, dict[str, tuple[float, float]]] = {}
-        for _ in range(40):
+
+        def all_told() -> bool:
             service.collector.tick()
-            seen = {name: values(service, name) for name in clusters}
-            if all(len(found) == HOSTS * GPUS for found in seen.values()):
-                break
-            time.sleep(0.5)
+            seen.update({name: values(service, name) for name in clusters})
+            return all(len(found) == HOSTS * GPUS for found in seen.values())
+
+        until(all_told, "every GPU by every way", pause_s=0.5)
         expected = {
             f"n{host}:{gpu}": (30.0 + host + gpu, 10.0 * gpu)
             for host in range(HOSTS)

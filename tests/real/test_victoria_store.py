@@ -24,9 +24,10 @@ from marey.model.protocols import Selection, WorkloadQuery
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery_state import DeliveryRules
 from marey.store.victoria.store import VictoriaStore
-from tests.api.running import get_json, running, wait_for
+from tests.api.running import get_json, running
 from tests.cli.processes import run
 from tests.store.victoria_rig import VictoriaRig
+from tests.waiting import until
 
 # The same instant for both, so that both live through the same history.
 WALL_MS = 1_763_200_800_000
@@ -69,7 +70,7 @@ def test_charts_diagnosis_and_back_test_are_those_of_the_embedded_store(
         opened(configured(tmp_path / "there.duckdb", rig.url), monkeypatch),
     ]
     try:
-        samples_of(services[1]).settle(60)
+        samples_of(services[1]).settle(240)
         here, there = (service.workspace for service in services)
         assert here.store.span("default") == there.store.span("default")
         ran = [
@@ -117,14 +118,14 @@ def moments_of(batches: Iterable[SampleBatch]) -> set[tuple[int, str]]:
 
 def status_of(url: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
 
 def metric(url: str, name: str) -> float:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[-1] for line in lines if line.startswith(f"{name} ")))
 
@@ -150,17 +151,17 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
             gpu = service.workspace.frame_at("default", None).units.still["gpu"][0].as_py()
             chart = f"{url}/api/v1/statistics?metrics=util&gpus={gpu}"
             assert status_of(chart)[0] == 200
-            wait_for(lambda: samples_of(service).delivery.line.waiting()[0] < 20_000, 60)
+            until(lambda: samples_of(service).delivery.line.waiting()[0] < 20_000)
             assert get_json(f"{url}/healthz")["status"] == "ok"
             assert metric(url, "marey_sample_store_up") == 1
 
             rig.kill()
-            wait_for(lambda: get_json(f"{url}/healthz")["status"] == "degraded")
+            until(lambda: get_json(f"{url}/healthz")["status"] == "degraded")
             health = get_json(f"{url}/healthz")
             assert "does not answer" in health["samples"]["error"]
             assert "VictoriaMetrics" in health["stale_sources"]
             ticks = health["ticks"]
-            wait_for(lambda: get_json(f"{url}/healthz")["ticks"] > ticks + 3)
+            until(lambda: get_json(f"{url}/healthz")["ticks"] > ticks + 3)
             assert metric(url, "marey_sample_store_up") == 0
             assert metric(url, "marey_spill_bytes") > 0
             (store,) = [
@@ -175,10 +176,10 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
             assert "does not answer" in problem["detail"]
 
             rig.start()
-            wait_for(lambda: get_json(f"{url}/healthz")["status"] == "ok", 60)
+            until(lambda: get_json(f"{url}/healthz")["status"] == "ok")
             assert status_of(chart)[0] == 200
         service.collector.stop()
-        samples_of(service).settle(60)
+        samples_of(service).settle(240)
         found = moments_of(service.store.scan(Selection(("util",), 0, WALL_MS * 2)))
         assert samples_of(service).state()["refused_samples"] == 0
     finally:
@@ -196,11 +197,11 @@ def test_a_server_that_is_down_at_the_start_does_not_keep_marey_from_starting(
     service = opened(configured(tmp_path / "site.duckdb", rig.url), monkeypatch)
     service.start()
     try:
-        wait_for(lambda: service.collector.counts.ticks > 2)
+        until(lambda: service.collector.counts.ticks > 2)
         assert service.collector.counts.errors == 0
         assert service.collector.counts.store_error == ""
         rig.start()
-        samples_of(service).settle(60)
+        samples_of(service).settle(240)
         assert service.store.statistics(Selection(("util",), 0, WALL_MS * 2)).table.num_rows == 64
     finally:
         service.stop()
@@ -235,7 +236,7 @@ def test_what_was_confirmed_survives_a_kill_of_the_server_as_it_is_shipped(
             for k in range(20):
                 store.append([tick(k)])
                 time.sleep(0.05)
-            wait_for(lambda: store.delivery.line.waiting() == (0, 0), 60)
+            until(lambda: store.delivery.line.waiting() == (0, 0))
             rig.kill()
             rig.start()
             assert_holds(store, range(20))

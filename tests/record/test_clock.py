@@ -26,7 +26,7 @@ class Shared:
 
     def wait(self, key: str) -> str:
         with self.changed:
-            if not self.changed.wait_for(lambda: key in self.values, timeout=5):
+            if not self.changed.wait_for(lambda: key in self.values, timeout=60):
                 raise TimeoutError(key)
         time.sleep(self.delay_s)
         return self.values[key]
@@ -50,7 +50,7 @@ def shake(hosts: list[str], skew_ns: dict[str, int], delay_s: float = 0.0) -> li
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join()
     return found
 
 

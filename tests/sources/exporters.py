@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -34,7 +33,8 @@ def raw(data: bytes, *, close: bool = True) -> Behaviour:
 
 
 def hanging(connection: socket.socket, path: str) -> None:
-    time.sleep(3)
+    """Says nothing for as long as the other side stays."""
+    connection.recv(1)
 
 
 def endless(connection: socket.socket, path: str) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +21,7 @@ from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.sources.prometheus import PrometheusRules, PrometheusSource
 from tests.sources.exporters import Behaviour, answer, exporter, saying
+from tests.waiting import answers, free_port, until
 
 NOW_MS = 1_794_771_650_000
 
@@ -30,24 +31,12 @@ def running(command: list[str], url: str) -> Iterator[None]:
     """A program, once its URL answers; ended by its id."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(url, timeout=2).close()
-                break
-            except OSError:
-                assert process.poll() is None, f"{command[0]} ended"
-                time.sleep(0.1)
-        else:
-            pytest.fail(f"{command[0]} does not answer")
+        until(lambda: answers(url) or process.poll() is not None, f"an answer of {command[0]}")
+        assert process.poll() is None, f"{command[0]} ended"
         yield
     finally:
         process.terminate()
-        process.wait(20)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+        process.wait(60)
 
 
 def values(
@@ -123,7 +112,7 @@ def test_a_real_prometheus_is_followed_live(
     with exporter(saying(text)) as place:
         config = tmp_path / "prometheus.yml"
         config.write_text(
-            "global: {scrape_interval: 500ms, scrape_timeout: 400ms}\n"
+            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
             f"scrape_configs: [{{job_name: gpus, static_configs: [{{targets: ['{place}']}}]}}]\n"
         )
         command = [program, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
@@ -131,27 +120,25 @@ def test_a_real_prometheus_is_followed_live(
         with running(command, f"{url}/-/ready"):
             source = PrometheusSource("p", url, PrometheusRules("c"))
             first = _until_seen(source)
-            time.sleep(1.2)
-            later = list(source.poll(int(time.time() * 1000)))
+            news = _until_seen(source)
             source.close()
     assert {name for _, name in first} == {"n7:3"}
     assert {tuple(v.items()) for v in first.values()} == {(("temp", 61.0),)}
-    news = values(later)
-    assert news, "nothing new after more than a scrape"
     assert not set(news) & set(first), "a sample was told twice"
     assert source.metrics == ["DCGM_FI_DEV_GPU_TEMP"]
 
 
 def _until_seen(source: PrometheusSource) -> dict[tuple[int, str], dict[str, float]]:
-    for _ in range(100):
-        try:
-            found = values(list(source.poll(int(time.time() * 1000))))
-        except Unavailable:
-            found = {}
-        if found:
-            return found
-        time.sleep(0.2)
-    pytest.fail("no sample came through Prometheus")
+    """What a poll tells that was not told before, once there is something."""
+    found: dict[tuple[int, str], dict[str, float]] = {}
+
+    def seen() -> bool:
+        with suppress(Unavailable):
+            found.update(values(list(source.poll(int(time.time() * 1000)))))
+        return bool(found)
+
+    until(seen, "a sample through Prometheus", pause_s=0.2)
+    return found
 
 
 def server(samples: dict[str, list[Any]], *, clock_ms: int = NOW_MS) -> Behaviour:

@@ -74,7 +74,8 @@ _NAMES = st.one_of(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(names=st.lists(_NAMES, min_size=1, max_size=5, unique=True), site=_NAMES, cluster=_NAMES)
 @example(names=["a|b", "a", "b", ".*", ".+:0"], site='"}', cluster="\\")

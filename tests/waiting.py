@@ -1,0 +1,59 @@
+"""Waiting for what will come about, however slow the machine, and ports that nobody else takes."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import socket
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+# Ends only what hangs: a loaded machine may well need ten times what a quiet one does.
+PATIENCE_S = 120.0
+
+# Below the range from which kernels give ports to outgoing connections and to ``port 0`` (32768
+# and up): no other test's server or client gets one of these between its choice and its use.
+_FIRST, _LAST = 20_000, 30_000
+# Held until this process ends, so that no two processes of tests choose the same port.
+_chosen: list[IO[bytes]] = []
+_numbers = itertools.count(os.getpid() * 37)
+
+
+def until(holds: Callable[[], object], what: str = "it", *, pause_s: float = 0.02) -> None:
+    """Return once this holds; fail, naming what was awaited, where it never does."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, f"{what} did not come about within {PATIENCE_S:g} s"
+        time.sleep(pause_s)
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers a question with success."""
+    try:
+        urllib.request.urlopen(url, timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A port of loopback for a program that must be told its port before it starts."""
+    folder = Path(tempfile.gettempdir()) / f"marey-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for number in itertools.islice(_numbers, _LAST - _FIRST):
+        port = _FIRST + number % (_LAST - _FIRST)
+        claim = (folder / str(port)).open("wb")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            claim.close()
+            continue
+        _chosen.append(claim)
+        return port
+    raise AssertionError("no free port")

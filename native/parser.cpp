@@ -19,6 +19,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "numbers.hpp"
+#include "records.hpp"
 #include "simdjson.h"
 #include "texts.hpp"
 
@@ -404,4 +405,5 @@ NB_MODULE(MAREY_MODULE, m) {
       .def("texts", &marey::BlockParser::texts)
       .def("lanes", &marey::BlockParser::lanes);
   m.def("has_avx2", &marey::has_avx2);
+  marey::bind_records(m);
 }

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marey.model.native import native_module
 from marey.trace.readers.chrome_json import read_raw
 from marey.trace.readers.documents import PADDING
 from marey.trace.readers.msgspec_parser import MsgspecParser
-from marey.trace.readers.native_parser import NativeParser, native_module
+from marey.trace.readers.native_parser import NativeParser
 from marey.trace.readers.raw import (
     COMMUNICATION_PREFIXES,
     INT_ARGS,

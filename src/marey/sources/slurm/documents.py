@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from marey.model.errors import Unavailable, shown
 from marey.model.garbage import collecting_paused
+from marey.model.native import native_module
 
 # gc=False: what comes of JSON holds no cycles, so that the collector need not walk through it.
 
@@ -163,11 +165,38 @@ def _read(body: bytes, what: str) -> Document:
 def _usual_jobs(body: bytes) -> Document | None:
     """The jobs, read the fast way; None where something is not what it always was."""
     try:
-        found = _USUAL.decode(body)
+        return jobs_in_native(body) or jobs_in_python(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def jobs_in_python(body: bytes) -> Document:
+    """The jobs where they are as usual; what is not raises."""
+    found = _USUAL.decode(body)
     jobs: list[Any] | None = found.jobs
     return Document(jobs=jobs, errors=found.errors)
+
+
+def jobs_in_native(body: bytes) -> Document | None:
+    """The same in a quarter of the time; None where it was not built or leaves it to the other.
+
+    Values that are written alike are one object in all the jobs.
+    """
+    reader = _native_reader()
+    found = reader.read(body, "jobs", "errors") if reader else None
+    return Document(jobs=found[0], errors=found[1]) if found else None
+
+
+@cache
+def _native_reader() -> Any | None:
+    module = native_module()
+    if module is None:
+        return None
+    wishes = [
+        (field.name, msgspec.json.Decoder(field.type).decode, field.default)
+        for field in msgspec.structs.fields(_UsualJob)
+    ]
+    return module.RecordReader(wishes, _UsualJob, msgspec.json.Decoder().decode)
 
 
 def read_json(body: bytes, shape: type[T]) -> T:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from marey.model.native import native_module
 from marey.trace.kernels import KINETO_CATEGORIES
 from marey.trace.readers import chrome, jax, kineto
 from marey.trace.readers.documents import Reading, read_events
 from marey.trace.readers.header import base_ns, describe, stated_rank
 from marey.trace.readers.msgspec_parser import MsgspecParser
-from marey.trace.readers.native_parser import NativeParser, native_module
+from marey.trace.readers.native_parser import NativeParser
 from marey.trace.readers.raw import Collector, Parser, RawEvents
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents

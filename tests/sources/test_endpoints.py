@@ -75,7 +75,7 @@ def test_a_real_name_is_resolved() -> None:
 def test_exporters_come_and_go_while_the_source_runs() -> None:
     hosts: list[str] = []
     listed = EndpointList(hosts=lambda: hosts)
-    source = DcgmSource("gpus", listed, ScrapeRules(timeout_s=2, spread_s=0))
+    source = DcgmSource("gpus", listed, ScrapeRules(timeout_s=60, spread_s=0))
     with exporter(saying(GOOD)) as one, exporter(saying(GOOD.replace(b"n1", b"n2"))) as two:
         with pytest.raises(Unavailable, match="no endpoints yet"):
             source.poll(NOW_MS)
@@ -131,7 +131,7 @@ def test_an_exporter_whose_clock_is_ten_minutes_off_is_read_and_told(off_s: int)
     now_ms = round(time.time() * 1000)
     with exporter(dated(stamped, off_s)) as place:
         listed = EndpointList([place])
-        source = DcgmSource("gpus", listed, ScrapeRules(timeout_s=2))
+        source = DcgmSource("gpus", listed, ScrapeRules(timeout_s=60))
         (seen,) = source.poll(now_ms)
         offsets = source.clock_offsets()
         source.close()
@@ -149,7 +149,7 @@ def test_times_far_from_an_exporters_own_clock_are_refused(off_s: int, message: 
     stamp = round((time.time() + off_s) * 1000)
     body = f'DCGM_FI_DEV_GPU_TEMP{{{{gpu="0",Hostname="n1"}}}} 61 {stamp}\n'
     with exporter(dated(body, 0)) as place:
-        source = DcgmSource("gpus", EndpointList([place]), ScrapeRules(timeout_s=2))
+        source = DcgmSource("gpus", EndpointList([place]), ScrapeRules(timeout_s=60))
         with pytest.raises(Unavailable, match=message):
             source.poll(round(time.time() * 1000))
         source.close()

@@ -6,6 +6,7 @@ import copy
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
@@ -37,6 +38,7 @@ class ApiServer:
         self.answer_status = 0
         # Counted up to end every open watch.
         self.dropped = 0
+        self.watching: Counter[str] = Counter()
         self.cut = False
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = ""
@@ -167,7 +169,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._line({"type": "ERROR", "object": {"code": 410, "message": "too old"}})
             self.wfile.write(b"0\r\n\r\n")
             return
-        dropped = api.dropped
+        with api.changed:
+            dropped = api.dropped
+            api.watching[kind] += 1
+        try:
+            self._follow(kind, namespace, since, dropped)
+        finally:
+            with api.changed:
+                api.watching[kind] -= 1
+        if api.cut:
+            self.close_connection = True
+            self.connection.close()
+            return
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _follow(self, kind: str, namespace: str, since: int, dropped: int) -> None:
+        """Tell what changes until the watch is dropped."""
+        api = self.api
         while True:
             with api.changed:
                 api.changed.wait_for(
@@ -176,17 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
                 news = [e for e in api.events if e[0] > since and e[1] == kind]
                 since = api.version
                 if api.dropped != dropped:
-                    break
+                    return
             for _, _, event, one in news:
                 if namespace in ("", one["metadata"].get("namespace")) or event == "BOOKMARK":
                     self._line({"type": event, "object": one})
             while api.garbage:
                 self._chunk(api.garbage.pop(0))
-        if api.cut:
-            self.close_connection = True
-            self.connection.close()
-            return
-        self.wfile.write(b"0\r\n\r\n")
 
     def _line(self, event: Document) -> None:
         self._chunk(json.dumps(event).encode() + b"\n")

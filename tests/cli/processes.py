@@ -14,10 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-MAREY = (sys.executable, "-c", "import sys; from marey.cli import main; sys.exit(main())")
+from tests.waiting import PATIENCE_S
+
+# Ctrl-C reaches it as it does from a terminal: a shell that starts tests in the background has them
+# ignore SIGINT, and they hand that on.
+MAREY = (
+    sys.executable,
+    "-c",
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from marey.cli import main; sys.exit(main())",
+)
 
 
-def run(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """One command to its end."""
     return subprocess.run(
         [*MAREY, *map(str, arguments)],
@@ -45,7 +54,7 @@ def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process and its URL, which is the first line of its output."""
     process = started(*arguments)
     assert process.stdout is not None
-    watchdog = threading.Timer(120, process.kill)
+    watchdog = threading.Timer(300, process.kill)
     watchdog.start()
     try:
         url = process.stdout.readline().strip()
@@ -61,12 +70,12 @@ def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
     """End it by a signal; its exit status."""
     os.kill(process.pid, number)
-    return process.wait(60)
+    return process.wait(PATIENCE_S)
 
 
 def get(url: str) -> Any:
     """A JSON document from a server."""
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         return json.loads(answer.read())
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Progress, WorkloadState, WorkloadStatus
 from marey.store.embedded import open_store
+from marey.store.samples import SampleTables
 
 T0 = 1_763_200_800_000
 GPUS = 1500
@@ -50,8 +52,26 @@ def tick(k: int) -> tuple[Observation, SampleBatch]:
     return Observation(time_ms, statuses=(status,), progress=(Progress("job", time_ms, k),)), batch
 
 
-def write(path: Path, first: int, pipe: int) -> None:
+# When a writer is killed: the word it is waited for, and within how many seconds after it.
+MOMENTS = {"anywhere": (b"\n", 0.15), "about a rewrite": (b"r\n", 0.04), "in one": (b"h\n", 0.0)}
+
+
+def halt_in_rewrites(pipe: int) -> None:
+    """Stand still in every rewrite before it is committed, and say ``h``."""
+    plain = SampleTables.rewrite
+
+    def halted(*arguments: Any) -> None:
+        plain(*arguments)
+        os.write(pipe, b"h\n")
+        time.sleep(600)
+
+    SampleTables.rewrite = halted
+
+
+def write(path: Path, first: int, pipe: int, moment: str) -> None:
     """Write ticks for ever; says ``k`` once tick k is kept, ``r`` when a rewrite begins."""
+    if moment == "in one":
+        halt_in_rewrites(pipe)
     store = opened(path)
     for k in range(first, first + 10_000):
         observation, batch = tick(k)
@@ -95,32 +115,35 @@ def forked(work: object, *arguments: object) -> int:
         os._exit(255)
 
 
-def killed_round(path: Path, first: int, dice: random.Random) -> tuple[int, bool]:
-    """One writer, killed at a random moment; the last tick it promised, and if it was rewriting."""
+def killed_round(path: Path, first: int, moment: str, dice: random.Random) -> tuple[int, bool]:
+    """One writer, killed at such a moment; the last tick it promised, and if it was rewriting."""
     reading, writing = os.pipe()
-    pid = forked(write, path, first, writing)
+    pid = forked(write, path, first, writing, moment)
     os.close(writing)
-    await_rewrite = dice.random() < 0.6
+    word, within_s = MOMENTS[moment]
     lines = b""
-    while (b"r\n" if await_rewrite else b"\n") not in lines:
-        lines += os.read(reading, 4096)
-    time.sleep(dice.random() * (0.04 if await_rewrite else 0.15))
+    while word not in lines:
+        chunk = os.read(reading, 4096)
+        assert chunk, "the writer ended by itself"
+        lines += chunk
+    time.sleep(dice.random() * within_s)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     while chunk := os.read(reading, 65536):
         lines += chunk
     os.close(reading)
     said = lines.decode().split()
-    promised = [int(word) for word in said if word != "r"]
-    return max(promised, default=first - 1), said[-1] == "r"
+    promised = [int(word) for word in said if word not in ("r", "h")]
+    return max(promised, default=first - 1), said[-1] in ("r", "h")
 
 
 def main() -> None:
     path, rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     dice = random.Random(seed)
     first, during_rewrite = 0, 0
-    for _ in range(rounds):
-        promised, rewriting = killed_round(path, first, dice)
+    for number in range(rounds):
+        moment = list(MOMENTS)[number % len(MOMENTS)]
+        promised, rewriting = killed_round(path, first, moment, dice)
         during_rewrite += rewriting
         reading, writing = os.pipe()
         pid = forked(

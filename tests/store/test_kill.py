@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROUNDS = 8
+ROUNDS = 9
 
 
 @pytest.mark.parametrize("through", ["plain", "journaled"])
@@ -21,10 +21,10 @@ def test_kill_9_during_writes_and_rewrites_loses_and_doubles_nothing(
         [sys.executable, str(script), str(tmp_path / "store.marey"), str(ROUNDS), "11", through],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
     found = re.match(rf"{ROUNDS} kills, (\d+) during a rewrite, (\d+) ticks whole", ran.stdout)
     assert found is not None, ran.stdout
-    assert int(found[1]) > 0, "no kill hit a rewrite; the test shows too little"
+    assert int(found[1]) >= ROUNDS // 3, "no kill hit a rewrite; the test shows too little"

@@ -25,6 +25,7 @@ from marey.store.victoria.store import VictoriaSettings, VictoriaStore, open_vic
 from tests.conftest import ROOT
 from tests.store.victoria_rig import Relay, VictoriaRig
 from tests.store.victoria_writer import GPUS, T0, TICK, tick
+from tests.waiting import until
 
 EVERYTHING = Selection(("util", "power"), 0, T0 + 10**9)
 # The servers of these tests show at once what they were sent (see ``prompt``).
@@ -69,13 +70,6 @@ def opened(url: str, folder: Path, **more: Any) -> VictoriaStore:
     rules = more.pop("delivery", QUICK)
     settings = VictoriaSettings(address, folder / "spill", site=site, delivery=rules, **more)
     return open_victoria(settings, deliver=deliver)
-
-
-def until(true: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"{what} did not come about"
-        time.sleep(0.02)
 
 
 def confirmed(store: VictoriaStore) -> None:
@@ -143,18 +137,19 @@ def test_a_server_killed_in_the_middle_of_writes_loses_and_doubles_nothing(
 
         writer = threading.Thread(target=write)
         writer.start()
-        for pause_s in (0.8, 0.5):
-            until(lambda: store.delivery.state.reachable, "the server's answer")
-            time.sleep(pause_s)
+        state = store.delivery.state
+        for more in (40, 25):
+            until(lambda: state.reachable, "the server's answer")
+            enough, failures = written + more, state.failures
+            until(lambda enough=enough: written >= enough, "more writes")
             mortal.kill()
-            time.sleep(0.3)
+            until(lambda failures=failures: state.failures > failures, "a failure")
             mortal.start()
-        time.sleep(0.5)
+        enough = written + 25
+        until(lambda: written >= enough, "more writes")
         stop.set()
         writer.join()
-        until(lambda: store.delivery.line.waiting() == (0, 0), "confirmation", 60)
-        assert store.delivery.state.failures > 0
-        assert written > 50
+        confirmed(store)
         assert_holds(store, range(written))
         assert raw_counts(mortal, store) == {written}
 
@@ -163,7 +158,8 @@ def test_what_a_killed_server_had_shown_but_not_kept_is_sent_again(
     mortal: VictoriaRig, tmp_path: Path
 ) -> None:
     mortal.start()
-    with opened(mortal.url, tmp_path, delivery=DeliveryRules(settle_s=1.0, visible_s=1.0)) as store:
+    # Killed before it is looked for, and before the server puts it on disk, which takes it 5 s.
+    with opened(mortal.url, tmp_path, delivery=DeliveryRules(settle_s=4.0, visible_s=4.0)) as store:
         store.append([tick(0)])
         until(lambda: store.delivery.state.delivered_samples > 0, "the delivery")
         mortal.kill()
@@ -187,13 +183,16 @@ def test_an_answer_that_is_lost_on_the_way_doubles_nothing(
         assert raw_counts(server, store) == {2}
 
 
-def test_a_slow_server_is_waited_for_no_longer_than_told(relay: Relay, tmp_path: Path) -> None:
+def test_a_slow_server_is_waited_for_no_longer_than_told(
+    relay: Relay, server: VictoriaRig, tmp_path: Path
+) -> None:
     with opened(relay.url, tmp_path, timeout_s=0.4) as store:
         relay.behaviour = "slow"
         store.append([tick(0)])
         until(lambda: "timed out" in store.state()["error"], "the failure")
         relay.behaviour = "pass"
         confirmed(store)
+    with opened(server.url, tmp_path) as store:
         assert_holds(store, range(1))
 
 

@@ -15,10 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+from tests.waiting import answers, free_port, until
 
 
 class VictoriaRig:
@@ -52,20 +49,16 @@ class VictoriaRig:
         self.process = subprocess.Popen(
             self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"{self.url}/health", timeout=2).close()
-                return self
-            except OSError:
-                assert self.process.poll() is None, "victoria-metrics ended"
-                time.sleep(0.05)
-        raise AssertionError("victoria-metrics does not answer")
+        ended = self.process.poll
+        until(lambda: answers(f"{self.url}/health") or ended() is not None, "victoria-metrics")
+        assert ended() is None, "victoria-metrics ended"
+        return self
 
     def kill(self) -> None:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
         self.process = None
 
     def stop(self) -> None:
@@ -73,17 +66,17 @@ class VictoriaRig:
         self._ended.set()
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(60)
             self.process = None
 
     def flush(self) -> None:
         """Make what was written visible."""
-        urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=20).close()
+        urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=60).close()
 
     def exported(self, selector: str) -> list[dict[str, Any]]:
         """Every series that matches, as it is stored."""
         query = urllib.parse.urlencode({"match[]": selector})
-        with urllib.request.urlopen(f"{self.url}/api/v1/export?{query}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/export?{query}", timeout=60) as answer:
             return [json.loads(line) for line in answer.read().splitlines()]
 
 
@@ -122,7 +115,7 @@ class Relay:
                 if relay.behaviour == "slow" and writing:
                     time.sleep(1.0)
                 if relay.behaviour == "hold" and writing:
-                    relay.held_out += not relay.let_go.wait(20)
+                    relay.held_out += not relay.let_go.wait(120)
                 status, answer = relay.forward(self.path, body, self.headers["Content-Type"])
                 if relay.behaviour == "lose the answer" and writing:
                     self.close_connection = True
@@ -146,7 +139,7 @@ class Relay:
         headers = {"Content-Type": kind} if kind else {}
         request = urllib.request.Request(self.rig.url + path, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

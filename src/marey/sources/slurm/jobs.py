@@ -23,6 +23,7 @@ from marey.sources.slurm.values import (
     exit_status,
     expand_hosts,
     expand_numbers,
+    is_zero,
     number,
     text,
     time_ms,
@@ -172,6 +173,8 @@ def _base_state(told: tuple[str, ...]) -> WorkloadState | None:
 
 def _names(job: Job) -> list[str]:
     """Slurm's own way of naming: ``16``, ``20_3`` for a task, ``30+1`` for a part of a het job."""
+    if is_zero(job.array_job_id) and is_zero(job.het_job_id):
+        return [str(whole(job.job_id) or 0)]
     array = whole(job.array_job_id)
     if array:
         task = whole(job.array_task_id)
@@ -288,7 +291,7 @@ def _seen(
     ended = not waiting and state is not RUNNING
     workload = _workload(
         name,
-        word(job.name),
+        bounded(text(job.name)),
         facts.user,
         about.project,
         about.experiment,

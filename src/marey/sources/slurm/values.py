@@ -53,6 +53,11 @@ def whole(value: Any) -> int | None:
     return int(found) if found is not None and abs(found) < _EXACT else None
 
 
+def is_zero(value: Any) -> bool:
+    """Whether it is written as nothing or as zero, as most ids that few jobs have are."""
+    return not (value.number if type(value) is Number else value)
+
+
 def time_ms(value: Any) -> int | None:
     """Unix seconds as milliseconds; Slurm writes 0 where there is no such time."""
     if type(value) is Number and value.set and not value.infinite:

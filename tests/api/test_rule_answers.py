@@ -35,6 +35,10 @@ def test_waste_says_which_period_it_summed(client: TestClient, since: str, lengt
     found = client.get("/api/v1/waste", params={"since": since}).json()
     assert found["to_ms"] - found["from_ms"] == length_ms
     assert client.get("/api/v1/waste", params={"since": "soon"}).status_code == 422
+    table = client.get("/api/v1/waste", params={"since": since}, headers={"Accept": "text/csv"})
+    assert table.headers["content-type"].startswith("text/csv")
+    assert table.text == found["csv"]
+    assert table.text.startswith("user,gpu_hours,")
 
 
 def test_a_rule_on_a_metric_without_samples_judges_nobody_and_says_so(

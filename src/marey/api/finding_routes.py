@@ -6,13 +6,13 @@ import uuid
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
 from marey.api.parameters import DEFAULT, Cluster, FromMs, OneWorkload, TheService, ToMs
 from marey.api.problems import described
-from marey.api.replies import json_content, json_response
+from marey.api.replies import CSV, json_content, json_response, wants
 from marey.api.rule_routes import Strict
 from marey.app.findings import AskFindings, AskWaste, Mute, finding_document
 from marey.model.names import NAME_LIMIT
@@ -21,6 +21,8 @@ from marey.model.times import DAY_MS, EARLIEST_MS, Ms, parse_duration, parse_tim
 router = APIRouter(tags=["findings"])
 
 _OBJECT: dict[str, Any] = {"type": "object"}
+_SUMS = json_content(_OBJECT, "The sums, also as CSV.")
+_SUMS[200]["content"][CSV] = {"schema": {"type": "string"}}
 _LIST = {"type": "array", "items": _OBJECT}
 FindingId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the finding.")]
 RuleFilter = Annotated[str, Query(max_length=64, description="Only of this rule.")]
@@ -167,10 +169,11 @@ def unmute(service: TheService, mute: MuteId) -> Response:
     "/waste",
     operation_id="waste",
     summary="GPU-hours wasted over a period, by user, project, partition, rule or workload",
-    responses=json_content(_OBJECT, "The sums, also as CSV.") | described(404, 422),
+    responses=_SUMS | described(404, 422),
     response_class=Response,
 )
 def waste(
+    request: Request,
     service: TheService,
     from_ms: FromMs,
     to_ms: ToMs,
@@ -182,13 +185,15 @@ def waste(
     ] = "",
     cluster: Cluster = DEFAULT,
 ) -> Response:
-    """Seven days unless a span is given."""
+    """Seven days unless a span is given; with ``Accept: text/csv`` the rows alone."""
     service.workspace.check_cluster(cluster)
     end_ms = service.workspace.now_ms() if to_ms is None else to_ms
     if since:
         from_ms = Ms(max(EARLIEST_MS, end_ms - parse_duration(since)))
     begin_ms = end_ms - 7 * DAY_MS if from_ms is None else from_ms
     sums = AskWaste(by, cluster, begin_ms, end_ms).ask(service.workspace)
+    if wants(request, CSV):
+        return Response(sums["csv"], media_type=CSV)
     return json_response(sums | {"from_ms": begin_ms, "to_ms": end_ms})
 
 

@@ -15,6 +15,7 @@ from marey.app.wire import arrow_stream
 ARROW = "application/vnd.apache.arrow.stream"
 SNAPSHOT = "application/vnd.marey.snapshot"
 JSON = "application/json"
+CSV = "text/csv"
 
 
 def wants(request: Request, media_type: str) -> bool:

@@ -937,7 +937,7 @@ export interface paths {
         };
         /**
          * GPU-hours wasted over a period, by user, project, partition, rule or workload
-         * @description Seven days unless a span is given.
+         * @description Seven days unless a span is given; with ``Accept: text/csv`` the rows alone.
          */
         get: operations["waste"];
         put?: never;
@@ -5588,6 +5588,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                    "text/csv": string;
                 };
             };
             /** @description No such thing. */

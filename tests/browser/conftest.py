@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from bench.chromium import FLAGS
+from tests.waiting import PATIENCE_S, until
 
 GPUS = 256
 # Arrivals follow the hour and the day of the week: a busy Wednesday, whenever the tests run.
@@ -31,7 +32,7 @@ class Demo:
     process: subprocess.Popen[str]
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + "/api/v1" + path, timeout=20) as answer:
+        with urllib.request.urlopen(self.url + "/api/v1" + path, timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def put(self, path: str, body: object) -> Any:
@@ -41,13 +42,13 @@ class Demo:
             {"Content-Type": "application/json"},
             method="PUT",
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -81,11 +82,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 def wait_for_values(demo: Demo) -> None:
     """The first live values come with the first tick after the start."""
-    for _ in range(100):
-        if any(unit["util"] for unit in demo.get("/cluster?metrics=util")["units"]):
-            return
-        time.sleep(0.2)
-    pytest.fail("the demo has no live values after 20 s")
+    until(
+        lambda: any(unit["util"] for unit in demo.get("/cluster?metrics=util")["units"]),
+        "live values",
+        pause_s=0.2,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -116,16 +117,17 @@ class Overview:
         return self
 
     def wait_drawn(self) -> None:
-        self.page.wait_for_selector("[data-testid=canvas][data-layout-ms]", timeout=30_000)
+        self.page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
 
-    def wait_until(self, question: Callable[[], Any], what: str, seconds: float = 15) -> Any:
+    def wait_until(
+        self, question: Callable[[], Any], what: str, seconds: float = PATIENCE_S
+    ) -> Any:
         """Ask again and again until the answer is yes."""
-        for _ in range(int(seconds * 10)):
-            answer = question()
-            if answer:
-                return answer
+        end = time.monotonic() + seconds
+        while not (answer := question()):
+            assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
             self.page.wait_for_timeout(100)
-        pytest.fail(f"waited {seconds} s in vain: {what}")
+        return answer
 
     def still(self) -> None:
         """Wait until nothing moves; the picture must be held or the view calm."""
@@ -200,6 +202,7 @@ def open_window(browser: Any, demo: Demo, **context_options: Any) -> Iterator[Ov
     """A fresh window; a script error fails the journey."""
     options = {"viewport": {"width": 1200, "height": 720}, "color_scheme": "dark"}
     context = browser.new_context(**{**options, **context_options})
+    context.set_default_timeout(PATIENCE_S * 1000)
     seen = Overview(context.new_page(), demo.url)
     yield seen
     context.close()

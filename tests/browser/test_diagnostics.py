@@ -80,8 +80,8 @@ class Diagnostics:
 
     def settle(self) -> None:
         """Wait until the small multiples show what was asked for."""
-        self.page.wait_for_selector("[data-testid=gpus-part][data-busy='0']", timeout=40_000)
-        self.page.wait_for_selector("[data-testid=multiples]", timeout=20_000)
+        self.page.wait_for_selector("[data-testid=gpus-part][data-busy='0']")
+        self.page.wait_for_selector("[data-testid=multiples]")
 
     def clusters(self) -> list[frozenset[str]]:
         listed = self.page.locator("[data-testid=cluster]")
@@ -90,7 +90,7 @@ class Diagnostics:
 
     def wait_separated(self, guilty: frozenset[str], what: str) -> None:
         self.window.wait_until(
-            lambda: len(self.clusters()) == 2 and self.clusters()[1] == guilty, what, 30
+            lambda: len(self.clusters()) == 2 and self.clusters()[1] == guilty, what
         )
 
     def lines(self, metric: str = "util") -> tuple[int, int]:
@@ -128,7 +128,7 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     page = diagnostics.page
     diagnostics.window.open("?view=physical")
     mark = page.locator("[data-testid^=chip-rule]").filter(has_text="The first GPU of every node")
-    diagnostics.window.wait_until(lambda: mark.count() == 1, "the mark on the overview", 60)
+    diagnostics.window.wait_until(lambda: mark.count() == 1, "the mark on the overview")
     diagnostics.window.click_unit(sorted(site.guilty)[0])
     page.get_by_role("link", name="Diagnose").click()
     diagnostics.settle()
@@ -218,7 +218,7 @@ def test_a_workload_without_a_picture_gets_a_clear_page(
         "none": ("", "No workload is named"),
     }[which]
     diagnostics.page.goto(f"{site.server.url}/workload?id={workload}")
-    diagnostics.page.wait_for_selector("[data-testid=notice]", timeout=20_000)
+    diagnostics.page.wait_for_selector("[data-testid=notice]")
     assert said in diagnostics.page.inner_text("[data-testid=notice]")
 
 

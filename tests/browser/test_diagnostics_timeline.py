@@ -11,6 +11,7 @@ import pytest
 from tests.app.test_diagnosis_cases import CASES, inventory, samples
 from tests.browser.conftest import Demo, open_window
 from tests.browser.test_diagnostics import Diagnostics, serve
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +112,13 @@ def test_a_report_draws_itself_from_its_own_file(
     path = tmp_path / "report.html"
     path.write_bytes(urllib.request.urlopen(address, timeout=60).read())
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     asked: list[str] = []
     wrong: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(path.as_uri())
-    page.wait_for_selector("html[data-drawn='1']", timeout=20_000)
+    page.wait_for_selector("html[data-drawn='1']")
     assert asked == [path.as_uri()], "nothing is loaded from outside"
     assert wrong == []
     for name, what in (
@@ -128,7 +130,7 @@ def test_a_report_draws_itself_from_its_own_file(
         assert page.locator(f"[data-picture={name}] {what}").count() > 0, name
     # Opened from the server it is as closed, and draws too.
     page.goto(address)
-    page.wait_for_selector("html[data-drawn='1']", timeout=20_000)
+    page.wait_for_selector("html[data-drawn='1']")
     page.close()
 
 
@@ -191,7 +193,7 @@ def test_rules_have_their_place_and_can_be_edited_here(diagnostics: Diagnostics)
     bar = page.get_by_test_id("rule-bar")
     bar.wait_for()
     chips = page.locator("[data-testid^=chip-rule]")
-    diagnostics.window.wait_until(lambda: chips.count() > 0, "a violated rule", 40)
+    diagnostics.window.wait_until(lambda: chips.count() > 0, "a violated rule")
     marked = page.locator("[data-testid=multiples]")
     diagnostics.window.wait_until(
         lambda: int(marked.get_attribute("data-marked") or 0) > 0, "marks on the plots"
@@ -214,7 +216,7 @@ def test_a_workload_with_too_little_to_show_says_so(
 ) -> None:
     page = diagnostics.page
     page.goto(f"{diagnostics.window.url}/workload?id={case}")
-    page.wait_for_selector(f"[data-testid={where}]", timeout=40_000)
+    page.wait_for_selector(f"[data-testid={where}]")
     assert said in page.inner_text(f"[data-testid={where}]")
     assert diagnostics.window.errors == []
 
@@ -242,7 +244,11 @@ def test_many_gpus_have_a_line_each_get_denser_and_move_on_until_held(
     live: Diagnostics, demo: Demo
 ) -> None:
     rows = demo.get("/workloads?state=running&limit=500")["rows"]
-    large = max(rows, key=lambda row: (row["gpus_requested"], -row["submit_ms"]))
+    # The youngest of the large ones: it must go on while the page is looked at.
+    most = max(row["gpus_requested"] for row in rows)
+    large = max(
+        (row for row in rows if row["gpus_requested"] >= most / 2), key=lambda row: row["start_ms"]
+    )
     page, until = live.open(large["workload"]).page, live.window.wait_until
     page.wait_for_selector("[data-testid=timeline] .u-over")
     multiples = page.locator("[data-testid=multiples]")
@@ -253,15 +259,15 @@ def test_many_gpus_have_a_line_each_get_denser_and_move_on_until_held(
     for _ in range(count):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Shift+Enter")
-    until(lambda: live.lines()[0] == min(64, count), "a line per GPU", 30)
+    until(lambda: live.lines()[0] == min(64, count), "a line per GPU")
     # A running workload goes on without being asked.
     chart = page.locator("[data-testid=timeline]").first
     end = int(chart.get_attribute("data-end") or 0)
-    until(lambda: int(chart.get_attribute("data-end") or 0) > end, "it moves on", 40)
+    until(lambda: int(chart.get_attribute("data-end") or 0) > end, "it moves on")
     page.get_by_label("Hold the picture").click()
     # Narrow enough, every sample is a point.
     chart.focus()
     for _ in range(5):
         page.keyboard.press("+")
-    until(lambda: "Every sample" in page.inner_text("[data-testid=timeline-part]"), "dense", 30)
+    until(lambda: "Every sample" in page.inner_text("[data-testid=timeline-part]"), "dense")
     assert live.window.errors == []

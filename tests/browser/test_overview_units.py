@@ -49,17 +49,18 @@ def test_layout_size_and_sort_of_a_layer_are_set_in_its_pop_up(overview: Overvie
     assert (layer["layout"], layer["size"], layer["label"]) == ("fill_y", "uniform", 18)
     assert layer["sort"] == {"by": "count", "order": "descending"}
     page.keyboard.press("Escape")
-    overview.still()
-    assert len({round(host["w"], 2) for host in overview.groups(2)}) == 1
+    overview.wait_until(
+        lambda: len({round(host["w"], 2) for host in overview.groups(2)}) == 1, "hosts of one width"
+    )
 
 
 def test_a_number_is_grouped_in_bins(overview: Overview) -> None:
     page = overview.open("?view=physical").page
     overview.hold()
     page.get_by_label("Layer 1 groups by").select_option("util")
-    overview.still()
-    names = [group["name"] for group in overview.groups(1)]
-    assert any("%" in name for name in names)
+    overview.wait_until(
+        lambda: any("%" in group["name"] for group in overview.groups(1)), "bins of a number"
+    )
     assert sum(group["count"] for group in overview.groups(1)) == GPUS
 
 
@@ -91,7 +92,9 @@ def test_the_waiting_pool_groups_by_what_is_asked_for_in_the_schedulers_order(
         lambda: overview.units() == overview.number("waitingGpus"), "one square per requested GPU"
     )
     page.get_by_label("Layer 1 groups by").select_option("reason")
-    overview.still()
+    overview.wait_until(
+        lambda: overview.page.evaluate("window.marey.arranged()"), "groups of reasons"
+    )
     assert sum(group["count"] for group in overview.groups(1)) == overview.units()
 
 
@@ -110,7 +113,7 @@ def test_the_papers_views_and_the_others_are_presets(overview: Overview) -> None
     }
     for name, layers in expected.items():
         overview.preset(name)
-        assert overview.layers() == layers
+        assert overview.layers() == layers, name
         assert f"view={name}" in overview.wait_until(
             lambda name=name: overview.page.url if f"view={name}" in overview.page.url else "",
             f"the address of {name}",

@@ -12,8 +12,8 @@ from tests.browser.conftest import Demo, Overview
 @pytest.fixture(autouse=True)
 def prepared(demo: Demo, overview: Overview) -> None:
     """The rules have read their history, and there is something to look at."""
-    overview.wait_until(lambda: demo.get("/verdicts")["time_ms"], "the first verdicts", 60)
-    overview.wait_until(lambda: demo.get("/findings")["total"], "findings", 30)
+    overview.wait_until(lambda: demo.get("/verdicts")["time_ms"], "the first verdicts")
+    overview.wait_until(lambda: demo.get("/findings")["total"], "findings")
 
 
 def test_a_finding_is_read_commented_acknowledged_and_muted(overview: Overview, demo: Demo) -> None:
@@ -61,12 +61,14 @@ def test_findings_are_filtered_and_the_filter_is_in_the_address(
     page.goto(f"{demo.url}/findings?state=all")
     page.get_by_test_id("findings").wait_for()
     page.get_by_label("Rule").select_option(rule)
-    expected = demo.get(f"/findings?rule={rule}")["total"]
-    overview.wait_until(
-        lambda: page.inner_text("[data-testid=findings-count]").startswith(f"{expected} finding"),
-        "only that rule's findings",
-    )
-    assert f"rule={rule}" in page.url
+
+    def count_of_the_rule() -> bool:
+        # The demo goes on: there may be another one by now.
+        expected = demo.get(f"/findings?rule={rule}")["total"]
+        return page.inner_text("[data-testid=findings-count]").startswith(f"{expected} finding")
+
+    overview.wait_until(count_of_the_rule, "only that rule's findings")
+    overview.wait_until(lambda: f"rule={rule}" in page.url, "the rule in the address")
     page.go_back()
     overview.wait_until(lambda: page.get_by_label("Rule").input_value() == "", "the page before")
     page.goto(f"{demo.url}/findings?workload=nothing")
@@ -79,10 +81,11 @@ def test_waste_is_summed_sorted_and_downloaded(
     overview: Overview, demo: Demo, tmp_path: Path
 ) -> None:
     page = overview.page
-    page.goto(f"{demo.url}/waste?by=rule")
+    with page.expect_response("**/api/v1/waste*") as told:
+        page.goto(f"{demo.url}/waste?by=rule")
+    rows = told.value.json()["rows"]
     table = page.get_by_test_id("waste-table")
     table.wait_for()
-    rows = demo.get("/waste?by=rule")["rows"]
     assert table.locator("tbody tr").count() == len(rows)
     with page.expect_download() as waiting:
         page.get_by_test_id("waste-csv").click()
@@ -92,8 +95,12 @@ def test_waste_is_summed_sorted_and_downloaded(
     assert lines[0] == "rule,gpu_hours,findings,workloads"
     assert {line.split(",")[0] for line in lines[1:]} == {row["name"] for row in rows}
     table.get_by_role("button", name="Rule").click()
-    names = table.locator("tbody td:first-child").all_inner_texts()
-    assert names == sorted(names, key=str.casefold)
+
+    def sorted_by_name() -> bool:
+        names = table.locator("tbody td:first-child").all_inner_texts()
+        return names == sorted(names, key=str.casefold)
+
+    overview.wait_until(sorted_by_name, "rules by their names")
     page.get_by_role("button", name="Workload", exact=True).click()
     overview.wait_until(lambda: "by=workload" in page.url, "the sum in the address")
     table.locator("a[href^='/workload?id=']").first.wait_for()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.processes import end, serving
 from tests.sources.exporters import exporter, saying
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 HOSTILE = b"<img src=x onerror=alert(1)>"
@@ -36,14 +37,15 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
         path.write_text(head + source("rack-a", good) + prometheus)
         with serving("serve", "--config", path) as (process, url):
             page = browser.new_page(viewport={"width": 1000, "height": 700})
+            page.set_default_timeout(PATIENCE_S * 1000)
             faults: list[str] = []
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on("dialog", lambda dialog: faults.append("a script ran"))
             page.goto(f"{url}/sources")
             rack = page.locator("article[aria-label='rack-a']")
-            rack.and_(page.locator("[data-state='answers']")).wait_for(timeout=20_000)
+            rack.and_(page.locator("[data-state='answers']")).wait_for()
             stale = page.locator("article[aria-label='prometheus'][data-state='stale']")
-            stale.wait_for(timeout=20_000)
+            stale.wait_for()
             assert "<img src=x" in stale.inner_text(), "hostile text is shown as text"
             assert "What to do:" in stale.inner_text()
             assert page.get_by_role("link", name="Sources").get_attribute("aria-current") == "page"
@@ -61,5 +63,5 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert faults == []
             assert end(process) == 0
-            page.get_by_text("The server does not answer").wait_for(timeout=10_000)
+            page.get_by_text("The server does not answer").wait_for()
             page.close()

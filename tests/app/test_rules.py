@@ -229,6 +229,40 @@ def test_people_hear_of_a_finding_once_and_of_its_end_unless_it_is_muted(folder:
         assert "util mean[10m] < 20%" in ears.heard[0].readings[0]
 
 
+@pytest.mark.parametrize("how", ["taken back", "over", "over after a restart"])
+def test_what_opened_while_muted_is_told_when_the_mute_ends_if_it_is_still_open(
+    folder: Path, how: str
+) -> None:
+    told, ears = list(observations()), Ears()
+    settings = NotifySettings({"ears": ears}, (Route(("ears",), group_wait_ms=0),), dry_run=False)
+    with open_store(None) as store:
+
+        def watching() -> RuleWatch:
+            return RuleWatch(store, RuleBook(store, folder), Notifier(store, settings))
+
+        def heard(watch: RuleWatch, some: list[Observation]) -> list[tuple[str, str, str]]:
+            ears.heard.clear()
+            for observation in some:
+                live(store, watch, [observation])
+                watch.notifier.outbox.run_due(observation.time_ms)
+            return [(n.rule, n.workload, n.status) for n in ears.heard if n.rule == "weak"]
+
+        watch = watching()
+        until = None if how == "taken back" else START + 45 * MINUTE_MS
+        mute = Mute(id="0" * 16, scope="user", value="bob", why="known", until_ms=until)
+        watch.findings.mute(mute)
+        assert heard(watch, told[:45]) == []
+        assert [f.rule for f in watch.findings.all() if f.user == "bob" and f.is_open] == ["weak"]
+        if how == "taken back":
+            watch.findings.unmute(mute.id)
+        if how == "over after a restart":
+            watch.stop()
+            watch = watching()
+        assert heard(watch, told[45:47]) == [("weak", "2", "firing")]
+        # Once, and then its end.
+        assert heard(watch, told[47:]) == [("weak", "2", "resolved")]
+
+
 def test_what_people_say_of_a_finding_survives_the_next_verdict(folder: Path) -> None:
     told = list(observations())
     with open_store(None) as store:

@@ -15,6 +15,7 @@ from marey.app.workspace import Workspace
 from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import DAY_MS
+from marey.notify.notices import Notice
 from marey.rules.findings import Comment, Finding
 from marey.rules.waste import WasteBy, waste_csv, wasted
 
@@ -36,8 +37,8 @@ class Mute(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
     since_ms: int = 0
 
-    def covers(self, finding: Finding, now_ms: int) -> bool:
-        """Whether the finding is muted at this moment."""
+    def covers(self, finding: Finding | Notice, now_ms: int) -> bool:
+        """Whether the finding, or what is told of it, is muted at this moment."""
         in_time = self.until_ms is None or now_ms < self.until_ms
         same_rule = not self.rule or self.rule == finding.rule
         return in_time and same_rule and getattr(finding, self.scope) == self.value

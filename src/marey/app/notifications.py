@@ -10,6 +10,7 @@ from typing import Any
 from marey.app.clocks import WallClock
 from marey.app.collecting import Store
 from marey.app.findings import FindingStore
+from marey.app.held_notices import HeldNotices
 from marey.model.errors import NotFound
 from marey.model.protocols import Clock
 from marey.notify.notices import GPUS_NAMED, Notice
@@ -92,6 +93,7 @@ class Notifier:
         # Its own clock: what waits is tried again also while no source tells anything.
         self._clock = clock or WallClock()
         self._findings = FindingStore(store)
+        self._held = HeldNotices(store)
         self.outbox = Outbox(
             chosen.receivers,
             chosen.routes,
@@ -102,18 +104,32 @@ class Notifier:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def tell(self, changes: Iterable[Change], rules: Mapping[str, Rule], now_ms: int) -> None:
-        """Keep what is to be told; muted findings are not."""
-        told = list(changes)
-        if not told or not self.settings.routes:
+    def tell(
+        self, cluster: str, changes: Iterable[Change], rules: Mapping[str, Rule], now_ms: int
+    ) -> None:
+        """Keep what is to be told of a cluster.
+
+        A finding that opens while it is muted is told of when the mute is over, if it is then
+        still open; of its end nobody hears who never heard of it.
+        """
+        news = [notice_of(change, rules.get(change.finding.rule)) for change in changes]
+        if not self.settings.routes or not (news or self._held.of(cluster)):
             return
         mutes = self._findings.mutes()
-        notices = [
-            notice_of(change, rules.get(change.finding.rule))
-            for change in told
-            if not any(mute.covers(change.finding, now_ms) for mute in mutes)
-        ]
-        self.outbox.submit(notices, now_ms)
+        notices = []
+        for notice in news:
+            opens = notice.status == "firing"
+            if any(mute.covers(notice, now_ms) for mute in mutes):
+                if opens:
+                    self._held.hold(notice)
+                else:
+                    self._held.drop(notice.finding)
+            elif opens or not self._held.drop(notice.finding):
+                notices.append(notice)
+        late = self._held.free(cluster, mutes, now_ms)
+        self.outbox.submit([*late, *notices], now_ms)
+        for notice in late:
+            self._held.drop(notice.finding)
 
     def start(self) -> None:
         """Begin to deliver."""

@@ -216,7 +216,7 @@ class RuleWatch:
 
     def _done(self, cluster: str, changes: list[Change], now_ms: int) -> None:
         # In this order: a finding that is kept but was not told of would never be.
-        self.notifier.tell(changes, {rule.id: rule for rule in self._rules}, now_ms)
+        self.notifier.tell(cluster, changes, {rule.id: rule for rule in self._rules}, now_ms)
         if changes:
             self.findings.save(change.finding for change in changes)
         if now_ms - self._saved_ms.setdefault(cluster, now_ms) >= CHECKPOINT_MS:

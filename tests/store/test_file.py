@@ -249,6 +249,28 @@ def test_a_signal_while_the_database_works_is_an_interrupt_and_undoes_the_write(
     database.close()
 
 
+def test_a_signal_while_the_database_reads_a_table_of_ours_is_an_interrupt_too() -> None:
+    class Interrupted:
+        """A table during whose reading Ctrl-C is pressed."""
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise KeyboardInterrupt
+
+    database = Database(None, memory_limit_mb=200)
+
+    def write() -> None:
+        with database.write() as connection:
+            connection.execute("CREATE TABLE half AS SELECT 1")
+            connection.register("incoming", Interrupted())
+            connection.execute("INSERT INTO half SELECT * FROM incoming")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    with pytest.raises(StoreError, match="half"), database.read() as connection:
+        connection.execute("FROM half")
+    database.close()
+
+
 def test_a_signal_while_a_store_is_created_or_opened_is_an_interrupt_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], object]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +29,11 @@ _LOG_LIMIT = "64MB"
 
 _FULL_WORDS = ("No space left", "File too large", "Disk quota")
 _DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
-_INTERRUPTED = "Query interrupted"
+# What DuckDB makes of a ``KeyboardInterrupt``: at its own work, and while it reads a table of ours.
+_INTERRUPTED = re.compile(
+    r"Query interrupted|"
+    r"Invalid Input Error: [a-z ]+ registered as '\w+'[A-Za-z ]* failed: KeyboardInterrupt:\s*"
+)
 _DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
 
 # Pages that are remembered over the hour: the newest, and what every question looks at.
@@ -157,7 +162,7 @@ class Database:
 
     def release_cache(self) -> None:
         """Give back the memory of pages that the file has, unless somebody reads just now."""
-        with self._lock, self._cursors_lock:
+        with self._lock, self._cursors_lock, interruptible():
             if self.path is None or self._cursors or self._broken or self._closed:
                 return
             # A lower limit is the one way to have pages dropped. Where some are still in use it
@@ -189,7 +194,7 @@ class Database:
 
     def _undo(self, connection: duckdb.DuckDBPyConnection) -> None:
         # Fails where nothing was open, or DuckDB has undone it by itself.
-        with suppress(duckdb.Error):
+        with interruptible(), suppress(duckdb.Error):
             connection.execute("ROLLBACK")
 
     def _shut(self) -> None:
@@ -335,11 +340,11 @@ def _truncated(path: Path) -> StoreError:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C and its like while DuckDB works, which makes a ``RuntimeError`` of them."""
+    """Ctrl-C and its like while DuckDB works, which makes errors of its own of them."""
     try:
         yield
-    except RuntimeError as error:
-        if str(error) == _INTERRUPTED:
+    except (RuntimeError, duckdb.InvalidInputException) as error:
+        if _INTERRUPTED.fullmatch(str(error)):
             raise KeyboardInterrupt from error
         raise
 

@@ -16,7 +16,9 @@ BENCH ?=
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.ready $(BUNDLE)  ## install everything into .venv and web/node_modules, build the web app
+setup:  ## install everything into .venv and web/node_modules, build the web app
+	@# Both halves wait for the network and the compiler by turns: side by side.
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/.ready $(BUNDLE)
 
 $(VENV)/.ready: requirements/dev.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
 	PYTHON=$(PYTHON) scripts/setup-python

@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
-import { reportBundle } from "./report";
+import { reportBundle } from "./report.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 

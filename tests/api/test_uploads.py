@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from marey.app.uploads import Uploads
 from marey.model.errors import InvalidInput, NotFound, TooLarge
+from tests.cli.processes import demo_arguments, end, run, serving
 from tests.waiting import PATIENCE_S, until
 
 SAMPLES = "time,host,gpu,util\n1767225600,n1,0,50\n1767225660,n1,0,60\n"
@@ -68,19 +67,9 @@ def test_unknown_files_and_empty_names_are_said(tmp_path: Path) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     folder = tmp_path_factory.mktemp("server")
     store = folder / "site.duckdb"
-    words = ["demo", "--gpus", "64", "--hours", "0.2", "--port", "0", "--store", str(store)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"from marey.cli import main; main({words!r})"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:")
+    with serving(*demo_arguments(store, "--speed", 1, hours=0.2)) as (process, url):
         yield url, store
-    finally:
-        process.terminate()
-        process.wait(90)
+        end(process)
 
 
 def finished(url: str, task: dict[str, Any]) -> dict[str, Any]:
@@ -97,11 +86,6 @@ def ask(method: str, url: str, **about: Any) -> httpx.Response:
     return httpx.request(method, url, timeout=PATIENCE_S, **about)
 
 
-def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
-    code = f"import sys; from marey.cli import main; sys.exit(main({list(words)!r}))"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
 def test_import_into_a_held_store_goes_through_the_server(
     server: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -110,17 +94,17 @@ def test_import_into_a_held_store_goes_through_the_server(
     samples.write_text(SAMPLES)
     workloads.write_text(WORKLOADS)
     words = ["import", "--samples", str(samples), "--workloads", str(workloads), "--json"]
-    held = run_cli(*words, "--store", str(store))
+    held = run(*words, "--store", str(store))
     assert held.returncode == 0, held.stderr
-    free = run_cli(*words, "--store", str(tmp_path / "own.duckdb"))
+    free = run(*words, "--store", str(tmp_path / "own.duckdb"))
     ours, theirs = json.loads(held.stdout), json.loads(free.stdout)
     assert ours.pop("store") != theirs.pop("store")
     assert ours == theirs
     assert ask("GET", f"{url}/api/v1/workloads/7").json()["state"] == "running"
 
     samples.write_text(SAMPLES + "never,n1,0,1\n")
-    held = run_cli(*words, "--store", str(store))
-    free = run_cli(*words, "--store", str(tmp_path / "own.duckdb"))
+    held = run(*words, "--store", str(store))
+    free = run(*words, "--store", str(tmp_path / "own.duckdb"))
     assert held.returncode == free.returncode == 2
     assert "s.csv, line 4: 'never' is not a time" in held.stderr
     assert held.stderr == free.stderr

@@ -6,8 +6,6 @@ import io
 import json
 import signal
 import socket
-import threading
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from marey.model.protocols import Selection
 from marey.store.embedded import open_store
 from marey.store.holder import address_path
 from tests.cli.processes import demo_arguments, end, get, run, serving, started
+from tests.waiting import PATIENCE_S, until
 
 
 def ticks_seen(url: str) -> int:
@@ -25,15 +24,7 @@ def ticks_seen(url: str) -> int:
 
 
 def wait_for_ticks(url: str, count: int) -> None:
-    wait_until(lambda: ticks_seen(url) >= count)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("never")
+    until(lambda: ticks_seen(url) >= count, f"{count} ticks")
 
 
 def counts(store: Path) -> tuple[int, int, int]:
@@ -93,11 +84,11 @@ def test_stopped_while_it_makes_history_it_goes_calmly_and_goes_on_with_nothing_
     tmp_path: Path, number: int, status: int
 ) -> None:
     store = tmp_path / "demo.duckdb"
-    arguments = ("demo", "--gpus", 64, "--hours", 12, "--speed", 60, "--port", 0, "--store", store)
+    arguments = demo_arguments(store, hours=12)
     process = started(*arguments)
-    wait_until(store.exists)
+    until(store.exists, "a store")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (status, "", "marey demo: interrupted\n")
     assert not address_path(store).exists()
 
@@ -115,9 +106,9 @@ def test_a_demo_that_is_thrown_away_leaves_nothing_wherever_it_is_stopped(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = started("demo", "--gpus", 64, "--hours", 12, "--port", 0)
-    wait_until(lambda: any(tmp_path.rglob("demo.duckdb")))
+    until(lambda: any(tmp_path.rglob("demo.duckdb")), "a store")
     process.terminate()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (143, "", "marey demo: interrupted\n")
     assert not list(tmp_path.glob("marey-demo-*"))
 

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.waiting import free_port
+
 NODES, GPUS = 16, 8
 # System users that every Debian has; none may log in, all may run jobs.
 PEOPLE = ("games", "man", "mail")
@@ -28,8 +30,8 @@ REST_USER = "daemon"
 PROGRAMS = (
     "munged", "slurmctld", "slurmd", "slurmdbd", "slurmrestd", "mariadbd", "mariadb-install-db",
 )  # fmt: skip
-CALL_S = 20.0
-START_S = 60.0
+CALL_S = 60.0
+START_S = 180.0
 
 SLURM_CONF = """\
 ClusterName=rig
@@ -132,15 +134,6 @@ def obstacle() -> str:
     except KeyError as error:
         return f"there is no such system user here: {error}"
     return ""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
 
 
 def wait_until(reached: Callable[[], bool], what: str, seconds: float = START_S) -> None:
@@ -265,10 +258,10 @@ class Rig:
             return
         daemon.send_signal(how)
         try:
-            daemon.wait(10)
+            daemon.wait(60)
         except subprocess.TimeoutExpired:
             daemon.kill()
-            daemon.wait(10)
+            daemon.wait(60)
 
     def wait_for_answer(self, *command: str, said: str = "") -> None:
         """Wait until a tool succeeds, and says something."""
@@ -352,7 +345,7 @@ class Rig:
             env={"SLURM_JWT": "daemon"},
         )  # fmt: skip
         port = self.ports["slurmrestd"]
-        wait_until(lambda: _listens(port), f"slurmrestd\n{self.last_words()}", 15)
+        wait_until(lambda: _listens(port), f"slurmrestd\n{self.last_words()}")
 
     def _start_database(self) -> None:
         folder = self.folder / "db"
@@ -415,7 +408,7 @@ def running_slurm(nodes: int = NODES, extra: str = "") -> Iterator[Rig]:
     # Not a private folder of the test: other users must reach it.
     folder = Path(tempfile.mkdtemp(prefix="marey-slurm-"))
     folder.chmod(0o755)
-    ports = free_ports(4 + nodes)
+    ports = [free_port() for _ in range(4 + nodes)]
     named = dict(zip(("slurmctld", "slurmdbd", "slurmrestd", "mariadb"), ports, strict=False))
     rig = Rig(folder, named, ports[4:], extra)
     try:

@@ -114,16 +114,23 @@ def test_every_state_and_reason_is_what_squeue_says(rig: Rig, tmp_path: Path) ->
     rig.call("scancel", str(ends["cancelled"]))
     reasons = {name: name for name in jobs if name[0].isupper()}
     with watching(rig, tmp_path / "commands") as watch:
-        wait_until(lambda: rig.state(ends["failed"]) == "FAILED", "a job fails", 30)
+        wait_until(lambda: rig.state(ends["failed"]) == "FAILED", "a job fails")
+        told: dict[str, str] = {}
+
+        def told_all() -> bool:
+            told.update(told_reasons(rig, jobs))
+            return told == reasons
+
         with contextlib.suppress(RigError):
-            wait_until(lambda: told_reasons(rig, jobs) == reasons, "the reasons", 20)
-        assert told_reasons(rig, jobs) == reasons
+            wait_until(told_all, "the reasons")
+        assert told == reasons
         done = compare(watch)
         assert done.jobs >= len(jobs) + len(ends)
         assert done.gpus >= 12 * 8 + 3
         assert done.nodes == 16
+        # The controller goes back and forth between two reasons that both hold.
+        wait_until(lambda: _shown_reasons(watch, jobs) == reasons, "every reason on show")
         shown = watch.workloads()
-        assert {name: shown[str(jobs[name])]["reason"] for name in reasons} == reasons
         states = {name: shown[str(job)]["state"] for name, job in ends.items()}
         assert states == {name: name for name in ends}
         assert shown[str(ends["failed"])]["exit_code"] == 3
@@ -141,6 +148,12 @@ def test_every_state_and_reason_is_what_squeue_says(rig: Rig, tmp_path: Path) ->
     wait_until(lambda: "later" in rig.call("scontrol", "show", "reservation"), "the reservation")
     wait_until(lambda: not rig.live(), "everything ends")
     rig.call("scontrol", "delete", "reservationname=later")
+
+
+def _shown_reasons(watch: Watch, jobs: dict[str, int]) -> dict[str, str]:
+    watch.tick()
+    shown = watch.workloads()
+    return {name: shown[str(job)]["reason"] for name, job in jobs.items() if name[0].isupper()}
 
 
 def test_a_job_that_is_requeued_and_a_node_that_dies_are_followed(rig: Rig, tmp_path: Path) -> None:
@@ -161,8 +174,8 @@ def test_a_job_that_is_requeued_and_a_node_that_dies_are_followed(rig: Rig, tmp_
         rig.call("scontrol", "requeue", str(again))
         compare(watch)
         # sinfo may call a lost node "mixed*" as long as its job is not cleared away.
-        wait_until(lambda: rig.node_state(victim).endswith("*"), "the node is down", 60)
-        wait_until(lambda: rig.state(doomed) == "NODE_FAIL", "the job is lost", 60)
+        wait_until(lambda: rig.node_state(victim).endswith("*"), "the node is down")
+        wait_until(lambda: rig.state(doomed) == "NODE_FAIL", "the job is lost")
         compare(watch)
         shown = watch.workload(doomed)
         assert shown["state"] == "node_fail"
@@ -170,7 +183,7 @@ def test_a_job_that_is_requeued_and_a_node_that_dies_are_followed(rig: Rig, tmp_
         assert str(doomed) not in watch.held()
         assert watch.workload(again)["attributes"]["restarts"] == "1"
         rig.start_node(victim)
-        wait_until(lambda: rig.node_state(victim) == "idle", "the node is back", 60)
+        wait_until(lambda: rig.node_state(victim) == "idle", "the node is back")
         compare(watch)
         assert watch.hosts()[victim][0] == "up"
     rig.call("scancel", str(again), parts)
@@ -182,15 +195,14 @@ def test_a_controller_that_is_away_is_stale_and_ends_nothing(rig: Rig, tmp_path:
     with watching(rig, tmp_path) as watch:
         compare(watch)
         rig.stop_daemon("slurmctld")
-        watch.tick()
-        told = watch.source()
-        assert told["failures"] >= 1
-        assert "Is the controller up?" in told["error"]
+        # A tool that looks for the controller may be given up first, on a busy machine.
+        wait_until(lambda: _error_says(watch, "Is the controller up?"), "the controller's absence")
+        assert watch.source()["failures"] >= 1
         assert watch.workload(job)["state"] == "running"
         assert len(watch.held()[str(job)]) == 4
         rig.start_controller()
         wait_until(lambda: rig.state(job) == "RUNNING", "the controller remembers")
-        wait_until(lambda: _answers(watch), "Marey asks again", 30)
+        wait_until(lambda: _answers(watch), "Marey asks again")
         compare(watch)
         assert watch.workload(job)["state"] == "running"
     rig.call("scancel", str(job))
@@ -216,25 +228,24 @@ def _answers(watch: Watch) -> bool:
 def test_slurmrestd_with_a_token_that_expires_and_is_renewed(rig: Rig, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     job = running_with_gpus(rig, "--gres=gpu:2", "--comment=" + json.dumps({"experiment": "e1"}))
-    token_file.write_text(rig.token(lifespan_s=12))
+    token_file.write_text(rig.token(lifespan_s=30))
     with watching(rig, tmp_path / "rest", token_file=token_file) as watch:
         wait_until(lambda: compare(watch).gpus >= 2, "the job's GPUs are compared")
         assert watch.workload(job)["experiment"] == "e1"
-        wait_until(lambda: _token_is_over(watch), "the token expires", 40)
+        wait_until(lambda: _error_says(watch, "expired"), "the token expires")
         assert "The Slurm token expired at 20" in watch.source()["error"]
         assert watch.workload(job)["state"] == "running"
         token_file.write_text(rig.token())
-        assert _answers(watch), watch.source()
+        wait_until(lambda: _answers(watch), "the new token")
         compare(watch)
         token_file.write_text("not.a.token")
-        watch.tick()
-        assert "status 500" in watch.source()["error"]
+        wait_until(lambda: _error_says(watch, "status 500"), "the refusal")
     rig.call("scancel", str(job))
 
 
-def _token_is_over(watch: Watch) -> bool:
+def _error_says(watch: Watch, words: str) -> bool:
     watch.tick()
-    return "expired" in watch.source()["error"]
+    return words in watch.source()["error"]
 
 
 def test_accounting_tells_what_sacct_prints_whatever_the_time_zone(rig: Rig) -> None:
@@ -248,7 +259,7 @@ def test_accounting_tells_what_sacct_prints_whatever_the_time_zone(rig: Rig) -> 
         )
         return told.strip().split("|")
 
-    wait_until(lambda: printed()[1] == "FAILED", "accounting knows", 20)
+    wait_until(lambda: printed()[1] == "FAILED", "accounting knows")
     told = run_tool("", ["sacct", "--json", "--allusers", f"--jobs={job}"], 10)
     (seen,) = read_history(told.body, "sacct")
     past, row = seen.workload, printed()
@@ -280,12 +291,11 @@ def test_a_job_that_ended_before_marey_looked_comes_from_accounting_either_way(
                 rows = store.workloads(WorkloadQuery(limit=1000)).to_pylist()
                 return str(job) in {row["workload"] for row in rows}
 
-            deadline = time.monotonic() + 30
-            while not known() and time.monotonic() < deadline:
+            while not known():
                 # Slurm tells its database a little later: a job too young is asked for again.
                 filling = HistoryFilling(settings, store, lambda: time.time_ns() // 1_000_000)
                 filling.start()
-                wait_until(lambda f=filling: f.document()["done"], "the history", 30)
+                wait_until(lambda f=filling: f.document()["done"], "the history")
             found = store.workload("default", str(job))
             assert (found["state"], found["experiment"]) == ("completed", "exp-11")
             assert found["gpus_requested"] == 2

@@ -17,7 +17,7 @@ from marey.trace.results import Analysis, VerdictKind
 from marey.trace.run import TraceRun, open_run
 from tests.real.torch_launch import may_shape_links, run_ranks, slow_link
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 WORLD = 4
 SLOW_RANK = 1

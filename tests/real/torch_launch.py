@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import free_port
+
 SCRIPT = Path(__file__).with_name("train.py")
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_ranks(
@@ -28,7 +22,7 @@ def run_ranks(
     prefixes: list[list[str]] | None = None,
     address: str = "127.0.0.1",
     interface: str = "lo",
-    timeout_s: float = 180,
+    timeout_s: float = 600,
 ) -> None:
     """Run the training script on every rank to its end; raises with the ranks' own words."""
     port = free_port()
@@ -72,7 +66,7 @@ def _tool(name: str) -> str:
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, timeout=20)
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
 
 
 @contextmanager
@@ -106,7 +100,7 @@ def slow_link(rank: int, *, world: int, rate: str) -> Iterator[tuple[list[list[s
         yield [[ip, "netns", "exec", space] for space in spaces], "10.77.0.1", "eth0"
     finally:
         for space in [*spaces, hub]:
-            subprocess.run([ip, "netns", "del", space], capture_output=True, timeout=20)
+            subprocess.run([ip, "netns", "del", space], capture_output=True, timeout=60)
 
 
 def may_shape_links() -> bool:

@@ -131,7 +131,7 @@ def test_a_restart_in_the_middle_changes_nothing(world: Any) -> None:
     first = Court(RULES)
     world.batches = lambda: batches[:cut]
     replay(world, first)
-    judge = load(dump(first.judge), RULES)
+    judge = load(b"".join(dump(first.judge)), RULES)
     kept = [
         msgspec.json.decode(msgspec.json.encode(f), type=Finding)
         for f in first.book.findings.values()

@@ -232,7 +232,7 @@ def test_the_state_survives_a_restart_to_the_last_verdict(world: Any) -> None:
             judge.tenants.admit(past.facts, past.seats)
     for batch in batches[:150]:
         before.take(batch)
-    after = load(dump(before), rules)
+    after = load(b"".join(dump(before)), rules)
     for batch in batches[150:]:
         after.take(batch)
     for batch in batches:
@@ -250,7 +250,7 @@ def test_the_state_survives_a_restart_to_the_last_verdict(world: Any) -> None:
 
 def test_a_damaged_state_is_refused(world: Any) -> None:
     world.add("w", 2, {"util": 50.0})
-    data = dump(judged(world, "util > 3"))
+    data = b"".join(dump(judged(world, "util > 3")))
     for cut in (b"", data[:40], data[:-1], data + b"x"):
         with pytest.raises(ValueError, match=r"sketches|state"):
             load(cut, [])

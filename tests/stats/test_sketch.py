@@ -266,7 +266,7 @@ def test_bins_are_kept_only_as_far_back_as_they_are_asked() -> None:
 
 def test_packed_sketches_come_back_whole_and_damage_is_refused() -> None:
     table = sketch_of(np.linspace(0, 2000, 50))
-    data = pack({"version": 1}, {"agg": table.agg, "bins": table.bins})
+    data = b"".join(pack({"version": 1}, {"agg": table.agg, "bins": table.bins}))
     document, arrays = unpack(data)
     assert document == {"version": 1}
     assert np.array_equal(arrays["bins"], table.bins)
@@ -287,6 +287,30 @@ def test_tables_grow_and_keep_what_they_hold() -> None:
     assert len(table.agg) == 100
     assert table.agg[0, 0, sketch.MAX] == 3
     assert table.agg.shape[1] == 2
-    assert room_for(10_001, 10_000) == 12_500
+    assert room_for(10_001, 10_000) == 10_625
     table.clear(0)
     assert not table.agg.any()
+
+
+def test_room_for_more_rows_is_added_in_place_unless_somebody_looks() -> None:
+    table = sketch_of(np.array([3.0]))
+    before = id(table.agg)
+    table.reserve(1_000)
+    assert id(table.agg) == before
+    seen = table.agg[:1]
+    table.reserve(5_000)
+    assert id(table.agg) != before
+    assert seen[0, 0, sketch.MAX] == table.agg[0, 0, sketch.MAX] == 3
+    assert not table.agg[1:].any()
+    assert not table.bins[1:].any()
+
+
+def test_a_window_of_some_rows_is_that_part_of_all() -> None:
+    ring = WindowRing(SPAN, Need(600_000, 600_000), 3)
+    ring.advance(60_000)
+    ring.bins[:] = np.arange(3, dtype=np.uint8)[:, None, None]
+    ring.agg[:, :, sketch.COUNT] = np.arange(3)[:, None]
+    whole = ring.histogram(60_000, 600_000)
+    assert ring.histogram(60_000, 600_000, slice(1, 3)).tolist() == whole[1:].tolist()
+    counted = ring.summary(60_000, 600_000)
+    assert ring.summary(60_000, 600_000, 2).tolist() == counted[:2].tolist()

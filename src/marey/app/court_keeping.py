@@ -149,7 +149,7 @@ class CourtKeeper:
             return
         beside = path.with_name(f"{path.name}.new")
         with beside.open("wb") as file:
-            file.write(dump_court(court))
+            file.writelines(dump_court(court))
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -40,8 +40,8 @@ class _State(msgspec.Struct, frozen=True):
     book: dict[str, Any] = {}
 
 
-def dump_court(court: Court) -> bytes:
-    """Judge and clock of a court; its findings are kept apart, as documents."""
+def dump_court(court: Court) -> list[bytes]:
+    """Judge and clock of a court, piece by piece; its findings are kept apart, as documents."""
     court.flush()
     return dump(court.judge, court.judged_ms, court.book.memory())
 
@@ -55,7 +55,9 @@ def load_court(data: bytes, rules: list[Rule], findings: Iterable[Finding], clus
     return court
 
 
-def dump(judge: Judge, judged_ms: int | None = None, book: dict[str, Any] | None = None) -> bytes:
+def dump(
+    judge: Judge, judged_ms: int | None = None, book: dict[str, Any] | None = None
+) -> list[bytes]:
     """Everything that the judge knows, but for the rules themselves."""
     seats, sketches = judge.tenants, judge.sketches
     book_events = seats.events

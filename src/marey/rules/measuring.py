@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ from marey.stats.sketch_tables import SketchTable, Span, WindowRing
 
 Floats = NDArray[np.float64]
 _HOW = {By.MEDIAN: groups.MEDIAN, By.MEAN: groups.MEAN, By.MIN: groups.MIN, By.MAX: groups.MAX}
+# Histograms that are put together at a time: 400 KB, which stay in the processor's cache.
+ROWS_AT_ONCE = 1024
 # A first sample later than this after the start means that the beginning was not seen.
 MET_LATE_MS = 10 * MINUTE_MS
 _EVENTS = {
@@ -146,7 +149,8 @@ class Measuring:
                 values = np.full(len(self.layout), np.nan)
             else:
                 span = self.sketches.spans[metric]
-                values = statistic_of(statistic, agg, lambda: self._bins(metric, window), span)
+                bins = partial(self._bins, metric, window)
+                values = statistic_of(statistic, agg, bins, span)
                 values = values[self.layout.rows]
             self._series[key] = values
         return self._series[key]
@@ -156,23 +160,19 @@ class Measuring:
         if place is None:
             return None
         if window is None:
-            return self.sketches.table.agg[:, place]
+            return self.sketches.table.agg[: self.tenants.room, place]
         ring = self.sketches.rings.get(metric)
         if ring is None:
             return None
         key = ("agg", metric, window)
         if key not in self._windows:
-            self._windows[key] = ring.summary(self.time_ms, window)
+            self._windows[key] = ring.summary(self.time_ms, window, self.tenants.room)
         return self._windows[key]
 
-    def _bins(self, metric: str, window: int | None) -> NDArray[Any]:
+    def _bins(self, metric: str, window: int | None, rows: slice) -> NDArray[Any]:
         if window is None:
-            return self.sketches.table.bins[:, self.sketches.metrics[metric]]
-        key = ("bins", metric, window)
-        if key not in self._windows:
-            ring = self.sketches.rings[metric]
-            self._windows[key] = ring.histogram(self.time_ms, window)
-        return self._windows[key]
+            return self.sketches.table.bins[rows, self.sketches.metrics[metric]]
+        return self.sketches.rings[metric].histogram(self.time_ms, window, rows)
 
     def _filled(self, metric: str, window: int) -> NDArray[np.bool_]:
         """Where a window that the rule names has been filled once: before, it is not judged."""
@@ -239,7 +239,9 @@ class Measuring:
         since = self.time_ms - window if window else 0
         counts = np.zeros(len(self.tenants.from_ms))
         for row, noted in self.tenants.events.items():
-            counts[row] = sum(k == kind and since < t <= self.time_ms for t, k in noted)
+            for time_ms, what in noted:
+                if since < time_ms <= self.time_ms and what == kind:
+                    counts[row] += 1
         return counts[self.layout.rows]
 
     def _text(self, left: Series | Fact, op: str, words: frozenset[str]) -> Truths:
@@ -284,12 +286,18 @@ _EXACT = {
 
 
 def statistic_of(
-    statistic: Statistic, agg: Floats, bins: Callable[[], NDArray[Any]], span: Span
+    statistic: Statistic, agg: Floats, bins: Callable[[slice], NDArray[Any]], span: Span
 ) -> Floats:
-    """One statistic of each sketch, in the unit that rules use for it."""
+    """One statistic of each sketch, in the unit that rules use for it.
+
+    ``bins`` are asked for some rows at a time: the windows of all would be 5 MB each.
+    """
     kind, parameter = asked(statistic)
     if needs_bins(statistic):
-        values = ask.binned(kind, parameter, agg, bins(), span.low, span.step)
+        values = np.empty(len(agg))
+        for begin in range(0, len(agg), ROWS_AT_ONCE):
+            rows = slice(begin, min(begin + ROWS_AT_ONCE, len(agg)))
+            values[rows] = ask.binned(kind, parameter, agg[rows], bins(rows), span.low, span.step)
     else:
         values = ask.exact(kind, agg)
     return 100.0 * values if statistic.name in PERCENT else values

@@ -167,12 +167,11 @@ class Sketchbook:
         if kept is not None and kept[0] is roster:
             return kept[1]
         values = np.full(len(batch.entities), np.nan)
-        for code in range(len(batch.entities)):
-            for place in range(roster.first_row[code], roster.first_row[code + 1]):
-                seat = self.tenants.seats[roster.rows[place]]
-                value = getattr(seat, per, None)
-                if value:
-                    values[code] = value
+        seats = self.tenants.seats
+        held = np.array([getattr(seats[row], per) or np.nan for row in roster.rows.tolist()], float)
+        entity = np.repeat(np.arange(len(values)), np.diff(roster.first_row))
+        known = ~np.isnan(held)
+        values[entity[known]] = held[known]
         self._attributes[per] = (roster, values)
         return values
 
@@ -208,7 +207,7 @@ class Sketchbook:
         agg = self.sketches.table.agg[rows, place]
         bins = self.sketches.table.bins[rows, place]
         columns: Mapping[str, NDArray[np.float64]] = {
-            word: statistic_of(statistic, agg, lambda: bins, self.sketches.spans[metric])
+            word: statistic_of(statistic, agg, bins.__getitem__, self.sketches.spans[metric])
             for word in words
             if (statistic := statistic_named(word)) is not None
         }

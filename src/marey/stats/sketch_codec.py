@@ -28,8 +28,8 @@ class _Header(msgspec.Struct, frozen=True):
     arrays: tuple[_Array, ...]
 
 
-def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """A JSON document and named arrays as one self-describing block of bytes."""
+def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
+    """A JSON document and named arrays, self-describing, as pieces to be written in this order."""
     compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
     parts = {
         # The array itself, not its bytes: a copy of the largest is 100 MB at 10,000 GPUs.
@@ -40,11 +40,11 @@ def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
         _Array(name, a.dtype.str, a.shape, len(parts[name])) for name, a in arrays.items()
     )
     header = compressor.compress(msgspec.json.encode(_Header(document, listed)))
-    return b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *parts.values()])
+    return [MAGIC, len(header).to_bytes(8, "little"), header, *parts.values()]
 
 
 def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """What ``pack`` was given; ``ValueError`` for anything that it did not write whole."""
+    """What ``pack`` was given; ``ValueError`` for anything but all of its pieces together."""
     try:
         return _unpack(data)
     except (zstandard.ZstdError, msgspec.DecodeError, IndexError, OverflowError) as error:

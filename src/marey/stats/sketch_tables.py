@@ -24,8 +24,8 @@ from marey.stats.sketch import (
 )
 
 SLOT_MS = 300_000
-# Room is added a quarter at a time: doubling ten thousand GPUs would break the memory promise.
-GROWTH = 1.25
+# Room is added by a sixteenth: what ten thousand GPUs do not use yet is memory all the same.
+GROWTH = 1.0625
 LEAST_ROWS = 64
 
 
@@ -66,13 +66,43 @@ def room_for(rows: int, have: int) -> int:
     return have if rows <= have else max(rows, LEAST_ROWS, int(have * GROWTH))
 
 
-def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    larger = np.zeros((rows, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
+class _Rows:
+    """What a table and a ring share: rows of summaries and of bins, with room for more."""
+
+    agg: Floats
+    bins: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the sketches."""
+        return int(self.agg.nbytes + self.bins.nbytes)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for this many rows."""
+        room = room_for(rows, len(self.agg))
+        if room > len(self.agg):
+            self._grow("agg", room)
+            self._grow("bins", room)
+
+    def _grow(self, name: str, room: int) -> None:
+        """More rows, all empty; in place, so that old and new need not stand side by side."""
+        shape = (room, *getattr(self, name).shape[1:])
+        try:
+            getattr(self, name).resize(shape)
+        except ValueError:
+            # Somebody looks at it just now, or it is part of something larger.
+            old = getattr(self, name)
+            larger = np.zeros(shape, old.dtype)
+            larger[: len(old)] = old
+            setattr(self, name, larger)
+
+    def clear(self, row: int) -> None:
+        """Forget a row, so that another can have its place."""
+        self.agg[row] = 0
+        self.bins[row] = 0
 
 
-class SketchTable:
+class SketchTable(_Rows):
     """Whole-life sketches of rows × metrics, in two arrays.
 
     A bin is two bytes until some life has more samples than that counts (eleven days of 15 s);
@@ -87,17 +117,6 @@ class SketchTable:
         # No sketch has more samples than this.
         self._most = 0
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the sketches."""
-        return int(self.agg.nbytes + self.bins.nbytes)
-
-    def reserve(self, rows: int) -> None:
-        """Make room for this many rows."""
-        room = room_for(rows, len(self.agg))
-        if room > len(self.agg):
-            self.agg, self.bins = _grown(self.agg, room), _grown(self.bins, room)
-
     def add_metrics(self, spans: Sequence[Span]) -> None:
         """Make room for more metrics, after those there are."""
         rows = len(self.agg)
@@ -106,11 +125,6 @@ class SketchTable:
         self.agg = np.concatenate([self.agg, empty_agg(rows, len(spans))], axis=1)
         more = empty_bins(rows, len(spans), dtype=self.bins.dtype.type)
         self.bins = np.concatenate([self.bins, more], axis=1)
-
-    def clear(self, row: int) -> None:
-        """Forget a row, so that another can have its place."""
-        self.agg[row] = 0
-        self.bins[row] = 0
 
     def restore(self, agg: Floats, bins: NDArray[Any]) -> None:
         """Take back what was kept of a table of the same metrics."""
@@ -211,7 +225,7 @@ class Need:
         return Need(max(self.window_ms, other.window_ms), max(self.binned_ms, other.binned_ms))
 
 
-class WindowRing:
+class WindowRing(_Rows):
     """Sketches of one metric per 5 minutes of the clock, for trailing windows.
 
     Only the newest slots that quantiles and shares reach have bins. A bin is one byte until a slot
@@ -228,25 +242,9 @@ class WindowRing:
         self.agg = empty_agg(rows, self.slots)
         self.bins = empty_bins(rows, self.binned, dtype=np.uint8)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the ring."""
-        return int(self.agg.nbytes + self.bins.nbytes)
-
     def holds(self, other: WindowRing) -> bool:
         """Whether it reaches as far back as the other."""
         return self.slots >= other.slots and self.binned >= other.binned
-
-    def reserve(self, rows: int) -> None:
-        """Make room for this many rows."""
-        room = room_for(rows, len(self.agg))
-        if room > len(self.agg):
-            self.agg, self.bins = _grown(self.agg, room), _grown(self.bins, room)
-
-    def clear(self, row: int) -> None:
-        """Forget a row."""
-        self.agg[row] = 0
-        self.bins[row] = 0
 
     def advance(self, now_ms: int) -> None:
         """Let go of the slots that the clock has left behind."""
@@ -300,16 +298,20 @@ class WindowRing:
         end_ms = (self.held + 1) * SLOT_MS
         return (self.held >= 0) & (end_ms > now_ms - window_ms) & (self.held <= now_ms // SLOT_MS)
 
-    def summary(self, now_ms: int, window_ms: int) -> Floats:
-        """The exact part of the trailing window's sketches."""
-        out = np.zeros((len(self.agg), FIELDS))
-        _merged_agg(self.agg, self.wanted(now_ms, window_ms), out)
+    def summary(self, now_ms: int, window_ms: int, rows: int | None = None) -> Floats:
+        """The exact part of the trailing window's sketches, of the first rows or all."""
+        agg = self.agg[:rows]
+        out = np.zeros((len(agg), FIELDS))
+        _merged_agg(agg, self.wanted(now_ms, window_ms), out)
         return out
 
-    def histogram(self, now_ms: int, window_ms: int) -> NDArray[np.uint32]:
-        """The bins of the trailing window's sketches."""
-        out = np.zeros((len(self.bins), BINS), np.uint32)
-        _merged_bins(self.bins, self.held, self.wanted(now_ms, window_ms), out)
+    def histogram(
+        self, now_ms: int, window_ms: int, rows: slice = slice(None)
+    ) -> NDArray[np.uint32]:
+        """The bins of the trailing window's sketches, of these rows."""
+        bins = self.bins[rows]
+        out = np.zeros((len(bins), BINS), np.uint32)
+        _merged_bins(bins, self.held, self.wanted(now_ms, window_ms), out)
         return out
 
 

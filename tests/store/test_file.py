@@ -262,7 +262,10 @@ def test_a_signal_while_the_database_reads_a_table_of_ours_is_an_interrupt_too()
         with database.write() as connection:
             connection.execute("CREATE TABLE half AS SELECT 1")
             connection.register("incoming", Interrupted())
-            connection.execute("INSERT INTO half SELECT * FROM incoming")
+            try:
+                connection.execute("INSERT INTO half SELECT * FROM incoming")
+            finally:
+                connection.execute("FROM half")
 
     with pytest.raises(KeyboardInterrupt):
         write()

@@ -75,12 +75,12 @@ def open_service(
                 reloader=SourceReloader(file, site, sources) if file else None,
             )
             service = Service(with_rules(parts, configuration))
+        # What exists now stays: the garbage collector need not look at it at every tick.
+        give_back()
+        gc.freeze()
     except BaseException:
         store.close()
         raise
-    # What exists now stays: the garbage collector need not look at it at every tick.
-    give_back()
-    gc.freeze()
     return service
 
 

@@ -33,47 +33,74 @@ def run_server(
     listener = listen(server.host, server.port)
     url = address(listener)
     store = Path(configuration.store.path)
-    with listener, terminated_as_interrupted():
+    with listener, interrupted_by_signals() as interruption:
         with out.progress("making history", 1.0) as bar:
-            service = open_service(configuration, bar.update, file=file)
+
+            def report(share: float) -> None:
+                interruption.check()
+                bar.update(share)
+
+            service = open_service(configuration, report, file=file)
         try:
+            interruption.check()
             service.start()
             write_address(store, url)
             app = build_app(service, Access((*server.names, server.host), token))
             document = {"url": url, "pid": os.getpid(), "store": str(store)}
-            serve(
-                app,
-                listener,
-                ready=lambda: out.answer(document, url),
-                hangup=(lambda: reload(service, out)) if file else None,
-            )
+            interruption.check()
+            try:
+                serve(
+                    app,
+                    listener,
+                    ready=lambda: out.answer(document, url),
+                    hangup=(lambda: reload(service, out)) if file else None,
+                )
+            finally:
+                out.remark("marey: finishing")
         finally:
-            out.remark("marey: finishing")
             service.stop()
             remove_address(store)
 
 
+class Interruption:
+    """A signal that was met: raised at once, and remembered for where that was not heard.
+
+    What is raised while the garbage collector or a library calls back is swallowed by them.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def meet(self, number: int, frame: FrameType | None) -> None:
+        """The signal's handler."""
+        self.number = number
+        raise KeyboardInterrupt(number)
+
+    def check(self) -> None:
+        """Raise what was swallowed."""
+        if self.number is not None:
+            raise KeyboardInterrupt(self.number)
+
+
 @contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
+def interrupted_by_signals() -> Iterator[Interruption]:
     """Until the server itself listens for signals, SIGTERM unwinds as Ctrl-C does.
 
     Its default would end the process on the spot: the store unclosed, a demo's folder left behind.
     """
-
-    told: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    met = Interruption()
+    # One that a shell has this process ignore stays ignored.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = [(number, signal.signal(number, met.meet)) for number in numbers]
     try:
-        yield
-    except KeyboardInterrupt:
-        # Raised anew: on its way through the database the number would be lost.
-        raise KeyboardInterrupt(*told[:1]) from None
+        yield met
+    except BaseException:
+        # Whatever it was made into on its way, by a database for one.
+        met.check()
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def reload(service: Service, out: Output) -> None:

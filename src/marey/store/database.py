@@ -343,10 +343,19 @@ def interruptible() -> Iterator[None]:
     """Ctrl-C and its like while DuckDB works, which makes errors of its own of them."""
     try:
         yield
-    except (RuntimeError, duckdb.InvalidInputException) as error:
-        if _INTERRUPTED.fullmatch(str(error)):
+    except (RuntimeError, duckdb.Error) as error:
+        if _of_an_interrupt(error):
             raise KeyboardInterrupt from error
         raise
+
+
+def _of_an_interrupt(error: BaseException | None) -> bool:
+    """Whether this error, or one that was being handled when it came up, is an interrupt's."""
+    while error is not None:
+        if _INTERRUPTED.fullmatch(str(error)):
+            return True
+        error = error.__context__
+    return False
 
 
 @contextmanager

@@ -14,6 +14,10 @@ from marey.model.times import SECOND_MS, parse_duration, parse_time
 
 # As ``parse_duration`` reads it; a bound in time cannot be said by a pattern.
 DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
+# A day, with or without its time and zone, or Unix seconds; nothing at all means now.
+MOMENT_PATTERN = (
+    r"^(\d{4}-\d{2}-\d{2}([T ]\d{2}(:\d{2}){0,2}(\.\d+)?(Z|[+-]\d{2}(:\d{2})?)?)?|\d+(\.\d+)?)?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ OPTIONAL_TEXT = Kind(
     lambda value: "" if value == "" else _text(value), {"type": "string", "maxLength": NAME_LIMIT}
 )
 TEXTS = Kind(_texts, {"type": "array", "items": _TEXT_SCHEMA})
-MOMENT = Kind(_moment, {"type": "string", "maxLength": NAME_LIMIT})
+MOMENT = Kind(_moment, {"type": "string", "pattern": MOMENT_PATTERN, "maxLength": NAME_LIMIT})
 TRUTH = Kind(_truth, {"type": "boolean"})
 HOST = Kind(
     _host,

@@ -17,7 +17,7 @@ from marey.rules.backtest import backtest
 from marey.rules.court import Court
 from marey.rules.definition import Rule, draft
 from marey.rules.findings import ChangeKind, Episode, Finding, FindingBook, charge
-from marey.rules.judge import Judge, rows_of
+from marey.rules.judge import Judge
 from marey.rules.keeping import dump, load
 from marey.rules.waste import WasteBy, waste_csv, wasted
 
@@ -116,7 +116,7 @@ def test_live_history_and_back_test_give_the_same_findings(world: Any) -> None:
             for name in world.batches()[0].columns
         },
     )
-    thirds = [rows_of(whole, slice(i, i + 1234)) for i in range(0, len(whole), 1234)]
+    thirds = [whole.rows(slice(i, i + 1234)) for i in range(0, len(whole), 1234)]
     for batches in (None, [whole], thirds):
         past = backtest(RULES, world.history(batches))
         assert summary(past.findings) == expected

@@ -93,12 +93,12 @@ class JournaledStore:
         """Keep a tick: in the journal, or with the whole group in the store."""
         told = [replace(observation, samples=()) for observation in observations]
         told = [o for o in told if o != Observation(o.time_ms, o.cluster)]
+        # Many at once (history, an import) are a group by themselves.
+        many = len(told) >= GROUP_TICKS // 2
         # A batch that the store would refuse must be refused now, not when its group is due.
-        measured = [batch.checked() for batch in batches]
+        measured = [batch if many else batch.checked() for batch in batches]
         with self._lock:
             # What is complete ends whatever it does not name: it must meet the records in order.
-            # And many at once (history, an import) are a group by themselves.
-            many = len(told) >= GROUP_TICKS // 2
             if many or self._ticks >= GROUP_TICKS or self._held_bytes >= GROUP_BYTES:
                 self._sort_in(told, measured)
                 return

@@ -21,7 +21,6 @@ from marey.rules.backtest import History, PastWorkload
 from marey.rules.definition import Rule
 from marey.rules.expressions import Fact, Series, conditions
 from marey.rules.feeding import seat_of
-from marey.rules.judge import rows_of
 from marey.rules.tenants import Facts, Seat
 
 PAGE = 10_000
@@ -211,5 +210,5 @@ def _minutes(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
         at = 0
         while at < len(batch):
             end = int(marks.searchsorted(marks[at], side="right"))
-            yield rows_of(batch, slice(at, end))
+            yield batch.rows(slice(at, end))
             at = end

@@ -39,14 +39,26 @@ class SampleBatch:
     def __len__(self) -> int:
         return len(self.time_ms)
 
+    def rows(self, kept: NDArray[np.bool_] | NDArray[np.int64] | slice) -> SampleBatch:
+        """Some rows of the batch."""
+        self._refuse_ragged()
+        return SampleBatch(
+            self.time_ms[kept],
+            self.entity[kept],
+            self.entities,
+            {name: values[kept] for name, values in self.columns.items()},
+            self.kind,
+            self.cluster,
+            None if self.workload is None else self.workload[kept],
+            self.workloads,
+            is_clean=self.is_clean,
+        )
+
     def checked(self) -> SampleBatch:
         """The same batch with every column cleaned by its metric; refuses unknown metrics."""
         if self.is_clean:
             return self
-        rows = len(self.time_ms)
-        lengths = {len(self.entity), *(len(c) for c in self.columns.values())}
-        if lengths - {rows}:
-            raise InvalidInput(f"A batch of {rows} rows has a column of another length.")
+        self._refuse_ragged()
         cleaned: dict[str, NDArray[np.float32]] = {}
         for name, values in self.columns.items():
             metric = metric_named(name)
@@ -66,6 +78,12 @@ class SampleBatch:
             self.workloads,
             is_clean=True,
         )
+
+    def _refuse_ragged(self) -> None:
+        rows = len(self.time_ms)
+        lengths = {len(self.entity), *(len(c) for c in self.columns.values())}
+        if lengths - {rows}:
+            raise InvalidInput(f"A batch of {rows} rows has a column of another length.")
 
     def to_table(self) -> pa.Table:
         """The batch as an Arrow table: time_ms, entity, workload (where known), metrics."""

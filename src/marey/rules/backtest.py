@@ -20,7 +20,6 @@ from marey.rules.court import EVERY_MS, LONGEST_GAP_MS, Court
 from marey.rules.definition import Rule
 from marey.rules.findings import Finding
 from marey.rules.hindsight import BLOCK_CELLS, Hindsight, cuts
-from marey.rules.judge import rows_of
 from marey.rules.tenants import FOREVER, Facts, Seat
 
 
@@ -192,8 +191,8 @@ def _split(
     now, later = [], []
     for batch in batches:
         end = int(np.searchsorted(batch.time_ms, to_ms, side="right"))
-        now += [rows_of(batch, slice(0, end))] if end else []
-        later += [rows_of(batch, slice(end, None))] if end < len(batch) else []
+        now += [batch.rows(slice(0, end))] if end else []
+        later += [batch.rows(slice(end, None))] if end < len(batch) else []
     return now, later
 
 
@@ -244,7 +243,7 @@ def _portions(batch: SampleBatch, court: Court) -> Iterator[SampleBatch]:
     at = 0
     while at < len(batch):
         end = int(marks.searchsorted(marks[at], side="right"))
-        yield rows_of(batch, slice(at, end))
+        yield batch.rows(slice(at, end))
         at = end
 
 

@@ -17,7 +17,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.findings import Change, Finding, FindingBook
-from marey.rules.judge import FUTURE_MS, Judge, Judgement, rows_of
+from marey.rules.judge import FUTURE_MS, Judge, Judgement
 from marey.rules.measuring import Measuring
 from marey.rules.tenants import Facts, Seat
 
@@ -63,10 +63,10 @@ def _in_order(batch: SampleBatch, now_ms: int | None) -> SampleBatch:
     """The batch in order of time, without what a broken clock says of the future."""
     times = batch.time_ms
     if now_ms is not None and len(times) and times.max() > now_ms + FUTURE_MS:
-        batch = rows_of(batch, times <= now_ms + FUTURE_MS)
+        batch = batch.rows(times <= now_ms + FUTURE_MS)
         times = batch.time_ms
     if (times[1:] < times[:-1]).any():
-        return rows_of(batch, np.argsort(times, kind="stable"))
+        return batch.rows(np.argsort(times, kind="stable"))
     return batch
 
 
@@ -128,7 +128,7 @@ class Court:
         while at < len(times):
             due_ms = self.judged_ms + self.every_ms
             end = int(np.searchsorted(times, due_ms, side="right")) if times[-1] > due_ms else None
-            part = batch if at == 0 and end is None else rows_of(batch, slice(at, end))
+            part = batch if at == 0 and end is None else batch.rows(slice(at, end))
             self._keep(part)
             if end is None:
                 break

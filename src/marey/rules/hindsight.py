@@ -14,7 +14,7 @@ from marey.rules.chronicle import Chronicle, Floats
 from marey.rules.court import Court
 from marey.rules.definition import Rule
 from marey.rules.expressions import Series, Statistic
-from marey.rules.judge import Judge, rows_of
+from marey.rules.judge import Judge
 from marey.rules.ledger import NOBODY, coded
 from marey.rules.measuring import Measuring, Sketches
 from marey.rules.screening import Screen
@@ -208,9 +208,9 @@ def _cut(
         whole = in_time(batches)
         end = int(np.searchsorted(whole.time_ms, until_ms, side="right"))
         if end:
-            taken.append(rows_of(whole, slice(0, end)))
+            taken.append(whole.rows(slice(0, end)))
         if end < len(whole):
-            left[kind] = [rows_of(whole, slice(end, None))]
+            left[kind] = [whole.rows(slice(end, None))]
     begins = min((int(batch.time_ms[0]) for batch in taken), default=until_ms)
     return Cut(taken, until_ms, begins), left
 

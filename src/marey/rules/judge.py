@@ -101,7 +101,7 @@ class Judge(Sketchbook):
     def take(self, batch: SampleBatch, now_ms: int | None = None) -> int:
         """Take samples, but for those of a broken clock; returns how many values were taken."""
         if now_ms is not None and len(batch) and batch.time_ms.max() > now_ms + FUTURE_MS:
-            batch = rows_of(batch, batch.time_ms <= now_ms + FUTURE_MS)
+            batch = batch.rows(batch.time_ms <= now_ms + FUTURE_MS)
         return self.sketch(batch)
 
     # -- verdicts
@@ -213,17 +213,3 @@ def _chosen(variants: Sequence[tuple[Any, Clause]], layout: Layout) -> NDArray[n
                 chosen[place] = number
                 break
     return chosen
-
-
-def rows_of(batch: SampleBatch, kept: NDArray[np.bool_] | NDArray[np.int64] | slice) -> SampleBatch:
-    """Some rows of a batch."""
-    return SampleBatch(
-        batch.time_ms[kept],
-        batch.entity[kept],
-        batch.entities,
-        {name: values[kept] for name, values in batch.columns.items()},
-        batch.kind,
-        batch.cluster,
-        None if batch.workload is None else batch.workload[kept],
-        batch.workloads,
-    )

@@ -23,7 +23,7 @@ from marey.store.rows import one_row
 # Rows rewritten in one transaction: an hour of 10,000 GPUs and then some, within the memory limit.
 REWRITE_ROWS = 3_000_000
 # Rows that wait for an insert: a group of ticks is written at once, a long history in parts.
-INSERT_ROWS = 500_000
+INSERT_ROWS = 250_000
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -71,11 +71,12 @@ class SampleTables:
 
     def append(self, connection: duckdb.DuckDBPyConnection, batch: SampleBatch) -> None:
         """Keep a batch inside the caller's transaction; same time, entity and metric replaces."""
-        batch = batch.checked()
-        if not len(batch):
-            return
-        cluster = bounded(batch.cluster)
-        rows = self._encode(connection, cluster, batch)
+        for begin in range(0, len(batch), INSERT_ROWS):
+            part = batch.rows(slice(begin, begin + INSERT_ROWS))
+            self._append(connection, part.checked())
+
+    def _append(self, connection: duckdb.DuckDBPyConnection, batch: SampleBatch) -> None:
+        rows = self._encode(connection, bounded(batch.cluster), batch)
         rows = _without_duplicates(_without_empty(rows))
         rows = self._without_reduced(connection, batch.kind, rows)
         if not rows.num_rows:

@@ -20,12 +20,15 @@ def _set(number: float) -> dict[str, Any]:
 
 
 def _job(at: int) -> dict[str, Any]:
-    """A job as 25.05 writes it, with the parts that nobody needs and that make it large."""
+    """A job as 25.05 writes it, with the parts that nobody needs and that make it large.
+
+    No two jobs write those numbers alike, which would help a reader that remembers the last job.
+    """
     running = at < NODES
     cores = [{"index": n, "status": ["ALLOCATED"]} for n in range(16)]
     where = f"gpu{at % NODES:05d}"
     return {
-        **{f"unused_{n}": _set(n) for n in range(40)},
+        **{f"unused_{n}": _set(at * 40 + n) for n in range(40)},
         **{f"empty_{n}": "" for n in range(40)},
         "job_id": at, "array_job_id": _set(0), "array_task_id": {"set": False, "number": 0},
         "name": f"train-{at}", "user_name": f"user{at % 300}", "account": "nlp",

@@ -29,6 +29,7 @@ from marey.notify.outbox import Route
 from marey.notify.settings import NotifySettings
 from marey.rules.parser import parse_rule
 from marey.store.embedded import EmbeddedStore, open_store
+from tests.waiting import until
 
 START = 1_794_182_400_000
 MINUTES = 75
@@ -371,10 +372,13 @@ def test_the_api_checks_previews_saves_and_back_tests(client: TestClient) -> Non
     job = client.post("/api/v1/backtests", json={"rule": "mine", "since": "1d"}).json()
     # The rule goes away while its back-test waits or runs: it is tested as it was.
     assert client.delete("/api/v1/rules/mine").status_code == 204
-    for _ in range(500):
-        state = client.get(f"/api/v1/tasks/{job['id']}").json()
-        if state["state"] in ("done", "failed", "cancelled"):
-            break
+    state: dict[str, Any] = {}
+
+    def over() -> bool:
+        state.update(client.get(f"/api/v1/tasks/{job['id']}").json())
+        return state["state"] in ("done", "failed", "cancelled")
+
+    until(over, "the end of the back-test")
     assert state["state"] == "done", state
     assert {row["workload"] for row in state["result"]["rows"]} == {"1", "2"}
     assert client.post("/api/v1/backtests", json={"rule": "mine"}).status_code == 404

@@ -10,6 +10,7 @@ from marey.model.errors import InvalidInput
 from marey.model.protocols import Source
 from marey.sim import SimConfig, Simulation
 from marey.sources.simulated import BLOCK_FROM_TICKS, SimulatedSource
+from tests.waiting import PATIENCE_S
 
 WALL = 1_000_000
 
@@ -72,16 +73,18 @@ def test_speed_can_change_while_it_runs() -> None:
 
 def test_commands_from_another_thread_do_not_disturb_collecting() -> None:
     one = source(3600.0)
-    stop = threading.Event()
+    stop, commanded = threading.Event(), threading.Event()
 
     def command() -> None:
         while not stop.is_set():
             for placement in ("least_allocated", "most_allocated"):
                 one.simulation.set_policy(placement=placement)
+            commanded.set()
 
     worker = threading.Thread(target=command)
     worker.start()
     try:
+        assert commanded.wait(PATIENCE_S)
         events = [e for i in range(20) for o in one.poll(WALL + i * 500) for e in o.events]
     finally:
         stop.set()

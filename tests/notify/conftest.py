@@ -31,10 +31,10 @@ class Hook:
                 hook.headers.append(dict(self.headers))
                 answer = hook.answers.pop(0) if hook.answers else 200
                 if answer == "hang":
-                    hook.waited_out = not hook.closing.wait(20)
+                    hook.waited_out = not hook.closing.wait(120)
                     return
                 if answer == "drip":
-                    for _ in range(200):
+                    for _ in range(1200):
                         self.wfile.write(b"H")
                         if hook.closing.wait(0.1):
                             return

@@ -16,7 +16,7 @@ Make = Callable[..., Notice]
 T0 = 1_790_000_000_000
 
 
-def outbox(hook: Any, kept: Any, *, timeout_s: float = 2.0, **settings: Any) -> Outbox:
+def outbox(hook: Any, kept: Any, *, timeout_s: float = 60.0, **settings: Any) -> Outbox:
     route = settings.pop("route", Route(("hook",), group_wait_ms=0))
     receiver = Webhook("hook", Endpoint(hook.url, timeout_s=timeout_s))
     return Outbox({"hook": receiver}, [route], kept, **{"dry_run": False, **settings})

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import socket
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
-from typing import IO
 
 # Ends only what hangs: a loaded machine may well need ten times what a quiet one does.
 PATIENCE_S = 120.0
@@ -20,7 +16,7 @@ PATIENCE_S = 120.0
 # and up): no other test's server or client gets one of these between its choice and its use.
 _FIRST, _LAST = 20_000, 30_000
 # Held until this process ends, so that no two processes of tests choose the same port.
-_chosen: list[IO[bytes]] = []
+_chosen: list[socket.socket] = []
 _numbers = itertools.count(os.getpid() * 37)
 
 
@@ -43,13 +39,12 @@ def answers(url: str) -> bool:
 
 def free_port() -> int:
     """A port of loopback for a program that must be told its port before it starts."""
-    folder = Path(tempfile.gettempdir()) / f"marey-test-ports-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
     for number in itertools.islice(_numbers, _LAST - _FIRST):
         port = _FIRST + number % (_LAST - _FIRST)
-        claim = (folder / str(port)).open("wb")
+        # A name without a file, which goes with the process that has it.
+        claim = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim.bind(f"\0marey-test-port-{port}")
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             claim.close()

@@ -3,12 +3,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+from numba import njit
 
 from marey.app.memory import give_back
-from marey.stats import sketch
-from marey.stats import sketch_statistics as ask
 
 
 def code_kb(library: str) -> int:
@@ -24,13 +22,9 @@ def code_kb(library: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is told apart by mapping on Linux only")
-def test_the_compiler_leaves_memory_and_kernels_still_answer() -> None:
-    agg = sketch.empty_agg(2)
-    agg[:, sketch.COUNT], agg[:, sketch.MAX] = 1, [3, 5]
-    assert ask.exact(ask.GREATEST, agg).tolist() == [3, 5]
+def test_the_compiler_leaves_memory_and_works_when_it_is_needed_again() -> None:
+    assert njit(lambda x: x + 1)(1) == 2
     before = code_kb("/libllvmlite.so")
     give_back()
     assert code_kb("/libllvmlite.so") < before / 4
-    assert ask.exact(ask.GREATEST, agg).tolist() == [3, 5]
-    # A kernel for another type is loaded, or compiled, through it again.
-    assert ask.exact(ask.GREATEST, np.asfortranarray(agg)).tolist() == [3, 5]
+    assert njit(lambda x: x + 2)(1) == 3

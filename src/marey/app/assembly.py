@@ -12,7 +12,7 @@ from marey.app.clocks import StoredClock, WallClock
 from marey.app.collecting import CollectRules, Store
 from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
 from marey.app.journal import journaled
-from marey.app.memory import give_back
+from marey.app.memory import give_back, trim
 from marey.app.reloading import ConfigurationFile, SourceReloader, about_sources
 from marey.app.service import Parts, Service
 from marey.app.simulated import live_through_history, open_simulated
@@ -93,7 +93,12 @@ def _simulated_service(
     about = about_sources([settings])
     parts = Parts(store, [cluster], cluster.clock, rules, cluster, uploads=uploads, about=about)
     service = Service(with_rules(parts, configuration))
-    live_through_history(cluster, service.summaries, report)
+
+    def told(share: float) -> None:
+        report(share)
+        trim()
+
+    live_through_history(cluster, service.summaries, told)
     cluster.remember()
     cluster.start_clock()
     return service

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marey.app.collecting import Store
+from marey.app.memory import trim
 from marey.app.moments import observation_of
 from marey.app.rule_history import history_of, stored_metrics
 from marey.app.rule_windows import fill_windows
@@ -127,7 +128,7 @@ class CourtKeeper:
             self.store, cluster, from_ms + 1, end_ms + 1, rules, metrics=stored_metrics()
         )
         self._go_on()
-        replay(court, history, Watch(cancelled=self.stopping))
+        replay(court, history, Watch(progress=lambda _: trim(), cancelled=self.stopping))
         self._go_on()
 
     def _go_on(self) -> None:

@@ -18,6 +18,11 @@ _COMPILER = "/libllvmlite.so"
 def give_back() -> None:
     """Return freed memory: making a history or rebuilding sketches leaves large holes behind."""
     gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Return what is free already, in a few milliseconds: between the parts of long work."""
     pa.default_memory_pool().release_unused()
     try:
         ctypes.CDLL(None).malloc_trim(0)

@@ -36,8 +36,8 @@ from marey.sim.telling import changes_told, everything_told
 from marey.sim.tracks import Reports
 
 # Blocks of history hold about this many rows of samples: large enough for speed, small enough
-# for memory (twelve columns of four bytes each).
-BLOCK_ROWS = 1_200_000
+# for memory (27 columns of four bytes each, and whoever keeps one has it while the next is made).
+BLOCK_ROWS = 500_000
 BLOCK_TICKS = 480
 
 

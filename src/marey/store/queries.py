@@ -25,7 +25,8 @@ from marey.store.samples import SampleTables
 
 # Rows held in memory for one answer; more are read in several parts, entity by entity.
 _ROWS_AT_ONCE = 3_000_000
-_SCAN_ROWS = 500_000
+# Rows of a scan's batch: more are no faster, and are sorted and decoded in memory.
+_SCAN_ROWS = 125_000
 # Up to so many codes are written into the query itself.
 _INLINE_CODES = 2_000
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from marey.app.collecting import Store
 from marey.model.events import Event, EventKind
@@ -71,7 +74,7 @@ def history_of(
 ) -> History:
     """What the store remembers of a span: the metrics given, or those that these rules ask for."""
     seats = _seats(store, cluster, from_ms, to_ms)
-    rows = [row for row in _workloads(store, cluster, from_ms, to_ms) if row["workload"] in seats]
+    rows = _workloads(store, cluster, (from_ms, to_ms), seats)
     if workload:
         rows = [row for row in rows if row["workload"] == workload]
     failures = _failures(rows)
@@ -89,22 +92,26 @@ def history_of(
     return History(from_ms, to_ms, workloads, batches, _events(store, cluster, from_ms, to_ms))
 
 
-def _workloads(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+def _workloads(
+    store: Store, cluster: str, span: tuple[int, int], seats: Container[str]
+) -> list[dict[str, Any]]:
+    """What rules may ask of the workloads that ran in a span and are seated."""
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
         query = WorkloadQuery(
-            cluster=cluster, from_ms=from_ms, to_ms=to_ms, limit=PAGE, after=after
+            cluster=cluster, from_ms=span[0], to_ms=span[1], limit=PAGE, after=after
         )
-        page = store.workloads(query).to_pylist()
-        rows += page
+        page = store.workloads(query).select(["workload", *_TEXTS, *_NUMBERS]).to_pylist()
+        rows += [r for r in page if r["start_ms"] is not None and r["workload"] in seats]
         if len(page) < PAGE:
-            return [row for row in rows if row["start_ms"] is not None]
+            return rows
         after = page[-1]["workload"]
 
 
 def _facts(row: dict[str, Any], failures: int) -> Facts:
-    fields: dict[str, Any] = {name: row[name] or "" for name in _TEXTS}
+    # A day has thirty thousand workloads of a few dozen people: each text is kept once.
+    fields: dict[str, Any] = {name: sys.intern(row[name] or "") for name in _TEXTS}
     fields |= {name: row[name] for name in _NUMBERS}
     return Facts(row["workload"], **fields, failures=failures)
 
@@ -148,22 +155,31 @@ def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, li
 
 def _progress(
     store: Store, cluster: str, rows: list[dict[str, Any]], span: tuple[int, int]
-) -> dict[str, list[int]]:
+) -> dict[str, NDArray[np.int64]]:
     """When each workload reported: one report a minute is as good as all for "time since"."""
-    times: dict[str, list[int]] = defaultdict(list)
     by_minute = getattr(store, "progress_minutes", None)
     if by_minute is not None:
         # A store that answers for all of them at once.
-        table = by_minute(cluster, *span)
-        names, moments = table["workload"].to_pylist(), table["time_ms"].to_pylist()
-        for name, time_ms in zip(names, moments, strict=True):
-            times[name].append(time_ms)
-        return times
+        return _by_workload(by_minute(cluster, *span))
+    times: dict[str, NDArray[np.int64]] = {}
     for row in rows:
         table = store.progress(cluster, row["workload"], *span)
         found = sorted(table["time_ms"].to_pylist())
-        times[row["workload"]] = sorted({t // MINUTE_MS: t for t in found}.values())
+        minutes = sorted({t // MINUTE_MS: t for t in found}.values())
+        times[row["workload"]] = np.array(minutes, np.int64)
     return times
+
+
+def _by_workload(reports: pa.Table) -> dict[str, NDArray[np.int64]]:
+    """The times of each workload, in the order of the table."""
+    if not reports.num_rows:
+        return {}
+    coded = reports["workload"].combine_chunks().dictionary_encode()
+    codes, time_ms = coded.indices.to_numpy(), reports["time_ms"].to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(coded.dictionary)))
+    parts = np.split(time_ms[order], ends[:-1])
+    return dict(zip(coded.dictionary.to_pylist(), parts, strict=True))
 
 
 def _events(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[Event]:

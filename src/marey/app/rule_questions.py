@@ -127,8 +127,9 @@ class AskRuleTest:
             ended = past.facts.end_ms is not None and past.facts.end_ms <= now_ms
             if self.workload or not ended:
                 judge.tenants.admit(replace(past.facts, end_ms=None), past.seats)
-                if past.progress_ms:
-                    judge.tenants.by_name[past.facts.workload].progress_ms = past.progress_ms[-1]
+                if len(past.progress_ms):
+                    tenant = judge.tenants.by_name[past.facts.workload]
+                    tenant.progress_ms = int(past.progress_ms[-1])
         for event in history.events:
             judge.tenants.note(event.gpu, event.host, event.kind, event.time_ms, event.workload)
         for batch in history.batches:

@@ -29,7 +29,7 @@ class PastWorkload:
 
     facts: Facts
     seats: Sequence[Seat]
-    progress_ms: Sequence[int] = ()
+    progress_ms: Sequence[int] | NDArray[np.int64] = ()
 
 
 @dataclass(frozen=True)
@@ -258,31 +258,53 @@ class _Past:
         for past in history.workloads:
             self._workload(past, history.from_ms)
         for event in history.events:
-            self.todo.append((event.time_ms, 2, partial(_note, event)))
+            self.todo.append((event.time_ms, 1, partial(_note, event)))
         self.todo.sort(key=lambda entry: (entry[0], entry[1]), reverse=True)
+        self._reports = _Reports(history.workloads)
 
     def _workload(self, past: PastWorkload, from_ms: int) -> None:
         facts, end_ms = past.facts, past.facts.end_ms
         running = replace(facts, end_ms=None, state="running")
         start = facts.start_ms if facts.start_ms is not None else from_ms
         self.todo.append((start, 0, partial(_admit, running, past.seats)))
-        for time_ms in past.progress_ms:
-            self.todo.append((time_ms, 1, partial(_progress, facts.workload, time_ms)))
         if end_ms is not None:
-            self.todo.append((end_ms, 3, partial(_admit, facts, ())))
+            self.todo.append((end_ms, 2, partial(_admit, facts, ())))
 
     def tell(self, court: Court, until_ms: int) -> None:
         """Everything up to this moment that was not told yet."""
         while self.todo and self.todo[-1][0] <= until_ms:
-            self.todo.pop()[2](court)
+            time_ms, place, telling = self.todo.pop()
+            # What is reported the moment a workload begins counts; it is told after that.
+            self._reports.tell(court, time_ms if place else time_ms - 1)
+            telling(court)
+        self._reports.tell(court, until_ms)
+
+
+class _Reports:
+    """Progress of all workloads in order of time, as columns: half a million in a day."""
+
+    def __init__(self, workloads: Sequence[PastWorkload]) -> None:
+        self._names = [past.facts.workload for past in workloads]
+        times = [np.asarray(past.progress_ms, np.int64) for past in workloads]
+        time_ms = np.concatenate([np.zeros(0, np.int64), *times])
+        who = np.repeat(np.arange(len(times), dtype=np.int32), [len(each) for each in times])
+        order = np.argsort(time_ms, kind="stable")
+        self._time_ms, self._who = time_ms[order], who[order]
+        self._told = 0
+
+    def tell(self, court: Court, until_ms: int) -> None:
+        """Every report up to this moment that was not told yet."""
+        begin = self._told
+        if begin == len(self._time_ms) or self._time_ms[begin] > until_ms:
+            return
+        self._told = end = int(np.searchsorted(self._time_ms, until_ms, side="right"))
+        reports = zip(self._who[begin:end].tolist(), self._time_ms[begin:end].tolist(), strict=True)
+        for who, time_ms in reports:
+            court.progress(self._names[who], time_ms)
 
 
 def _admit(facts: Facts, seats: Sequence[Seat], court: Court) -> None:
     court.admit(facts, seats)
-
-
-def _progress(workload: str, time_ms: int, court: Court) -> None:
-    court.progress(workload, time_ms)
 
 
 def _note(event: Event, court: Court) -> None:

@@ -227,7 +227,7 @@ def alarm() -> Iterator[Callable[[], object]]:
     signal.signal(signal.SIGALRM, before)
 
 
-# Longer than the signal takes, on one core of any machine, and not too long to be waited for: DuckDB
+# Longer than the signal takes on any machine, and not too long to be waited for: DuckDB
 # ends a part that another of its threads has begun before it tells of an interrupt.
 LONG_QUESTION = "SELECT range % 7, count(*) FROM range(200000000) GROUP BY 1"
 

@@ -359,39 +359,28 @@ private:
   std::vector<PyObject *> given_;
 };
 
-class RecordReader {
-public:
-  using Wish = std::tuple<std::string, nb::object, nb::object>;
+using Wish = std::tuple<std::string, nb::object, nb::object>;
 
-  RecordReader(const std::vector<Wish> &wishes, nb::object make, nb::object decode)
-      : make_(std::move(make)), decode_(std::move(decode)) {
-    for (const auto &[key, decode_field, missing] : wishes) {
-      wanted_.push_back({key, decode_field, missing});
-    }
+nb::object read_records(nb::bytes body, const std::string &list, const std::string &beside,
+                        const std::vector<Wish> &wishes, const nb::object &make,
+                        const nb::object &decode) {
+  std::vector<Wanted> wanted;
+  for (const auto &[key, decode_field, missing] : wishes) {
+    wanted.push_back({key, decode_field, missing});
   }
-
-  nb::object read(nb::bytes body, const std::string &list, const std::string &beside) const {
-    try {
-      Reading reading(wanted_, make_, {body.c_str(), body.size()});
-      return reading.document(list, beside, decode_);
-    } catch (const Unusual &) {
-      return nb::none();
-    }
+  try {
+    Reading reading(wanted, make, {body.c_str(), body.size()});
+    return reading.document(list, beside, decode);
+  } catch (const Unusual &) {
+    return nb::none();
   }
-
-private:
-  std::vector<Wanted> wanted_;
-  nb::object make_;
-  nb::object decode_;
-};
+}
 
 } // namespace
 
 void bind_records(nb::module_ &m) {
-  nb::class_<RecordReader>(m, "RecordReader")
-      .def(nb::init<const std::vector<RecordReader::Wish> &, nb::object, nb::object>(),
-           nb::arg("wishes"), nb::arg("make"), nb::arg("decode"))
-      .def("read", &RecordReader::read, nb::arg("body"), nb::arg("list"), nb::arg("beside"));
+  m.def("read_records", &read_records, nb::arg("body"), nb::arg("list"), nb::arg("beside"),
+        nb::arg("wishes"), nb::arg("make"), nb::arg("decode"));
 }
 
 } // namespace marey

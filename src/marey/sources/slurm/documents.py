@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -138,6 +137,12 @@ class Document(msgspec.Struct):
 
 T = TypeVar("T")
 _USUAL = msgspec.json.Decoder(_UsualDocument)
+_ANYTHING = msgspec.json.Decoder()
+# What the native reader is asked for: a field, what reads it, and what it is where it is missing.
+_WISHES = [
+    (field.name, msgspec.json.Decoder(field.type).decode, field.default)
+    for field in msgspec.structs.fields(_UsualJob)
+]
 
 
 def parse_document(body: bytes, what: str) -> Document:
@@ -182,21 +187,11 @@ def jobs_in_native(body: bytes) -> Document | None:
 
     Values that are written alike are one object in all the jobs.
     """
-    reader = _native_reader()
-    found = reader.read(body, "jobs", "errors") if reader else None
-    return Document(jobs=found[0], errors=found[1]) if found else None
-
-
-@cache
-def _native_reader() -> Any | None:
     module = native_module()
     if module is None:
         return None
-    wishes = [
-        (field.name, msgspec.json.Decoder(field.type).decode, field.default)
-        for field in msgspec.structs.fields(_UsualJob)
-    ]
-    return module.RecordReader(wishes, _UsualJob, msgspec.json.Decoder().decode)
+    found = module.read_records(body, "jobs", "errors", _WISHES, _UsualJob, _ANYTHING.decode)
+    return Document(jobs=found[0], errors=found[1]) if found else None
 
 
 def read_json(body: bytes, shape: type[T]) -> T:

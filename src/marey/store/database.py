@@ -51,6 +51,7 @@ class Database:
     def __init__(self, path: Path | None, *, memory_limit_mb: int, read_only: bool = False) -> None:
         self.path = path
         self.read_only = read_only
+        self._memory_mb = memory_limit_mb
         self._config: dict[str, Any] = {
             "memory_limit": f"{memory_limit_mb}MB",
             "checkpoint_threshold": _LOG_LIMIT,
@@ -165,11 +166,23 @@ class Database:
         with self._lock, self._cursors_lock, interruptible():
             if self.path is None or self._cursors or self._broken or self._closed:
                 return
-            # A lower limit is the one way to have pages dropped. Where some are still in use it
-            # is refused after the others have gone.
-            with suppress(duckdb.Error):
-                self._root.execute(f"SET memory_limit = '{_CACHE_KEPT_MB}MB'")
-            self._root.execute(f"SET memory_limit = '{self._config['memory_limit']}'")
+            # A lower limit is the one way to have pages dropped.
+            self._limit(_CACHE_KEPT_MB)
+            self._limit(self._memory_mb)
+
+    @contextmanager
+    def roomier(self, memory_limit_mb: int) -> Iterator[None]:
+        """Let DuckDB use more memory for a while: to put an hour in order, not to answer."""
+        self._limit(max(memory_limit_mb, self._memory_mb))
+        try:
+            yield
+        finally:
+            self._limit(self._memory_mb)
+
+    def _limit(self, memory_mb: int) -> None:
+        # Below what is in use just now it is refused, after everything else has gone.
+        with self._lock, suppress(duckdb.Error):
+            self._root.execute(f"SET memory_limit = '{memory_mb}MB'")
 
     def close(self) -> None:
         """Fold the log into the file and let it go; closing twice is fine."""

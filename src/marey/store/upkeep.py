@@ -14,6 +14,9 @@ from marey.store.rows import one_row
 from marey.store.samples import SampleTables, hours_before
 from marey.store.sketches import reduce_span
 
+# An hour of 10,000 GPUs is put in order within this as fast as with 200; with less it is slower.
+REWRITE_MEMORY_MB = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -32,9 +35,11 @@ def rewrite(database: Database, tables: SampleTables, kind: Entity, now_ms: int)
     """Move every finished hour into the cold table, each few in one transaction."""
     with database.read() as connection:
         spans = hours_before(connection, f"{kind}_hot", _whole_hour(now_ms))
-    for span in spans:
-        with database.write() as connection:
-            tables.rewrite(connection, kind, span)
+    if spans:
+        with database.roomier(REWRITE_MEMORY_MB):
+            for span in spans:
+                with database.write() as connection:
+                    tables.rewrite(connection, kind, span)
     return bool(spans)
 
 

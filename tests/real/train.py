@@ -118,9 +118,11 @@ def main() -> None:
     """One run after the other, each with its fault, each into its own folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=["none"])
+    parser.add_argument(
+        "--faults", nargs="+", default=["none"], help=f"of {', '.join(FAULTS)}; none-2 is another"
+    )
     parser.add_argument("--slow-rank", type=int, default=1)
-    parser.add_argument("--slow-ms", type=float, default=200.0)
+    parser.add_argument("--slow-ms", type=float, default=400.0)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
     args = parser.parse_args()
@@ -128,9 +130,11 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     slow_s = args.slow_ms / 1e3 if dist.get_rank() == args.slow_rank else 0.0
-    for fault in args.faults:
-        folder = os.path.join(args.out, fault)
+    for name in args.faults:
+        folder = os.path.join(args.out, name)
         os.makedirs(folder, exist_ok=True)
+        fault = name.partition("-")[0]
+        assert fault in FAULTS, fault
         train(folder, fault, slow_s, steps=args.steps, width=args.width)
         dist.barrier()
     dist.destroy_process_group()

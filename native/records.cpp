@@ -199,17 +199,26 @@ private:
     while (*at_ != '"' && *at_ != '\\' && static_cast<unsigned char>(*at_) >= ' ') ++at_;
   }
 
-  // What follows a backslash; half of a pair of surrogates may be right or wrong.
+  // What follows a backslash; surrogates only in pairs.
   void escape() {
-    if (*at_ != 'u') {
+    if (!takes('u')) {
       if (*at_ == '\0' || std::strchr("\"\\/bfnrt", *at_) == nullptr) throw Unusual();
       ++at_;
       return;
     }
-    ++at_;
+    const unsigned code = code_unit();
+    if (code < 0xD800 || code > 0xDFFF) return;
+    if (code > 0xDBFF) throw Unusual();
+    expect('\\');
+    expect('u');
+    const unsigned second = code_unit();
+    if (second < 0xDC00 || second > 0xDFFF) throw Unusual();
+  }
+
+  unsigned code_unit() {
     unsigned code = 0;
     for (int n = 0; n < 4; ++n) code = code * 16 + hex_digit();
-    if (code >= 0xD800 && code < 0xE000) throw Unusual();
+    return code;
   }
 
   unsigned hex_digit() {

@@ -114,7 +114,19 @@ GOOD = [
 ]
 BAD = [
     *(b"1e999", b"01", b"1.", b".5", b"-", b"+1", b"1e", b"NaN", b"Infinity", b"0x1", b"1" * 40),
-    *(b"tru", b"nulls", b"TRUE", b"", b'"\xff"', b'"\\ud800"', b'"\\udc00"', b'"\\q"', b'"\\u12"'),
+    *(
+        b"tru",
+        b"nulls",
+        b"TRUE",
+        b"",
+        b'"\xff"',
+        b'"\\ud800"',
+        b'"\\udc00"',
+        b'"\\ud83d\\u0041"',
+        b'"\\ud83d\\n"',
+        b'"\\q"',
+        b'"\\u12"',
+    ),
     *(b'"\x01"', b'"', b'"\\', b'"\\"', b"[1,]", b'{"a":1,}', b"[1 2]", b'{"a" 1}', b"{1:2}"),
     *(b"[", b"]", b"{", b"}", b'{"set": 1}', b"[" * 80 + b"]" * 80),
 ]
@@ -196,6 +208,13 @@ def test_a_value_that_only_begins_like_the_one_before_is_another_value() -> None
         (123, "ab"),
         (12, ""),
     ]
+
+
+@pytest.mark.parametrize("field", ["comment", "unused"])
+def test_escapes_and_pairs_of_surrogates_are_left_to_nobody(field: str) -> None:
+    written = b'{"%s": "\\u00e9 \\ud83d\\ude00 \\\\ \\" \\/"}' % field.encode()
+    (job,) = assert_read(listing(written)).jobs or []
+    assert job.comment == ('é 😀 \\ " /' if field == "comment" else "")
 
 
 def test_a_field_that_is_missing_once_has_its_default_there() -> None:

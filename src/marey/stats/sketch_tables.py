@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,14 +88,16 @@ class _Rows:
     def _grow(self, name: str, room: int) -> None:
         """More rows, all empty; in place, so that old and new need not stand side by side."""
         shape = (room, *getattr(self, name).shape[1:])
-        try:
-            getattr(self, name).resize(shape)
-        except ValueError:
-            # Somebody looks at it just now, or it is part of something larger.
-            old = getattr(self, name)
-            larger = np.zeros(shape, old.dtype)
-            larger[: len(old)] = old
-            setattr(self, name, larger)
+        # The first rows are made anew: numpy asks for large pages for them, which then stay.
+        if len(getattr(self, name)):
+            # It is refused while somebody looks at the array, or it is part of a larger one.
+            with suppress(ValueError):
+                getattr(self, name).resize(shape)
+                return
+        old = getattr(self, name)
+        larger = np.zeros(shape, old.dtype)
+        larger[: len(old)] = old
+        setattr(self, name, larger)
 
     def clear(self, row: int) -> None:
         """Forget a row, so that another can have its place."""

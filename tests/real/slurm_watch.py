@@ -137,6 +137,10 @@ class Compared:
     # Reasons that only agreed at a second look.
     doubted: int = 0
 
+    def least(self) -> int:
+        """Jobs or GPUs, of which fewer were compared."""
+        return min(self.jobs, self.gpus)
+
     def __add__(self, other: Compared) -> Compared:
         return Compared(
             self.jobs + other.jobs,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 # As in malloc.h.
 M_MMAP_THRESHOLD = -3
-LARGE_BLOCK_BYTES = 1 << 20
+LARGE_BLOCK_BYTES = 1 << 18
 _COMPILER = "/libllvmlite.so"
 
 
@@ -59,7 +59,7 @@ def _code_of(library: str) -> list[tuple[int, int]]:
 
 
 def return_large_blocks() -> None:
-    """Let blocks above 1 MiB go back to the machine as soon as they are freed.
+    """Let blocks above 256 KiB go back to the machine as soon as they are freed.
 
     By itself glibc raises that limit to 32 MiB with the first large block, and keeps what rules
     compute each minute in holes of its heap: some 120 MB at 10,000 GPUs.

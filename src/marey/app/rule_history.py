@@ -6,6 +6,7 @@ import heapq
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from marey.rules.feeding import seat_of
 from marey.rules.tenants import Facts, Seat
 
 PAGE = 10_000
+# Rows that are plain objects at a time.
+PART = 4_096
 EVENTS_LIMIT = 1_000_000
 _TEXTS = ("user", "project", "partition", "qos", "experiment", "name", "state")
 _SEATED = (
@@ -74,18 +77,14 @@ def history_of(
 ) -> History:
     """What the store remembers of a span: the metrics given, or those that these rules ask for."""
     seats = _seats(store, cluster, from_ms, to_ms)
-    rows = _workloads(store, cluster, (from_ms, to_ms), seats)
+    known = _workloads(store, cluster, (from_ms, to_ms), seats)
     if workload:
-        rows = [row for row in rows if row["workload"] == workload]
-    failures = _failures(rows)
-    reported = _progress(store, cluster, rows, (from_ms, to_ms)) if _asks_progress(rules) else {}
+        known = [facts for facts in known if facts.workload == workload]
+    names = [facts.workload for facts in known]
+    reported = _progress(store, cluster, names, (from_ms, to_ms)) if _asks_progress(rules) else {}
     workloads = [
-        PastWorkload(
-            _facts(row, failures.get(row["workload"], 0)),
-            seats[row["workload"]],
-            reported.get(row["workload"], ()),
-        )
-        for row in rows
+        PastWorkload(facts, seats[facts.workload], reported.get(facts.workload, ()))
+        for facts in _with_failures(known)
     ]
     wanted = metrics_of(rules) if metrics is None else metrics
     batches = _batches(store, cluster, from_ms, to_ms, wanted, workload)
@@ -94,42 +93,46 @@ def history_of(
 
 def _workloads(
     store: Store, cluster: str, span: tuple[int, int], seats: Container[str]
-) -> list[dict[str, Any]]:
+) -> list[Facts]:
     """What rules may ask of the workloads that ran in a span and are seated."""
-    rows: list[dict[str, Any]] = []
+    known: list[Facts] = []
     after: str | None = None
     while True:
         query = WorkloadQuery(
             cluster=cluster, from_ms=span[0], to_ms=span[1], limit=PAGE, after=after
         )
-        page = store.workloads(query).select(["workload", *_TEXTS, *_NUMBERS]).to_pylist()
-        rows += [r for r in page if r["start_ms"] is not None and r["workload"] in seats]
+        page = store.workloads(query).select(["workload", *_TEXTS, *_NUMBERS])
+        for part in page.to_batches(max_chunksize=PART):
+            rows = part.to_pylist()
+            known += [
+                _facts(row)
+                for row in rows
+                if row["start_ms"] is not None and row["workload"] in seats
+            ]
         if len(page) < PAGE:
-            return rows
-        after = page[-1]["workload"]
+            return known
+        after = page["workload"][-1].as_py()
 
 
-def _facts(row: dict[str, Any], failures: int) -> Facts:
+def _facts(row: dict[str, Any]) -> Facts:
     # A day has thirty thousand workloads of a few dozen people: each text is kept once.
     fields: dict[str, Any] = {name: sys.intern(row[name] or "") for name in _TEXTS}
     fields |= {name: row[name] for name in _NUMBERS}
-    return Facts(row["workload"], **fields, failures=failures)
+    return Facts(row["workload"], **fields)
 
 
-def _failures(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Failed runs of the same name by the same user in the day before each start."""
+def _with_failures(known: list[Facts]) -> Iterator[Facts]:
+    """Each with the failed runs of the same name by the same user in the day before its start."""
     ends: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row in rows:
-        if row["state"] in FAILED and row["end_ms"] and row["name"]:
-            ends[row["user"], row["name"]].append(row["end_ms"])
+    for facts in known:
+        if facts.state in FAILED and facts.end_ms and facts.name:
+            ends[facts.user, facts.name].append(facts.end_ms)
     day = 24 * 60 * MINUTE_MS
-    return {
-        row["workload"]: sum(
-            row["start_ms"] - day < end <= row["start_ms"]
-            for end in ends.get((row["user"], row["name"]), ())
-        )
-        for row in rows
-    }
+    for facts in known:
+        start_ms = facts.start_ms or 0
+        failed = ends.get((facts.user, facts.name), ())
+        failures = sum(start_ms - day < end <= start_ms for end in failed)
+        yield replace(facts, failures=failures) if failures else facts
 
 
 def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, list[Seat]]:
@@ -145,16 +148,17 @@ def _seats(store: Store, cluster: str, from_ms: int, to_ms: int) -> dict[str, li
         for row in store.moment(cluster, to_ms).gpus.to_pylist()
     }
     held: dict[str, list[Seat]] = defaultdict(list)
-    table = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms)
-    columns = (table[name].to_pylist() for name in _SEATED)
-    for workload, gpu, global_rank, local_rank, share, *span in zip(*columns, strict=True):
-        allocation = Allocation(workload, gpu, global_rank, local_rank, share)
-        held[workload].append(seat_of(allocation, gpus.get(gpu), *span))
+    table = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms).select(list(_SEATED))
+    for part in table.to_batches(max_chunksize=PART):
+        columns = (column.to_pylist() for column in part.columns)
+        for workload, gpu, global_rank, local_rank, share, *span in zip(*columns, strict=True):
+            allocation = Allocation(workload, sys.intern(gpu), global_rank, local_rank, share)
+            held[workload].append(seat_of(allocation, gpus.get(gpu), *span))
     return held
 
 
 def _progress(
-    store: Store, cluster: str, rows: list[dict[str, Any]], span: tuple[int, int]
+    store: Store, cluster: str, workloads: list[str], span: tuple[int, int]
 ) -> dict[str, NDArray[np.int64]]:
     """When each workload reported: one report a minute is as good as all for "time since"."""
     by_minute = getattr(store, "progress_minutes", None)
@@ -162,11 +166,11 @@ def _progress(
         # A store that answers for all of them at once.
         return _by_workload(by_minute(cluster, *span))
     times: dict[str, NDArray[np.int64]] = {}
-    for row in rows:
-        table = store.progress(cluster, row["workload"], *span)
+    for workload in workloads:
+        table = store.progress(cluster, workload, *span)
         found = sorted(table["time_ms"].to_pylist())
         minutes = sorted({t // MINUTE_MS: t for t in found}.values())
-        times[row["workload"]] = np.array(minutes, np.int64)
+        times[workload] = np.array(minutes, np.int64)
     return times
 
 

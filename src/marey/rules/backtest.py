@@ -264,11 +264,10 @@ class _Past:
 
     def _workload(self, past: PastWorkload, from_ms: int) -> None:
         facts, end_ms = past.facts, past.facts.end_ms
-        running = replace(facts, end_ms=None, state="running")
         start = facts.start_ms if facts.start_ms is not None else from_ms
-        self.todo.append((start, 0, partial(_admit, running, past.seats)))
+        self.todo.append((start, 0, partial(_begin, past)))
         if end_ms is not None:
-            self.todo.append((end_ms, 2, partial(_admit, facts, ())))
+            self.todo.append((end_ms, 2, partial(_end, past)))
 
     def tell(self, court: Court, until_ms: int) -> None:
         """Everything up to this moment that was not told yet."""
@@ -303,8 +302,12 @@ class _Reports:
             court.progress(self._names[who], time_ms)
 
 
-def _admit(facts: Facts, seats: Sequence[Seat], court: Court) -> None:
-    court.admit(facts, seats)
+def _begin(past: PastWorkload, court: Court) -> None:
+    court.admit(replace(past.facts, end_ms=None, state="running"), past.seats)
+
+
+def _end(past: PastWorkload, court: Court) -> None:
+    court.admit(past.facts, ())
 
 
 def _note(event: Event, court: Court) -> None:

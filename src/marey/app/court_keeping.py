@@ -15,7 +15,7 @@ from marey.app.moments import observation_of
 from marey.app.rule_history import history_of, stored_metrics
 from marey.app.rule_windows import fill_windows
 from marey.model.errors import Unavailable
-from marey.model.times import DAY_MS
+from marey.model.times import DAY_MS, MINUTE_MS
 from marey.rules.backtest import Watch, replay
 from marey.rules.court import Court
 from marey.rules.definition import Rule
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # How far back a rebuild reads: longer lives are judged from here on.
 REBUILD_MS = 14 * DAY_MS
+# Each of them reads a few minutes more; a simulated cluster may live faster than it is read.
+CATCH_UPS = 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class CourtKeeper:
         if court is None:
             court = self._rebuilt(cluster, rules, now_ms)
         else:
-            self._catch_up(cluster, court, rules, court.judge.newest_ms, now_ms)
+            self._read(cluster, court, rules, court.judge.newest_ms, now_ms)
             sketches = court.judge.sketches
             missing = set(sketches.rings) - set(sketches.since_ms)
             fill_windows(self.store, cluster, court, missing)
@@ -97,9 +99,7 @@ class CourtKeeper:
             end_ms = min(span[1], now_ms + FUTURE_MS)
             begun = self._oldest_start(cluster, end_ms)
             from_ms = max(span[0], begun, end_ms - REBUILD_MS) - 1
-            self._catch_up(cluster, court, rules, from_ms, now_ms)
-            # What was kept while that was read.
-            self._catch_up(cluster, court, rules, court.judge.newest_ms, now_ms)
+            self._read(cluster, court, rules, from_ms, now_ms)
         return court
 
     def _oldest_start(self, cluster: str, now_ms: int) -> int:
@@ -112,6 +112,17 @@ class CourtKeeper:
             if row["workload"] in running and row["start_ms"] is not None
         ]
         return min(starts, default=now_ms)
+
+    def _read(
+        self, cluster: str, court: Court, rules: list[Rule], from_ms: int, now_ms: int
+    ) -> None:
+        """Read everything that the store has: also what is kept while that is read."""
+        self._catch_up(cluster, court, rules, from_ms, now_ms)
+        for _ in range(CATCH_UPS):
+            newest_ms = court.judge.newest_ms
+            self._catch_up(cluster, court, rules, newest_ms, now_ms)
+            if court.judge.newest_ms - newest_ms <= MINUTE_MS:
+                return
 
     def _catch_up(
         self, cluster: str, court: Court, rules: list[Rule], from_ms: int, now_ms: int

@@ -40,8 +40,8 @@ KIND = "rule"
 FOLDER_KIND, FOLDER_NAME = "rule-files", "folder"
 CHECKPOINT_MS = 5 * MINUTE_MS
 RULES_LIMIT = 20_000
-# An observation of 10,000 GPUs is some 600 KB: at most about 60 MB wait.
-QUEUE_LIMIT = 100
+# An observation of 10,000 GPUs is some 1.2 MB: at most about 50 MB wait.
+QUEUE_LIMIT = 40
 YIELD_S = 0.002
 PATIENCE_S = 5.0
 

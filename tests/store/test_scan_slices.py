@@ -16,8 +16,9 @@ from marey.store.embedded import open_store
 START = 1_794_182_400_000
 
 
+@pytest.mark.parametrize("limit", ["_SCAN_ROWS", "_SCAN_VALUES"])
 def test_a_crowded_hour_is_read_in_parts_and_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     names = tuple(f"n{i}:0" for i in range(8))
     with open_store(tmp_path / "s.marey") as store:
@@ -29,7 +30,7 @@ def test_a_crowded_hour_is_read_in_parts_and_in_order(
         store.maintain(START + 4 * HOUR_MS)
         selection = Selection(("util",), START, START + 3 * HOUR_MS)
         whole = concatenate(store.scan(selection))
-        monkeypatch.setattr(queries, "_SCAN_ROWS", 50)
+        monkeypatch.setattr(queries, limit, 50)
         parts = list(store.scan(selection))
         assert max(len(part) for part in parts) <= 50
         assert concatenate(parts).equals(whole)

@@ -25,8 +25,10 @@ from marey.store.samples import SampleTables
 
 # Rows held in memory for one answer; more are read in several parts, entity by entity.
 _ROWS_AT_ONCE = 3_000_000
-# Rows of a scan's batch: more are no faster, and are sorted and decoded in memory.
-_SCAN_ROWS = 125_000
+# Rows of a scan's batch: more are little faster. Those of many metrics are fewer, for they are
+# sorted and decoded in memory.
+_SCAN_ROWS = 500_000
+_SCAN_VALUES = 3_000_000
 # Up to so many codes are written into the query itself.
 _INLINE_CODES = 2_000
 
@@ -151,12 +153,12 @@ class Reader:
         columns = self.columns(selection)
         if where is None:
             return
-        for span in self._slices(selection.kind, where):
+        for span in self._slices(selection.kind, where, _rows_at_once(len(columns))):
             batch = self._batch(selection, columns, f"{where} AND {span}")
             if len(batch):
                 yield batch
 
-    def _slices(self, kind: Entity, where: str) -> list[str]:
+    def _slices(self, kind: Entity, where: str, rows_at_once: int) -> list[str]:
         tables = _tables(kind, "time_ms", where)
         rows = self._connection.execute(
             f"SELECT time_ms // {HOUR_MS} AS hour, count(*) FROM ({tables}) "
@@ -166,12 +168,12 @@ class Reader:
         size = 0
         for hour, count in rows:
             from_ms, to_ms = hour * HOUR_MS, (hour + 1) * HOUR_MS
-            if spans and size + count <= _SCAN_ROWS:
+            if spans and size + count <= rows_at_once:
                 spans[-1] = (spans[-1][0], to_ms)
                 size += count
             else:
                 # Parts of an hour cost no more than the hour, and a fraction of its memory.
-                step = _whole_minutes(HOUR_MS * _SCAN_ROWS // max(count, 1))
+                step = _whole_minutes(HOUR_MS * rows_at_once // max(count, 1))
                 edges = [*range(from_ms, to_ms, step), to_ms]
                 spans += itertools.pairwise(edges)
                 size = count
@@ -256,6 +258,10 @@ class Reader:
             ):
                 times += [t for t in one_row(self._connection, sql) or () if t is not None]
         return (min(times), max(times)) if times else None
+
+
+def _rows_at_once(metrics: int) -> int:
+    return min(_SCAN_ROWS, _SCAN_VALUES // max(metrics, 1))
 
 
 def _whole_minutes(duration_ms: int) -> int:

@@ -160,7 +160,7 @@ def main() -> int:
         target=1.15,
         rival=f"that after three hours ({settled:.0f} MB, the generator's blocks included)",
         size=size,
-        at_10x="DuckDB stays within its 80 to 128 MB; names grow with GPUs",
+        at_10x="DuckDB stays within its 200 MB; names grow with GPUs",
         higher_is_better=False,
     )
     return results.missed

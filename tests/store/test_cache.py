@@ -57,7 +57,7 @@ def test_nothing_is_taken_from_under_a_reader_and_the_limit_stays(store: Embedde
     store._database.release_cache()
     with store._database.read() as connection:
         limit = connection.execute("SELECT current_setting('memory_limit')").fetchone()
-    assert limit == ("76.2 MiB",)
+    assert limit == ("190.7 MiB",)
     assert seen + sum(len(batch) for batch in reading) == 120 * GPUS
     store._database.release_cache()
     with store._database.read() as connection:

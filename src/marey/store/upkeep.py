@@ -14,8 +14,8 @@ from marey.store.rows import one_row
 from marey.store.samples import SampleTables, hours_before
 from marey.store.sketches import reduce_span
 
-# An hour of 10,000 GPUs is put in order within this as fast as with 200; with less it is slower.
-REWRITE_MEMORY_MB = 128
+# However little a store is given for questions, an hour is put in order with this.
+REWRITE_MEMORY_MB = 200
 
 
 @dataclass(frozen=True, slots=True)

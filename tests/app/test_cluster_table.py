@@ -48,7 +48,8 @@ def test_units_carry_their_place_model_state_and_workloads() -> None:
 
 def test_waiting_work_is_numbered_in_the_schedulers_order() -> None:
     frame = table_with(inventory()).frame(START_MS)
-    positions = {name: live.queue_position for name, live in frame.workloads.items()}
+    table = frame.workloads_table()
+    positions = dict(zip(table["id"].to_pylist(), table["queue_position"].to_pylist(), strict=True))
     assert positions == {"1": None, "3": 1, "2": 2}
 
 
@@ -115,7 +116,7 @@ def test_a_requeued_workload_waits_again_and_holds_nothing() -> None:
     table = table_with(inventory())
     table.apply(at(1, statuses=(WorkloadStatus("1", WorkloadState.PENDING, "Requeued"),)))
     frame = table.frame(START_MS)
-    assert frame.workloads["1"].queue_position == 3
+    assert frame.queue == ("3", "2", "1")
     assert states(frame)["n1:0"] == "idle"
 
 

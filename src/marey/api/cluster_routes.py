@@ -21,7 +21,7 @@ from marey.api.replies import (
     table_content,
     wants,
 )
-from marey.app.frames import Frame, workloads_table
+from marey.app.frames import Frame
 from marey.app.quantise import live_scales
 from marey.app.questions import AskSummary, Reply, check_table
 from marey.app.selecting import METRICS_LIMIT, split_names
@@ -187,10 +187,10 @@ def cluster(
     if wants(request, ARROW):
         chosen = units_reply(frame, names)
         if check_table(table) == "workloads":
-            chosen = Reply(workloads_table(frame.workloads.values()), chosen.facts)
+            chosen = Reply(frame.workloads_table(), chosen.facts)
         return Response(arrow_bytes(chosen), media_type=ARROW)
     units = units_reply(frame, names)
-    workloads = Reply(workloads_table(frame.workloads.values())).document()["rows"]
+    workloads = Reply(frame.workloads_table()).document()["rows"]
     return json_response({**units.facts, "units": units.document()["rows"], "workloads": workloads})
 
 

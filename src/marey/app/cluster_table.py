@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from marey.app.frames import Changes, Columns, Frame, LiveWorkload
 from marey.app.live_samples import LiveSamples
+from marey.app.queue_order import QueueOrder
 from marey.app.unit_rows import UnitRows
 from marey.model.inventory import HostState, HostStatus
 from marey.model.names import DEFAULT_CLUSTER
@@ -33,7 +34,7 @@ class ClusterTable:
         self._held: dict[str, tuple[int, ...]] = {}
         self._changed_workloads: set[str] = set()
         self._removed_workloads: set[str] = set()
-        self._queue_changed = True
+        self._queue = QueueOrder()
         self._seq = 0
         self._before: Columns = {}
         self._frame_workloads: Mapping[str, LiveWorkload] = {}
@@ -78,7 +79,8 @@ class ClusterTable:
         self, time_ms: int, *, sources: Sequence[Mapping[str, Any]] = (), speed: float = 1.0
     ) -> Frame:
         """Close the tick: an immutable picture of now, with what changed since the last one."""
-        self._order_queue()
+        queue, moved = self._queue.settled()
+        self._changed_workloads.update(moved)
         self._seq += 1
         if self._changed_workloads or self._removed_workloads:
             self._frame_workloads = dict(self._workloads)
@@ -90,6 +92,7 @@ class ClusterTable:
             time_ms=time_ms,
             units=units,
             workloads=self._frame_workloads,
+            queue=queue,
             columns=columns,
             before=self._before,
             changes=Changes(
@@ -122,7 +125,7 @@ class ClusterTable:
             status = WorkloadStatus(workload.workload, state)
         else:
             status = known.status
-        self._put(LiveWorkload(workload, status, known.queue_position if known else None))
+        self._put(LiveWorkload(workload, status))
 
     def _take_status(self, status: WorkloadStatus) -> None:
         if status.state.ended:
@@ -133,9 +136,7 @@ class ClusterTable:
             self._release(status.workload)
         known = self._workloads.get(status.workload)
         workload = known.workload if known else Workload(status.workload)
-        waits = status.state is WorkloadState.PENDING
-        position = known.queue_position if known and waits else None
-        self._put(LiveWorkload(workload, status, position))
+        self._put(LiveWorkload(workload, status))
 
     def _put(self, live: LiveWorkload) -> None:
         name = live.workload.workload
@@ -143,24 +144,13 @@ class ClusterTable:
             return
         self._workloads[name] = live
         self._changed_workloads.add(name)
-        self._queue_changed = True
+        self._queue.put(live)
 
     def _end(self, name: str) -> None:
         if self._workloads.pop(name, None) is not None:
             self._removed_workloads.add(name)
-            self._queue_changed = True
+            self._queue.drop(name)
         self._release(name)
-
-    def _order_queue(self) -> None:
-        """Positions by the scheduler's order: priority first, then who came first."""
-        if not self._queue_changed:
-            return
-        self._queue_changed = False
-        for place, live in enumerate(in_queue(self._workloads.values()), 1):
-            if live.queue_position != place:
-                name = live.workload.workload
-                self._workloads[name] = LiveWorkload(live.workload, live.status, place)
-                self._changed_workloads.add(name)
 
     # Allocations
 
@@ -204,13 +194,3 @@ class ClusterTable:
             self._release(name)
         if observation.gpus:
             self.units.keep_only({gpu.gpu for gpu in observation.gpus})
-
-
-def in_queue(workloads: Iterable[LiveWorkload]) -> list[LiveWorkload]:
-    """Those that wait, in the scheduler's order."""
-    waiting = [live for live in workloads if live.status.state is WorkloadState.PENDING]
-    return sorted(waiting, key=_scheduler_order)
-
-
-def _scheduler_order(live: LiveWorkload) -> tuple[float, int, str]:
-    return (-live.status.priority, live.workload.submit_ms or 0, live.workload.workload)

@@ -73,11 +73,10 @@ def _recoded(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A workload that waits or runs, with its place in the scheduler's order."""
+    """A workload that waits or runs."""
 
     workload: Workload
     status: WorkloadStatus
-    queue_position: int | None = None
 
 
 WORKLOADS_SCHEMA = pa.schema(
@@ -103,9 +102,8 @@ WORKLOADS_SCHEMA = pa.schema(
 )
 
 
-def workloads_table(workloads: Iterable[LiveWorkload]) -> pa.Table:
-    """Live workloads as the table that clients get."""
-    listed = list(workloads)
+def _workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str, int]) -> pa.Table:
+    """Live workloads, with their positions in the queue, as the table that clients get."""
     columns: dict[str, list[Any]] = {
         "id": [w.workload.workload for w in listed],
         **{
@@ -125,7 +123,7 @@ def workloads_table(workloads: Iterable[LiveWorkload]) -> pa.Table:
             )
         },
         "priority": [w.status.priority for w in listed],
-        "queue_position": [w.queue_position for w in listed],
+        "queue_position": [positions.get(w.workload.workload) for w in listed],
         "state": [w.status.state.value for w in listed],
         "reason": [w.status.reason for w in listed],
         "attributes": [msgspec.json.encode(dict(w.workload.attributes)).decode() for w in listed],
@@ -159,6 +157,8 @@ class Frame:
     time_ms: int
     units: Units
     workloads: Mapping[str, LiveWorkload]
+    # Those of them that wait, in the scheduler's order.
+    queue: Sequence[str]
     columns: Columns
     before: Columns
     changes: Changes
@@ -209,6 +209,12 @@ class Frame:
             return np.full(self.rows, np.nan, np.float32)
         return live_scales()[metric].values(self.columns[metric])
 
+    def workloads_table(self, names: Iterable[str] | None = None) -> pa.Table:
+        """The workloads with their positions in the queue, or only those of these names."""
+        positions = {name: position for position, name in enumerate(self.queue, 1)}
+        listed = [self.workloads[name] for name in (self.workloads if names is None else names)]
+        return _workloads_table(listed, positions)
+
     def _header(self, kind: str) -> dict[str, Any]:
         return {
             "type": kind,
@@ -233,10 +239,8 @@ class Frame:
             # UUIDs are random: they would be two thirds of a snapshot. REST gives them.
             ("units", "full"): lambda: self.units.table().drop(["uuid"]),
             ("units", "changed"): lambda: self.units.table(self.changes.units).drop(["uuid"]),
-            ("workloads", "full"): lambda: workloads_table(self.workloads.values()),
-            ("workloads", "changed"): lambda: workloads_table(
-                self.workloads[name] for name in self.changes.workloads
-            ),
+            ("workloads", "full"): self.workloads_table,
+            ("workloads", "changed"): lambda: self.workloads_table(self.changes.workloads),
         }
         maker = makers.get((name, form))
         return table_part(name, maker()) if maker else self._encode_metric(name, form)

@@ -44,8 +44,8 @@ class LiveSamples:
         if not len(batch):
             return
         self._grow()
-        rows_by_entity = self.rows_of(batch.entities)
-        rows = rows_by_entity[batch.entity]
+        # As numpy's own index type: otherwise every column would convert it again.
+        rows = self.rows_of(batch.entities)[batch.entity].astype(np.intp)
         order = self._newest(batch.time_ms, rows)
         rows, times = rows[order], batch.time_ms[order]
         self._seen_ms[rows] = times
@@ -55,7 +55,9 @@ class LiveSamples:
             share = values_per(batch.columns[base][order], self._attribute(metric)[rows])
             self._put(metric.metric, rows, share)
 
-    def _newest(self, times: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _newest(
+        self, times: NDArray[np.int64], rows: NDArray[np.intp]
+    ) -> NDArray[np.int64] | slice:
         """Which samples to look at, in order of time: known GPUs, none older than what we have."""
         wanted = (rows >= 0) & (times > times.max() - _NEWEST_MS)
         self.dropped += int((rows < 0).sum())
@@ -63,10 +65,10 @@ class LiveSamples:
         picked = np.flatnonzero(wanted)
         chosen = times[picked]
         if len(chosen) > 1 and (chosen[1:] < chosen[:-1]).any():
-            picked = picked[np.argsort(chosen, kind="stable")]
-        return picked
+            return picked[np.argsort(chosen, kind="stable")]
+        return slice(None) if len(picked) == len(times) else picked
 
-    def _put(self, metric: str, rows: NDArray[np.int32], values: NDArray[np.float32]) -> None:
+    def _put(self, metric: str, rows: NDArray[np.intp], values: NDArray[np.float32]) -> None:
         scale = live_scales().get(metric)
         if scale is None:
             return

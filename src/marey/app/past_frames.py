@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from marey.app.cluster_table import ClusterTable, in_queue
+from marey.app.cluster_table import ClusterTable
 from marey.app.frames import STATE_CODE, Changes, Frame, LiveWorkload, Units
 from marey.app.live_samples import LiveSamples
 from marey.app.moments import inventory_of, observation_of, workload_of
+from marey.app.queue_order import queue_of
 from marey.app.unit_rows import verdict
 from marey.model.inventory import HostState, HostStatus
 from marey.model.protocols import Moment
@@ -81,12 +82,14 @@ class _Machines:
         live = LiveSamples(self._rows)
         if samples is not None:
             live.take(samples)
+        workloads = self._workloads(moment)
         return Frame(
             cluster=moment.cluster,
             seq=0,
             time_ms=moment.time_ms,
             units=units,
-            workloads=self._workloads(moment),
+            workloads=workloads,
+            queue=queue_of(workloads.values()),
             columns=live.picture(),
             before={},
             changes=_NO_CHANGES,
@@ -129,9 +132,6 @@ class _Machines:
             name, state, reason, priority = said
             now = WorkloadStatus(name, WorkloadState(state), reason or "", priority or 0.0)
             found[name] = LiveWorkload(workload, now)
-        for place, live in enumerate(in_queue(found.values()), 1):
-            name = live.workload.workload
-            found[name] = LiveWorkload(live.workload, live.status, place)
         return found
 
 

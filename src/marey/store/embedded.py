@@ -166,7 +166,9 @@ class EmbeddedStore:
                 changed |= upkeep.reduce_old(
                     self._database, self._samples, kind, now_ms, self._retention
                 )
-                changed |= upkeep.drop_old(self._database, kind, now_ms, self._retention)
+                changed |= upkeep.drop_old(
+                    self._database, self._samples, kind, now_ms, self._retention
+                )
             if changed:
                 self._database.checkpoint()
                 self._database.release_cache()

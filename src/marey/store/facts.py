@@ -54,6 +54,13 @@ class Kind:
         """The table of what held once."""
         return f"{self.name}_past"
 
+    def clean_key(self, key: Key) -> Key:
+        """The key that a value with this one has once it is cleaned."""
+        return tuple(
+            bounded_gpu(part) if name == "gpu" else bounded(part)
+            for name, part in zip(self.keys, key, strict=True)
+        )
+
     def schema(self, *times: str) -> pa.Schema:
         """The columns as Arrow has them, with these columns of time after them."""
         fields = [("cluster", pa.string())]

@@ -88,7 +88,7 @@ class Timeline:
     def key(self, held: dict[Key, Held], value: Any) -> Key:
         """The key of a value; what is held under its own key need not be cleaned for that."""
         raw = self.kind.key_of(value)
-        return raw if raw in held else self.kind.key_of(self.kind.clean(value))
+        return raw if raw in held else self.kind.clean_key(raw)
 
     def put(self, cluster: str, value: Any, time_ms: int) -> bool:
         """Let the value hold from this time on; False where the past must be asked first."""
@@ -98,11 +98,11 @@ class Timeline:
         if known is not None and known.value == value and known.from_ms <= time_ms:
             known.confirmed_ms = max(known.confirmed_ms, time_ms)
             return True
-        value = self.kind.clean(value)
-        key = self.kind.key_of(value)
+        key = self.kind.clean_key(raw_key)
         known = held.get(key)
         if known is None:
             return False
+        value = self.kind.clean(value)
         if time_ms < known.from_ms or (time_ms < known.confirmed_ms and known.value != value):
             return False
         if known.value != value:
@@ -113,8 +113,7 @@ class Timeline:
         return True
 
     def start(self, cluster: str, value: Any, time_ms: int) -> None:
-        """Let a value hold that nothing is known of from this time on."""
-        value = self.kind.clean(value)
+        """Let a cleaned value hold that nothing is known of from this time on."""
         self._open(cluster, self.kind.key_of(value), value, time_ms)
 
     def end(self, cluster: str, key: Key, time_ms: int) -> None:

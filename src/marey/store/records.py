@@ -108,7 +108,8 @@ class Records:
                 if timeline.is_told(cluster, values, observation.time_ms):
                     continue
                 held = timeline.held(cluster)
-                keys = {kind.key_of(kind.clean(v)) for v in values if kind.key_of(v) not in held}
+                told = (kind.key_of(value) for value in values)
+                keys = {kind.clean_key(key) for key in told if key not in held}
                 if keys:
                     asked.setdefault((kind, cluster), set()).update(keys)
         unseen: set[tuple[str, str, Key]] = set()

@@ -37,6 +37,8 @@ class SampleTables:
         # By entity code: time of its newest sample, so that what is newer needs no lookup.
         self._newest = np.zeros(0, np.int64)
         self._floor: dict[Entity, int] = {}
+        # Time of the newest sample there has been.
+        self.newest: dict[Entity, int] = {}
         # Encoded rows of this transaction that are not yet in the hot table.
         self._waiting: dict[Entity, list[pa.Table]] = {}
         # Time of the oldest row in the hot table.
@@ -55,6 +57,7 @@ class SampleTables:
         for kind in Entity:
             newest = [_max_time(connection, f"{kind}_{part}") for part in ("hot", "cold")]
             self._floor[kind] = max((t for t in newest if t is not None), default=_NEVER)
+            self.newest[kind] = self._floor[kind]
             self.note_reduced(connection, kind)
             self._note_hot(connection, kind)
 
@@ -76,8 +79,8 @@ class SampleTables:
             self._append(connection, part.checked())
 
     def _append(self, connection: duckdb.DuckDBPyConnection, batch: SampleBatch) -> None:
-        rows = self._encode(connection, bounded(batch.cluster), batch)
-        rows = _without_duplicates(_without_empty(rows))
+        batch = _without_empty(batch)
+        rows = _without_duplicates(self._encode(connection, bounded(batch.cluster), batch))
         rows = self._without_reduced(connection, batch.kind, rows)
         if not rows.num_rows:
             return
@@ -163,6 +166,7 @@ class SampleTables:
             self._newest = grown
         late = (time_ms <= self._newest[entity]) | (time_ms <= self._floor[kind])
         np.maximum.at(self._newest, entity, time_ms)
+        self.newest[kind] = max(self.newest[kind], int(time_ms.max()))
         return np.asarray(late)
 
     def _insert(
@@ -251,18 +255,15 @@ def _look_up(codes: NDArray[np.int32], indices: NDArray[np.int32]) -> NDArray[np
     return codes[indices]
 
 
-def _without_empty(rows: pa.Table) -> pa.Table:
+def _without_empty(batch: SampleBatch) -> SampleBatch:
     """Leave out rows without a single value, and those before 1970: no clock was set so."""
-    metrics = rows.column_names[3:]
-    time_ms = rows.column("time_ms").to_numpy()
-    if len(time_ms) and time_ms.min() < 0:
-        rows = rows.filter(pa.array(time_ms >= 0))
-    if any(rows.column(name).null_count == 0 for name in metrics):
-        return rows
-    filled = np.zeros(rows.num_rows, bool)
-    for name in metrics:
-        filled |= rows.column(name).is_valid().to_numpy()
-    return rows.filter(pa.array(filled))
+    kept = batch.time_ms >= 0
+    # Few rows lack the first metric, and most of those every other one too.
+    empty = np.arange(len(batch))
+    for values in batch.columns.values():
+        empty = empty[np.isnan(values[empty])]
+    kept[empty] = False
+    return batch if kept.all() else batch.rows(np.flatnonzero(kept))
 
 
 def _without_duplicates(rows: pa.Table) -> pa.Table:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import duckdb
-
 from marey.model.errors import InvalidInput
 from marey.model.metrics import Entity
 from marey.model.times import DAY_MS, HOUR_MS
@@ -13,9 +11,6 @@ from marey.store.database import Database
 from marey.store.rows import one_row
 from marey.store.samples import SampleTables, hours_before
 from marey.store.sketches import reduce_span
-
-# However little a store is given for questions, an hour is put in order with this.
-REWRITE_MEMORY_MB = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +30,9 @@ def rewrite(database: Database, tables: SampleTables, kind: Entity, now_ms: int)
     """Move every finished hour into the cold table, each few in one transaction."""
     with database.read() as connection:
         spans = hours_before(connection, f"{kind}_hot", _whole_hour(now_ms))
-    if spans:
-        with database.roomier(REWRITE_MEMORY_MB):
-            for span in spans:
-                with database.write() as connection:
-                    tables.rewrite(connection, kind, span)
+    for span in spans:
+        with database.write() as connection:
+            tables.rewrite(connection, kind, span)
     return bool(spans)
 
 
@@ -49,9 +42,9 @@ def reduce_old(
     """Put sketches in the place of raw samples older than the retention."""
     if retention.raw_days is None:
         return False
+    now_ms = _believed(tables, kind, now_ms)
+    cut_ms = _whole_hour(now_ms - int(retention.raw_days * DAY_MS))
     with database.read() as connection:
-        now_ms = _believed(connection, kind, now_ms)
-        cut_ms = _whole_hour(now_ms - int(retention.raw_days * DAY_MS))
         spans = hours_before(connection, f"{kind}_cold", cut_ms)
     for span in spans:
         with database.write() as connection:
@@ -59,14 +52,16 @@ def reduce_old(
     return bool(spans)
 
 
-def drop_old(database: Database, kind: Entity, now_ms: int, retention: Retention) -> bool:
+def drop_old(
+    database: Database, tables: SampleTables, kind: Entity, now_ms: int, retention: Retention
+) -> bool:
     """Forget sketches older than the retention."""
     if retention.sketch_days is None:
         return False
     table = f"{kind}_sketches"
+    now_ms = _believed(tables, kind, now_ms)
+    cut_ms = _whole_hour(now_ms - int(retention.sketch_days * DAY_MS))
     with database.read() as connection:
-        now_ms = _believed(connection, kind, now_ms)
-        cut_ms = _whole_hour(now_ms - int(retention.sketch_days * DAY_MS))
         oldest = one_row(connection, f"SELECT min(hour_ms) FROM {table}")
     if oldest is None or oldest[0] is None or oldest[0] >= cut_ms:
         return False
@@ -75,15 +70,11 @@ def drop_old(database: Database, kind: Entity, now_ms: int, retention: Retention
     return True
 
 
-def _believed(connection: duckdb.DuckDBPyConnection, kind: Entity, now_ms: int) -> int:
+def _believed(tables: SampleTables, kind: Entity, now_ms: int) -> int:
     """The time by which age is told: a clock that jumps ahead of the samples ages nothing."""
-    row = one_row(
-        connection,
-        f"SELECT greatest((SELECT max(time_ms) FROM {kind}_hot), "
-        f"(SELECT max(time_ms) FROM {kind}_cold), (SELECT max(hour_ms) FROM {kind}_sketches))",
-    )
-    newest = row[0] if row else None
-    return now_ms if newest is None else min(now_ms, newest + HOUR_MS)
+    # `reduced_before` is the end of the newest hour of sketches.
+    newest_ms = max(tables.newest[kind] + HOUR_MS, tables.reduced_before[kind])
+    return min(now_ms, newest_ms) if newest_ms > 0 else now_ms
 
 
 def _whole_hour(time_ms: int) -> int:

@@ -14,7 +14,7 @@ from marey.app.collecting import keep
 from marey.app.findings import AskFindings, AskWaste, Mute
 from marey.app.notifications import Notifier
 from marey.app.rule_questions import AskBacktest, AskRuleTest, preview
-from marey.app.rules import RuleBook, RuleWatch
+from marey.app.rules import OPENING_LIMIT, QUEUE_LIMIT, RuleBook, RuleWatch
 from marey.app.service import Parts, Service
 from marey.app.summary import SummaryLog
 from marey.app.workspace import Workspace
@@ -156,6 +156,25 @@ def test_live_rebuilt_and_back_tested_findings_are_the_same(folder: Path) -> Non
         (row,) = document["rows"]
         assert (row["workload"], (row["opened_ms"] - START) // 1000) == ("1", opened)
         assert document["rules"][0]["gpu_hours"] > 0
+
+
+def test_while_a_court_is_opened_few_samples_wait_and_none_is_lost(folder: Path) -> None:
+    told = list(observations())
+    with open_store(None) as store:
+        steady = watch_over(store, folder)
+        live(store, steady, told)
+        expected = kept(steady)
+    with open_store(None) as store:
+        watch = watch_over(store, folder)
+        for observation in told:
+            keep(store, [observation])
+            watch.observe(observation)
+        waiting = [len(observation.samples) for observation in watch._queue]
+        assert waiting == [0] * (QUEUE_LIMIT - OPENING_LIMIT) + [1] * OPENING_LIMIT
+        # The court is opened with the first of them, as if that were now.
+        while watch._queue:
+            watch.take(watch._queue.popleft())
+        assert kept(watch) == expected
 
 
 @pytest.mark.parametrize("damage", [False, True])

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,8 @@ CHECKPOINT_MS = 5 * MINUTE_MS
 RULES_LIMIT = 20_000
 # An observation of 10,000 GPUs is some 1.2 MB: at most about 50 MB wait.
 QUEUE_LIMIT = 40
+# While a court is opened, the store has the samples of all but the last few that wait.
+OPENING_LIMIT = 12
 YIELD_S = 0.002
 PATIENCE_S = 5.0
 
@@ -177,6 +179,11 @@ class RuleWatch:
     def observe(self, observation: Observation) -> None:
         """Put an observation in line for the watch's own thread; never waits, never raises."""
         self._queue.append(observation)
+        # The watch's thread may take it out meanwhile.
+        with suppress(IndexError):
+            older = self._queue[-OPENING_LIMIT - 1]
+            if older.cluster not in self._clerks:
+                self._queue[-OPENING_LIMIT - 1] = replace(older, samples=())
         self._wake.set()
 
     def _run(self, clusters: list[str], now_ms: int) -> None:

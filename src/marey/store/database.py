@@ -170,6 +170,15 @@ class Database:
             self._limit(_CACHE_KEPT_MB)
             self._limit(self._memory_mb)
 
+    @contextmanager
+    def roomier(self, memory_limit_mb: int) -> Iterator[None]:
+        """Let DuckDB use more memory for a while: to put an hour in order, not to answer."""
+        self._limit(max(memory_limit_mb, self._memory_mb))
+        try:
+            yield
+        finally:
+            self._limit(self._memory_mb)
+
     def _limit(self, memory_mb: int) -> None:
         # Below what is in use just now it is refused, after everything else has gone.
         with self._lock, suppress(duckdb.Error):

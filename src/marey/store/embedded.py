@@ -27,9 +27,8 @@ from marey.store.upkeep import Retention
 
 __all__ = ["EmbeddedStore", "Retention", "open_store"]
 
-# Pages of the file, what questions compute, and hours that are put in order: with less the hourly
-# rewrite of a day took up to twice as long.
-MEMORY_LIMIT_MB = 200
+# Pages of the file and what questions compute.
+MEMORY_LIMIT_MB = 96
 
 
 def open_store(

@@ -20,8 +20,13 @@ setup:  ## install everything into .venv and web/node_modules, build the web app
 	@# Both halves wait for the network and the compiler by turns: side by side.
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/.ready $(BUNDLE)
 
-$(VENV)/.ready: requirements/dev.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
+# What runs, and beside it what the tests, checks and benches need: the demo does not wait for that.
+$(VENV)/.running: requirements/runtime.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
 	PYTHON=$(PYTHON) scripts/setup-python
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.running requirements/dev.lock
+	$(BIN)/python -m pip --disable-pip-version-check -qq install -r requirements/dev.lock
 	@touch $@
 
 web/node_modules/.ready: web/package-lock.json web/package.json scripts/setup-node
@@ -32,7 +37,8 @@ $(BUNDLE): web/node_modules/.ready $(WEB_SOURCES)
 	cd web && npm run --silent build
 	@touch $@
 
-demo: setup  ## a live simulated cluster on loopback (DEMO="--gpus 512 --port 8600")
+demo:  ## a live simulated cluster on loopback (DEMO="--gpus 512 --port 8600")
+	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/.running $(BUNDLE)
 	@$(BIN)/marey demo $(DEMO)
 
 test: setup test-python test-web  ## every test, against the real parts that are installed (TEST="-k store")

@@ -101,25 +101,14 @@ def held_by(workload: str, batches: list[SampleBatch]) -> SampleBatch:
     for batch in batches:
         code = batch.workloads.index(workload) if workload in batch.workloads else -2
         assert batch.workload is not None
-        kept.append(_rows(batch, batch.workload == code))
+        kept.append(batch.rows(batch.workload == code))
     return _joined(kept, workload)
 
 
 def of_hosts(hosts: set[str], batches: list[SampleBatch]) -> SampleBatch:
     """The rows of these hosts."""
     wanted = np.array([name in hosts for name in batches[0].entities])
-    return _joined([_rows(batch, wanted[batch.entity]) for batch in batches], None)
-
-
-def _rows(batch: SampleBatch, keep: np.ndarray) -> SampleBatch:
-    return SampleBatch(
-        batch.time_ms[keep],
-        batch.entity[keep],
-        batch.entities,
-        {name: column[keep] for name, column in batch.columns.items()},
-        batch.kind,
-        batch.cluster,
-    )
+    return _joined([batch.rows(wanted[batch.entity]) for batch in batches], None)
 
 
 def _joined(batches: list[SampleBatch], workload: str | None) -> SampleBatch:

@@ -338,6 +338,19 @@ def client(folder: Path) -> Iterator[TestClient]:
     service.stop()
 
 
+def test_until_a_court_sits_answers_say_that_they_are_not_all(folder: Path) -> None:
+    with open_store(None) as store:
+        service = Service(Parts(store, [], LastSample(store), rules_folder=folder))
+        watch, workspace = service.rule_watch, service.workspace
+        assert AskFindings().ask(workspace)["preparing"] is False
+        told = list(observations(5))
+        keep(store, told)
+        assert AskFindings().ask(workspace)["preparing"] is True
+        assert AskWaste().ask(workspace)["preparing"] is True
+        watch.clerk("default", told[-1].time_ms)
+        assert AskFindings().ask(workspace)["preparing"] is False
+
+
 def test_the_api_serves_rules_findings_and_verdicts(client: TestClient) -> None:
     rules = client.get("/api/v1/rules").json()["rows"]
     assert {"stalled", "quiet"} <= {row["id"] for row in rules}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,23 @@ def test_findings_are_filtered_and_the_filter_is_in_the_address(
     page.get_by_test_id("findings-empty").wait_for()
     page.get_by_test_id("notifications").locator("summary").click()
     assert "Nothing was sent" in page.get_by_test_id("notifications").inner_text()
+
+
+def test_rules_that_still_read_do_not_say_that_nothing_is_wrong(
+    overview: Overview, demo: Demo
+) -> None:
+    page = overview.page
+
+    def early(route: Any) -> None:
+        told = route.fetch().json()
+        route.fulfill(json=told | {"rows": [], "total": 0, "preparing": True})
+
+    page.route("**/api/v1/findings?*", early)
+    page.route("**/api/v1/waste?*", early)
+    page.goto(f"{demo.url}/findings")
+    assert "No findings yet" in page.get_by_test_id("findings-preparing").inner_text()
+    page.goto(f"{demo.url}/waste")
+    assert "Not known yet" in page.get_by_test_id("waste-preparing").inner_text()
 
 
 def test_waste_is_summed_sorted_and_downloaded(

@@ -68,7 +68,10 @@ def findings(
     limit: Annotated[int, Query(ge=1, le=100_000, description="Most rows.")] = 1000,
     cluster: Cluster = DEFAULT,
 ) -> Response:
-    """The same document as `marey findings --json`, times in milliseconds."""
+    """The same document as `marey findings --json`, times in milliseconds.
+
+    While the rules still read what was measured before, `preparing` is true: it is not all yet.
+    """
     service.workspace.check_cluster(cluster)
     question = AskFindings(cluster, state, workload, rule, user, project, limit)
     return json_response(question.ask(service.workspace))

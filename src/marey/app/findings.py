@@ -151,7 +151,8 @@ class AskFindings:
         ]
         found.sort(key=lambda f: (not f.is_open, -f.opened_ms, f.id))
         rows = [finding_document(f, mutes, now_ms) for f in found[: self.limit]]
-        return {"rows": rows, "total": len(found)}
+        preparing = workspace.preparing(self.cluster)
+        return {"rows": rows, "total": len(found), "preparing": preparing}
 
     def path(self) -> str:
         """Where the API answers the same question."""
@@ -189,7 +190,12 @@ class AskWaste:
             }
             for line in lines
         ]
-        return {"rows": rows, "csv": waste_csv(lines, WasteBy(self.by)), "by": self.by}
+        return {
+            "rows": rows,
+            "csv": waste_csv(lines, WasteBy(self.by)),
+            "by": self.by,
+            "preparing": workspace.preparing(self.cluster),
+        }
 
     def path(self) -> str:
         """Where the API answers the same question."""

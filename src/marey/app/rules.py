@@ -241,6 +241,10 @@ class RuleWatch:
                 self.findings.save(opened.changed)
         return self._clerks[cluster]
 
+    def preparing(self, cluster: str) -> bool:
+        """Whether there is something to judge of a cluster and no court that does so yet."""
+        return cluster not in self._clerks and cluster in self.store.clusters()
+
     @contextmanager
     def court(self, cluster: str) -> Iterator[Court]:
         """A cluster's court, for as long as it is read; refused while it is not there."""

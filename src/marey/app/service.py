@@ -83,6 +83,7 @@ class Service:
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, path)
+        self.workspace.preparing = self.rule_watch.preparing
         self.collector.watchers.observations.append(self.rule_watch.observe)
 
     def start(self) -> None:

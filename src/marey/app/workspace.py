@@ -44,6 +44,8 @@ class Workspace:
     in_hand: WorkInHand = field(default_factory=WorkInHand)
     # Told how far a long reading is, where somebody watches it.
     work: Work | None = None
+    # Whether the rules of a cluster still read what was measured before they judge it live.
+    preparing: Callable[[str], bool] = lambda _: False
 
     def now_ms(self) -> int:
         """The cluster's time."""

@@ -18,6 +18,7 @@ EXAMPLES = """\
   marey findings --waste project --from 2026-11-01 --to 2026-12-01
   marey findings --waste user --csv > wasted.csv
 """
+PREPARING = "The server's rules still read what was measured before: this is not all of it yet."
 _COLUMNS = (
     "id",
     "rule",
@@ -56,7 +57,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = ask(args.store, question)
     document["rows"] = [_shown(row) for row in document["rows"]]
     out.answer(document, as_table(document["rows"], _COLUMNS))
-    if not document["rows"] and not out.json:
+    if document["preparing"]:
+        out.remark(PREPARING)
+    elif not document["rows"] and not out.json:
         out.remark("A server judges live; `marey rules backtest` judges stored history.")
 
 
@@ -77,3 +80,5 @@ def _waste(args: argparse.Namespace, out: Output) -> None:
         else as_table(document["rows"], ("name", "gpu_hours", "findings", "workloads"))
     )
     out.answer(document, text)
+    if document["preparing"]:
+        out.remark(PREPARING)

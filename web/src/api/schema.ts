@@ -814,6 +814,8 @@ export interface paths {
         /**
          * Findings, open ones first
          * @description The same document as `marey findings --json`, times in milliseconds.
+         *
+         *     While the rules still read what was measured before, `preparing` is true: it is not all yet.
          */
         get: operations["findings"];
         put?: never;

@@ -9,7 +9,7 @@ import { lazy, Suspense, useState } from "react";
 import { formatCount } from "@/base/format";
 import { AllRules } from "@/base/rules/AllRules";
 import type { Lens } from "@/base/rules/documents";
-import type { RuleBoard } from "@/base/rules/queries";
+import { PREPARING, type RuleBoard } from "@/base/rules/queries";
 import { RuleDetails } from "@/base/rules/RuleDetails";
 import { RuleMark } from "@/base/rules/RuleMark";
 import type { RuleEntry } from "@/base/rules/slots";
@@ -103,7 +103,7 @@ export function RuleBar(props: RuleBarProps) {
 }
 
 function quietText(board: RuleBoard): string {
-  if (board.loading || (board.preparing && board.entries.length > 0)) return "No verdicts yet: the rules read what has been measured first.";
+  if (board.loading || (board.preparing && board.entries.length > 0)) return `No verdicts yet: ${PREPARING}`;
   if (board.entries.length === 0) return "No rules yet.";
   return `No workload violates any of ${formatCount(board.entries.filter((entry) => entry.enabled).length)} rules.`;
 }

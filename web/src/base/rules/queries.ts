@@ -17,6 +17,9 @@ const LENS_MS = 10_000;
 const EARLY = [404, 409];
 const NO_VERDICTS: Verdicts = new Map();
 
+/** Ends a sentence that says what is not known yet. */
+export const PREPARING = "the rules read what has been measured first.";
+
 export const RULES_KEY = ["rules"] as const;
 export const VERDICTS_KEY = ["verdicts"] as const;
 

@@ -189,7 +189,7 @@ function Rules({ board }: { board: RuleBoard }) {
   return (
     <div className="rules" data-testid="rules">
       <h3>
-        Rules violated <small className="muted">({violated.length} of {board.entries.filter((entry) => entry.enabled).length})</small>
+        Rules violated <small className="muted">{board.preparing ? "(not judged yet)" : `(${violated.length} of ${board.entries.filter((entry) => entry.enabled).length})`}</small>
       </h3>
       <ul>
         {violated.map((entry) => {

@@ -3,11 +3,11 @@ import { useEffect, useState } from "react";
 import { getJson } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
 import { links } from "@/base/links";
-import { useRules } from "@/base/rules/queries";
+import { PREPARING, useRules } from "@/base/rules/queries";
 import { Choice, Select } from "@/base/ui/controls";
 import { PageHead } from "@/base/ui/PageHead";
 import { Detail } from "@/features/findings/Detail";
-import type { Finding, Shown } from "@/features/findings/documents";
+import type { Finding, FindingsDocument, Shown } from "@/features/findings/documents";
 import { openSeconds, printAddress, readAddress } from "@/features/findings/documents";
 import { Mutes, NotificationLog } from "@/features/findings/Told";
 import "@/base/ui/pages.css";
@@ -33,7 +33,7 @@ export function Findings() {
   const { state, rule, user, project, workload } = shown;
   const findings = useQuery({
     queryKey: ["findings", state, rule, user, project, workload],
-    queryFn: ({ signal }) => getJson<{ rows: Finding[]; total: number }>("/findings", { state: state === "all" ? "" : state, rule, user, project, workload, limit: MOST }, signal),
+    queryFn: ({ signal }) => getJson<FindingsDocument>("/findings", { state: state === "all" ? "" : state, rule, user, project, workload, limit: MOST }, signal),
     placeholderData: keepPreviousData,
     refetchInterval: REFRESH_MS,
     retry: 1,
@@ -57,7 +57,7 @@ export function Findings() {
         )}
         {data && (
           <div className="findings-split">
-            <List rows={data.rows} total={data.total} shown={shown} set={set} />
+            <List document={data} shown={shown} set={set} />
             {shown.id && <Detail key={shown.id} id={shown.id} onClose={() => set({ id: "" })} />}
           </div>
         )}
@@ -97,12 +97,12 @@ function Filters({ shown, set, rows }: { shown: Shown; set: (change: Partial<Sho
   );
 }
 
-function List({ rows, total, shown, set }: { rows: readonly Finding[]; total: number; shown: Shown; set: (change: Partial<Shown>) => void }) {
+function List({ document: { rows, total, preparing }, shown, set }: { document: FindingsDocument; shown: Shown; set: (change: Partial<Shown>) => void }) {
   const [count, setCount] = useState(PAGE);
   if (rows.length === 0)
     return (
-      <p className="page-notice" role="status" data-testid="findings-empty">
-        {shown.state === "open" ? "Nothing is wrong by any rule in force." : "There are no such findings."}
+      <p className="page-notice" role="status" data-testid={preparing ? "findings-preparing" : "findings-empty"}>
+        {preparing ? `No findings yet: ${PREPARING}` : shown.state === "open" ? "Nothing is wrong by any rule in force." : "There are no such findings."}
       </p>
     );
   const now = Math.max(...rows.map((row) => row.updated_ms));
@@ -111,6 +111,7 @@ function List({ rows, total, shown, set }: { rows: readonly Finding[]; total: nu
       <p className="muted" role="status" data-testid="findings-count">
         {formatCount(total)} finding{total === 1 ? "" : "s"}
         {total > rows.length && `, the first ${formatCount(rows.length)} are listed`}
+        {preparing && `. More may follow: ${PREPARING}`}
       </p>
       <ul className="finding-list" data-testid="findings">
         {rows.slice(0, count).map((finding) => (

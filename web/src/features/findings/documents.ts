@@ -41,6 +41,12 @@ export interface Finding {
   muted: boolean;
 }
 
+export interface FindingsDocument {
+  rows: Finding[];
+  total: number;
+  preparing: boolean;
+}
+
 export interface Mute {
   id: string;
   scope: string;

@@ -2,7 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 import { getJson } from "@/api/client";
 import { formatCount, formatTime } from "@/base/format";
-import { useRules } from "@/base/rules/queries";
+import { PREPARING, useRules } from "@/base/rules/queries";
 import { Choice } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
@@ -113,7 +113,7 @@ const COLUMNS: { key: SortKey; label: string }[] = [
   { key: "findings", label: "Findings" },
 ];
 
-function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocument }) {
+function Table({ document: { rows, by, from_ms, to_ms, preparing } }: { document: WasteDocument }) {
   const [sort, setSort] = useState<{ key: SortKey; descending: boolean }>({ key: "gpu_hours", descending: true });
   const [count, setCount] = useState(PAGE);
   const rules = useRules();
@@ -125,14 +125,15 @@ function Table({ document: { rows, by, from_ms, to_ms } }: { document: WasteDocu
   const period = `${formatTime(from_ms)} – ${formatTime(to_ms)}`;
   if (rows.length === 0)
     return (
-      <p className="page-notice" role="status" data-testid="waste-empty">
-        Nothing was wasted by any rule, {period}.
+      <p className="page-notice" role="status" data-testid={preparing ? "waste-preparing" : "waste-empty"}>
+        {preparing ? `Not known yet: ${PREPARING}` : `Nothing was wasted by any rule, ${period}.`}
       </p>
     );
   return (
     <>
       <p role="status">
         <b>{formatCount(total)}</b> GPU-hours, {period}
+        {preparing && `. More may follow: ${PREPARING}`}
       </p>
       <div className="page-scroll">
         <table className="page-table waste-table" data-testid="waste-table">

@@ -18,6 +18,7 @@ export interface WasteDocument {
   by: WasteBy;
   from_ms: number;
   to_ms: number;
+  preparing: boolean;
 }
 
 export type SortKey = keyof WasteLine;

@@ -26,7 +26,7 @@ $(VENV)/.running: requirements/runtime.lock pyproject.toml $(NATIVE_SOURCES) scr
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.running requirements/dev.lock
-	$(BIN)/python -m pip --disable-pip-version-check -qq install -r requirements/dev.lock
+	$(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile -r requirements/dev.lock
 	@touch $@
 
 web/node_modules/.ready: web/package-lock.json web/package.json scripts/setup-node

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,3 +29,13 @@ def test_the_compiler_leaves_memory_and_works_when_it_is_needed_again() -> None:
     give_back()
     assert code_kb("/libllvmlite.so") < before / 4
     assert njit(lambda x: x + 2)(1) == 3
+
+
+def test_a_server_starts_without_what_only_diagnoses_need() -> None:
+    """SciPy would be 60 MB of every server, also of one that nobody asks for a diagnosis."""
+    program = "import sys, marey.cli.serving, marey.api.application; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # (Numba looks whether there is a SciPy; that alone is small.)
+    heavy = {f"scipy.{part}" for part in ("cluster", "sparse", "spatial", "special", "stats")}
+    assert not heavy & set(done.stdout.split())

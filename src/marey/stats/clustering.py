@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import pdist
 
 from marey.stats.divergence import jensen_shannon
 
@@ -101,6 +99,9 @@ def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> Merged:
     rows = rows[order]
     members = _micro(rows) if len(rows) > EXACT_LIMIT else None
     centres = rows if members is None else _centres(rows, members)
+    # Here and below only now: SciPy is 60 MB that a server has no use for until somebody asks.
+    from scipy.cluster.hierarchy import linkage
+
     tree = linkage(_distances(centres, by), "average")
     return Merged(tree, order, members, _scale(centres, by))
 
@@ -122,6 +123,8 @@ def _distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64]:
     if by == "histogram":
         return jensen_shannon(rows)
     if by == "euclidean":
+        from scipy.spatial.distance import pdist
+
         return np.asarray(pdist(rows, "euclidean"))
     centred = rows - rows.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -143,6 +146,8 @@ def _scale(rows: NDArray[np.float64], by: str) -> float:
 def _cut(
     tree: NDArray[np.float64], n: int, clusters: int | None, scale: float
 ) -> tuple[NDArray[np.int32], str]:
+    from scipy.cluster.hierarchy import fcluster
+
     if clusters is not None:
         wanted = max(1, min(clusters, n))
         return fcluster(tree, wanted, "maxclust").astype(np.int32) - 1, f"{wanted} asked for"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 MOST_STEPS = 50
 # The share of points that the robust estimate rests on: high breakdown, decent efficiency.
@@ -38,7 +37,7 @@ def mahalanobis(
     """Score each row; rows with a missing value score NaN and are never outliers."""
     usable = np.isfinite(points).all(axis=1)
     dimensions = points.shape[1]
-    limit = float(chi2.ppf(1.0 - significance, dimensions))
+    limit = chi_squared(dimensions, significance)
     squared = np.full(len(points), np.nan)
     good = points[usable]
     if len(good) <= dimensions:
@@ -87,5 +86,13 @@ def _robust(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
         centre, covariance = points[chosen].mean(axis=0), _covariance(points[chosen])
     # Scaled so that the median distance is what a normal cloud would have.
     middle = float(np.median(_squared(points, centre, covariance)))
-    factor = middle / float(chi2.ppf(0.5, dimensions))
+    factor = middle / chi_squared(dimensions, 0.5)
     return centre, covariance * (factor if factor > 0 else 1.0)
+
+
+def chi_squared(dimensions: int, beyond: float) -> float:
+    """What a squared distance exceeds with this probability in a normal cloud."""
+    # Only now: a server has no use for SciPy until somebody asks.
+    from scipy.special import chdtri
+
+    return float(chdtri(dimensions, beyond))

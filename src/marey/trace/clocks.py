@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.linalg import lsqr
 
 from marey.trace.activity import Ints
 from marey.trace.communications import Pool
@@ -129,6 +127,10 @@ def robust_slope(time: Floats, value: Floats) -> float:
 
 def _solve(relations: list[_Relation], ranks: int) -> Floats:
     """Values of the ranks that agree best with all relations; the smallest such solution."""
+    # Only now: a server has no use for SciPy until somebody asks.
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.linalg import lsqr
+
     teams = max(r.group for r in relations) + 1
     count = len(relations)
     rows = np.repeat(np.arange(count), 2)

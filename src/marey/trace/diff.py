@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import stdtr
 
 from marey.trace.profile import LAYERS, Cost, RunProfile
 
@@ -161,6 +160,9 @@ def welch(a: Any, b: Any) -> float | None:
     # Below the precision of the times themselves there is no variance to speak of.
     if a_var + b_var <= (1e-9 * max(abs(a).max(), abs(b).max())) ** 2:
         return 1.0 if abs(distance) <= 1e-9 * max(abs(a).max(), abs(b).max()) else 0.0
+    # Only now: a server has no use for SciPy until somebody asks.
+    from scipy.special import stdtr
+
     freedom = (a_var + b_var) ** 2 / (a_var**2 / (len(a) - 1) + b_var**2 / (len(b) - 1))
     return float(2 * stdtr(freedom, -abs(distance) / (a_var + b_var) ** 0.5))
 

@@ -6,11 +6,20 @@ import gc
 import os
 import signal
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from marey.cli.serving import interrupted_by_signals
 from marey.model.errors import StoreError
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal() -> Iterator[None]:
+    """A shell has what it runs in the background ignore Ctrl-C, these tests with it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Node:

@@ -11,7 +11,7 @@ DEMO ?=
 TEST ?=
 BENCH ?=
 
-.PHONY: help setup wheel demo test test-python test-web soak check bench api clean
+.PHONY: help setup wheel demo test test-fast test-python test-web soak check bench api clean
 
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ demo:  ## a live simulated cluster on loopback (DEMO="--gpus 512 --port 8600")
 	@$(BIN)/marey demo $(DEMO)
 
 test: setup test-python test-web  ## every test, against the real parts that are installed (TEST="-k store")
+
+test-fast: setup  ## no browser, no real programs, nothing slow: the inner loop (TEST="-k store")
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not real and not browser and not slow" $(TEST)
 
 test-python: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.report import Results
-from marey.model.faults import FaultKind
+from marey.model.faults import SIMULATED, FaultKind
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
-from marey.rules.court import Court
-from marey.rules.feeding import Clerk
-from marey.rules.pack import shipped_rules
+from marey.rules.engine.evaluation_loop import EvaluationLoop
+from marey.rules.engine.observation_feed import ObservationFeed
+from marey.rules.pack import load_shipped_rules
 from marey.sim.config import FaultPlan, SimConfig
 from marey.sim.simulation import Simulation
 
@@ -28,8 +28,8 @@ FIRST_SEED, SEEDS = 12_000, 20
 GPUS, HOURS = 320, 8.0
 HEALTHY_SEEDS, HEALTHY_GPUS, HEALTHY_HOURS = 16, 512, 12.0
 
-# Kinds whose signature is in metrics or events; all of them are.
-KINDS = tuple(kind for kind in FaultKind if kind is not FaultKind.HEALTHY)
+# Kinds that the pack speaks of; how a program failed is for the diagnosis to say.
+KINDS = tuple(k for k in SIMULATED if k in {rule.fault for rule in load_shipped_rules()})
 FAST = {
     FaultKind.STALLED,
     FaultKind.THROTTLED_GPU,
@@ -95,26 +95,28 @@ class Score:
         return self.right / max(self.right + self.false, 1)
 
 
-def run(seed: int, *, gpus: int, hours: float, rate: float) -> tuple[Simulation, Court]:
+def run(seed: int, *, gpus: int, hours: float, rate: float) -> tuple[Simulation, EvaluationLoop]:
     """One cluster watched live by the whole pack."""
     plan = FaultPlan(rate, WEIGHTS) if rate else FaultPlan(0.0)
     simulation = Simulation(SimConfig(gpus=gpus, seed=seed, faults=plan))
-    court = Court(shipped_rules())
-    clerk = Clerk(court)
+    loop = EvaluationLoop(load_shipped_rules())
+    feed = ObservationFeed(loop)
     start = simulation.config.start_ms
     for observation in simulation.advance(start + int(hours * HOUR_MS)):
-        clerk.observe(observation)
-    return simulation, court
+        feed.observe(observation)
+    return simulation, loop
 
 
-def score(seed: int, simulation: Simulation, court: Court, scores: dict[FaultKind, Score]) -> None:
+def score(
+    seed: int, simulation: Simulation, loop: EvaluationLoop, scores: dict[FaultKind, Score]
+) -> None:
     """Compare what was found with what was there."""
     start = simulation.config.start_ms
     truths = simulation.truth()
     there = {(t.workload, t.kind) for t in truths}
     opened: dict[tuple[str, FaultKind], list[int]] = defaultdict(list)
     rules: dict[tuple[str, FaultKind], set[str]] = defaultdict(set)
-    for finding in court.book.findings.values():
+    for finding in loop.book.findings.values():
         if finding.fault:
             key = (finding.workload, FaultKind(finding.fault))
             opened[key] += [episode.opened_ms for episode in finding.episodes]
@@ -171,11 +173,12 @@ def print_scores(scores: dict[FaultKind, Score], results: Results, *, details: b
 
 def healthy(results: Results, first: int, count: int) -> None:
     """Clusters with which nothing is wrong: how often is somebody bothered for nothing?"""
-    gpu_days, rules = 0.0, defaultdict(int)
+    gpu_days = 0.0
+    rules: defaultdict[str, int] = defaultdict(int)
     for seed in range(first, first + count):
-        _, court = run(seed, gpus=HEALTHY_GPUS, hours=HEALTHY_HOURS, rate=0.0)
+        _, loop = run(seed, gpus=HEALTHY_GPUS, hours=HEALTHY_HOURS, rate=0.0)
         gpu_days += HEALTHY_GPUS * HEALTHY_HOURS * HOUR_MS / DAY_MS
-        for finding in court.book.findings.values():
+        for finding in loop.book.findings.values():
             rules[finding.rule] += 1
     false = sum(number for rule, number in rules.items() if rule != "repeated-failure")
     if rules:
@@ -199,8 +202,8 @@ def main(argv: list[str] | None = None) -> int:
     scores: dict[FaultKind, Score] = defaultdict(Score)
     began = time.perf_counter()
     for seed in range(first, first + count):
-        simulation, court = run(seed, gpus=GPUS, hours=HOURS, rate=0.6)
-        score(seed, simulation, court, scores)
+        simulation, loop = run(seed, gpus=GPUS, hours=HOURS, rate=0.6)
+        score(seed, simulation, loop, scores)
     print(f"  {count} seeds from {first}, {GPUS} GPUs × {HOURS:g} h each, "
           f"{time.perf_counter() - began:.0f} s")  # fmt: skip
     print_scores(scores, results, details=bool(argv))

@@ -18,8 +18,8 @@ TARGET = 1.15
 ASK = """
 import resource, sys
 from pathlib import Path
-from marey.app.asking import ask
-from marey.app.diagnosing import AskDiagnosis
+from marey.app.queries.server_client import ask
+from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 path, begin, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 found = ask(path, AskDiagnosis("large", from_ms=begin, to_ms=end))
 assert found["window"] is not None

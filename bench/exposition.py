@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.report import Results, timed
-from marey.sources.exposition import ExpositionReader, gpu_targets
+from marey.sources.exposition import ExpositionReader, list_gpu_targets
 
 GPUS = 8
 TEXTS = 50
@@ -13,7 +13,7 @@ TEXTS = 50
 
 def exporter_text(host: str, scrape: int = 0, gpus: int = GPUS) -> bytes:
     """What a dcgm-exporter with 25 counters on says, written after its documentation."""
-    names = [name for name in gpu_targets() if name.startswith("DCGM_")][:25]
+    names = [name for name in list_gpu_targets() if name.startswith("DCGM_")][:25]
     lines = []
     for name in names:
         lines += [f"# HELP {name} Some help of this metric.", f"# TYPE {name} gauge"]

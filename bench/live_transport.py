@@ -8,9 +8,9 @@ import zlib
 import numpy as np
 
 from bench.report import Results
-from marey.app import wire
-from marey.app.cluster_table import ClusterTable
-from marey.app.frames import Frame
+from marey.live import wire_format
+from marey.live.cluster_table import ClusterTable
+from marey.live.frames import Frame
 from marey.model.metrics import EVERYDAY
 from marey.sim import Simulation
 from marey.sim.config import SimConfig
@@ -97,7 +97,7 @@ def main() -> int:
         size=size,
         at_10x="10× the time: linear in rows",
     )
-    header, parts = wire.split_message(ticks[0])
+    header, parts = wire_format.split_message(ticks[0])
     for part in sorted(header["parts"], key=lambda p: -p["length"]):
         print(f"      {part['name']:22} {part['length'] / 1000:8.1f} kB {part['encoding']}")
     assert parts
@@ -113,7 +113,7 @@ def every_value_changed(frame: Frame) -> int:
         moves = (now - before).view(np.int16)
         moves = moves[(moves != 0) & (np.abs(moves) < 2000)]
         drawn = chance.choice(moves, len(now)) if len(moves) else np.ones(len(now), np.int16)
-        total += len(wire.changed_column(before + drawn.view(np.uint16), before))
+        total += len(wire_format.changed_column(before + drawn.view(np.uint16), before))
     return total
 
 

@@ -20,20 +20,20 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Results
-from marey.app.collecting import Store, keep
-from marey.app.rule_history import history_of
+from marey.app.collect.loop import keep
+from marey.app.rules.rule_history import read_history
 from marey.model.metrics import EVERYDAY, Entity, catalogue
 from marey.model.observation import Observation
-from marey.model.protocols import Selection
+from marey.model.protocols import Selection, Store
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
-from marey.rules.backtest import PastWorkload, backtest
-from marey.rules.court import Court
-from marey.rules.pack import shipped_rules
-from marey.rules.tenants import Facts, Seat
+from marey.rules.backtest.backtest import PastWorkload, backtest
+from marey.rules.engine.allocations import Facts, HeldGpu
+from marey.rules.engine.evaluation_loop import EvaluationLoop
+from marey.rules.pack import load_shipped_rules
 from marey.sim.config import SimConfig
 from marey.sim.simulation import Simulation
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 
 START = 1_794_182_400_000
 TICK_MS = 15_000
@@ -52,14 +52,14 @@ def cluster(gpus: int = GPUS, workloads: int = WORKLOADS) -> tuple[list[PastWork
     names = [f"n{i // 8}:{i % 8}" for i in range(gpus)]
     past = []
     for w in range(workloads):
-        seats = [
-            Seat(
+        held_gpus = [
+            HeldGpu(
                 names[i], names[i].split(":")[0], START, global_rank=i - w * size,
                 local_rank=i % 8, model="A100", power_limit_w=400.0, memory_mib=81_920.0,
             )
             for i in range(w * size, (w + 1) * size)
         ]  # fmt: skip
-        past.append(PastWorkload(Facts(f"w{w}", user=f"u{w % 20}", start_ms=START), seats))
+        past.append(PastWorkload(Facts(f"w{w}", user=f"u{w % 20}", start_ms=START), held_gpus))
     return past, names
 
 
@@ -87,22 +87,22 @@ class Samples:
 def one_tick(results: Results) -> float:
     """CPU of taking a tick and, once a minute, of all verdicts and findings."""
     past, names = cluster()
-    court = Court(list(shipped_rules())[:RULES])
+    loop = EvaluationLoop(list(load_shipped_rules())[:RULES])
     for workload in past:
-        court.admit(workload.facts, workload.seats)
+        loop.admit(workload.facts, workload.held_gpus)
     samples = Samples(names)
     for number in range(80):
-        court.take(samples.tick(number))
+        loop.take(samples.tick(number))
     per_tick = float("inf")
     # Five minutes at a time, the best of six: the machine is noisy, and noise only ever adds.
     for first in range(80, 200, 20):
         began = time.process_time()
         for number in range(first, first + 20):
-            court.take(samples.tick(number))
+            loop.take(samples.tick(number))
         per_tick = min(per_tick, (time.process_time() - began) / 20)
     began = time.process_time()
     for _ in range(5):
-        court.judge.judge(court.judge.newest_ms)
+        loop.evaluator.evaluate(loop.evaluator.newest_ms)
     judged = (time.process_time() - began) / 5
     size = (
         f"{GPUS:,} GPUs × {len(EVERYDAY)} metrics + 2 derived, {WORKLOADS} workloads, {RULES} rules"
@@ -117,8 +117,8 @@ def one_tick(results: Results) -> float:
         higher_is_better=False,
     )
     results.line("all verdicts once", f"{judged * 1e3:.1f} ms CPU", size=size, at_10x="ten times")
-    life, windows = (amount / 1e6 for amount in court.judge.nbytes)
-    metrics = len(court.judge.sketches.metrics)
+    life, windows = (amount / 1e6 for amount in loop.evaluator.nbytes)
+    metrics = len(loop.evaluator.sketches.metrics)
     results.against(
         "whole-life sketches",
         ratio=life * len(EVERYDAY) / metrics / 120,
@@ -128,14 +128,15 @@ def one_tick(results: Results) -> float:
         at_10x="ten times",
         higher_is_better=False,
     )
-    whole = Court(shipped_rules())
+    whole = EvaluationLoop(load_shipped_rules())
     for workload in past:
-        whole.admit(workload.facts, workload.seats)
+        whole.admit(workload.facts, workload.held_gpus)
     whole.take(samples.tick(0))
     whole.flush()
     results.line(
-        f"windows of the whole pack ({len(shipped_rules())} rules)",
-        f"{whole.judge.nbytes[1] / 1e6:.0f} MB for {len(whole.judge.sketches.rings)} metrics, "
+        f"windows of the whole pack ({len(load_shipped_rules())} rules)",
+        f"{whole.evaluator.nbytes[1] / 1e6:.0f} MB for "
+        f"{len(whole.evaluator.sketches.rings)} metrics, "
         "of which those that never come take no memory",
         size=size,
         at_10x="ten times",
@@ -269,19 +270,19 @@ def back_test(results: Results) -> None:
     """
     gpus = int(os.environ.get("MAREY_BENCH_GPUS", str(GPUS)))
     # A shipped rule that needs exactly these two columns.
-    rule = next(rule for rule in shipped_rules() if rule.id == "busy-low-power")
+    rule = next(rule for rule in load_shipped_rules() if rule.id == "busy-low-power")
     with _past(gpus) as store:
         span = store.span("default")
         assert span is not None
         from_ms, to_ms = span[0], span[1] + 1
         # Compile, and let the file be read once.
-        backtest([rule], history_of(store, "default", to_ms - HOUR_MS, to_ms, [rule]))
+        backtest([rule], read_history(store, "default", to_ms - HOUR_MS, to_ms, rules=[rule]))
         began = time.process_time()
         selection = Selection(BACKTESTED, from_ms, to_ms)
         rows = sum(len(batch) for batch in store.scan(selection))
         scan = time.process_time() - began
         began = time.process_time()
-        found = backtest([rule], history_of(store, "default", from_ms, to_ms, [rule]))
+        found = backtest([rule], read_history(store, "default", from_ms, to_ms, rules=[rule]))
         whole = time.process_time() - began
     results.against(
         f"back-test of one rule ({rule.id}: {len(found.findings)} findings)",

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from bench.exposition import GPUS, exporter_text
 from bench.report import Results, peak_rss_mb, timed
 from marey.sources.dcgm import DcgmSource, ScrapeRules
-from marey.sources.endpoints import endpoint_addresses
+from marey.sources.endpoints import read_endpoint_addresses
 from marey.sources.exposition import ExpositionReader
 
 # Every exporter has an address of its own; one process could not open a socket for each.
@@ -85,7 +85,7 @@ def main() -> int:
 def _measure(results: Results, count: int, rounds: int) -> None:
     with exporters(count) as names:
         rules = ScrapeRules(at_once=256, timeout_s=30)
-        source = DcgmSource("bench", endpoint_addresses(names), rules)
+        source = DcgmSource("bench", read_endpoint_addresses(names), rules)
         clock = iter(range(10**12, 10**13, 15_000))
         try:
             first = time.perf_counter()

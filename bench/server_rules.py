@@ -14,7 +14,7 @@ from bench.report import Results, peak_rss_mb
 from bench.server import GPUS, MB, MEMORY_LIMIT_MB, TICK_MS, lived, service_at
 from marey.api.own_metrics import resident_bytes
 from marey.app.assembly import open_service
-from marey.app.configuration import Configuration, StoreSettings
+from marey.app.settings.configuration import Configuration, StoreSettings
 from marey.model.times import HOUR_MS
 
 HOURS = float(os.environ.get("MAREY_BENCH_HOURS", "1"))
@@ -27,7 +27,7 @@ def hour_of(folder: str) -> dict[str, float]:
     service.collector.watchers.observations.append(service.rule_watch.take)
     ticks = round(HOURS * HOUR_MS / TICK_MS)
     memory, cpu_s = lived(service, clock, source, ticks)
-    life, windows = service.rule_watch.courts["default"].judge.nbytes
+    life, windows = service.rule_watch.loops["default"].evaluator.nbytes
     findings = len(service.rule_watch.findings.all())
     service.stop()
     half = memory[len(memory) // 2 :]
@@ -56,7 +56,7 @@ def again(folder: str, without_state: bool) -> dict[str, float]:
     span = service.store.span("default")
     assert span is not None
     service.rule_watch.start(span[1])
-    while "default" not in service.rule_watch.courts:
+    while "default" not in service.rule_watch.loops:
         most = max(most, resident_bytes() / MB)
         time.sleep(0.02)
     took_s = time.perf_counter() - began

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from bench.report import Results, timed
-from marey.sources.slurm.documents import parse_document
+from marey.sources.slurm.slurm_json import parse_document
 from marey.sources.slurm.snapshot import Snapshot, SnapshotReader
 
 SHARE = float(os.environ.get("MAREY_BENCH_SHARE", "1"))

@@ -24,8 +24,9 @@ import numpy as np
 from bench.report import Results, timed
 from bench.store import T0, TICK_MS, TICKS, Cluster
 from marey.model.protocols import Selection
+from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
-from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 
 GPUS = 512
 HOURS = 24
@@ -114,9 +115,7 @@ def fill(store: EmbeddedStore, url: str, cluster: Cluster) -> int:
     return HOURS * TICKS * len(cluster.names) * len(cluster.metrics)
 
 
-def _batches(cluster: Cluster, block: dict[str, np.ndarray], hour: int) -> Iterator[object]:
-    from marey.model.samples import SampleBatch
-
+def _batches(cluster: Cluster, block: dict[str, np.ndarray], hour: int) -> Iterator[SampleBatch]:
     gpus = len(cluster.names)
     for k in range(TICKS):
         yield SampleBatch(

@@ -47,7 +47,7 @@ def wait_until_live(url: str) -> int:
     while True:
         header = head_of(fetch(url, None))
         if header["units"]:
-            return int(header["time_ms"])
+            return int(str(header["time_ms"]))
         time.sleep(1.0)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.report import Results
-from marey.model.traces import EVENTS, EventKind
-from marey.trace.breakdown import BREAKDOWN_COLUMNS, breakdown_of, device_time
-from marey.trace.info import RankInfo
-from marey.trace.profile import profile_run
-from marey.trace.rank_report import report_rank
-from marey.trace.run import TraceRun
-from marey.trace.symbols import Symbols
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import EVENTS, EventKind
+from marey.trace.rank.breakdown import BREAKDOWN_COLUMNS, breakdown_of, device_time
+from marey.trace.readers.trace_info import RankInfo
+from marey.trace.report.rank_report import report_rank
+from marey.trace.report.run_profile import profile_run
+from marey.trace.run.trace_run import TraceRun
 
 SIZES = (250_000, 1_000_000, 4_000_000)
 NAMES = 2000

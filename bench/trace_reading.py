@@ -178,7 +178,7 @@ _MAREY = (
     + """
 import tempfile
 from pathlib import Path
-from marey.trace.conversion import convert_file
+from marey.trace.run.conversion import convert_file
 from marey.trace.readers.result import ReadOptions
 with tempfile.TemporaryDirectory() as cache:
     start, busy = time.perf_counter(), time.process_time()

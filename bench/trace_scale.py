@@ -24,7 +24,7 @@ LARGEST_GROWTH = 1.25
 CHILD = """
 import resource, sys, time
 from pathlib import Path
-from marey.trace.run import open_run
+from marey.trace.run.trace_run import open_run
 from marey.trace.analysis import analyse
 def cpu():
     used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

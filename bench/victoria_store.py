@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ from marey.model.metrics import EVERYDAY, Entity
 from marey.model.protocols import SampleStore, Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
-from marey.store.embedded import open_store
-from marey.store.victoria.server import Server, ServerAddress
-from marey.store.victoria.store import VictoriaSettings, VictoriaStore, open_victoria
-from tests.store.victoria_rig import VictoriaRig
+from marey.store.embedded.embedded_store import open_store
+from marey.store.victoria.http_server import Server, ServerAddress
+from marey.store.victoria.victoria_store import VictoriaSettings, VictoriaStore, open_victoria
+from tests.store.victoria.victoria_rig import VictoriaRig
 
 CHART_GPUS = 64
 # A parcel is looked for 20 s after it was sent: one or two wait at any time.
@@ -130,7 +131,7 @@ def formats(results: Results, rig: VictoriaRig, cluster: Cluster) -> None:
 
 
 def _as_csv(link: Server, batch: SampleBatch, name: str) -> None:
-    from marey.store.victoria.wire import Writer
+    from marey.store.victoria.import_requests import Writer
 
     Writer(link, f"format {name}").write(batch, 0)
 
@@ -247,9 +248,9 @@ def questions(
     }
     for what, ask in asked.items():
         theirs = cpu_of(rig)
-        there = timed(lambda ask=ask: ask(store), repeat=2, warm=True)
+        there = timed(partial(ask, store), repeat=2, warm=True)
         server_s = (cpu_of(rig) - theirs) / 3
-        here = timed(lambda ask=ask: ask(rival), repeat=2, warm=True)
+        here = timed(partial(ask, rival), repeat=2, warm=True)
         results.line(
             what,
             f"{there.wall_s * 1e3:.0f} ms ({there.cpu_s * 1e3:.0f} ms CPU here, "

@@ -15,7 +15,7 @@ from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 
 # Begins on a full hour, as the store's hours do.
 BEGIN_MS = 1_794_182_400_000

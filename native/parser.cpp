@@ -18,7 +18,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "making.hpp"
 #include "numbers.hpp"
 #include "records.hpp"
 #include "simdjson.h"
@@ -406,6 +405,5 @@ NB_MODULE(MAREY_MODULE, m) {
       .def("texts", &marey::BlockParser::texts)
       .def("lanes", &marey::BlockParser::lanes);
   m.def("has_avx2", &marey::has_avx2);
-  marey::bind_making(m);
   marey::bind_records(m);
 }

@@ -6,10 +6,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--no-first-run"]
-SHOTS = {"overview-light": ("light", ""), "overview-dark": ("dark", "?view=physical")}
+Theme = Literal["light", "dark"]
+SHOTS: dict[str, tuple[Theme, str]] = {
+    "overview-light": ("light", ""),
+    "overview-dark": ("dark", "?view=physical"),
+}
 
 
 def main() -> int:
@@ -40,9 +45,9 @@ def main() -> int:
                 page.set_default_timeout(180_000)
                 page.goto(f"{url}/{query}")
                 page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
-                page.wait_for_selector(".numbers .sparkline path[d^=M]", state="attached")
+                page.wait_for_selector("[data-testid^=number-] svg path[d^=M]", state="attached")
                 # A cluster that was just born has its rules judged over a whole day first.
-                page.wait_for_selector("text=The rules are being prepared", state="detached")
+                page.wait_for_selector("text=Evaluating rules on past data", state="detached")
                 page.wait_for_timeout(2500)
                 page.screenshot(path=folder / f"{name}.png")
                 page.close()

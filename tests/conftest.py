@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from bench.chromium import FLAGS
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
@@ -74,6 +77,35 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"{NO_DATA} (looked at {path.name})")
     return path
+
+
+@pytest.fixture(scope="session")
+def browser(need_program: Callable[..., str], need_module: Callable[[str], Any]) -> Iterator[Any]:
+    """One Chromium for all tests of a worker: Playwright cannot be started twice in a process."""
+    chromium = need_program("chromium", "chromium-browser", "google-chrome")
+    sync_api = need_module("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=os.environ.get("MAREY_CHROMIUM", chromium), args=FLAGS
+        )
+        yield launched
+        launched.close()
+
+
+# Whoever asks for one of these starts a program of its own.
+REAL_FIXTURES = frozenset({"need_program"})
+BROWSER_FIXTURES = frozenset({"window", "browser", "chromium"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in tests/real and tests/browser, so that `make test-fast` leaves it out."""
+    for item in items:
+        folders = set(item.path.relative_to(ROOT / "tests").parts[:-1])
+        asked = set(getattr(item, "fixturenames", ()))
+        if "browser" in folders or asked & BROWSER_FIXTURES:
+            item.add_marker(pytest.mark.browser)
+        if "real" in folders or asked & REAL_FIXTURES:
+            item.add_marker(pytest.mark.real)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

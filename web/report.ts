@@ -19,11 +19,27 @@ export function reportBundle(): Plugin {
         logLevel: "error",
         resolve: { alias: { "@": here("./src") } },
         define: { "process.env.NODE_ENV": '"production"' },
-        build: { write: false, target: "es2022", copyPublicDir: false, lib: { entry, formats: ["iife"], name: "mareyReport", fileName: () => "report.js", cssFileName: "report" } },
+        build: {
+          write: false,
+          target: "es2022",
+          copyPublicDir: false,
+          lib: {
+            entry,
+            formats: ["iife"],
+            name: "mareyReport",
+            fileName: () => "report.js",
+            cssFileName: "report",
+          },
+        },
       });
       for (const one of [built].flat()) {
         if (!("output" in one)) continue;
-        for (const file of one.output) this.emitFile({ type: "asset", fileName: `report/${file.fileName}`, source: file.type === "chunk" ? file.code : file.source });
+        for (const file of one.output)
+          this.emitFile({
+            type: "asset",
+            fileName: `report/${file.fileName}`,
+            source: file.type === "chunk" ? file.code : file.source,
+          });
       }
     },
   };

@@ -2,6 +2,7 @@ import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 import { reportBundle } from "./report.ts";
+import { widgetBundle } from "./widget.ts";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -9,8 +10,10 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const server = process.env["MAREY_SERVER"] ?? "http://127.0.0.1:8600";
 
 export default defineConfig({
-  plugins: [react(), reportBundle()],
+  plugins: [react(), reportBundle(), widgetBundle()],
   resolve: { alias: { "@": here("./src") } },
+  // The server puts the path in front under which a proxy shows it.
+  base: "./",
   build: {
     outDir: here("../src/marey/api/web"),
     emptyOutDir: true,

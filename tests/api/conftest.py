@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-from marey.api.application import build_app
-from marey.app.collecting import CollectRules
+from marey.app.collect.loop import CollectRules
 from marey.app.service import Parts, Service
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import TICK_MS, HandClock, SmallSource
+from tests.signed_in import owner_client
 
 TICKS = 40
 
@@ -23,7 +25,11 @@ class SmallService:
         self.clock = HandClock()
         self.source = SmallSource()
         rules = CollectRules(TICK_MS, 5_000, 60_000)
-        self.service = Service(Parts(open_store(None), [self.source], self.clock, rules))
+        self.folder = tempfile.TemporaryDirectory(prefix="marey-test-")
+        uploads = Path(self.folder.name) / "uploads"
+        self.service = Service(
+            Parts(open_store(None), [self.source], self.clock, rules, uploads=uploads)
+        )
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
@@ -41,6 +47,5 @@ def small() -> Iterator[SmallService]:
 
 @pytest.fixture(scope="module")
 def client(small: SmallService) -> Iterator[TestClient]:
-    app = build_app(small.service)
-    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+    with owner_client(small.service, raise_server_exceptions=False) as client:
         yield client

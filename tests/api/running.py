@@ -11,36 +11,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
-
 from marey.api.application import build_app
-from marey.api.serving import LiveProtocol, address, listen
+from marey.api.front import Front
+from marey.api.guard import Access
+from marey.api.serving import address, listen, make_server
+from marey.api.tls import ServerCertificate
 from marey.app.service import Service
+from tests.signed_in import owner_access
 from tests.waiting import until
 
 
 @contextmanager
-def running(service: Service, send_buffer: int | None = None) -> Iterator[str]:
+def running(
+    service: Service,
+    send_buffer: int | None = None,
+    *,
+    access: Access | None = None,
+    front: Front | None = None,
+    certificate: ServerCertificate | None = None,
+) -> Iterator[str]:
     """The URL of a server over this service; its sockets buffer what the machine lets them."""
     listener: socket.socket = listen("127.0.0.1", 0)
     if send_buffer is not None:
         # Connections inherit it, and the kernel lets one that was set grow no more.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    app = build_app(service)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        ws=LiveProtocol,
-        ws_max_size=64 * 1024,
-        ws_per_message_deflate=False,
-        lifespan="off",
-    )
-    server = uvicorn.Server(config)
+    app = build_app(service, access or owner_access(), front)
+    server = make_server(app, certificate)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     until(lambda: server.started, "a server that listens")
     try:
-        yield address(listener)
+        yield address(listener, secure=certificate is not None)
     finally:
         server.should_exit = server.force_exit = True
         thread.join(60)

@@ -72,10 +72,28 @@ def test_an_unknown_workload_is_named(client: TestClient, part: str) -> None:
     assert "no<b>such" in problem(answer, 404)["detail"]
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part != "/peers"])
-def test_a_workload_that_never_ran_gets_a_clear_answer(client: TestClient, part: str) -> None:
-    answer = client.get(f"/api/v1/diagnosis{part}", params={"workload": "2"})
-    assert "no GPU" in problem(answer, 422)["detail"]
+def test_a_workload_that_waits_gets_a_verdict(client: TestClient) -> None:
+    document = client.get("/api/v1/diagnosis", params={"workload": "2"}).json()
+    assert document["workload"]["state"] == "pending"
+    assert document["findings"][0]["kind"] == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("part", "empty"), [("clusters", "gpus"), ("band", "bands"), ("pairs", "pairs")]
+)
+def test_a_workload_that_never_ran_has_nothing_to_draw(
+    client: TestClient, part: str, empty: str
+) -> None:
+    answer = client.get(f"/api/v1/diagnosis/{part}", params={"workload": "2"})
+    assert answer.status_code == 200
+    assert answer.json()[empty] == []
+
+
+def test_outliers_of_a_workload_without_samples_are_refused_with_the_reason(
+    client: TestClient,
+) -> None:
+    answer = client.get("/api/v1/diagnosis/outliers", params={"workload": "2"})
+    assert "no samples" in problem(answer, 422)["detail"]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from marey.api.application import build_app
-from marey.api.guard import Access
 from marey.api.pages import WebApp
-from tests.api.conftest import SmallService
-
-TOKEN = "a-long-enough-token"
 
 
 def test_another_host_name_is_refused_against_dns_rebinding(client: TestClient) -> None:
@@ -53,23 +48,6 @@ def test_every_answer_carries_the_security_headers(client: TestClient) -> None:
         assert "default-src 'self'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
-
-
-def test_with_a_token_nothing_is_told_without_it(small: SmallService) -> None:
-    app = build_app(small.service, Access(("gpu.site",), TOKEN))
-    with TestClient(app, base_url="http://gpu.site") as client:
-        assert client.get("/api/v1/clusters").status_code == 401
-        assert client.get("/").status_code == 401
-        assert client.get("/healthz").status_code == 200
-        wrong = {"Authorization": "Bearer wrong"}
-        assert client.get("/api/v1/clusters", headers=wrong).status_code == 401
-        right = {"Authorization": f"Bearer {TOKEN}"}
-        assert client.get("/api/v1/clusters", headers=right).status_code == 200
-        answer = client.get("/overview", params={"token": TOKEN}, follow_redirects=False)
-        assert answer.status_code == 303
-        assert answer.headers["location"] == "/overview"
-        assert "httponly" in answer.headers["set-cookie"].lower()
-        assert client.get("/api/v1/clusters").status_code == 200
 
 
 def test_the_page_is_given_for_every_address_inside_the_app(tmp_path: Path) -> None:

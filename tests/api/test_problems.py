@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
+from marey.app.queries.server_client import make_error
+from marey.model.errors import Unavailable
 from tests.api.conftest import SmallService
 from tests.api.test_rest import problem
 
@@ -32,11 +34,21 @@ from tests.api.test_rest import problem
     ],
 )
 def test_errors_are_problem_documents(client: TestClient, path: str, status: int) -> None:
-    problem(client.get(path), status)
+    code = {404: "not_found", 422: "invalid_input"}[status]
+    assert problem(client.get(path), status)["code"] == code
+
+
+def test_the_code_of_an_error_reaches_the_client_and_comes_back_as_the_same_error() -> None:
+    again = make_error(503, "The token expired.", "unauthorized")
+    assert isinstance(again, Unavailable)
+    assert again.code == "unauthorized"
+    assert make_error(404, "There is none.").code == "not_found"
 
 
 def test_a_wrong_method_is_a_problem_document_too(client: TestClient) -> None:
-    assert "GET" in problem(client.post("/api/v1/clusters"), 405)["detail"]
+    found = problem(client.post("/api/v1/clusters"), 405)
+    assert "GET" in found["detail"]
+    assert found["code"] == "method_not_allowed"
 
 
 def test_a_fault_of_ours_is_a_problem_document_without_a_traceback(
@@ -46,7 +58,9 @@ def test_a_fault_of_ours_is_a_problem_document_without_a_traceback(
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr(type(small.service), "sources", broken)
-    assert "secret" not in problem(client.get("/api/v1/sources"), 500)["detail"]
+    found = problem(client.get("/api/v1/sources"), 500)
+    assert "secret" not in found["detail"]
+    assert found["code"] == "internal_server_error"
 
 
 def test_an_unknown_metric_is_answered_with_the_nearest(client: TestClient) -> None:

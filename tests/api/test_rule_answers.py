@@ -46,7 +46,7 @@ def test_a_rule_on_a_metric_without_samples_judges_nobody_and_says_so(
 ) -> None:
     saved = client.put("/api/v1/rules/deaf", json={"when": "not fan mean < 5%"})
     assert saved.status_code == 200
-    small.service.rule_watch.clerk("default", small.clock.now_ms())
+    small.service.rule_watch.feed("default", small.clock.now_ms())
     small.service.rule_watch.reload()
     small.tick(8)
     while small.service.rule_watch._queue:

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from marey.app.uploads import Uploads
+from marey.app.history.uploads import Uploads
 from marey.model.errors import InvalidInput, NotFound, TooLarge
-from tests.cli.processes import demo_arguments, end, run, serving
+from tests.cli.processes import demo_arguments, end, owner_headers, run, serving
 from tests.waiting import PATIENCE_S, until
 
 SAMPLES = "time,host,gpu,util\n1767225600,n1,0,50\n1767225660,n1,0,60\n"
@@ -83,7 +83,9 @@ def finished(url: str, task: dict[str, Any]) -> dict[str, Any]:
 
 def ask(method: str, url: str, **about: Any) -> httpx.Response:
     """One request, which may take its time on a busy machine."""
-    return httpx.request(method, url, timeout=PATIENCE_S, **about)
+    owner = owner_headers(url.partition("/api/")[0])
+    headers = {**owner, **about.pop("headers", {})}
+    return httpx.request(method, url, timeout=PATIENCE_S, headers=headers, **about)
 
 
 def test_import_into_a_held_store_goes_through_the_server(

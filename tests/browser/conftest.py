@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bench.chromium import FLAGS
+from marey.app.access.owner_key import find_owner_key
 from tests.waiting import PATIENCE_S, until
 
 GPUS = 256
@@ -30,20 +29,36 @@ class Demo:
 
     url: str
     process: subprocess.Popen[str]
+    store: Path
+
+    @property
+    def link(self) -> str:
+        """What `marey demo` prints in a terminal: whoever opens it is the owner."""
+        return f"{self.url}/#key={find_owner_key(self.store)}"
+
+    @property
+    def owner_headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {find_owner_key(self.store)}"}
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        """Change something as the owner."""
+        headers = self.owner_headers
+        content = None if body is None else json.dumps(body).encode()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(
+            self.url + "/api/v1" + path, content, headers, method=method
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + "/api/v1" + path, timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def put(self, path: str, body: object) -> Any:
-        request = urllib.request.Request(
-            self.url + "/api/v1" + path,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-            method="PUT",
-        )
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return json.load(answer)
+        return self.send("PUT", path, body)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -57,6 +72,11 @@ class Demo:
 def start_demo(*arguments: str, folder: Path) -> Demo:
     """Start a demo on a free port, and wait for its first line: the URL."""
     marey = str(Path(sys.executable).with_name("marey"))
+    store = folder / "demo.duckdb"
+    if "--store" in arguments:
+        store = folder / arguments[arguments.index("--store") + 1]
+    else:
+        arguments = (*arguments, "--store", str(store))
     command = [marey, "demo", "--until", MOMENT, *arguments]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder
@@ -66,7 +86,7 @@ def start_demo(*arguments: str, folder: Path) -> Demo:
     if not url.startswith("http"):
         process.kill()
         pytest.fail(f"marey demo printed {url!r} instead of its URL")
-    return Demo(url, process)
+    return Demo(url, process, store)
 
 
 @pytest.fixture(scope="session")
@@ -87,19 +107,6 @@ def wait_for_values(demo: Demo) -> None:
         "live values",
         pause_s=0.2,
     )
-
-
-@pytest.fixture(scope="session")
-def browser(need_program: Callable[..., str], need_module: Callable[[str], Any]) -> Iterator[Any]:
-    """One Chromium for all journeys."""
-    chromium = need_program("chromium", "chromium-browser", "google-chrome")
-    sync_api = need_module("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=os.environ.get("MAREY_CHROMIUM", chromium), args=FLAGS
-        )
-        yield launched
-        launched.close()
 
 
 class Overview:
@@ -156,7 +163,7 @@ class Overview:
         return self.page.evaluate("p => window.marey.where(p)", predicate)
 
     def hold(self) -> None:
-        self.page.get_by_role("button", name="Hold the picture").click()
+        self.page.get_by_role("button", name="Pause", exact=True).click()
         self.page.wait_for_selector("[data-testid=held]")
         # What changed just before is arranged a moment later.
         self.wait_until(lambda: self.page.evaluate("window.marey.arranged()"), "the arrangement")
@@ -203,6 +210,8 @@ def open_window(browser: Any, demo: Demo, **context_options: Any) -> Iterator[Ov
     options = {"viewport": {"width": 1200, "height": 720}, "color_scheme": "dark"}
     context = browser.new_context(**{**options, **context_options})
     context.set_default_timeout(PATIENCE_S * 1000)
+    # Journeys are the owner's; how one signs in is a journey of its own.
+    context.set_extra_http_headers(demo.owner_headers)
     seen = Overview(context.new_page(), demo.url)
     yield seen
     context.close()

@@ -13,7 +13,7 @@ import pytest
 
 from marey.model.faults import FaultKind
 from marey.sim import SimConfig, Simulation
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 from tests.browser.conftest import Demo, Overview, open_window
 from tests.browser.test_overview_live import CONTRAST
 
@@ -63,7 +63,7 @@ def serve(folder: Path) -> Demo:
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     assert url.startswith("http"), f"marey serve printed {url!r}"
-    return Demo(url, process)
+    return Demo(url, process, folder / "site.duckdb")
 
 
 class Diagnostics:
@@ -127,7 +127,7 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     # From the overview: a rule marks the workload; a GPU of it, then one click.
     page = diagnostics.page
     diagnostics.window.open("?view=physical")
-    mark = page.locator("[data-testid^=chip-rule]").filter(has_text="The first GPU of every node")
+    mark = page.locator("[data-testid^=chip-rule]").filter(has_text="First GPU of each node")
     diagnostics.window.wait_until(lambda: mark.count() == 1, "the mark on the overview")
     diagnostics.window.click_unit(sorted(site.guilty)[0])
     page.get_by_role("link", name="Diagnose").click()
@@ -149,7 +149,7 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     diagnostics.settle()
     diagnostics.wait_separated(site.guilty, "the same clusters in the window")
     # Timelines instead of histograms: the same GPUs again.
-    page.get_by_label("Alike by").select_option("euclidean")
+    page.get_by_label("Group by similarity").select_option("euclidean")
     diagnostics.settle()
     diagnostics.wait_separated(site.guilty, "the same clusters by timeline")
     assert page.get_attribute("[data-testid=multiples]", "data-plot") == "timeline"
@@ -183,9 +183,9 @@ def test_gpus_are_selected_by_click_range_node_and_keyboard(
 
 def test_the_number_of_clusters_follows_the_slider(diagnostics: Diagnostics, site: Site) -> None:
     page = diagnostics.open(site.biased).page
-    page.get_by_label("Clusters (or click the tree)").fill("4")
+    page.get_by_label("Clusters (or click the dendrogram)").fill("4")
     diagnostics.window.wait_until(lambda: len(diagnostics.clusters()) == 4, "four clusters")
-    page.get_by_role("button", name="let the gap decide").click()
+    page.get_by_role("button", name="choose automatically").click()
     diagnostics.wait_separated(site.guilty, "two clusters again")
 
 
@@ -194,32 +194,39 @@ def test_two_windows_of_a_workload_are_compared(diagnostics: Diagnostics, site: 
     diagnostics.page.wait_for_selector("[data-testid=timeline] .u-over")
     diagnostics.drag("[data-testid=timeline] .u-over", (0.2, 0.5), (0.4, 0.5))
     page.wait_for_selector("[data-testid=window]")
-    page.get_by_role("button", name="Keep this window to compare").click()
+    page.get_by_role("button", name="Keep this window for comparison").click()
     page.get_by_test_id("window").click()
     page.wait_for_selector("[data-testid=sides] tbody tr")
-    assert "whole life" in page.inner_text("[data-testid=sides]")
+    assert "entire run" in page.inner_text("[data-testid=sides]")
 
 
 def test_one_gpu_says_that_there_is_nothing_to_compare(
     diagnostics: Diagnostics, site: Site
 ) -> None:
     page = diagnostics.open(site.alone).page
-    assert "one GPU" in page.inner_text("[data-testid=one-gpu]")
+    assert "only one GPU" in page.inner_text("[data-testid=one-gpu]")
     assert page.get_attribute("[data-testid=multiples]", "data-count") == "1"
 
 
-@pytest.mark.parametrize("which", ["unknown", "waiting", "none"])
+@pytest.mark.parametrize("which", ["unknown", "none"])
 def test_a_workload_without_a_picture_gets_a_clear_page(
     diagnostics: Diagnostics, site: Site, which: str
 ) -> None:
     workload, said = {
         "unknown": ("<b>no</b>", "There is no workload '<b>no</b>'"),
-        "waiting": (site.waiting, "holds no GPU"),
-        "none": ("", "No workload is named"),
+        "none": ("", "No workload selected"),
     }[which]
     diagnostics.page.goto(f"{site.server.url}/workload?id={workload}")
     diagnostics.page.wait_for_selector("[data-testid=notice]")
     assert said in diagnostics.page.inner_text("[data-testid=notice]")
+
+
+def test_a_waiting_workload_says_why_it_waits(diagnostics: Diagnostics, site: Site) -> None:
+    page = diagnostics.page
+    page.goto(f"{site.server.url}/workload?id={site.waiting}")
+    page.wait_for_selector("[data-testid=finding]")
+    assert page.get_attribute("[data-testid=finding]", "data-kind") in ("waiting", "blocked")
+    assert page.query_selector("[data-testid=notice]") is None
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_diagnosis_cases import CASES, inventory, samples
+from tests.app.diagnosis.test_diagnosis_cases import CASES, inventory, samples
 from tests.browser.conftest import Demo, open_window
 from tests.browser.test_diagnostics import Diagnostics, serve
 from tests.waiting import PATIENCE_S
@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A store with small and difficult workloads, served."""
-    from marey.store.embedded import open_store
+    from marey.store.embedded.embedded_store import open_store
 
     folder = tmp_path_factory.mktemp("cases")
     with open_store(folder / "site.duckdb") as store:
@@ -85,7 +85,7 @@ def test_zoom_and_pan_by_wheel_keys_buttons_and_drag_move_every_chart(
     until(lambda: span(page)[0] < before[0], "dragged")
     assert length(page) == pytest.approx(before[1] - before[0], rel=0.01)
     # Filter by what is shown; then everything again.
-    page.get_by_role("button", name="Filter by this").click()
+    page.get_by_role("button", name="Apply to page").click()
     page.wait_for_selector("[data-testid=window]")
     page.get_by_test_id("window").click()
     until(lambda: span(page) == whole, "the whole life again")
@@ -139,9 +139,9 @@ def test_two_workloads_are_compared_and_peers_are_named(diagnostics: Diagnostics
     page.wait_for_selector("[data-testid=peers] tbody tr")
     assert "peers" in page.inner_text("[data-testid=peers] h3")
     assert "No other workload" not in page.inner_text("[data-testid=peers]")
-    assert page.locator("[data-testid=peers] tr.below").count() > 0, "below its peers"
-    page.get_by_label("Id of another workload").fill("usual")
-    page.get_by_role("button", name="Compare with it").click()
+    assert page.locator("[data-testid=peers] tr[data-below=true]").count() > 0, "below its peers"
+    page.get_by_label("ID of another workload").fill("usual")
+    page.get_by_role("button", name="Compare", exact=True).click()
     page.wait_for_selector("[data-testid=sides] tbody tr")
     assert "idle gpus" in page.inner_text("[data-testid=changed]")
     assert page.locator("[data-testid=sides] svg path").count() == 2
@@ -170,18 +170,18 @@ def test_a_long_look_shows_how_far_it_is_and_can_be_cancelled(diagnostics: Diagn
     page.wait_for_selector("[data-testid=notice]")
     assert "Cancelled" in page.inner_text("[data-testid=notice]")
     page.unroute("**/api/v1/diagnosis?*")
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Try again").click()
     diagnostics.settle()
     assert page.locator("[data-testid=finding]").count() == 1
 
 
 def test_every_pair_of_metrics_is_named_and_chosen_from_a_matrix(diagnostics: Diagnostics) -> None:
     page = diagnostics.open("wasteful").page
-    page.get_by_text("Every pair of metrics").click()
-    page.wait_for_selector(".pairs table button")
-    cell = page.locator(".pairs table button").first
+    page.get_by_text("All pairs of metrics").click()
+    page.wait_for_selector("[data-testid=pairs] table button")
+    cell = page.locator("[data-testid=pairs] table button").first
     assert "correlation" in (cell.get_attribute("aria-label") or "")
-    page.get_by_label("Across").select_option("power")
+    page.get_by_label("X axis").select_option("power")
     cell.click()
     diagnostics.window.wait_until(
         lambda: cell.get_attribute("aria-pressed") == "true", "the pair that was chosen"
@@ -206,8 +206,8 @@ def test_rules_have_their_place_and_can_be_edited_here(diagnostics: Diagnostics)
 @pytest.mark.parametrize(
     ("case", "where", "said"),
     [
-        ("nothing", "notice", "nothing to draw"),
-        ("one-sample", "one-sample", "one sample only"),
+        ("nothing", "notice", "nothing to plot"),
+        ("one-sample", "one-sample", "Only one sample so far"),
         ("one-gpu", "one-gpu", "one GPU"),
     ],
 )
@@ -264,7 +264,7 @@ def test_many_gpus_have_a_line_each_get_denser_and_move_on_until_held(
     chart = page.locator("[data-testid=timeline]").first
     end = int(chart.get_attribute("data-end") or 0)
     until(lambda: int(chart.get_attribute("data-end") or 0) > end, "it moves on")
-    page.get_by_label("Hold the picture").click()
+    page.get_by_label("Pause").click()
     # Narrow enough, every sample is a point.
     chart.focus()
     for _ in range(5):

@@ -30,7 +30,9 @@ def test_an_attribute_is_dragged_into_the_hierarchy_and_a_layer_out_of_it(
     overview.wait_until(
         lambda: overview.layers() == ["partition", "rack", "host"], "the new layer on top"
     )
-    page.get_by_test_id("layer-rack").locator(".grip").drag_to(page.locator(".add-layer"))
+    page.get_by_test_id("layer-rack").locator("[data-grip]").drag_to(
+        page.get_by_test_id("add-layer")
+    )
     overview.wait_until(lambda: overview.layers() == ["partition", "host"], "the layer removed")
 
 
@@ -39,19 +41,19 @@ def test_a_view_is_saved_by_name_and_opened_again_elsewhere(overview: Overview, 
     page = overview.open("?view=physical").page
     page.get_by_role("button", name="Remove Host").click()
     page.click("[data-testid=view-button]")
-    page.get_by_label("Name of the view").fill(name)
+    page.get_by_label("View name").fill(name)
     page.get_by_role("button", name="Save", exact=True).click()
     overview.wait_until(lambda: name in demo.get("/views"), "the view on the server")
     saved = demo.get("/views")[name]
     assert [layer["by"] for layer in saved["layers"]] == ["rack"]
     # The name is text, not markup.
-    assert page.locator(".view-list b").count() == 0
+    assert page.locator("[data-testid=view-list] b").count() == 0
     overview.wait_until(lambda: "saved" in page.url, "the address of the saved view")
     page.goto(page.url)
     overview.wait_drawn()
     assert overview.layers() == ["rack"]
     page.click("[data-testid=view-button]")
-    page.get_by_role("button", name=f"Delete the view {name}").click()
+    page.get_by_role("button", name=f"Delete view {name}").click()
     overview.wait_until(lambda: name not in demo.get("/views"), "the view forgotten")
 
 
@@ -95,7 +97,7 @@ def test_a_wrong_document_is_refused_with_the_place_and_what_is_allowed(
     page.click("[data-testid=view-button]")
     page.set_input_files("[data-testid=view-file]", wrong)
     said = overview.wait_until(
-        lambda: page.inner_text(".share .said").strip(), "the reason for the refusal"
+        lambda: page.inner_text("[data-testid=share-said]").strip(), "the reason for the refusal"
     )
     assert "$.layers[0].layout" in said
     assert "pack, fill_x, fill_y, list_x, list_y" in said
@@ -106,27 +108,35 @@ def test_colour_takes_any_attribute_scheme_and_scale(overview: Overview) -> None
     page = overview.open("?view=physical").page
     overview.hold()
     page.get_by_label("Colour by").select_option("power")
-    overview.wait_until(lambda: page.locator(".histogram rect").count() > 10, "a histogram")
+    overview.wait_until(
+        lambda: page.locator("[data-testid=legend-histogram] rect").count() > 10, "a histogram"
+    )
     page.get_by_role("button", name="Colour settings").click()
     page.get_by_label("Scheme").select_option("viridis")
     page.get_by_role("button", name="quantile").click()
     page.get_by_label("Bins").fill("4")
-    overview.wait_until(lambda: page.locator(".histogram g").count() <= 4, "four bins")
+    overview.wait_until(
+        lambda: page.locator("[data-testid=legend-histogram] g").count() <= 4, "four bins"
+    )
     page.get_by_role("button", name="log", exact=True).click()
     page.get_by_label("Minimum").fill("50")
     page.get_by_label("Maximum").fill("400")
-    page.get_by_label("Remap to the filtered data").check()
+    page.get_by_label("Rescale to filtered data").check()
     colour = overview.view()["colour"]
     assert (colour["scheme"], colour["scale"], colour["bins"]) == ("viridis", "log", 4)
     assert (colour["min"], colour["max"], colour["remap"]) == (50, 400, True)
     page.keyboard.press("Escape")
     page.get_by_label("Colour by").select_option("user")
-    overview.wait_until(lambda: page.locator(".keys.column li").count() > 3, "a list of users")
+    overview.wait_until(
+        lambda: page.locator("[data-testid=legend-words] li").count() > 3, "a list of users"
+    )
 
 
 def test_the_legend_is_a_brush_that_filters(overview: Overview) -> None:
     page = overview.open("?view=physical").page
-    overview.wait_until(lambda: page.locator(".histogram g").count() > 10, "a histogram")
+    overview.wait_until(
+        lambda: page.locator("[data-testid=legend-histogram] g").count() > 10, "a histogram"
+    )
     box = page.get_by_test_id("legend-histogram").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
     page.mouse.down()
@@ -136,7 +146,7 @@ def test_the_legend_is_a_brush_that_filters(overview: Overview) -> None:
     (condition,) = overview.view()["filter"]
     assert condition["field"] == "util"
     assert 45 <= condition["value"][0] <= 55
-    page.get_by_role("button", name="Clear the brush").click()
+    page.get_by_role("button", name="Clear selection").click()
     overview.wait_until(lambda: overview.units() == GPUS, "all units again")
 
 
@@ -144,7 +154,7 @@ def test_dark_and_light_theme(overview: Overview) -> None:
     page = overview.open("?view=physical").page
     ground = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(ground)
-    page.get_by_role("button", name="Use the light theme").click()
+    page.get_by_role("button", name="Switch to light theme").click()
     light = page.evaluate(ground)
     assert dark != light
     page.reload()

@@ -25,7 +25,7 @@ def test_the_picture_lives_and_can_be_held(overview: Overview) -> None:
     page.wait_for_timeout(1500)
     assert page.inner_text("[data-testid=held]") == held
     overview.wait_until(lambda: "hold=1" in page.url, "the hold in the address")
-    page.get_by_role("button", name="Go on live").click()
+    page.get_by_role("button", name="Resume").click()
     page.wait_for_selector("[data-testid=live]")
 
 
@@ -35,8 +35,8 @@ def test_the_numbers_are_the_servers_numbers(overview: Overview, demo: Demo) -> 
     shown = {name: overview.number(name) for name in ("gpus", "allocated", "idle", "broken")}
     assert shown["gpus"] == GPUS == shown["allocated"] + shown["idle"] + shown["broken"]
     assert 0 < overview.number("meanUtil") <= 100
-    assert overview.page.locator(".numbers .sparkline path[d^=M]").count() >= 6
-    overview.page.get_by_label("Add a condition").select_option("workload")
+    assert overview.page.locator("[data-testid^=number-] svg path[d^=M]").count() >= 6
+    overview.page.get_by_label("Add condition").select_option("workload")
     overview.wait_until(lambda: overview.number("gpus") == shown["allocated"], "the filter's count")
 
 
@@ -93,7 +93,7 @@ def test_text_has_the_contrast_that_aa_asks_for(overview: Overview, demo: Demo, 
     page = overview.open("?view=physical").page
     overview.hold()
     if theme == "light":
-        page.get_by_role("button", name="Use the light theme").click()
+        page.get_by_role("button", name="Switch to light theme").click()
     gpu = demo.get("/cluster?metrics=util")["units"][0]["gpu"]
     overview.click_unit(gpu)
     weak = page.evaluate(CONTRAST)
@@ -133,7 +133,7 @@ def test_it_draws_without_webgl(overview: Overview) -> None:
     overview.hold()
     assert page.get_attribute("[data-testid=canvas]", "data-renderer") == "software"
     colours = page.evaluate(
-        """() => { const canvas = document.querySelector('.canvas canvas');
+        """() => { const canvas = document.querySelector('[data-testid=canvas] canvas');
             const { width, height } = canvas;
             const { data } = canvas.getContext('2d').getImageData(0, 0, width, height);
             return new Set(new Uint32Array(data.buffer)).size; }"""
@@ -149,6 +149,6 @@ def test_a_narrow_window_keeps_everything_in_reach(
     for overview in open_window(browser, demo, viewport=viewport, reduced_motion="reduce"):
         page = overview.open("?panel=0").page
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.get_by_role("button", name="Show the panel").click()
+        page.get_by_role("button", name="Show panel").click()
         page.wait_for_selector("section[aria-label=Layers]")
         assert page.get_by_label("Find a host, user or workload").is_visible()

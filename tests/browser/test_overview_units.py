@@ -122,11 +122,11 @@ def test_the_papers_views_and_the_others_are_presets(overview: Overview) -> None
 
 def test_my_work_follows_the_name_chosen_in_the_browser(overview: Overview, demo: Demo) -> None:
     page = overview.open("?view=mine").page
-    assert "Say who you are" in page.inner_text(".empty-state")
+    assert "Your user name" in page.inner_text("[data-testid=empty-state]")
     running = demo.get("/workloads?state=running&limit=5")["rows"]
     user = running[0]["user"]
     page.click("[data-testid=view-button]")
-    page.get_by_label("I am").fill(user)
+    page.get_by_label("My user name").fill(user)
     overview.wait_until(lambda: overview.units() > 0, "my units")
     page.keyboard.press("Escape")
     overview.hold()

@@ -27,18 +27,18 @@ def test_a_finding_is_read_commented_acknowledged_and_muted(overview: Overview, 
     assert f"id={finding['id']}" in page.url
     assert finding["title"] in detail.inner_text()
     if finding["evidence"]:
-        assert "against" in detail.get_by_test_id("evidence").inner_text()
+        assert "limit" in detail.get_by_test_id("evidence").inner_text()
     detail.get_by_label("Your name").fill("eve")
     detail.get_by_label("Comment", exact=True).fill("asked the user <b>")
     detail.get_by_test_id("comment").click()
     page.wait_for_selector("[data-testid=history]:has-text('by eve: asked the user <b>')")
     detail.get_by_test_id("acknowledge").click()
     page.wait_for_selector("[data-testid=history]:has-text('acknowledged by eve')")
-    detail.locator(".finding-mute summary").click()
+    detail.get_by_test_id("finding-mute").locator("summary").click()
     assert detail.get_by_test_id("mute").is_disabled()
-    detail.get_by_label("Why").fill("a known test")
+    detail.get_by_label("Reason").fill("a known test")
     detail.get_by_test_id("mute").click()
-    page.wait_for_selector(".finding-muted:has-text('a known test')")
+    page.wait_for_selector("[data-testid=finding-muted]:has-text('a known test')")
     kept = demo.get(f"/findings/{finding['id']}")
     assert kept["acknowledged"]["by"] == "eve"
     assert [comment["text"] for comment in kept["comments"]] == ["asked the user <b>"]
@@ -50,7 +50,7 @@ def test_a_finding_is_read_commented_acknowledged_and_muted(overview: Overview, 
     )
     tags = page.get_by_test_id(f"finding-{finding['id']}")
     overview.wait_until(lambda: "acknowledged" in tags.inner_text(), "the tag")
-    detail.get_by_role("button", name="End").first.click()
+    detail.get_by_role("button", name="Unmute").first.click()
     overview.wait_until(lambda: demo.get("/mutes") == [], "the mute's end")
 
 
@@ -75,7 +75,7 @@ def test_findings_are_filtered_and_the_filter_is_in_the_address(
     page.goto(f"{demo.url}/findings?workload=nothing")
     page.get_by_test_id("findings-empty").wait_for()
     page.get_by_test_id("notifications").locator("summary").click()
-    assert "Nothing was sent" in page.get_by_test_id("notifications").inner_text()
+    assert "Nothing sent yet" in page.get_by_test_id("notifications").inner_text()
 
 
 def test_rules_that_still_read_do_not_say_that_nothing_is_wrong(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import end, serving
+from tests.cli.processes import end, owner_headers, serving
 from tests.sources.exporters import exporter, saying
 from tests.waiting import PATIENCE_S
 
@@ -38,12 +38,13 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
         with serving("serve", "--config", path) as (process, url):
             page = browser.new_page(viewport={"width": 1000, "height": 700})
             page.set_default_timeout(PATIENCE_S * 1000)
+            page.set_extra_http_headers(owner_headers(url))
             faults: list[str] = []
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on("dialog", lambda dialog: faults.append("a script ran"))
             page.goto(f"{url}/sources")
             rack = page.locator("article[aria-label='rack-a']")
-            rack.and_(page.locator("[data-state='answers']")).wait_for()
+            rack.and_(page.locator("[data-state='healthy']")).wait_for()
             stale = page.locator("article[aria-label='prometheus'][data-state='stale']")
             stale.wait_for()
             assert "<img src=x" in stale.inner_text(), "hostile text is shown as text"
@@ -52,16 +53,16 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
 
             # The button is reached by keyboard; a wrong file is refused in words.
             path.write_text(head + '[[source]]\nkind = "slrm"\n')
-            button = page.get_by_role("button", name="Read marey.toml again")
+            button = page.get_by_role("button", name="Reload marey.toml")
             button.focus()
             page.keyboard.press("Enter")
             page.get_by_role("alert").filter(has_text="did you mean 'slurm'").wait_for()
             path.write_text(head + source("rack-b", good))
             button.click()
             page.get_by_test_id("reloaded").filter(has_text="added rack-b").wait_for()
-            page.locator("article[aria-label='rack-a'][data-state='taken out']").wait_for()
+            page.locator("article[aria-label='rack-a'][data-state='removed']").wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert faults == []
             assert end(process) == 0
-            page.get_by_text("The server does not answer").wait_for()
+            page.get_by_text("The server is not responding").wait_for()
             page.close()

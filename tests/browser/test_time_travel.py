@@ -26,7 +26,8 @@ def go_to(overview: Overview, share: float) -> int:
 def arrived(overview: Overview) -> None:
     page = overview.page
     overview.wait_until(
-        lambda: "at=" in page.url and not page.inner_text(".time-said").strip(), "the moment"
+        lambda: "at=" in page.url and not page.inner_text("[data-testid=time-said]").strip(),
+        "the moment",
     )
 
 
@@ -81,12 +82,14 @@ def test_what_had_been_found_then_is_marked_and_what_was_found_later_is_not(
     # A tick between the two questions may open a finding whose beginning lies before the moment.
     overview.wait_until(lambda: marked_then() == open_then(), "the findings of that moment")
     bar = page.get_by_test_id("rule-bar")
-    assert bar.get_by_role("heading").inner_text() == "Found then"
-    overview.wait_until(lambda: bar.locator(".rule-chip").count() > 0, "the rules of that moment")
+    assert bar.get_by_role("heading").inner_text() == "Findings then"
+    overview.wait_until(
+        lambda: bar.locator("[data-testid^=chip-]").count() > 0, "the rules of that moment"
+    )
     assert bar.get_by_test_id("rule-new").count() == 0
     go_to(overview, 0.0)
     overview.wait_until(
-        lambda: "No finding was open" in bar.inner_text(), "a moment before the first finding"
+        lambda: "No findings were open" in bar.inner_text(), "a moment before the first finding"
     )
     page.get_by_test_id("go-live").click()
     overview.wait_until(lambda: bar.get_by_role("heading").inner_text() == "Rules", "live again")
@@ -153,5 +156,5 @@ def test_diagnostics_opens_at_that_moment(overview: Overview, demo: Demo) -> Non
 
 def test_a_moment_that_makes_no_sense_is_said(overview: Overview) -> None:
     page = overview.open("?at=yesterday").page
-    assert "moment in the address was left out" in page.inner_text(".problems")
+    assert "moment in the address was ignored" in page.inner_text("[data-testid=problems]")
     page.wait_for_selector("[data-testid=live]")

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from marey.app.access.owner_key import find_owner_key
+from marey.app.settings.configuration import load_configuration
 from tests.waiting import PATIENCE_S
 
 # Ctrl-C reaches it as it does from a terminal: a shell that starts tests in the background has them
@@ -60,11 +62,29 @@ def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
         url = process.stdout.readline().strip()
         watchdog.cancel()
         assert url.startswith("http://127.0.0.1:"), process.communicate()[1] or url
+        _STORES[url] = find_store(*arguments)
         yield process, url
     finally:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+_STORES: dict[str, Path] = {}
+
+
+def find_store(*arguments: object) -> Path:
+    """The store that a command is told to serve; without one it is in a folder of its own."""
+    words = [str(word) for word in arguments]
+    if "--config" in words:
+        configuration = load_configuration(Path(words[words.index("--config") + 1]))
+        return Path(configuration.store.path)
+    return Path(words[words.index("--store") + 1]) if "--store" in words else Path("unknown")
+
+
+def owner_headers(url: str) -> dict[str, str]:
+    """What the owner of the server at this URL sends with changes."""
+    return {"Authorization": f"Bearer {find_owner_key(_STORES[url])}"}
 
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from marey.app.configuration import SOURCE_KINDS
+from marey.app.settings.configuration import SOURCE_KINDS
 from marey.cli import main
+from marey.store.embedded.embedded_store import open_store
 from tests.cli.processes import demo_arguments, end, serving
 from tests.sources.exporters import exporter, saying
 from tests.sources.kubernetes.api_server import api_server, node, pod
@@ -167,6 +168,19 @@ def test_a_store_that_cannot_be_written_or_read_is_told(
     assert "marey init" in checks["sources", "configured"]["mend"]
 
 
+def test_files_that_others_can_read_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_store(tmp_path / "s.duckdb").close()
+    _, checks = examined(tmp_path, capsys, "")
+    assert checks["store", "modes"]["state"] == "ok"
+    (tmp_path / "s.duckdb").chmod(0o644)
+    _, checks = examined(tmp_path, capsys, "")
+    assert checks["store", "modes"]["state"] == "warn"
+    assert "s.duckdb (0644)" in checks["store", "modes"]["said"]
+    assert checks["store", "modes"]["mend"].startswith("chmod go= ")
+
+
 def test_a_running_server_is_asked_and_not_disturbed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,6 +259,8 @@ def test_every_kind_of_source_can_be_tried(
         "dcgm": 'endpoints = ["127.0.0.1:9"]',
         "prometheus": 'url = "http://127.0.0.1:9"',
         "kubernetes": f'url = "http://127.0.0.1:9"\ntoken_file = "{tmp_path}/jwt"\ntimeout = "1s"',
+        "tensorboard": f'folder = "{tmp_path}/nowhere"',
+        "mlflow": 'url = "http://127.0.0.1:9"\nexperiment = "1"',
     }
     assert set(text) == set(SOURCE_KINDS)
     (tmp_path / "jwt").write_text(token(40 * 86400))

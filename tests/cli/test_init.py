@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from marey.app.configuration import (
+from marey.app.settings.configuration import (
     DcgmSettings,
     PrometheusSettings,
     SlurmSettings,
     load_configuration,
 )
-from marey.app.detecting import Found, Surroundings, look_around
-from marey.app.first_configuration import choose, configuration_text
+from marey.app.settings.detection import Found, Surroundings, detect_sources
+from marey.app.settings.first_configuration import choose, write_configuration
 from marey.cli import main
-from marey.cli.init import ask_about
+from marey.cli.site.init import ask_about
 from marey.model.errors import InvalidInput
 from tests.sources.exporters import exporter, saying
 from tests.sources.slurm.tools import tool
@@ -72,8 +72,10 @@ def test_a_real_prometheus_with_gpu_metrics_is_found_and_the_doctor_reads_throug
     program = need_program("prometheus")
     path = tmp_path / "marey.toml"
     with exporter(saying(EXPOSITION)) as place, prometheus(program, tmp_path, place) as url:
-        until(lambda: look_around(nowhere(tmp_path), [url])[0].useful, "GPU metrics", pause_s=0.25)
-        (found,) = look_around(nowhere(tmp_path), [url])
+        until(
+            lambda: detect_sources(nowhere(tmp_path), [url])[0].useful, "GPU metrics", pause_s=0.25
+        )
+        (found,) = detect_sources(nowhere(tmp_path), [url])
         assert "1 GPU metrics" in found.said
         arguments = ["init", "--yes", "--output", str(path), "--prometheus", url]
         assert main([*arguments, "--json", "--store", str(tmp_path / "s.duckdb")]) == 0
@@ -106,18 +108,20 @@ def test_a_real_victoriametrics_is_found_and_left_out_while_it_has_no_gpu_metric
                "-retentionPeriod=100y"]  # fmt: skip
     with running(command, f"{url}/health"):
         world = nowhere(tmp_path, usual_servers=(url,))
-        (found,) = look_around(world)
+        (found,) = detect_sources(world)
         assert not found.useful
         assert choose([found]).used == []
-        text = configuration_text(choose([found]))
+        text = write_configuration(choose([found]))
         assert f'# url = "{url}"' in text
         assert load(tmp_path, text) == ()
         body = EXPOSITION.replace(b" 61\n", f" 61 {round(time.time() * 1000)}\n".encode())
         urllib.request.urlopen(f"{url}/api/v1/import/prometheus", body).close()
         urllib.request.urlopen(f"{url}/internal/force_flush").close()
-        (found,) = look_around(world)
+        (found,) = detect_sources(world)
         assert found.useful
-        assert load(tmp_path, configuration_text(choose([found]))) == (PrometheusSettings(url=url),)
+        assert load(tmp_path, write_configuration(choose([found]))) == (
+            PrometheusSettings(url=url),
+        )
 
 
 def test_slurm_tools_and_exporters_are_found(tmp_path: Path) -> None:
@@ -129,22 +133,22 @@ def test_slurm_tools_and_exporters_are_found(tmp_path: Path) -> None:
         environment={"SLURM_CONF": "/etc/slurm/slurm.conf"},
     )
     with exporter(saying(EXPOSITION)) as place:
-        found = look_around(world, exporters=[place, "127.0.0.1:9"])
+        found = detect_sources(world, exporters=[place, "127.0.0.1:9"])
     assert [one.kind for one in found] == ["slurm", "dcgm"]
     assert "controller answers" in found[0].said
     assert "SLURM_CONF=/etc/slurm/slurm.conf" in found[0].said
     assert "1 of 2 hosts" in found[1].said
-    sources = load(tmp_path, configuration_text(choose(found, prefer_exporters=True)))
+    sources = load(tmp_path, write_configuration(choose(found, prefer_exporters=True)))
     assert sources == (SlurmSettings(), DcgmSettings(endpoints=(place, "127.0.0.1:9")))
 
 
 def test_slurmrestd_is_found_by_its_token_or_its_port(tmp_path: Path) -> None:
-    (found,) = look_around(nowhere(tmp_path, environment={"SLURM_JWT": "x", "USER": "ada"}))
+    (found,) = detect_sources(nowhere(tmp_path, environment={"SLURM_JWT": "x", "USER": "ada"}))
     assert found.settings["rest_user"] == "ada"
     assert found.settings["token_env"] == "SLURM_JWT"
-    assert "x" not in configuration_text(choose([found])).split("SLURM_JWT")[0].split("rest_user")
+    assert "x" not in write_configuration(choose([found])).split("SLURM_JWT")[0].split("rest_user")
     with exporter(saying(b"", status="401 Unauthorized")) as place:
-        (found,) = look_around(nowhere(tmp_path, usual_slurmrestd=f"http://{place}"))
+        (found,) = detect_sources(nowhere(tmp_path, usual_slurmrestd=f"http://{place}"))
     assert "answers" in found.said
 
 
@@ -153,26 +157,26 @@ def test_kubernetes_is_found_inside_a_pod_and_by_kubeconfig(tmp_path: Path) -> N
     account.write_text("t")
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     inside = nowhere(tmp_path, environment=environment, service_account=account)
-    (found,) = look_around(inside)
+    (found,) = detect_sources(inside)
     assert (found.kind, found.settings) == ("kubernetes", {})
-    assert look_around(nowhere(tmp_path, environment=environment)) == []
+    assert detect_sources(nowhere(tmp_path, environment=environment)) == []
     config = tmp_path / ".kube" / "config"
     config.parent.mkdir()
     config.write_text("{}")
-    (found,) = look_around(nowhere(tmp_path))
+    (found,) = detect_sources(nowhere(tmp_path))
     assert found.settings == {"kubeconfig": str(config)}
-    load(tmp_path, configuration_text(choose([found])))
+    load(tmp_path, write_configuration(choose([found])))
 
 
 def test_nothing_found_still_writes_a_file_with_examples(tmp_path: Path) -> None:
-    text = configuration_text(choose(look_around(nowhere(tmp_path))))
+    text = write_configuration(choose(detect_sources(nowhere(tmp_path))))
     assert load(tmp_path, text) == ()
     assert '# kind = "slurm"' in text
     assert "hosts_from" in text
 
 
 def test_given_addresses_that_do_not_answer_are_named_and_not_used(tmp_path: Path) -> None:
-    found = look_around(nowhere(tmp_path), ["http://127.0.0.1:9"], ["127.0.0.1:9", "not a host"])
+    found = detect_sources(nowhere(tmp_path), ["http://127.0.0.1:9"], ["127.0.0.1:9", "not a host"])
     assert [one.useful for one in found] == [False, False]
     assert choose(found).used == []
     assert "not a host" in found[1].said
@@ -187,14 +191,14 @@ def test_a_person_is_asked_about_each_and_may_give_another(tmp_path: Path) -> No
     assert choice.store == "/srv/marey.duckdb"
     assert choice.left_out == [found[1]]
     assert "Slurm's commands" in prompts[0]
-    sources = load(tmp_path, configuration_text(choice))
+    sources = load(tmp_path, write_configuration(choice))
     assert sources == (SlurmSettings(), PrometheusSettings(url="http://vm:8428"))
 
 
 @pytest.mark.parametrize("hostile", ['a"\n[server]\nport = 1', "\\", "ü\u2028", "'''", "#"])
 def test_hostile_text_cannot_break_out_of_a_value(tmp_path: Path, hostile: str) -> None:
     found = Found("dcgm", hostile, {"endpoints": [hostile]})
-    (source,) = load(tmp_path, configuration_text(choose([found])))
+    (source,) = load(tmp_path, write_configuration(choose([found])))
     assert source == DcgmSettings(endpoints=(hostile,))
     with pytest.raises(InvalidInput):
-        load(tmp_path, configuration_text(choose([Found("prometheus", "x", {"url": hostile})])))
+        load(tmp_path, write_configuration(choose([Found("prometheus", "x", {"url": hostile})])))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from marey.cli.serving import interrupted_by_signals
+from marey.cli.site.server_process import interrupted_by_signals
 from marey.model.errors import StoreError
 
 

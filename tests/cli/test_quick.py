@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from marey.cli import COMMANDS, build_parser
-from marey.cli.trace import ANSWERS
+from marey.cli.training.trace import ANSWERS
 
 HEAVY = ("fastapi", "uvicorn", "duckdb", "numba", "pyarrow", "scipy")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import end, get, serving
+from tests.cli.processes import end, get, owner_headers, serving
 from tests.sources.exporters import exporter, saying
 from tests.waiting import PATIENCE_S, until
 
@@ -39,7 +39,9 @@ def rows(url: str) -> dict[str, dict[str, Any]]:
 
 
 def reload(url: str) -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(f"{url}/api/v1/sources/reload", b"", method="POST")
+    request = urllib.request.Request(
+        f"{url}/api/v1/sources/reload", b"", owner_headers(url), method="POST"
+    )
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
@@ -129,7 +131,7 @@ def test_what_needs_a_restart_is_said_and_not_done(tmp_path: Path) -> None:
 
 
 def test_a_demo_has_no_file_to_read_again(tmp_path: Path) -> None:
-    arguments = ("demo", "--gpus", 8, "--hours", 0, "--port", 0)
+    arguments = ("demo", "--gpus", 8, "--hours", 0, "--port", 0, "--store", tmp_path / "d.duckdb")
     with serving(*arguments) as (process, url):
         status, problem = reload(url)
         assert status == 409

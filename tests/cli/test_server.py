@@ -13,8 +13,8 @@ import pytest
 
 from marey.cli import main
 from marey.model.protocols import Selection
-from marey.store.embedded import open_store
-from marey.store.holder import address_path
+from marey.store.embedded.embedded_store import open_store
+from marey.store.holder import get_address_path
 from tests.cli.processes import demo_arguments, end, get, run, serving, started
 from tests.waiting import PATIENCE_S, until
 
@@ -63,14 +63,14 @@ def test_demo_lives_is_asked_is_killed_and_goes_on_with_nothing_doubled(tmp_path
         assert len(json.loads(held.stdout)["rows"]) == 5
 
         end(process, signal.SIGKILL)
-    assert address_path(store).exists()
+    assert get_address_path(store).exists()
     total, distinct, ticks = counts(store)
     assert total == distinct
 
     with serving(*demo_arguments(store)) as (process, url):
         wait_for_ticks(url, 3)
         assert end(process) == 0
-    assert not address_path(store).exists()
+    assert not get_address_path(store).exists()
     later_total, later_distinct, later_ticks = counts(store)
     assert later_total == later_distinct > total
     assert later_ticks > ticks
@@ -90,7 +90,7 @@ def test_stopped_while_it_makes_history_it_goes_calmly_and_goes_on_with_nothing_
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (status, "", "marey demo: interrupted\n")
-    assert not address_path(store).exists()
+    assert not get_address_path(store).exists()
 
     with serving(*arguments) as (process, url):
         wait_for_ticks(url, 3)

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from marey.model.protocols import SampleStore
+from marey.model.protocols import SampleStore, Store
 from marey.model.samples import SampleBatch
-from marey.store.embedded import EmbeddedStore, Retention, open_store
-from marey.store.victoria.server import ServerAddress
-from marey.store.victoria.store import VictoriaSettings, VictoriaStore, open_victoria
-from tests.store.victoria_rig import VictoriaRig
+from marey.store.embedded.embedded_store import EmbeddedStore, Retention, open_store
+from marey.store.journal.journaled_store import add_journal
+from marey.store.victoria.http_server import ServerAddress
+from marey.store.victoria.victoria_store import VictoriaSettings, VictoriaStore, open_victoria
+from tests.store.victoria.victoria_rig import VictoriaRig
 
 KEEP_ALL = Retention(raw_days=None, sketch_days=None)
-StoreFactory = Callable[[], EmbeddedStore]
+StoreFactory = Callable[[], Store]
 SampleStoreFactory = Callable[[], SampleStore]
 
 _SITES = itertools.count()
@@ -51,10 +52,15 @@ class _Confirmed:
         self._writes += 1
         if self._every and self._writes % self._every == 0:
             self._store.settle()
-            assert self._store.delivery.line.waiting() == (0, 0)
+            assert self._store.delivery.queue.waiting() == (0, 0)
+
+
+def _journaled(folder: Path) -> Store:
+    return add_journal(_in_a_file(folder))
 
 
 EMBEDDED = {"embedded in memory": _in_memory, "embedded in a file": _in_a_file}
+RECORDS: dict[str, Callable[[Path], Store]] = {**EMBEDDED, "journal before a file": _journaled}
 # How many writes are made for one that is confirmed at once; 0: none ever is.
 VICTORIA = {"victoria waiting": 0, "victoria confirmed": 1, "victoria half and half": 2}
 
@@ -106,7 +112,7 @@ def new_sample_store(
     yield from _opened(make, tmp_path_factory.mktemp("samples"))
 
 
-@pytest.fixture(params=EMBEDDED.values(), ids=EMBEDDED.keys())
+@pytest.fixture(params=RECORDS.values(), ids=RECORDS.keys())
 def new_record_store(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StoreFactory]:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from marey.api.guard import OPEN_PATHS
-from marey.app.assembly import check_address
-from marey.app.configuration import ServerSettings, load_configuration
-from marey.cli import COMMANDS, serve
+from marey.app.access.access_control import check_access
+from marey.app.assembly import check_transport
+from marey.app.settings.configuration import ServerSettings, load_configuration
+from marey.cli import COMMANDS
+from marey.cli.site import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -135,7 +136,8 @@ def test_the_configuration_in_the_manifest_is_one_that_the_server_reads(tmp_path
     text = of_kind("ConfigMap")["data"]["marey.toml"]
     path.write_text(text.replace("/etc/marey-token/token", str(tmp_path / "token")))
     configuration = load_configuration(path)
-    assert check_address(configuration.server), "a server beyond loopback needs its token"
+    assert check_access(configuration) == "token", "a server beyond loopback asks for tokens"
+    check_transport(configuration.server)
     assert configuration.store.path.startswith("/var/lib/marey/")
     assert len(configuration.sources) == 2
 
@@ -162,7 +164,7 @@ def test_ports_paths_and_commands_are_those_of_the_program() -> None:
     serve.add_arguments(parser)
     assert str(parser.parse_args(started[1:]).config) == "/etc/marey/marey.toml"
     assert (started[0], COMMANDS["serve"][0]) == ("serve", serve.__name__)
-    assert container["readinessProbe"]["httpGet"]["path"] in OPEN_PATHS
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
 
 
 def test_the_container_is_of_a_python_that_the_package_allows_and_starts_its_script() -> None:

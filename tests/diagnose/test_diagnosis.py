@@ -11,11 +11,10 @@ from bench.diagnosis import Case, f1, simulate
 from marey.diagnose.clusters import cluster_gpus
 from marey.diagnose.diagnosis import diagnose, find_faults, find_outliers
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
-from marey.model.errors import InvalidInput
-from marey.model.faults import FaultKind
+from marey.model.faults import SIMULATED, FaultKind
 from marey.model.samples import SampleBatch
 
-FAULTS = [kind for kind in FaultKind if kind is not FaultKind.HEALTHY]
+FAULTS = list(SIMULATED)
 
 
 @pytest.mark.parametrize("kind", FAULTS, ids=str)
@@ -101,31 +100,33 @@ def matrix(values: np.ndarray, hosts: int = 1) -> WorkloadMatrix:
 def test_no_samples_give_no_verdict_rather_than_a_wrong_one() -> None:
     empty = build_matrix(Context(WorkloadFacts("w"), [GpuFacts("h:0", "h", 0)]), [])
     result = diagnose(empty)
-    assert result.findings == ()
+    assert [finding.kind for finding in result.findings] == [FaultKind.NOT_MEASURED]
     assert result.clusters is None
 
 
-def test_a_workload_without_gpus_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="holds no GPU"):
-        build_matrix(Context(WorkloadFacts("w"), []), [])
+def test_a_workload_without_gpus_gets_an_answer() -> None:
+    waiting = WorkloadFacts("w", state="pending", reason="Resources", submit_ms=0, now_ms=3_600_000)
+    (found,) = diagnose(build_matrix(Context(waiting, []), [])).findings
+    assert found.kind is FaultKind.WAITING
+    assert "free GPUs" in found.summary
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        (np.full((1, 1), 50.0), None),
+        (np.full((1, 1), 50.0), FaultKind.TOO_SHORT),
         (np.full((1, 400), 50.0), FaultKind.HEALTHY),
         (np.full((8, 400), 0.0), FaultKind.IDLE_SESSION),
-        (np.full((8, 3), 90.0), FaultKind.HEALTHY),
-        (np.full((4, 400), np.nan), None),
+        (np.full((8, 3), 90.0), FaultKind.TOO_SHORT),
+        (np.full((4, 400), np.nan), FaultKind.NOT_MEASURED),
         (np.where(np.arange(400) % 7 == 0, np.nan, np.full((4, 400), 70.0)), FaultKind.HEALTHY),
         (np.where(np.arange(400) < 200, np.array([[np.nan], [70.0]]), 70.0), FaultKind.HEALTHY),
     ],
     ids=["one sample", "one GPU", "all idle", "three", "all missing", "gaps", "joined late"],
 )
-def test_difficult_input_gets_an_answer(values: np.ndarray, kind: FaultKind | None) -> None:
+def test_difficult_input_gets_an_answer(values: np.ndarray, kind: FaultKind) -> None:
     found = diagnose(matrix(values, hosts=2)).findings
-    assert [finding.kind for finding in found] == ([] if kind is None else [kind])
+    assert [finding.kind for finding in found] == [kind]
     assert all(
         set(finding.gpus) == {g.gpu for g in matrix(values, hosts=2).gpus} for finding in found
     )

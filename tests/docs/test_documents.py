@@ -9,10 +9,11 @@ import pytest
 
 from bench.__main__ import names as benches
 from marey.cli import COMMANDS
-from marey.rules.pack import shipped_rules
+from marey.rules.pack import load_shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+DOCUMENTS = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def links(document: Path) -> list[str]:
@@ -41,7 +42,7 @@ def test_the_architecture_names_every_package() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_and_benches_that_are_named_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-    commands = set(re.findall(r"(?:`|bin/|^)marey ([a-z]+)", text, re.MULTILINE))
+    commands = set(re.findall(r"(?:`|bin/|^)marey ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
     assert commands <= set(COMMANDS)
     named = set(re.findall(r"(?:python -m bench|BENCH=) ?([a-z_]+)", text))
     assert named <= set(benches())
@@ -56,4 +57,4 @@ def test_every_bench_can_be_run(name: str) -> None:
 def test_the_number_of_rules_is_told_truly() -> None:
     for name in ("README.md", "CHANGELOG.md"):
         told = re.findall(r"([0-9]+) rules", (ROOT / name).read_text(encoding="utf-8"))
-        assert told == [str(len(shipped_rules()))], name
+        assert told == [str(len(load_shipped_rules()))], name

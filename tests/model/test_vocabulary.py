@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marey.model.errors import InvalidInput, allowed, shown, unknown
-from marey.model.faults import MEANING, FaultKind
+from marey.model.faults import MEANING, SIMULATED, FaultKind
 from marey.model.inventory import Gpu, resource_type, short_model
 from marey.model.names import NAME_LIMIT, bounded, gpu_id, parse_gpu_id
 from marey.model.times import (
@@ -122,7 +122,8 @@ def test_resource_types_read_as_people_ask_for_them() -> None:
 
 def test_every_fault_kind_has_a_meaning() -> None:
     assert set(MEANING) == set(FaultKind)
-    assert len(FaultKind) == 16
+    assert len(FaultKind) == 25
+    assert len(SIMULATED) == 18
 
 
 def test_errors_quote_hostile_text_safely() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from marey.model.errors import InvalidInput, MareyError, Unavailable
-from marey.notify.notices import Notice, Parcel, subject_of, text_of
+from marey.model.system.secrets import Secret
+from marey.notify.notices import Notice, Parcel, write_subject, write_text
 from marey.notify.outbox import HOUR_MS, KEEP_MS, LONGEST_PAUSE_MS, Outbox, Route
 from marey.notify.receivers import Endpoint, Webhook
-from marey.notify.secrets import Secret
 from marey.notify.settings import parse_settings
 
 Make = Callable[..., Notice]
@@ -180,7 +180,7 @@ def test_the_token_comes_from_file_or_environment_and_is_in_no_log(
         assert "s3cret" not in everything
         kept.documents.clear()
     with pytest.raises(Unavailable, match="NOT_THERE"):
-        Secret(env="NOT_THERE").read()
+        Secret(env="NOT_THERE").read(Unavailable)
 
 
 def test_kept_parcels_of_another_version_do_not_block_the_rest(hook: Any, kept: Any) -> None:
@@ -201,9 +201,9 @@ def test_a_removed_receiver_drops_its_parcels(hook: Any, kept: Any, notice: Make
 def test_hostile_names_stay_on_their_line(notice: Make) -> None:
     nasty = "x\r\nBcc: everyone@example.org\n\n<script>" + "y" * 5000
     bad = notice(workload=nasty, user=nasty, title=nasty)
-    assert "\n" not in subject_of([bad])
-    assert len(subject_of([bad])) < 300
-    assert "\nBcc:" not in text_of([bad])
+    assert "\n" not in write_subject([bad])
+    assert len(write_subject([bad])) < 300
+    assert "\nBcc:" not in write_text([bad])
 
 
 GOOD: dict[str, Any] = {

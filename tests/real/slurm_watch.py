@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from fastapi.testclient import TestClient
 
-from marey.api.application import build_app
 from marey.app.assembly import open_service
-from marey.app.configuration import load_configuration
 from marey.app.service import Service
+from marey.app.settings.configuration import load_configuration
 from marey.model.workloads import parse_state
 from marey.sources.slurm.values import expand_hosts, expand_numbers
 from tests.real.slurm_rig import REST_USER, Rig
+from tests.signed_in import owner_client
 
 _JOB = re.compile(r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\d+))?")
 _HET = re.compile(r" HetJobId=(\d+) HetJobOffset=(\d+)")
@@ -54,7 +55,7 @@ class Watch:
     def source(self) -> dict[str, Any]:
         """How the source is doing."""
         (state,) = self.service.sources()
-        return dict(state)
+        return msgspec.structs.asdict(state)
 
     def workloads(self) -> dict[str, dict[str, Any]]:
         """Every workload that the API tells of, by its name."""
@@ -103,7 +104,7 @@ def watching(rig: Rig, folder: Path, *, token_file: Path | None = None) -> Itera
     )
     service = open_service(load_configuration(settings))
     try:
-        with TestClient(build_app(service), base_url="http://127.0.0.1") as client:
+        with owner_client(service) as client:
             yield Watch(rig, service, client)
     finally:
         service.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marey.app.assembly import open_service
-from marey.app.configuration import load_configuration
+from marey.app.settings.configuration import load_configuration
 from tests.sources.exporters import exporter, saying
 from tests.sources.test_prometheus import running
 from tests.waiting import free_port, until

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from marey.app.backfilling import HistoryFilling
-from marey.app.source_settings import SlurmSettings
+from marey.app.history.backfill import HistoryFilling
+from marey.app.settings.source_settings import SlurmSettings
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, parse_time
 from marey.sources.slurm.commands import run_tool
 from marey.sources.slurm.history import read_history
-from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 from tests.conftest import IN_CI
 from tests.real.slurm_activity import Activity
 from tests.real.slurm_rig import (

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 from marey.app.assembly import open_service
-from marey.app.configuration import Configuration, StoreSettings
-from marey.app.diagnosing import AskDiagnosis
-from marey.app.rule_questions import AskBacktest
+from marey.app.diagnosis.diagnosis_query import AskDiagnosis
+from marey.app.rules.rule_queries import AskBacktest
 from marey.app.service import Service
-from marey.app.source_settings import SimulatedSettings
+from marey.app.settings.configuration import Configuration, StoreSettings
+from marey.app.settings.source_settings import SimulatedSettings
 from marey.model.errors import Conflict
 from marey.model.protocols import Selection, WorkloadQuery
 from marey.model.samples import SampleBatch
-from marey.store.victoria.delivery_state import DeliveryRules
-from marey.store.victoria.store import VictoriaStore
+from marey.store.victoria.delivery.delivery_state import DeliveryRules
+from marey.store.victoria.victoria_store import VictoriaStore
 from tests.api.running import get_json, running
 from tests.cli.processes import run
-from tests.store.victoria_rig import VictoriaRig
+from tests.store.victoria.victoria_rig import VictoriaRig
 from tests.waiting import until
 
 # The same instant for both, so that both live through the same history.
@@ -52,7 +52,7 @@ def opened(
     configuration: Configuration, monkeypatch: pytest.MonkeyPatch, patience_s: float = 0.8
 ) -> Service:
     """A service whose server confirms quickly and whose past ends at the same instant."""
-    monkeypatch.setattr("marey.app.clocks.WallClock.now_ms", lambda _: WALL_MS)
+    monkeypatch.setattr("marey.app.collect.clocks.WallClock.now_ms", lambda _: WALL_MS)
     monkeypatch.setattr(DeliveryRules, "patience_s", property(lambda _: patience_s))
     return open_service(configuration)
 
@@ -151,7 +151,7 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
             gpu = service.workspace.frame_at("default", None).units.still["gpu"][0].as_py()
             chart = f"{url}/api/v1/statistics?metrics=util&gpus={gpu}"
             assert status_of(chart)[0] == 200
-            until(lambda: samples_of(service).delivery.line.waiting()[0] < 20_000)
+            until(lambda: samples_of(service).delivery.queue.waiting()[0] < 20_000)
             assert get_json(f"{url}/healthz")["status"] == "ok"
             assert metric(url, "marey_sample_store_up") == 1
 
@@ -223,10 +223,10 @@ def test_what_was_confirmed_survives_a_kill_of_the_server_as_it_is_shipped(
     need_program: Callable[..., str], tmp_path: Path
 ) -> None:
     """Nothing is flushed by hand: only the server's own rhythm, and the delivery's own patience."""
-    from marey.store.victoria.server import ServerAddress
-    from marey.store.victoria.store import VictoriaSettings, open_victoria
-    from tests.store.test_victoria_faults import assert_holds
-    from tests.store.victoria_writer import tick
+    from marey.store.victoria.http_server import ServerAddress
+    from marey.store.victoria.victoria_store import VictoriaSettings, open_victoria
+    from tests.store.victoria.test_victoria_faults import assert_holds
+    from tests.store.victoria.victoria_writer import tick
 
     rig = VictoriaRig(need_program("victoria-metrics"), tmp_path / "vm").start()
     rules = DeliveryRules(settle_s=8.0)
@@ -236,7 +236,7 @@ def test_what_was_confirmed_survives_a_kill_of_the_server_as_it_is_shipped(
             for k in range(20):
                 store.append([tick(k)])
                 time.sleep(0.05)
-            until(lambda: store.delivery.line.waiting() == (0, 0))
+            until(lambda: store.delivery.queue.waiting() == (0, 0))
             rig.kill()
             rig.start()
             assert_holds(store, range(20))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from marey.record.files import write_trace
-from marey.trace.run import TraceRun, open_run
+from marey.trace.run.trace_run import TraceRun, open_run
 
 SPAN = {"ph": "X", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "name": "dot"}
 RECORD = {

@@ -11,8 +11,8 @@ import pytest
 from marey.model.events import Event
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
-from marey.rules.backtest import History, PastWorkload
-from marey.rules.tenants import Facts, Seat
+from marey.rules.backtest.backtest import History, PastWorkload
+from marey.rules.engine.allocations import Facts, HeldGpu
 
 START = 1_790_000_040_000 // (5 * MINUTE_MS) * 5 * MINUTE_MS
 Shape = Callable[[float, int], float]
@@ -40,8 +40,8 @@ class World:
         **facts: object,
     ) -> World:
         """A workload with this many GPUs; a plain number is a constant metric."""
-        seats = [
-            Seat(
+        held_gpus = [
+            HeldGpu(
                 f"{name}-n{rank // per_node}:{rank % per_node}",
                 f"{name}-n{rank // per_node}",
                 START,
@@ -56,7 +56,7 @@ class World:
         end_ms = None if end is None else START + end * MINUTE_MS
         known = Facts(name, start_ms=START, end_ms=end_ms, **facts)
         times = [START + minute * MINUTE_MS for minute in progress]
-        self.workloads.append(PastWorkload(known, seats, times))
+        self.workloads.append(PastWorkload(known, held_gpus, times))
         self.shapes[name] = {
             metric: shape if callable(shape) else (lambda _m, _r, v=shape: v)
             for metric, shape in shapes.items()
@@ -69,20 +69,20 @@ class World:
 
     def batches(self) -> list[SampleBatch]:
         """One batch per tick, every GPU of every running workload in it."""
-        seats = [(p, rank, s) for p in self.workloads for rank, s in enumerate(p.seats)]
-        entities = tuple(seat.gpu for _, _, seat in seats)
+        held_gpus = [(p, rank, s) for p in self.workloads for rank, s in enumerate(p.held_gpus)]
+        entities = tuple(held_gpu.gpu for _, _, held_gpu in held_gpus)
         metrics = sorted({m for shapes in self.shapes.values() for m in shapes})
         out = []
         for time_ms in range(START + self.step_ms, self.end_ms + 1, self.step_ms):
             minute = (time_ms - START) / MINUTE_MS
-            columns = {m: np.full(len(seats), np.nan, np.float32) for m in metrics}
-            for i, (past, rank, _) in enumerate(seats):
+            columns = {m: np.full(len(held_gpus), np.nan, np.float32) for m in metrics}
+            for i, (past, rank, _) in enumerate(held_gpus):
                 end_ms = past.facts.end_ms
                 if end_ms is None or time_ms < end_ms:
                     for metric, shape in self.shapes[past.facts.workload].items():
                         columns[metric][i] = shape(minute, rank)
-            times = np.full(len(seats), time_ms, np.int64)
-            codes = np.arange(len(seats), dtype=np.int32)
+            times = np.full(len(held_gpus), time_ms, np.int64)
+            codes = np.arange(len(held_gpus), dtype=np.int32)
             out.append(SampleBatch(times, codes, entities, columns))
         return out
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from marey.sim import SimConfig, Simulation
-from marey.sim.chance import generator
-from marey.sim.demand import WEEK, Demand, rhythm
+from marey.sim.random_draws import generator
+from marey.sim.scheduling.demand import WEEK, Demand, rhythm
 from tests.sim.worlds import HOUR
 
 

@@ -276,25 +276,26 @@ def test_every_kind_of_fault_strikes_in_a_busy_cluster() -> None:
     simulation = Simulation(SimConfig(gpus=512, seed=6, faults=FaultPlan(0.5)))
     simulation.fast_forward(simulation.config.start_ms + 36 * HOUR)
     truth = simulation.truth()
-    assert {entry.kind for entry in truth} == set(FAULTS)
+    # Work runs out of memory only where a plan says so.
+    assert {entry.kind for entry in truth} == set(FAULTS) - {F.OUT_OF_MEMORY}
     for entry in truth:
         assert entry.start_ms < entry.end_ms
         assert entry.gpus
         assert entry.workload
 
 
-def test_without_faults_there_is_no_truth() -> None:
+def test_without_faults_the_truth_knows_only_failures_of_programs() -> None:
     simulation = Simulation(SimConfig(gpus=128, faults=0.0))
     simulation.fast_forward(simulation.config.start_ms + 12 * HOUR)
-    assert simulation.truth() == []
+    kinds = {truth.kind for truth in simulation.truth()}
+    assert kinds <= {F.SCRIPT_ERROR, F.TIME_LIMIT}
 
 
 def test_a_fault_can_be_injected_by_hand() -> None:
     simulation = Simulation(SimConfig(gpus=128, faults=0.0, seed=9))
     list(simulation.advance(simulation.config.start_ms + MINUTE))
     workload = simulation.inject("stalled")
-    (truth,) = simulation.truth()
-    assert (truth.workload, truth.kind) == (workload, F.STALLED)
+    assert (workload, F.STALLED) in {(t.workload, t.kind) for t in simulation.truth()}
     with pytest.raises(Conflict, match="already has the fault"):
         simulation.inject("slow_gpu", workload)
     with pytest.raises(NotFound, match="No workload 'nobody' is running"):

@@ -15,7 +15,7 @@ from marey.model.inventory import HostState
 from marey.model.metrics import Entity, catalogue
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
 from marey.sim import Block, PartitionPlan, SimConfig, Simulation
-from marey.sim.schedule import REASON_WORDS
+from marey.sim.scheduling.scheduler_pass import REASON_WORDS
 from tests.sim.worlds import HOUR, MINUTE, holder_names, small_world
 
 PENDING, RUNNING = WorkloadState.PENDING, WorkloadState.RUNNING

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marey.sources.fetching import new_loop, run_on
+from marey.sources.http_fetch import make_loop, run_on
 
 
 async def _answer() -> int:
@@ -15,7 +15,7 @@ async def _answer() -> int:
     return 42
 
 
-@pytest.mark.parametrize("make", [asyncio.new_event_loop, new_loop])
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, make_loop])
 def test_work_is_done_beside_a_loop_that_runs(
     make: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:

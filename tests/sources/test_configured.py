@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from marey.app.assembly import open_service
-from marey.app.configuration import Configuration, load_configuration
-from marey.app.site_sources import SiteSources
+from marey.app.collect.open_sources import SiteSources
+from marey.app.settings.configuration import Configuration, load_configuration
 from marey.model.errors import InvalidInput
 from marey.model.inventory import HostState
 from marey.model.metrics import Entity
@@ -47,7 +47,7 @@ def test_slurm_and_exporters_meet_in_one_cluster(data_dir: Path, tmp_path: Path)
         try:
             service.collector.tick()
             now_ms = service.collector.counts.last_tick_ms
-            states = {s["name"]: (s["state"], s["error"]) for s in service.sources()}
+            states = {s.name: (s.state, s.error) for s in service.sources()}
             assert states == {"slurm": ("fresh", ""), "dcgm": ("fresh", "")}
             moment = service.collector.store.moment("default", now_ms)
             hosts = {h["host"]: h["state"] for h in moment.hosts.to_pylist()}

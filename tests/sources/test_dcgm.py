@@ -19,9 +19,9 @@ from marey.model.events import EventKind
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.sources.dcgm import DcgmSource, ScrapeRules
-from marey.sources.endpoints import endpoint_addresses
-from marey.sources.fetching import parse_address, unpacked
+from marey.sources.endpoints import read_endpoint_addresses
 from marey.sources.host_rates import HostRates
+from marey.sources.http_fetch import parse_address, unpack_body
 from tests.sources.exporters import (
     Behaviour,
     answer,
@@ -41,7 +41,7 @@ def source(*behaviours: Behaviour, **given: object) -> Iterator[DcgmSource]:
     with ExitStack() as stack:
         names = [stack.enter_context(exporter(behave)) for behave in behaviours]
         rules = ScrapeRules(**{"timeout_s": 60.0, "spread_s": 0.0, **given})
-        made = DcgmSource("gpus", endpoint_addresses(names), rules)
+        made = DcgmSource("gpus", read_endpoint_addresses(names), rules)
         stack.callback(made.close)
         yield made
 
@@ -175,9 +175,9 @@ def test_exporters_are_scraped_with_and_without_uvloop(
 def test_a_packed_flood_is_not_unpacked() -> None:
     bomb = gzip.compress(b"\0" * (4 << 20))
     with pytest.raises(Unavailable, match="packed"):
-        unpacked(bomb, 1 << 20)
+        unpack_body(bomb, 1 << 20)
     with pytest.raises(Unavailable, match="not gzip"):
-        unpacked(b"abc", 1 << 20)
+        unpack_body(b"abc", 1 << 20)
 
 
 def test_when_no_exporter_answers_the_source_is_unavailable() -> None:
@@ -283,16 +283,16 @@ def test_a_device_that_appears_is_no_jump() -> None:
 def test_endpoints_come_from_a_list_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "endpoints"
     file.write_text("# rack 1\nnode2\nnode3:9500  # odd port\n\nnode2\n")
-    found = endpoint_addresses(["https://node1/x"], file)
+    found = read_endpoint_addresses(["https://node1/x"], file)
     assert [(a.host, a.port, a.path, a.secure) for a in found] == [
         ("node1", 443, "/x", True),
         ("node2", 9400, "/metrics", False),
         ("node3", 9500, "/metrics", False),
     ]
     with pytest.raises(InvalidInput, match="allowed: 1 to"):
-        endpoint_addresses([])
+        read_endpoint_addresses([])
     with pytest.raises(InvalidInput, match="cannot be read"):
-        endpoint_addresses([], tmp_path / "none")
+        read_endpoint_addresses([], tmp_path / "none")
 
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "a b", "http://[::1", "x:99999", "nöde"])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from marey.model.errors import Unavailable
-from marey.sources import fetching
+from marey.sources import http_fetch
 from marey.sources.dcgm import DcgmSource, ScrapeRules
 from marey.sources.endpoints import RESOLVE_EVERY_MS, EndpointList
 from marey.sources.exporter_clocks import ExporterClock
-from marey.sources.fetching import connections_to_keep
+from marey.sources.http_fetch import count_connections_to_keep
 from tests.sources.exporters import Behaviour, exporter, saying
 
 NOW_MS = 1_794_771_650_000
@@ -103,10 +103,10 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
     def change(_: int, wanted: tuple[int, int]) -> None:
         limits[0] = wanted
 
-    monkeypatch.setattr(fetching.resource, "getrlimit", lambda _: limits[0])
-    monkeypatch.setattr(fetching.resource, "setrlimit", change)
-    assert (connections_to_keep(100), limits[0]) == (100, (1224, 4096))
-    assert (connections_to_keep(10_000), limits[0]) == (2048, (4096, 4096))
+    monkeypatch.setattr(http_fetch.resource, "getrlimit", lambda _: limits[0])
+    monkeypatch.setattr(http_fetch.resource, "setrlimit", change)
+    assert (count_connections_to_keep(100), limits[0]) == (100, (1224, 4096))
+    assert (count_connections_to_keep(10_000), limits[0]) == (2048, (4096, 4096))
 
 
 # Clocks

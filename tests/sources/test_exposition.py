@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marey.sources import exposition
-from marey.sources.exporter_labels import host_name, parse_labels
+from marey.sources.exporter_labels import parse_host_name, parse_labels
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
 
 NOW_MS = 1_794_771_650_000
@@ -253,10 +253,10 @@ def test_host_series_are_kept_raw() -> None:
 
 
 def test_host_names_lose_port_and_scheme_but_an_address_stays_whole() -> None:
-    assert host_name("http://n1.a:9400/metrics") == "n1.a"
-    assert host_name("n1.a:9400", short=True) == "n1"
-    assert host_name("10.0.0.7:9400", short=True) == "10.0.0.7"
-    assert host_name("https://[fe80::1]:9400/x") == "fe80::1"
+    assert parse_host_name("http://n1.a:9400/metrics") == "n1.a"
+    assert parse_host_name("n1.a:9400", short=True) == "n1"
+    assert parse_host_name("10.0.0.7:9400", short=True) == "10.0.0.7"
+    assert parse_host_name("https://[fe80::1]:9400/x") == "fe80::1"
 
 
 LINES = st.lists(

@@ -13,9 +13,9 @@ from fastapi.testclient import TestClient
 
 from marey.api.application import build_app
 from marey.app.assembly import open_service
-from marey.app.configuration import load_configuration
+from marey.app.collect.open_sources import SiteSources
 from marey.app.service import Service
-from marey.app.site_sources import SiteSources
+from marey.app.settings.configuration import load_configuration
 from marey.model.errors import InvalidInput
 from marey.model.inventory import HostState
 from marey.model.metrics import Entity
@@ -151,7 +151,7 @@ def test_exporters_are_found_by_the_hosts_of_the_scheduler(tmp_path: Path) -> No
             made.collector.tick()
             made.collector.tick()
             assert made.feed.frames["default"].values("temp").tolist() == [61.0]
-            states = {s["name"]: s["state"] for s in made.sources()}
+            states = {s.name: s.state for s in made.sources()}
             assert states == {"k8s": "fresh", "dcgm": "fresh"}
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.stats import sketch
-from marey.stats import sketch_statistics as ask
-from marey.stats.sketch_codec import pack, unpack
-from marey.stats.sketch_tables import (
+from marey.stats.sketches import sketch
+from marey.stats.sketches import sketch_statistics as ask
+from marey.stats.sketches.sketch_codec import pack, unpack
+from marey.stats.sketches.sketch_tables import (
     SLOT_MS,
     Need,
     Roster,
@@ -53,7 +53,14 @@ def sketch_of(values: np.ndarray, span: Span = SPAN, *, start: int = 0) -> Sketc
 @given(values_in_range, st.floats(0, 1))
 def test_a_quantile_is_within_one_percent_of_the_range(values: np.ndarray, q: float) -> None:
     table = sketch_of(values)
-    got = ask.binned(ask.QUANTILE, q, table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step)[0]
+    got = ask.binned(
+        ask.QUANTILE,
+        parameter=q,
+        agg=table.agg[:, 0],
+        bins=table.bins[:, 0],
+        low=SPAN.low,
+        step=SPAN.step,
+    )[0]
     exact = np.quantile(values.astype(float), q)
     assert abs(got - exact) <= 0.01 * (SPAN.high - SPAN.low)
 
@@ -86,9 +93,14 @@ def test_the_share_beyond_is_between_the_shares_one_step_to_each_side(
     values: np.ndarray, limit: float, op: str
 ) -> None:
     table = sketch_of(values)
-    got = ask.binned(ask.SHARES[op], limit, table.agg[:, 0], table.bins[:, 0], SPAN.low, SPAN.step)[
-        0
-    ]
+    got = ask.binned(
+        ask.SHARES[op],
+        parameter=limit,
+        agg=table.agg[:, 0],
+        bins=table.bins[:, 0],
+        low=SPAN.low,
+        step=SPAN.step,
+    )[0]
     exact = values.astype(float)
     shares = [
         {"<": exact < x, "<=": exact <= x, ">": exact > x, ">=": exact >= x}[op].mean()
@@ -173,8 +185,8 @@ def test_no_samples_means_no_number_never_zero() -> None:
     agg, bins = sketch.empty_agg(1), sketch.empty_bins(1)
     for statistic in (ask.MEAN, ask.VARIANCE, ask.TREND, ask.SPREAD, ask.STEADINESS):
         assert np.isnan(ask.exact(statistic, agg)[0])
-    assert np.isnan(ask.binned(ask.QUANTILE, 0.5, agg, bins, 0, 1)[0])
-    assert np.isnan(ask.binned(ask.SHARE_LT, 3, agg, bins, 0, 1)[0])
+    assert np.isnan(ask.binned(ask.QUANTILE, parameter=0.5, agg=agg, bins=bins, low=0, step=1)[0])
+    assert np.isnan(ask.binned(ask.SHARE_LT, parameter=3, agg=agg, bins=bins, low=0, step=1)[0])
 
 
 def test_missing_values_and_unknown_entities_change_nothing() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.stats.sketch import empty_agg, empty_bins
-from marey.stats.sketch_reach import life_reach
-from marey.stats.sketch_series import life_series
-from marey.stats.sketch_statistics import (
+from marey.stats.sketches.sketch import empty_agg, empty_bins
+from marey.stats.sketches.sketch_reach import life_reach
+from marey.stats.sketches.sketch_series import life_series
+from marey.stats.sketches.sketch_statistics import (
     GREATEST,
     LEAST,
     MEAN,

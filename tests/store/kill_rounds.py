@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from marey.app import journal
-from marey.app.collecting import Store
 from marey.model.observation import Observation
-from marey.model.protocols import Selection
+from marey.model.protocols import Selection, Store
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Progress, WorkloadState, WorkloadStatus
-from marey.store.embedded import open_store
-from marey.store.samples import SampleTables
+from marey.store.embedded.embedded_store import open_store
+from marey.store.journal import journaled_store
+from marey.store.samples.sample_tables import SampleTables
 
 T0 = 1_763_200_800_000
 GPUS = 1500
@@ -34,12 +33,12 @@ TICK = HOUR_MS // TICKS_PER_HOUR
 NAMES = tuple(f"n{i // 8}:{i % 8}" for i in range(GPUS))
 # As a server's ticks do; its groups are short here, so that kills meet them.
 JOURNALED = "journaled" in sys.argv
-journal.GROUP_TICKS = 5
+journaled_store.GROUP_TICKS = 5
 
 
 def opened(path: Path) -> Store:
     store = open_store(path)
-    return journal.journaled(store) if JOURNALED else store
+    return journaled_store.add_journal(store) if JOURNALED else store
 
 
 def tick(k: int) -> tuple[Observation, SampleBatch]:

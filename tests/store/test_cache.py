@@ -10,8 +10,8 @@ import pytest
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
-from marey.store import database
-from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.database import database_file
+from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 
 T0 = 1_763_200_800_000
 GPUS = 5_000
@@ -23,7 +23,7 @@ ALL = Selection(METRICS, 0, T0 * 2)
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddedStore:
     """A store with an hour that has ended, which keeps next to nothing in memory."""
-    monkeypatch.setattr(database, "_CACHE_KEPT_MB", 1)
+    monkeypatch.setattr(database_file, "_CACHE_KEPT_MB", 1)
     store = open_store(tmp_path / "store.marey")
     random = np.random.default_rng(1)
     for k in range(120):

@@ -12,7 +12,7 @@ import numpy as np
 from marey.model.errors import StoreError
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 
 T0 = 1_763_200_800_000
 GPUS = 4000

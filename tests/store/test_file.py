@@ -21,9 +21,9 @@ import pytest
 from marey.model.errors import Conflict, InvalidInput, StoreError
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
-from marey.store.database import Database
-from marey.store.embedded import Retention, open_store
-from marey.store.schema import SCHEMA_VERSION
+from marey.store.database.database_file import Database
+from marey.store.database.schema import SCHEMA_VERSION
+from marey.store.embedded.embedded_store import Retention, open_store
 
 T0 = 1_763_200_800_000
 
@@ -175,7 +175,7 @@ def test_the_same_process_cannot_open_a_store_twice(tmp_path: Path) -> None:
 def test_a_second_process_is_told_who_holds_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.marey"
     code = (
-        "import sys; from marey.store.embedded import open_store\n"
+        "import sys; from marey.store.embedded.embedded_store import open_store\n"
         "from marey.model.errors import Conflict\n"
         "try: open_store(sys.argv[1])\n"
         "except Conflict as error: print(error)\n"
@@ -285,14 +285,16 @@ def test_a_signal_while_a_store_is_created_or_opened_is_an_interrupt_and_leaves_
         connection.execute(LONG_QUESTION)
 
     with monkeypatch.context() as patch:
-        patch.setattr("marey.store.database.create_tables", slowly)
+        patch.setattr("marey.store.database.database_file.create_tables", slowly)
         with pytest.raises(KeyboardInterrupt):
             open_store(path)
     assert list(tmp_path.iterdir()) == []
 
     open_store(path).close()
     with monkeypatch.context() as patch:
-        patch.setattr("marey.store.database._check_version", lambda path, c: slowly(c))
+        patch.setattr(
+            "marey.store.database.database_file._check_version", lambda path, c: slowly(c)
+        )
         with pytest.raises(KeyboardInterrupt):
             open_store(path)
     open_store(path).close()

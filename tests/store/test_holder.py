@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from marey.store.holder import Holder, address_path, holder, remove_address, write_address
+from marey.model.errors import Conflict
+from marey.store.holder import Holder, find_holder, get_address_path, remove_address, write_address
 
 
 def test_a_living_server_is_found_until_it_takes_its_address_away(tmp_path: Path) -> None:
     store = tmp_path / "s.marey"
-    assert holder(store) is None
+    assert find_holder(store) is None
     write_address(store, "http://127.0.0.1:8000")
-    assert address_path(store).name == "s.marey.server"
-    assert holder(store) == Holder("http://127.0.0.1:8000", os.getpid())
-    assert address_path(store).stat().st_mode & 0o077 == 0
+    assert get_address_path(store).name == "s.marey.server"
+    assert find_holder(store) == Holder("http://127.0.0.1:8000", os.getpid())
+    assert get_address_path(store).stat().st_mode & 0o077 == 0
     remove_address(store)
-    assert holder(store) is None
+    assert find_holder(store) is None
     remove_address(store)
 
 
@@ -29,14 +30,14 @@ def test_the_address_of_a_dead_process_is_stale(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     document = {"url": "http://127.0.0.1:1", "pid": dead.pid}
-    address_path(tmp_path / "s").write_text(json.dumps(document))
-    assert holder(tmp_path / "s") is None
+    get_address_path(tmp_path / "s").write_text(json.dumps(document))
+    assert find_holder(tmp_path / "s") is None
 
 
 def test_another_process_s_address_is_not_removed(tmp_path: Path) -> None:
-    address_path(tmp_path / "s").write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
+    get_address_path(tmp_path / "s").write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
     remove_address(tmp_path / "s")
-    assert holder(tmp_path / "s") == Holder("http://127.0.0.1:1", 1)
+    assert find_holder(tmp_path / "s") == Holder("http://127.0.0.1:1", 1)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +61,39 @@ def test_another_process_s_address_is_not_removed(tmp_path: Path) -> None:
     ],
 )
 def test_nonsense_is_no_holder(tmp_path: Path, text: str) -> None:
-    address_path(tmp_path / "s").write_text(text, encoding="latin-1")
-    assert holder(tmp_path / "s") is None
+    get_address_path(tmp_path / "s").write_text(text, encoding="latin-1")
+    assert find_holder(tmp_path / "s") is None
+
+
+def test_an_address_that_others_may_have_written_is_not_believed(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    write_address(store, "http://127.0.0.1:1")
+    path = get_address_path(store)
+    path.chmod(0o666)
+    with pytest.raises(Conflict, match="is not believed"):
+        find_holder(store)
+    path.chmod(0o600)
+    assert find_holder(store) is not None
+
+
+def test_a_link_is_not_followed_to_an_address(tmp_path: Path) -> None:
+    write_address(tmp_path / "other", "http://127.0.0.1:1")
+    get_address_path(tmp_path / "s").symlink_to(get_address_path(tmp_path / "other"))
+    assert find_holder(tmp_path / "s") is None
+
+
+def test_a_file_of_another_user_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s"
+    write_address(store, "http://127.0.0.1:1")
+    seen = os.fstat
+
+    def belong_to_another(descriptor: int) -> os.stat_result:
+        fields = list(seen(descriptor))
+        fields[4] = 12345
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "fstat", belong_to_another)
+    with pytest.raises(Conflict, match="user 12345"):
+        find_holder(store)

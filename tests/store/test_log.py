@@ -11,7 +11,7 @@ import numpy as np
 
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
-from marey.store.embedded import EmbeddedStore, open_store
+from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 
 T0 = 1_763_200_800_000
 GPUS = 64

@@ -11,7 +11,7 @@ import pytest
 from marey.model.protocols import Answer, Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS, HOUR_MS
-from marey.store.embedded import EmbeddedStore, Retention, open_store
+from marey.store.embedded.embedded_store import EmbeddedStore, Retention, open_store
 
 T0 = 1_763_164_800_000
 TICK = 60_000

@@ -10,8 +10,8 @@ import pytest
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch, concatenate
 from marey.model.times import HOUR_MS, MINUTE_MS
-from marey.store import queries
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
+from marey.store.samples import sample_queries
 
 START = 1_794_182_400_000
 
@@ -30,7 +30,7 @@ def test_a_crowded_hour_is_read_in_parts_and_in_order(
         store.maintain(START + 4 * HOUR_MS)
         selection = Selection(("util",), START, START + 3 * HOUR_MS)
         whole = concatenate(store.scan(selection))
-        monkeypatch.setattr(queries, limit, 50)
+        monkeypatch.setattr(sample_queries, limit, 50)
         parts = list(store.scan(selection))
         assert max(len(part) for part in parts) <= 50
         assert concatenate(parts).equals(whole)

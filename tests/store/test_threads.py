@@ -16,7 +16,7 @@ from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS
 from marey.model.workloads import WorkloadState, WorkloadStatus
-from marey.store.embedded import open_store
+from marey.store.embedded.embedded_store import open_store
 
 T0 = 1_763_200_800_000
 GPUS = 200

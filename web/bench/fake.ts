@@ -1,6 +1,13 @@
 /** A made-up cluster for the bench: racks, hosts of eight, workloads of many sizes; the same every time. */
 
-import { columnFromArray, dictionary, int32, list, tableFromColumns, utf8 } from "@uwdata/flechette";
+import {
+  columnFromArray,
+  dictionary,
+  int32,
+  list,
+  tableFromColumns,
+  utf8,
+} from "@uwdata/flechette";
 import type { Header, LiveMessage, MetricPart } from "@/api/wire";
 
 const random = (() => {
@@ -12,7 +19,16 @@ const random = (() => {
 })();
 
 function header(type: Header["type"], rows: number, seq: number): Header {
-  return { type, seq, time_ms: 1_794_780_000_000 + seq * 15_000, cluster: "default", rows, speed: 1, sources: [], parts: [] };
+  return {
+    type,
+    seq,
+    time_ms: 1_794_780_000_000 + seq * 15_000,
+    cluster: "default",
+    rows,
+    speed: 1,
+    sources: [],
+    parts: [],
+  };
 }
 
 /** A snapshot of `gpus` GPUs with about one workload per 24 of them. */
@@ -23,33 +39,56 @@ export function snapshot(gpus: number, metrics: readonly string[]): LiveMessage 
   const units = tableFromColumns({
     row: columnFromArray(rows, int32()),
     cluster: text(rows.map(() => "default")),
-    gpu: columnFromArray(rows.map((i) => `host-${i >> 3}:${i & 7}`), utf8()),
+    gpu: columnFromArray(
+      rows.map((i) => `host-${i >> 3}:${i & 7}`),
+      utf8(),
+    ),
     host: text(rows.map((i) => `host-${i >> 3}`)),
-    index: columnFromArray(rows.map((i) => i & 7), int32()),
+    index: columnFromArray(
+      rows.map((i) => i & 7),
+      int32(),
+    ),
     rack: text(rows.map((i) => `rack-${i >> 8}`)),
     model: text(rows.map((i) => (i % 3 ? "A100" : "H100"))),
     resource_type: text(rows.map((i) => (i % 3 ? "A100-8" : "H100-8"))),
-    partitions: columnFromArray(rows.map((i) => [["small", "large", "dev", "long"][Math.floor((i * 4) / gpus)]]), list(utf8())),
+    partitions: columnFromArray(
+      rows.map((i) => [["small", "large", "dev", "long"][Math.floor((i * 4) / gpus)]]),
+      list(utf8()),
+    ),
     state: text(rows.map((i) => (holders[i] ? "allocated" : i % 97 === 0 ? "failed" : "idle"))),
     state_reason: text(rows.map(() => "")),
-    workloads: columnFromArray(rows.map((i) => (holders[i] ? [holders[i]] : [])), list(utf8())),
+    workloads: columnFromArray(
+      rows.map((i) => (holders[i] ? [holders[i]] : [])),
+      list(utf8()),
+    ),
   });
   const ids = [...new Set(holders.filter(Boolean))];
   const workloads = tableFromColumns({
     id: columnFromArray(ids, utf8()),
-    name: columnFromArray(ids.map((id) => `llama-${id}`), utf8()),
+    name: columnFromArray(
+      ids.map((id) => `llama-${id}`),
+      utf8(),
+    ),
     user: text(ids.map((_, i) => `user-${(i * 7919) % 300}`)),
     project: text(ids.map((_, i) => `project-${(i * 104729) % 40}`)),
     state: text(ids.map(() => "running")),
-    gpus_requested: columnFromArray(ids.map(() => 8), int32()),
+    gpus_requested: columnFromArray(
+      ids.map(() => 8),
+      int32(),
+    ),
   });
-  return { header: header("snapshot", gpus, 1), units, workloads, metrics: metrics.map((metric) => column(metric, gpus)) };
+  return {
+    header: header("snapshot", gpus, 1),
+    units,
+    workloads,
+    metrics: metrics.map((metric) => column(metric, gpus)),
+  };
 }
 
 function assign(gpus: number): string[] {
   const holders = new Array<string>(gpus).fill("");
   let id = 1000;
-  for (let at = 0; at < gpus; ) {
+  for (let at = 0; at < gpus;) {
     const size = [1, 2, 4, 8, 8, 16, 64, 128][Math.floor(random() * 8)];
     if (random() < 0.9) holders.fill(String(id++), at, Math.min(gpus, at + size));
     at += size;
@@ -58,7 +97,13 @@ function assign(gpus: number): string[] {
 }
 
 function column(metric: string, gpus: number): MetricPart {
-  return { metric, offset: 0, step: 0.5, codes: Uint16Array.from({ length: gpus }, () => Math.floor(random() * 200)), differences: false };
+  return {
+    metric,
+    offset: 0,
+    step: 0.5,
+    codes: Uint16Array.from({ length: gpus }, () => Math.floor(random() * 200)),
+    differences: false,
+  };
 }
 
 /** A tick in which every value of every metric changed, as it comes over the wire. */
@@ -69,6 +114,11 @@ export function tick(gpus: number, metrics: readonly string[], seq: number): Liv
     units: null,
     workloads: null,
     // Zigzag of +1 or −1 in turn, so that codes stay in range.
-    metrics: metrics.map((metric) => ({ ...column(metric, 0), metric, codes: new Uint16Array(gpus).fill(up ? 2 : 1), differences: true })),
+    metrics: metrics.map((metric) => ({
+      ...column(metric, 0),
+      metric,
+      codes: new Uint16Array(gpus).fill(up ? 2 : 1),
+      differences: true,
+    })),
   };
 }

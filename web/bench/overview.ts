@@ -4,8 +4,8 @@ import type { Metric } from "@/base/attributes";
 import { attributeList } from "@/base/attributes";
 import { Cluster } from "@/base/cluster";
 import type { TextColumn } from "@/base/columns";
-import { SLOTS } from "@/base/rules/slots";
-import type { Verdicts } from "@/base/rules/verdicts";
+import { SLOTS } from "@/base/verdicts/slots";
+import type { Verdicts } from "@/base/verdicts/verdicts";
 import type { ClusterState } from "@/base/units";
 import { QUADS_FROM_PX } from "@/charts/units/scene";
 import { Stage } from "@/charts/units/stage";
@@ -16,7 +16,20 @@ import { snapshot, tick } from "./fake";
 
 const WIDTH = 1440;
 const HEIGHT = 800;
-const METRICS = ["util", "sm_active", "tensor_active", "dram_active", "mem_used", "mem_copy", "power", "temp", "sm_clock", "pcie_tx", "pcie_rx", "nvlink_tx"];
+const METRICS = [
+  "util",
+  "sm_active",
+  "tensor_active",
+  "dram_active",
+  "mem_used",
+  "mem_copy",
+  "power",
+  "temp",
+  "sm_clock",
+  "pcie_tx",
+  "pcie_rx",
+  "nvlink_tx",
+];
 const gpus = Number(new URLSearchParams(location.search).get("gpus") ?? 100_000);
 
 interface Results {
@@ -49,7 +62,8 @@ declare global {
   }
 }
 
-const median = (values: number[]) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+const median = (values: number[]) =>
+  [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 function canvas(id: string): HTMLCanvasElement {
   const found = document.getElementById(id) as HTMLCanvasElement;
@@ -69,8 +83,17 @@ function bareCloud(): (size: number) => void {
     gl.compileShader(made);
     gl.attachShader(program, made);
   };
-  shader(gl.VERTEX_SHADER, "#version 300 es\nlayout(location=0) in vec2 p; layout(location=1) in vec4 c; uniform vec2 shift; uniform float size; out vec4 s; void main() { gl_Position = vec4(p + shift, 0, 1); gl_PointSize = size; s = c; }");
-  shader(gl.FRAGMENT_SHADER, "#version 300 es\nprecision mediump float; in vec4 s; out vec4 o; void main() { o = s; }");
+  shader(
+    gl.VERTEX_SHADER,
+    `#version 300 es
+    layout(location=0) in vec2 p; layout(location=1) in vec4 c;
+    uniform vec2 shift; uniform float size; out vec4 s;
+    void main() { gl_Position = vec4(p + shift, 0, 1); gl_PointSize = size; s = c; }`,
+  );
+  shader(
+    gl.FRAGMENT_SHADER,
+    "#version 300 es\nprecision mediump float; in vec4 s; out vec4 o; void main() { o = s; }",
+  );
   gl.linkProgram(program);
   gl.useProgram(program);
   const columns = Math.ceil(Math.sqrt((gpus * WIDTH) / HEIGHT));
@@ -80,14 +103,26 @@ function bareCloud(): (size: number) => void {
     places[2 * i] = ((i % columns) / columns) * 2 - 1;
     places[2 * i + 1] = (Math.floor(i / columns) / rows) * 2 - 1;
   }
-  const buffer = (slot: number, data: Float32Array | Uint32Array, width: number, kind: number, normal: boolean) => {
+  const buffer = (
+    slot: number,
+    data: Float32Array | Uint32Array,
+    width: number,
+    kind: number,
+    normal: boolean,
+  ) => {
     gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
     gl.enableVertexAttribArray(slot);
     gl.vertexAttribPointer(slot, width, kind, normal, 0, 0);
   };
   buffer(0, places, 2, gl.FLOAT, false);
-  buffer(1, Uint32Array.from({ length: gpus }, (_, i) => (i * 2654435761) >>> 0), 4, gl.UNSIGNED_BYTE, true);
+  buffer(
+    1,
+    Uint32Array.from({ length: gpus }, (_, i) => (i * 2654435761) >>> 0),
+    4,
+    gl.UNSIGNED_BYTE,
+    true,
+  );
   gl.viewport(0, 0, WIDTH, HEIGHT);
   const shift = gl.getUniformLocation(program, "shift");
   const pointSize = gl.getUniformLocation(program, "size");
@@ -108,21 +143,44 @@ function timed(work: () => void): number {
 }
 
 const layer = (by: string) => ({ by, label: 10, margin: 6, padding: 4 });
-const VIEWS: Record<string, string[]> = { physical: ["partition", "rack", "host"], workloads: ["project", "user", "workload"], bins: ["util", "partition"] };
-const viewOf = (layers: string[]) => parseView({ version: 1, layers: layers.map(layer), colour: { by: "util" } });
+const VIEWS: Record<string, string[]> = {
+  physical: ["partition", "rack", "host"],
+  workloads: ["project", "user", "workload"],
+  bins: ["util", "partition"],
+};
+const viewOf = (layers: string[]) =>
+  parseView({ version: 1, layers: layers.map(layer), colour: { by: "util" } });
 
 /** Eight rules, each violated by every twelfth GPU and its workload, half of them now. */
 function madeUpVerdicts(state: ClusterState): Verdicts {
   const gpus = state.gpus.columns.get("gpu") as TextColumn;
   const workloads = new Set((state.workloads.columns.get("workload") as TextColumn).words);
-  const some = (slot: number, every: number) => new Set(gpus.words.filter((_, i) => i % every === slot));
+  const some = (slot: number, every: number) =>
+    new Set(gpus.words.filter((_, i) => i % every === slot));
   return new Map(
-    Array.from({ length: SLOTS }, (_, slot) => [`rule.r${slot}`, { life: { workloads, gpus: some(slot, 12) }, now: { workloads, gpus: some(slot, 24) }, notJudged: new Set<string>() }]),
+    Array.from({ length: SLOTS }, (_, slot) => [
+      `rule.r${slot}`,
+      {
+        life: { workloads, gpus: some(slot, 12) },
+        now: { workloads, gpus: some(slot, 24) },
+        notJudged: new Set<string>(),
+      },
+    ]),
   );
 }
 
 async function run(): Promise<Results> {
-  const metrics = METRICS.map((id): Metric => ({ id, label: id, unit: "%", min: 0, max: 100, resolution: 1, kind: "gauge", entity: "gpu", description: "" }));
+  const metrics = METRICS.map((id): Metric => ({
+    id,
+    label: id,
+    unit: "%",
+    min: 0,
+    max: 100,
+    resolution: 1,
+    kind: "gauge",
+    entity: "gpu",
+    description: "",
+  }));
   const attributes = new Map(attributeList(metrics).map((attribute) => [attribute.id, attribute]));
   const cluster = new Cluster();
   const first = snapshot(gpus, METRICS);
@@ -162,8 +220,21 @@ async function run(): Promise<Results> {
   // Points as large as the units on screen, at most as large as units are drawn as points.
   const bare = () => cloud(Math.min(QUADS_FROM_PX, Math.max(1, stage.camera.scale * 0.86)));
   // Each kind of frame is held against the bare frames drawn between its own.
-  const bares: Record<string, number[]> = { pan: [], zoom: [], move: [], panRules: [], zoomRules: [], tick: [] };
-  const frames = { pan: [] as number[], zoom: [] as number[], move: [] as number[], panRules: [] as number[], zoomRules: [] as number[] };
+  const bares: Record<string, number[]> = {
+    pan: [],
+    zoom: [],
+    move: [],
+    panRules: [],
+    zoomRules: [],
+    tick: [],
+  };
+  const frames = {
+    pan: [] as number[],
+    zoom: [] as number[],
+    move: [] as number[],
+    panRules: [] as number[],
+    zoomRules: [] as number[],
+  };
   const scripts = structuredClone(frames);
   // Units have arrived before panning and zooming are timed, as they have for a person.
   await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -192,9 +263,15 @@ async function run(): Promise<Results> {
   panAndZoom("pan", "zoom");
   const verdicts = madeUpVerdicts(cluster.state());
   engine.setRules([...verdicts.keys()]);
-  const countRulesMs = timed(() => engine.setState({ ...cluster.state(), verdicts }, { structure: false, rows: new Int32Array(0), metrics: [...verdicts.keys()] }));
+  const countRulesMs = timed(() =>
+    engine.setState(
+      { ...cluster.state(), verdicts },
+      { structure: false, rows: new Int32Array(0), metrics: [...verdicts.keys()] },
+    ),
+  );
   stage.drawFrame(performance.now());
-  if (!stage.ruleMarks || stage.ruleMarks.dots.length + stage.ruleMarks.bars.length === 0) throw new Error("no rule is marked");
+  if (!stage.ruleMarks || stage.ruleMarks.dots.length + stage.ruleMarks.bars.length === 0)
+    throw new Error("no rule is marked");
   panAndZoom("panRules", "zoomRules");
   stage.fit();
   stage.drawFrame(far);
@@ -207,9 +284,10 @@ async function run(): Promise<Results> {
   stage.drawFrame(far);
 
   const picks = 2000;
-  const pickMs = timed(() => {
-    for (let i = 0; i < picks; i++) stage.pickAt((i * 7919) % WIDTH, (i * 104729) % HEIGHT);
-  }) / picks;
+  const pickMs =
+    timed(() => {
+      for (let i = 0; i < picks; i++) stage.pickAt((i * 7919) % WIDTH, (i * 104729) % HEIGHT);
+    }) / picks;
 
   const ticks = (names: string[], from: number) => {
     const runs: number[] = [];
@@ -235,7 +313,9 @@ async function run(): Promise<Results> {
   const tickMs = ticks(["util"], 2);
   const tickScriptMs = median(tickScripts);
   const tick12Ms = ticks(METRICS, 20);
-  const bareMs = Object.fromEntries(Object.entries(bares).map(([name, runs]) => [name, median(runs)]));
+  const bareMs = Object.fromEntries(
+    Object.entries(bares).map(([name, runs]) => [name, median(runs)]),
+  );
   return {
     gpus,
     bareMs,

@@ -10,6 +10,11 @@ export default defineConfig({
   base: "./",
   plugins: [react()],
   resolve: { alias: { "@": here("../src") } },
-  build: { target: "es2022", emptyOutDir: true, outDir: process.env["BENCH_OUT"] ?? here("./dist"), rollupOptions: { input: here("./overview.html") } },
+  build: {
+    target: "es2022",
+    emptyOutDir: true,
+    outDir: process.env["BENCH_OUT"] ?? here("./dist"),
+    rollupOptions: { input: here("./overview.html") },
+  },
   worker: { format: "es" },
 });

@@ -1,29 +1,25 @@
-"""Who may speak to the server: the right host name, the right origin, a bounded body, a token."""
+"""Who may speak to the server: the right host name, the right origin, a bounded body."""
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marey.api.problems import problem
-from marey.app.uploads import FILE_LIMIT
+from marey.app.access.access_control import AccessControl
+from marey.app.history.uploads import FILE_LIMIT
 from marey.model.errors import shown
 
 BODY_LIMIT = 1_000_000
 # Files are sent in pieces that go straight to disk; their own limit is the uploads'.
 LARGE_BODIES = {"/api/v1/uploads": FILE_LIMIT}
-COOKIE = "marey_token"
-OPEN_PATHS = ("/healthz",)
 
 # Everything the page needs comes from this server; styles may stand in elements.
 CONTENT_POLICY = (
@@ -43,10 +39,10 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The names the server answers to, and the token it asks for, if any."""
+    """The names the server answers to, and who may do what there."""
 
     names: Sequence[str] = ()
-    token: str | None = None
+    control: AccessControl = field(default_factory=AccessControl)
 
 
 class Guard:
@@ -85,7 +81,7 @@ class Guard:
             return problem(403, "Forbidden", detail)
         if _declared_length(headers) > _body_limit(scope):
             return problem(413, "Too large", f"A body may have {_body_limit(scope)} bytes.")
-        return self._without_token(scope, headers)
+        return None
 
     def _answers_to(self, host: str) -> bool:
         try:
@@ -98,38 +94,6 @@ class Guard:
             return ipaddress.ip_address(name).is_loopback
         except ValueError:
             return False
-
-    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
-        token = self._access.token
-        if token is None or scope["path"] in OPEN_PATHS:
-            return None
-        bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if any(
-            hmac.compare_digest(given.encode(), token.encode())
-            for given in (bearer, _cookie(headers))
-        ):
-            return None
-        if scope["type"] == "http" and _link_token(scope, token):
-            target = Request(scope).url.remove_query_params("token")
-            response: Response = RedirectResponse(target.path or "/", 303)
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
-            return response
-        detail = "An access token is needed: Authorization: Bearer …, or /?token=… in a browser."
-        challenge = {"WWW-Authenticate": "Bearer"}
-        return problem(401, "Unauthorized", detail, headers=challenge)
-
-
-def _link_token(scope: Scope, token: str) -> bool:
-    given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-    return scope["method"] == "GET" and hmac.compare_digest(given.encode(), token.encode())
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")[:4096]).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
 
 
 def _same_origin(origin: str, host: str) -> bool:
@@ -145,7 +109,10 @@ def _declared_length(headers: Headers) -> int:
 
 
 def _body_limit(scope: Scope) -> int:
-    return LARGE_BODIES.get(scope["path"], BODY_LIMIT)
+    path: str = scope["path"]
+    if path.startswith("/api/v1/traces/") and path.endswith("/files"):
+        return FILE_LIMIT
+    return LARGE_BODIES.get(path, BODY_LIMIT)
 
 
 def _bounded(receive: Receive, limit: int) -> Receive:

@@ -10,16 +10,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
+import anyio
+from fastapi import Request
 from starlette.responses import PlainTextResponse, Response
 
-from marey.api.live_routes import LiveClients
-from marey.api.replies import json_response
-from marey.app.joined_sources import conflicts_of
+from marey.api.access.permissions import open_to_all
+from marey.api.answers import Answer, typed_router
+from marey.api.limits.connections import ConnectionBook, Cut
+from marey.api.routes.live_routes import LiveClients
+from marey.app.collect.source_documents import SourceDocument
+from marey.app.people.cluster_figures import MEANINGS, list_cluster_figures
 from marey.app.service import Service
-from marey.app.split_store import sample_state
+from marey.model.access.identity import Permission, Privacy
 
-router = APIRouter()
+router = typed_router(reads=Permission.READ)
 
 _PAGE = resource.getpagesize()
 
@@ -35,19 +39,32 @@ def resident_bytes() -> int:
 
 def store_bytes(service: Service) -> int:
     """The size of the store's file and its log."""
-    path = getattr(service.store, "path", None)
+    path = service.store.path
     if path is None:
         return 0
     files = (Path(path), Path(f"{path}.wal"))
     return sum(file.stat().st_size for file in files if file.exists())
 
 
-@router.get("/healthz", include_in_schema=False)
-def health(request: Request) -> Response:
+# Answering that one is alive never waits for the threads of other requests.
+_HEALTH_THREADS = 2
+
+
+@router.get("/healthz", include_in_schema=False, openapi_extra=open_to_all())
+async def health(request: Request) -> Response:
     """Alive, and whether it collects."""
-    service: Service = request.app.state.service
+    state = request.app.state
+    if state.health_threads is None:
+        state.health_threads = anyio.CapacityLimiter(_HEALTH_THREADS)
+    return await anyio.to_thread.run_sync(
+        describe_health, state.service, limiter=state.health_threads
+    )
+
+
+def describe_health(service: Service) -> Response:
+    """Return whether the server collects and can write."""
     counts = service.collector.counts
-    stale = [s["name"] for s in service.sources() if s["state"] == "stale"]
+    stale = [s.name for s in service.sources() if s.state == "stale"]
     document: dict[str, Any] = {
         "status": "ok" if not counts.store_error else "failing",
         "version": version("marey"),
@@ -57,19 +74,20 @@ def health(request: Request) -> Response:
         "stale_sources": stale,
         "store_error": counts.store_error,
     }
-    samples = sample_state(service.store)
+    samples = service.store.sample_state()
     if samples is not None:
         document["samples"] = samples
         # Alive and collecting: a restart of Marey would mend nothing.
         if document["status"] == "ok" and (samples["error"] or samples["refused_samples"]):
             document["status"] = "degraded"
-    return json_response(document, 200 if not counts.store_error else 503)
+    return Answer(document, 200 if not counts.store_error else 503)
 
 
 @router.get("/metrics", include_in_schema=False)
 def metrics(request: Request) -> Response:
     """Counters and gauges in Prometheus' text format."""
-    lines = "".join(_lines(request.app.state.service, request.app.state.clients))
+    state = request.app.state
+    lines = "".join([*_lines(state.service, state.clients), *_connection_lines(state.connections)])
     return PlainTextResponse(lines, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -114,13 +132,41 @@ def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
     yield from _one("resident_bytes", "gauge", "Memory of this process.", resident_bytes())
     yield from _source_lines(service.sources())
     yield from _conflict_lines(service)
+    yield from _cluster_lines(service)
+
+
+def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
+    yield from _one(
+        "waiting_connections",
+        "gauge",
+        "Connections without a whole request.",
+        connections.waiting,
+    )
+    yield "# HELP marey_cut_clients_total Clients that the server turned away or cut off.\n"
+    yield "# TYPE marey_cut_clients_total counter\n"
+    for cut in Cut:
+        yield f'marey_cut_clients_total{{reason="{cut}"}} {connections.cuts[cut]}\n'
+
+
+def _cluster_lines(service: Service) -> Iterator[str]:
+    """The cluster itself, so that a site's own dashboards and alerts can show it."""
+    told = ""
+    # Whatever is scraped is shown on dashboards: names only where everybody sees them anyway.
+    is_open = service.scopes.mode is Privacy.OPEN
+    figures = list_cluster_figures(service.workspace, with_projects=is_open)
+    for figure in sorted(figures, key=lambda figure: figure.name):
+        if figure.name != told:
+            told = figure.name
+            yield f"# HELP marey_{told} {MEANINGS[told]}\n# TYPE marey_{told} gauge\n"
+        inside = ",".join(f'{key}="{_label(value)}"' for key, value in figure.labels)
+        yield f"marey_{told}{{{inside}}} {figure.value:.10g}\n"
 
 
 def _conflict_lines(service: Service) -> Iterator[str]:
     yield "# HELP marey_conflicts What sources say differently of the same thing, now.\n"
     yield "# TYPE marey_conflicts gauge\n"
-    rows = conflicts_of(p.source for p in service.collector.sources.polled)["rows"]
-    for (cluster, kind), count in sorted(Counter((r["cluster"], r["kind"]) for r in rows).items()):
+    rows = service.conflicts().rows
+    for (cluster, kind), count in sorted(Counter((r.cluster, r.kind) for r in rows).items()):
         yield f'marey_conflicts{{cluster="{_label(cluster)}",kind="{_label(kind)}"}} {count}\n'
 
 
@@ -138,26 +184,27 @@ _OF_SOURCES: tuple[tuple[str, str, str, str, float], ...] = (
 )
 
 
-def _source_lines(sources: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _source_lines(sources: Sequence[SourceDocument]) -> Iterator[str]:
     yield "# HELP marey_source_up Whether a source answers.\n# TYPE marey_source_up gauge\n"
     for source in sources:
-        up = int(source["state"] == "fresh")
+        up = int(source.state == "fresh")
         yield f"marey_source_up{_labels(source)} {up}\n"
     for name, kind, meaning, key, factor in _OF_SOURCES:
         yield f"# HELP marey_source_{name} {meaning}\n# TYPE marey_source_{name} {kind}\n"
         for source in sources:
-            if source[key] is not None:
-                yield f"marey_source_{name}{_labels(source)} {source[key] * factor:.13g}\n"
+            value = getattr(source, key)
+            if value is not None:
+                yield f"marey_source_{name}{_labels(source)} {value * factor:.13g}\n"
 
 
-def _labels(source: dict[str, Any]) -> str:
-    named = {"source": source["name"], "kind": source["kind"], "cluster": source["cluster"]}
+def _labels(source: SourceDocument) -> str:
+    named = {"source": source.name, "kind": source.kind, "cluster": source.cluster}
     inside = ",".join(f'{key}="{_label(value)}"' for key, value in named.items() if value)
     return f"{{{inside}}}"
 
 
 def _sample_store_lines(service: Service) -> Iterator[str]:
-    state = sample_state(service.store)
+    state = service.store.sample_state()
     if state is None:
         return
     yield from _one(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from marey.api.compression import compress, takes_gzip
+
+PACKED_ENDINGS = (".js", ".css", ".svg", ".json", ".wasm")
 BUNDLE = Path(__file__).parent / "web"
 
 NOT_BUILT = """<!doctype html>
@@ -25,8 +30,10 @@ NOT_BUILT = """<!doctype html>
 class WebApp(StaticFiles):
     """Files of the bundle; any other address without a file's ending gets the page itself."""
 
-    def __init__(self, folder: Path = BUNDLE) -> None:
+    def __init__(self, folder: Path = BUNDLE, *, prefix: str = "") -> None:
         self._folder = folder
+        self._prefix = prefix
+        self._packed: dict[str, bytes] = {}
         super().__init__(directory=folder, check_dir=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,9 +60,20 @@ class WebApp(StaticFiles):
                 raise
             return self._page(path)
         if path.startswith("assets/"):
+            if takes_gzip(Headers(scope=scope)) and path.endswith(PACKED_ENDINGS):
+                response = self._get_packed(path, response)
             # Their names carry a digest of their content.
             response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
+
+    def _get_packed(self, path: str, response: Response) -> Response:
+        """Return a file as gzip; each is packed once, the bundle is small."""
+        if path not in self._packed:
+            content = (self._folder / path).read_bytes()
+            self._packed[path] = compress(content, 9)
+        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        kind = response.headers.get("content-type")
+        return Response(self._packed[path], media_type=kind, headers=headers)
 
     def _page(self, path: str) -> Response:
         if "." in path.rsplit("/", 1)[-1] and path != ".":
@@ -63,4 +81,11 @@ class WebApp(StaticFiles):
         index = self._folder / "index.html"
         if not index.is_file():
             return HTMLResponse(NOT_BUILT)
-        return FileResponse(index, headers={"Cache-Control": "no-cache"})
+        page = place_page(index.read_text("utf-8"), self._prefix)
+        return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+def place_page(page: str, prefix: str) -> str:
+    """Return the page with the addresses it loads, and its own prefix, below a proxy's path."""
+    meta = f'<meta name="marey-prefix" content="{escape(prefix)}" />\n    <title>'
+    return page.replace('="./', f'="{escape(prefix)}/').replace("<title>", meta, 1)

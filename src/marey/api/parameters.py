@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Query
+from starlette.requests import HTTPConnection
 
 from marey.app.service import Service
+from marey.model.access.current import current_identity
+from marey.model.access.identity import Identity, Role
 from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
 from marey.model.times import Ms, parse_time
 
 NAMES_LENGTH = 60_000
 _TIME_LENGTH = 40
+_PROCESS = object()
+_NOBODY = Identity("", Role.VIEW_ONLY)
 
 
-def service_of(request: Request) -> Service:
-    """The service behind this app."""
-    service: Service = request.app.state.service
-    return service
+def service_of(connection: HTTPConnection) -> Service:
+    """The service behind this app, as whoever is asking may see it."""
+    service: Service = connection.app.state.service
+    # Where somebody is not recognised, nobody is asking: not the process itself.
+    identity = connection.scope.get("identity", _PROCESS)
+    if identity is _PROCESS:
+        identity = current_identity()
+    return service.seen_by(identity or _NOBODY)
 
 
 TheService = Annotated[Service, Depends(service_of)]

@@ -13,8 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from marey.model.errors import MareyError, shown
-from marey.rules.lexer import RuleError
+from marey.model.errors import Conflict, InvalidInput, MareyError, NotFound, TooLarge, shown
+from marey.rules.language.lexer import RuleError
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,15 @@ _ERRORS_SHOWN = 20
 PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "title": "Problem",
-    "required": ["type", "title", "status", "detail"],
+    "required": ["type", "title", "status", "code", "detail"],
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
+        "code": {
+            "type": "string",
+            "description": "Which error it is: stable, for programs to decide by.",
+        },
         "detail": {"type": "string"},
         "errors": {
             "type": "array",
@@ -40,6 +44,7 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         "place": {
             "type": "object",
             "description": "Where a rule's text is wrong, in characters of the text.",
+            "required": ["start", "end", "line", "column", "reason"],
             "properties": {
                 "start": {"type": "integer"},
                 "end": {"type": "integer"},
@@ -57,14 +62,28 @@ def problem(
     title: str,
     detail: str,
     *,
+    code: str = "",
     headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """A problem document as a response."""
-    document = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    """Return a problem document as a response; without a code, the one of the status."""
+    document = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "code": code or code_of_status(status),
+        "detail": detail,
+        **more,
+    }
     return Response(
         msgspec.json.encode(document), status, media_type=MEDIA_TYPE, headers=dict(headers or {})
     )
+
+
+def code_of_status(status: int) -> str:
+    """Return the code of a status that no error of ours stands behind: ``method_not_allowed``."""
+    ours = {kind.status: kind.code for kind in (InvalidInput, NotFound, Conflict, TooLarge)}
+    return ours.get(status) or HTTPStatus(status).name.lower()
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -78,7 +97,7 @@ def add_handlers(app: FastAPI) -> None:
 async def _ours(_: Request, error: Exception) -> Response:
     assert isinstance(error, MareyError)
     more = {"place": _place(error)} if isinstance(error, RuleError) else {}
-    return problem(error.status, error.title, _sound(str(error)), **more)
+    return problem(error.status, error.title, _sound(str(error)), code=error.code, **more)
 
 
 def _place(error: RuleError) -> dict[str, Any]:
@@ -132,11 +151,14 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem responses of an operation, for the OpenAPI document."""
     words = {
         400: "The body cannot be read as JSON.",
+        401: "Nobody is signed in.",
+        403: "Whoever is signed in may not do this.",
         404: "No such thing.",
         409: "Contradicts what is there.",
         413: "More than the stated limit.",
         422: "A parameter is not allowed.",
+        429: "Too many failed attempts; wait.",
         503: "Not available here or now.",
     }
-    content = {MEDIA_TYPE: {"schema": PROBLEM_SCHEMA}}
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": words[status], "content": content} for status in statuses}

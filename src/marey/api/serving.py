@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -12,22 +13,18 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from marey.api.limits.limited_protocol import (
+    HEAD_SECONDS,
+    LiveProtocol,
+    make_limited_protocol,
+)
+from marey.api.tls import ServerCertificate
 from marey.model.errors import Conflict, InvalidInput
 
 # What a client may say at once on the live connection: a list of metrics.
 MESSAGE_LIMIT = 64 * 1024
 _GRACE_SECONDS = 5
-
-
-class LiveProtocol(WebSocketsSansIOProtocol):
-    """Cuts a connection whose client does not take even the goodbye."""
-
-    async def run_asgi(self) -> None:
-        """Serve the client, then close; by force if its buffer does not empty."""
-        await super().run_asgi()
-        self.loop.call_later(_GRACE_SECONDS, self.transport.abort)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -53,10 +50,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def address(listener: socket.socket, *, secure: bool = False) -> str:
     """The URL behind a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def serve(
@@ -65,16 +63,26 @@ def serve(
     *,
     ready: Callable[[], Any] = lambda: None,
     hangup: Callable[[], Any] | None = None,
+    certificate: ServerCertificate | None = None,
 ) -> None:
     """Answer until SIGINT or SIGTERM; the caller stops what stands behind the app.
 
     ``hangup`` is what to do at SIGHUP, in a thread beside the answering.
     """
+    server = make_server(app, certificate)
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(server, listener, ready, hangup))
+
+
+def make_server(app: FastAPI, certificate: ServerCertificate | None = None) -> LimitedServer:
+    """Return the server of an application, with every limit on its connections."""
     config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
+        http=make_limited_protocol(app.state.connections),
         ws=LiveProtocol,
         ws_max_size=MESSAGE_LIMIT,
         ws_max_queue=4,
@@ -82,16 +90,15 @@ def serve(
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         timeout_keep_alive=30,
-        limit_concurrency=512,
+        # Who a proxy speaks for is decided by our own middleware.
+        proxy_headers=False,
         lifespan="off",
     )
-    server = _Server(config)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_run(server, listener, ready, hangup))
+    return LimitedServer(config, certificate)
 
 
 async def _run(
-    server: _Server,
+    server: LimitedServer,
     listener: socket.socket,
     ready: Callable[[], Any],
     hangup: Callable[[], Any] | None,
@@ -108,18 +115,59 @@ async def _run(
     await server.serve(sockets=[listener])
 
 
-class _Server(uvicorn.Server):
+class LimitedServer(uvicorn.Server):
     """uvicorn's server without its own signal handling: ours ends it, and exit status stays 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, certificate: ServerCertificate | None = None
+    ) -> None:
+        super().__init__(config)
+        self._certificate = certificate
+        self._watcher: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         """Signals are handled by ``serve``."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; unlike uvicorn's own, a handshake has a deadline too."""
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._certificate is not None:
+            tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": HEAD_SECONDS}
+            self._watcher = loop.create_task(self._certificate.watch())
+        self.servers = [
+            await loop.create_server(self._make_protocol, sock=listener, backlog=2048, **tls)
+            for listener in sockets or ()
+        ]
+        self.started = True
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop watching the certificate, then as uvicorn does."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await super().shutdown(sockets)
+
     def end(self) -> None:
         """Finish what is being answered, then stop; asked twice, stop now."""
         self.force_exit = self.should_exit
         self.should_exit = True
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

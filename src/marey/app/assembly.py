@@ -8,33 +8,51 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from marey.app.clocks import StoredClock, WallClock
-from marey.app.collecting import CollectRules, Store
-from marey.app.configuration import Configuration, ServerSettings, SimulatedSettings, access_token
-from marey.app.journal import journaled
-from marey.app.memory import give_back, trim
-from marey.app.reloading import ConfigurationFile, SourceReloader, about_sources
+from marey.app.collect.clocks import StoredClock, WallClock
+from marey.app.collect.loop import CollectRules
+from marey.app.collect.memory import give_back, trim
+from marey.app.collect.open_sources import SiteSources
+from marey.app.collect.reload import ConfigurationFile, SourceReloader, describe_sources
+from marey.app.collect.sample_store import open_sample_store
+from marey.app.collect.simulated_cluster import (
+    SimulatedCluster,
+    open_simulated,
+    simulate_history,
+)
+from marey.app.privacy.pseudonym_key import read_or_make_key
+from marey.app.privacy.scopes import PrivacyRules
+from marey.app.rules.history_judge import HistoryJudge
+from marey.app.rules.state_file import NEWEST_MS
 from marey.app.service import Parts, Service
-from marey.app.simulated import live_through_history, open_simulated
-from marey.app.site_sources import SiteSources
-from marey.app.split_store import with_samples_elsewhere
+from marey.app.settings.configuration import (
+    Configuration,
+    ServerSettings,
+    SimulatedSettings,
+)
+from marey.app.traces.demo_runs import DemoRuns, make_demo_files
+from marey.model.access.identity import Privacy
 from marey.model.errors import InvalidInput, shown
+from marey.model.protocols import Store
 from marey.model.times import DAY_MS
 from marey.notify.settings import NotifySettings, parse_settings
-from marey.store.embedded import Retention, open_store
+from marey.store.embedded.embedded_store import Retention, open_store
+from marey.store.journal.journaled_store import add_journal
 
 Report = Callable[[float], None]
+# Up to this size the rules keep up with a history that is being made.
+WHOLE_GPUS = 4096
 
 
-def check_address(settings: ServerSettings) -> str | None:
-    """The access token, if any; refuses to listen beyond loopback without one."""
-    token = access_token(settings)
-    if token is None and not settings.loopback:
+def check_transport(settings: ServerSettings) -> None:
+    """Refuse to send what people see over the network in the clear."""
+    if bool(settings.certificate) != bool(settings.private_key):
+        raise InvalidInput("server.certificate and server.private_key are given together.")
+    if not settings.loopback and not settings.certificate and not settings.behind_proxy:
         raise InvalidInput(
-            f"Refused to listen on {settings.host}: anybody on the network could read and change "
-            "everything. Listen on 127.0.0.1, or set server.token_env or server.token_file."
+            f"Refused to listen on {settings.host} without TLS. Give server.certificate and "
+            "server.private_key, or name the proxy that has them in server.behind_proxy; or "
+            "listen on 127.0.0.1."
         )
-    return token
 
 
 def open_service(
@@ -54,13 +72,13 @@ def open_service(
         )
     settings = configuration.store
     retention = Retention(settings.retention_ms / DAY_MS, settings.sketch_retention_ms / DAY_MS)
-    store = journaled(open_store(Path(settings.path), retention=retention))
+    store = add_journal(open_store(Path(settings.path), retention=retention))
     try:
-        store = with_samples_elsewhere(store, settings)
+        store = open_sample_store(store, settings)
         if simulated:
-            service = _simulated_service(configuration, simulated[0], store, report)
+            service = _open_simulated_service(configuration, simulated[0], store, report)
         else:
-            rules = collect_rules(configuration)
+            rules = read_collect_rules(configuration)
             site = SiteSources()
             sources = site.open(configuration.sources)
             clock = WallClock() if sources else StoredClock(store, store.clusters)
@@ -69,12 +87,13 @@ def open_service(
                 sources,
                 clock,
                 rules,
-                uploads=uploads_of(configuration),
-                about=about_sources(configuration.sources),
+                uploads=get_uploads_folder(configuration),
+                traces=configuration.traces,
+                about=describe_sources(configuration.sources),
                 settings=configuration.sources,
                 reloader=SourceReloader(file, site, sources) if file else None,
             )
-            service = Service(with_rules(parts, configuration))
+            service = Service(add_rules(parts, configuration))
         # What exists now stays: the garbage collector need not look at it at every tick.
         give_back()
         gc.freeze()
@@ -84,33 +103,77 @@ def open_service(
     return service
 
 
-def _simulated_service(
+def _open_simulated_service(
     configuration: Configuration, settings: SimulatedSettings, store: Store, report: Report
 ) -> Service:
     cluster = open_simulated(settings, store, WallClock().now_ms())
-    rules = collect_rules(configuration)
-    uploads = uploads_of(configuration)
-    about = about_sources([settings])
-    parts = Parts(store, [cluster], cluster.clock, rules, cluster, uploads=uploads, about=about)
-    service = Service(with_rules(parts, configuration))
+    rules = read_collect_rules(configuration)
+    uploads = get_uploads_folder(configuration)
+    about = describe_sources([settings])
+    parts = Parts(
+        store,
+        [cluster],
+        cluster.clock,
+        rules,
+        cluster,
+        uploads=uploads,
+        traces=configuration.traces,
+        about=about,
+    )
+    service = Service(add_rules(parts, configuration))
 
-    def told(share: float) -> None:
+    def reported(share: float) -> None:
         report(share)
         trim()
 
-    live_through_history(cluster, service.summaries, told)
+    judge = _start_judge(service, cluster)
+    tell = judge.take if judge else lambda _: None
+    try:
+        simulate_history(cluster, service.summaries, reported, tell)
+    finally:
+        feed = judge.finish() if judge else None
+    if feed is not None and judge is not None:
+        whole = judge.from_ms <= cluster.simulation.config.start_ms
+        service.rule_watch.adopt(feed, settings.cluster, cluster.history_until_ms, whole=whole)
     cluster.remember()
     cluster.start_clock()
+    service.traces.make_demo = make_demo_files(store)
+    service.traces.now_ms = cluster.clock.now_ms
+    runs = DemoRuns(service.traces, store, settings.cluster)
+    service.traces.find_demo = lambda: runs.add(cluster.simulation.truth())
     return service
 
 
-def uploads_of(configuration: Configuration) -> Path:
-    """Files that people send lie beside the store."""
+def _start_judge(service: Service, cluster: SimulatedCluster) -> HistoryJudge | None:
+    """Return who judges the history while it is made; None where there is one already."""
+    simulation, until_ms = cluster.simulation, cluster.history_until_ms
+    start_ms = simulation.config.start_ms
+    name = cluster.settings.cluster
+    if simulation.now_ms > start_ms or simulation.ticks_due(until_ms) <= 0:
+        return None
+    # A large cluster is not kept waiting: its newest hours first, the others once it is served.
+    newest_ms = start_ms if cluster.settings.gpus <= WHOLE_GPUS else until_ms - NEWEST_MS
+    rules = service.rule_book.all()
+    return HistoryJudge(service.store, name, rules, from_ms=newest_ms, until_ms=until_ms)
+
+
+def get_uploads_folder(configuration: Configuration) -> Path:
+    """Return files that people send lie beside the store."""
     return Path(f"{configuration.store.path}.files")
 
 
-def with_rules(parts: Parts, configuration: Configuration) -> Parts:
-    """The parts with the site's rule files and who is told; wrong ones are refused here."""
+def read_privacy(configuration: Configuration) -> PrivacyRules:
+    """Return the site's privacy mode, with the key of made-up names where it needs one."""
+    mode = Privacy(configuration.access.privacy)
+    if mode is not Privacy.PSEUDONYMOUS:
+        return PrivacyRules(mode)
+    return PrivacyRules(mode, read_or_make_key(Path(f"{configuration.store.path}.names-key")))
+
+
+def add_rules(parts: Parts, configuration: Configuration) -> Parts:
+    """Return the parts with the site's rules, receivers and privacy; wrong ones are refused."""
+    kept_ms = configuration.audit.retention_ms
+    parts = replace(parts, privacy=read_privacy(configuration), audit_retention_ms=kept_ms)
     settings = configuration.rules
     folder = Path(settings.folder) if settings.folder else None
     if folder is not None and not folder.exists():
@@ -121,7 +184,7 @@ def with_rules(parts: Parts, configuration: Configuration) -> Parts:
 
 
 def read_notify(path: Path) -> NotifySettings:
-    """Receivers and routes of notifications; a wrong file is refused."""
+    """Return receivers and routes of notifications; a wrong file is refused."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -129,7 +192,7 @@ def read_notify(path: Path) -> NotifySettings:
     return parse_settings(table)
 
 
-def collect_rules(configuration: Configuration) -> CollectRules:
-    """How the collect loop is told to work."""
+def read_collect_rules(configuration: Configuration) -> CollectRules:
+    """Return the settings of the collect loop."""
     collect = configuration.collect
     return CollectRules(collect.interval_ms, collect.patience_ms, collect.stale_after_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import tempfile
@@ -10,33 +11,64 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from marey.app.backfilling import Histories
-from marey.app.background import BackgroundWork
-from marey.app.collecting import Collector, CollectRules, Pace, Store, collect
-from marey.app.feed import FrameFeed
-from marey.app.memory import return_large_blocks
-from marey.app.notifications import Notifier
-from marey.app.reloading import Reloaded, SourceReloader
-from marey.app.rules import RuleBook, RuleWatch
-from marey.app.source_state import SourceAbout
-from marey.app.split_store import store_source
-from marey.app.summary import SummaryLog
-from marey.app.uploads import Uploads
-from marey.app.workspace import Workspace
-from marey.model.errors import Conflict, InvalidInput
+from marey.app.audit.audit_log import RETENTION_MS, AuditLog, get_audit_folder
+from marey.app.collect.loop import Collector, CollectRules, collect
+from marey.app.collect.memory import return_large_blocks
+from marey.app.collect.reload import Reloaded, SourceReloader
+from marey.app.collect.sample_store import describe_store_source
+from marey.app.collect.source_documents import SimulationState, SourceDocument
+from marey.app.collect.source_health import SourceAbout
+from marey.app.history.backfill import Histories
+from marey.app.history.background_jobs import BackgroundWork
+from marey.app.history.uploads import Uploads
+from marey.app.privacy.masked_tables import TableMask
+from marey.app.privacy.private_files import (
+    PrivateBackground,
+    PrivateUploads,
+    make_private_replays,
+    make_private_traces,
+)
+from marey.app.privacy.private_rules import PrivateNotifier, PrivateRuleBook, PrivateRuleWatch
+from marey.app.privacy.private_store import PrivateStore
+from marey.app.privacy.private_workspace import PrivateFeed, make_private_workspace
+from marey.app.privacy.scopes import PrivacyRules, Scopes
+from marey.app.privacy.withheld import withhold_errors
+from marey.app.queries.workspace import Workspace
+from marey.app.rules.notifications import Notifier
+from marey.app.rules.rule_book import RuleBook
+from marey.app.rules.rule_watch import RuleWatch
+from marey.app.settings.configuration import TracesSettings
+from marey.app.traces.callgraph_queries import CallGraphShelf
+from marey.app.traces.trace_library import TraceLibrary
+from marey.app.traces.what_if.prediction_book import PredictionBook
+from marey.app.traces.what_if.replays import ReplayDesk
+from marey.live.feed import FrameFeed
+from marey.live.summary import SummaryLog
+from marey.model.access.identity import Identity
+from marey.model.access.sight import Sight
+from marey.model.documents import Document
+from marey.model.errors import Conflict, InvalidInput, NotFound
 from marey.model.observation import Observation
-from marey.model.protocols import Source
+from marey.model.protocols import Pace, Source, Store
 from marey.model.workloads import Progress
 from marey.notify.settings import NotifySettings
+from marey.sources.join.conflicts import ConflictList
+from marey.sources.join.joined_sources import list_conflicts
+
+
+class ProgressKept(Document):
+    """How many reports of training scripts were kept."""
+
+    kept: int
 
 
 class SimulationControl(Protocol):
     """What can be changed about a simulated cluster while it runs."""
 
-    def state(self) -> dict[str, Any]:
-        """Policy, placement, backfill and speed now."""
+    def state(self) -> SimulationState:
+        """Return Policy, placement, backfill and speed now."""
 
-    def change(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def change(self, changes: dict[str, Any]) -> SimulationState:
         """Set some of them; the new state."""
 
 
@@ -49,15 +81,22 @@ class Parts:
     clock: Pace
     rules: CollectRules = field(default_factory=CollectRules)
     simulation: SimulationControl | None = None
-    # Site rules from files, and who is told of findings.
+    # Site rules from files, and who is notified of findings.
     rules_folder: Path | None = None
     notify: NotifySettings | None = None
     # Where files that people send are kept.
-    uploads: Path = Path(tempfile.gettempdir()) / "marey-uploads"
+    # Without a store file: in a folder of this process alone, which goes with it.
+    uploads: Path | None = None
+    # Folders of traces that may be read, and how long sent ones are kept.
+    traces: TracesSettings = field(default_factory=TracesSettings)
     # Kind and cluster of each source by its name, and how to read them again, if from a file.
     about: Mapping[str, SourceAbout] = field(default_factory=dict)
     settings: Sequence[Any] = ()
     reloader: SourceReloader | None = None
+    # Whose work people see who are no operators.
+    privacy: PrivacyRules = field(default_factory=PrivacyRules)
+    # How long the record of changes reaches back.
+    audit_retention_ms: int = RETENTION_MS
 
 
 class Service:
@@ -66,24 +105,38 @@ class Service:
     def __init__(self, parts: Parts) -> None:
         return_large_blocks()
         self.store = parts.store
+        beside = parts.store.path
+        self.audit = AuditLog(
+            get_audit_folder(beside) if beside else None, parts.audit_retention_ms
+        )
+        # As whom it answers; None: everything is shown.
+        self.sight: Sight | None = None
+        self.scopes: Scopes[Service] = Scopes(parts.store, parts.privacy)
         self.simulation = parts.simulation
         self.feed = FrameFeed()
         self.summaries = SummaryLog(parts.store)
         self.collector: Collector = collect(parts.sources, parts.store, parts.clock, parts.rules)
         self.collector.sources.describe(parts.about)
-        self.collector.about_store = self._about_store
+        self.collector.about_store = self._describe_store
         self._reloader = parts.reloader
         self._settings = parts.settings
         self.histories = Histories(parts.store, parts.clock.now_ms)
         self.collector.watchers.frames += [self.feed.publish, self.summaries.watch]
-        self.workspace = Workspace(parts.store, parts.clock, self.feed.frames, self.summaries)
+        self.workspace = Workspace(parts.store, parts.clock, self.feed.newest, self.summaries)
         self.background = BackgroundWork()
-        self.uploads = Uploads(parts.uploads)
-        path = getattr(parts.store, "path", None)
+        self._own_folder = None if parts.uploads else tempfile.TemporaryDirectory(prefix="marey-")
+        kept = parts.uploads or Path(self._own_folder.name if self._own_folder else "")
+        self.uploads = Uploads(kept)
+        self.traces = TraceLibrary(kept / "traces", parts.traces, is_workload=self._is_workload)
+        self.replays = ReplayDesk(
+            self.traces.trace_paths, PredictionBook(kept / "predictions.json")
+        )
+        self.call_graphs = CallGraphShelf(self.uploads, self.traces)
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
-        self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, path)
+        self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
         self.workspace.preparing = self.rule_watch.preparing
+        self.workspace.share_read = self.rule_watch.share_read
         self.collector.watchers.observations.append(self.rule_watch.observe)
 
     def start(self) -> None:
@@ -100,24 +153,68 @@ class Service:
         self.histories.stop()
         self.collector.stop()
         self.background.close()
+        self.traces.close()
         self.rule_watch.stop()
+        self.audit.close()
         self.store.close()
+        if self._own_folder is not None:
+            self._own_folder.cleanup()
         # Frozen at the start; left so, the database's objects would be called leaked at the end.
         gc.unfreeze()
 
-    def sources(self) -> list[dict[str, Any]]:
-        """How every source is doing, those included that were taken out."""
+    def sources(self) -> list[SourceDocument]:
+        """Return how every source is doing, those included that were taken out."""
         now_ms = self.workspace.now_ms()
-        stores = [state.full_document(now_ms, {}) for state in store_source(self.store, now_ms)]
-        told = self.collector.sources.full_documents(now_ms)
+        stores = [
+            state.full_document(now_ms, {}) for state in describe_store_source(self.store, now_ms)
+        ]
+        reported = self.collector.sources.full_documents(now_ms)
         filled = self.histories.documents()
-        for row in told:
-            if row["name"] in filled and not row["removed"]:
-                row["details"]["history"] = filled[row["name"]]
-        return [*told, *stores]
+        for row in reported:
+            if row.name in filled and not row.removed:
+                row.details["history"] = filled[row.name]
+        rows = [*reported, *stores]
+        return [withhold_errors(row) for row in rows] if self.sight else rows
 
-    def _about_store(self, now_ms: int) -> list[dict[str, Any]]:
-        return [state.document(now_ms) for state in store_source(self.store, now_ms)]
+    def conflicts(self) -> ConflictList:
+        """Return where sources disagree; the names in it are for those who see all."""
+        if self.sight:
+            return ConflictList(rows=[], dropped=0)
+        return list_conflicts(polled.source for polled in self.collector.sources.polled)
+
+    def seen_by(self, identity: Identity) -> Service:
+        """Return this service as an identity may see it; the same one for all with its scope."""
+        scope = self.scopes.find_scope(identity)
+        return self if scope.is_open else self.scopes.get_view(scope, self._make_view)
+
+    def _make_view(self, sight: Sight) -> Service:
+        """Return a service over the same parts that shows, takes and keeps what a scope may."""
+        owners, user = self.scopes.owners, sight.scope.user
+        store = PrivateStore(self.store, sight, owners)
+        view = copy.copy(self)
+        view.sight = sight
+        view.store = store
+        view.feed = PrivateFeed(self.feed, sight)
+        view.workspace = make_private_workspace(self.workspace, store, sight)
+        view.background = PrivateBackground(self.background, user)
+        view.uploads = PrivateUploads(self.uploads, store, user)
+        view.traces = make_private_traces(self.traces, store, user)
+        view.replays = make_private_replays(self.replays, view.traces)
+        view.call_graphs = CallGraphShelf(view.uploads, view.traces, beside=self.call_graphs)
+        view.rule_book = PrivateRuleBook(self.rule_book, sight)
+        view.notifier = PrivateNotifier(self.notifier)
+        view.rule_watch = PrivateRuleWatch(self.rule_watch, store, TableMask(sight, owners))
+        return view
+
+    def _is_workload(self, cluster: str, workload: str) -> bool:
+        try:
+            self.store.workload(cluster, workload)
+        except NotFound:
+            return False
+        return True
+
+    def _describe_store(self, now_ms: int) -> list[dict[str, Any]]:
+        return [state.document(now_ms) for state in describe_store_source(self.store, now_ms)]
 
     @property
     def configuration_path(self) -> Path | None:

@@ -11,33 +11,46 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Protocol, cast
 
+from marey.cli.help_format import HelpText
 from marey.cli.output import Output
-from marey.cli.teaching import HelpText
 from marey.model.errors import MareyError
 
 # Name → module, in the order that `marey --help` lists them. Only the chosen command's
 # module is imported: `marey --help` and `marey trace` must not pay for the web server.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("marey.cli.demo", "a live simulated cluster in the browser"),
-    "serve": ("marey.cli.serve", "collect from real sources and serve"),
-    "init": ("marey.cli.init", "look for what there is and write a configuration"),
-    "doctor": ("marey.cli.doctor", "test every source and say what is missing"),
-    "config": ("marey.cli.config", "check a configuration, or print its JSON schema"),
-    "workloads": ("marey.cli.workloads", "list workloads"),
-    "workload": ("marey.cli.workload", "show one workload"),
-    "series": ("marey.cli.series", "values over time"),
-    "stats": ("marey.cli.statistics", "exact statistics of samples"),
-    "histograms": ("marey.cli.histograms", "how values are spread"),
-    "progress": ("marey.cli.progress", "what a workload said of itself"),
-    "events": ("marey.cli.events", "what happened"),
-    "summary": ("marey.cli.summary", "the cluster in a few numbers over time"),
-    "rules": ("marey.cli.rules", "list, check, explain, test and back-test violation rules"),
-    "findings": ("marey.cli.findings", "what the rules found, and the GPU-hours it cost"),
-    "diagnose": ("marey.cli.diagnose", "say what is wrong with a workload, and what to try"),
-    "import": ("marey.cli.import_history", "bring history from files into a store"),
-    "sim": ("marey.cli.sim", "simulate a cluster into Parquet files, with the truth"),
-    "trace": ("marey.cli.trace", "who makes whom wait, from profiler traces"),
-    "openapi": ("marey.cli.openapi", "print the API's OpenAPI document"),
+    "demo": ("marey.cli.site.demo", "a live simulated cluster in the browser"),
+    "serve": ("marey.cli.site.serve", "collect from real sources and serve"),
+    "init": ("marey.cli.site.init", "look for what there is and write a configuration"),
+    "doctor": ("marey.cli.site.doctor", "test every source and say what is missing"),
+    "config": ("marey.cli.site.config", "check a configuration, or print its JSON schema"),
+    "workloads": ("marey.cli.cluster.workloads", "list workloads"),
+    "workload": ("marey.cli.cluster.workload", "show one workload"),
+    "series": ("marey.cli.cluster.series", "values over time"),
+    "stats": ("marey.cli.cluster.statistics", "exact statistics of samples"),
+    "histograms": ("marey.cli.cluster.histograms", "how values are spread"),
+    "progress": ("marey.cli.cluster.progress", "what a workload said of itself"),
+    "events": ("marey.cli.cluster.events", "what happened"),
+    "summary": ("marey.cli.cluster.summary", "the cluster in a few numbers over time"),
+    "queue": ("marey.cli.cluster.queue", "who waits and why, when it starts, what is free"),
+    "rules": (
+        "marey.cli.cluster.rules",
+        "list, check, explain, test and back-test violation rules",
+    ),
+    "findings": ("marey.cli.cluster.findings", "what the rules found, and the GPU-hours it cost"),
+    "diagnose": (
+        "marey.cli.cluster.diagnose",
+        "say what is wrong with a workload, and what to try",
+    ),
+    "import": ("marey.cli.site.import_history", "bring history from files into a store"),
+    "sim": ("marey.cli.site.sim", "simulate a cluster into Parquet files, with the truth"),
+    "trace": ("marey.cli.training.trace", "who makes whom wait, from profiler traces"),
+    "callgraph": ("marey.cli.training.callgraph", "call graphs of ranks, steps and runs, compared"),
+    "compare": ("marey.cli.training.compare", "training runs side by side, tested"),
+    "replay": ("marey.cli.training.replay", "run a recorded training step again in software"),
+    "what-if": ("marey.cli.training.what_if", "what a change would make of the step time"),
+    "optimize": ("marey.cli.training.optimize", "which changes would make a training step shorter"),
+    "predictions": ("marey.cli.training.predictions", "what was predicted, and measured since"),
+    "openapi": ("marey.cli.site.openapi", "print the API's OpenAPI document"),
 }
 
 EPILOG = """\
@@ -99,9 +112,29 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+class _WithoutPandas:
+    """Answers the import of pandas as if it were not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Refuse pandas, and know nothing of other modules."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of this process", name=name)
+
+
+def _leave_pandas_out() -> None:
+    """Keep pyarrow from importing pandas, which takes as long as a whole report of a small trace.
+
+    It does so at its first array wherever pandas is installed. Only for a process of its own whose
+    command makes no data frames.
+    """
+    sys.meta_path.insert(0, _WithoutPandas())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the only place where errors become messages and exit codes."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] == ["trace"]:
+        _leave_pandas_out()
     args = build_parser(words).parse_args(words)
     try:
         args.run(args, Output(json=args.json))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.diagnose.matrix import GpuFacts, WorkloadMatrix
+from marey.diagnose.matrix import GpuFacts, WorkloadMatrix, refuse_metric
 from marey.model.errors import InvalidInput, unknown
 from marey.model.metrics import catalogue
 from marey.stats.clustering import (
@@ -84,7 +84,7 @@ def cluster_gpus(
     if method not in METHODS:
         raise InvalidInput(unknown("method", method, METHODS))
     if metric not in matrix.columns:
-        raise InvalidInput(unknown("metric of this workload", metric, matrix.columns))
+        raise refuse_metric(matrix, metric)
     values = matrix.columns[metric]
     counts = histogram_counts(values, *metric_limits(matrix, metric))
     if merged is None:
@@ -95,23 +95,27 @@ def cluster_gpus(
         )
     found = cut_tree(merged, clusters)
     medians = row_medians(values)
-    listed = tuple(_describe(matrix, metric, found, label, medians) for label in range(found.count))
+    listed = tuple(
+        _describe(matrix, metric=metric, found=found, label=label, medians=medians)
+        for label in range(found.count)
+    )
     return ClusterReport(
-        metric,
-        method,
-        listed,
-        found.labels,
-        found.tree,
-        found.criterion,
-        found.approximate,
-        counts,
-        medians,
-        merged,
+        metric=metric,
+        method=method,
+        clusters=listed,
+        labels=found.labels,
+        tree=found.tree,
+        criterion=found.criterion,
+        approximate=found.approximate,
+        counts=counts,
+        medians=medians,
+        merged=merged,
     )
 
 
 def _describe(
     matrix: WorkloadMatrix,
+    *,
     metric: str,
     found: Clustering,
     label: int,
@@ -124,14 +128,14 @@ def _describe(
     known = catalogue().get(metric)
     name, unit = (known.label, known.unit) if known else (metric, "")
     # The median GPU's median: what a usual member has, not swayed by members with gaps.
-    own, rest = (_middle(medians[rows]) for rows in (inside, ~inside))
+    own, rest = (_find_middle(medians[rows]) for rows in (inside, ~inside))
     pattern = rank_pattern(matrix.gpus, inside)
     return GpuCluster(
         label, gpus, f"{pattern}: {name} median {own:.4g} {unit} against {rest:.4g} {unit}".strip()
     )
 
 
-def _middle(medians: NDArray[np.float64]) -> float:
+def _find_middle(medians: NDArray[np.float64]) -> float:
     known = medians[np.isfinite(medians)]
     return float(np.median(known)) if len(known) else float("nan")
 

@@ -49,8 +49,8 @@ def dendrogram(report: ClusterReport, names: Sequence[str]) -> Dendrogram | None
     cut = n + len(tree) - kept
     members: dict[int, list[int]] = {}
     place: dict[int, int] = {}
-    for node in _leaves(tree, 2 * n - 2, cut, n):
-        members[node] = _below(tree, node, n)
+    for node in _order_leaves(tree, 2 * n - 2, cut, n):
+        members[node] = _count_below(tree, node, n)
         place[node] = len(place)
     leaves = []
     for node in place:
@@ -66,7 +66,7 @@ def dendrogram(report: ClusterReport, names: Sequence[str]) -> Dendrogram | None
     return Dendrogram(tuple(leaves), tuple(merges))
 
 
-def _leaves(tree: NDArray[np.float64], root: int, cut: int, n: int) -> list[int]:
+def _order_leaves(tree: NDArray[np.float64], root: int, cut: int, n: int) -> list[int]:
     found, waiting = [], [root]
     while waiting:
         node = waiting.pop()
@@ -77,7 +77,7 @@ def _leaves(tree: NDArray[np.float64], root: int, cut: int, n: int) -> list[int]
     return found
 
 
-def _below(tree: NDArray[np.float64], node: int, n: int) -> list[int]:
+def _count_below(tree: NDArray[np.float64], node: int, n: int) -> list[int]:
     found, waiting = [], [node]
     while waiting:
         at = waiting.pop()

@@ -15,14 +15,19 @@ from marey.model.times import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number against what it is compared with (NaN where it speaks for itself)."""
+    """One number against what it is compared with (NaN where it speaks for itself).
+
+    Without a number it is a sentence of its own.
+    """
 
     what: str
-    value: float
+    value: float = float("nan")
     against: float = float("nan")
     unit: str = ""
 
     def __str__(self) -> str:
+        if isnan(self.value):
+            return self.what
         unit = f" {self.unit}" if self.unit else ""
         against = "" if isnan(self.against) else f" against {self.against:.4g}{unit}"
         return f"{self.what}: {self.value:.4g}{unit}{against}"

@@ -51,10 +51,10 @@ _CODES = tuple(Phase)
 
 def life_strip(matrix: WorkloadMatrix, findings: Sequence[Finding] = ()) -> tuple[LifeSpan, ...]:
     """The phases in order of time; what the samples do not show is not claimed."""
-    strip = list(_before(matrix))
+    strip = list(_show_waiting(matrix))
     if not len(matrix.time_ms):
         return tuple(strip)
-    codes = _codes(matrix, findings)
+    codes = _code_phases(matrix, findings)
     edges = np.flatnonzero(np.diff(codes)) + 1
     for first, last in zip([0, *edges], [*edges, len(codes)], strict=True):
         to_ms = int(matrix.time_ms[last - 1]) + matrix.step_ms
@@ -62,7 +62,7 @@ def life_strip(matrix: WorkloadMatrix, findings: Sequence[Finding] = ()) -> tupl
     return tuple(strip)
 
 
-def _before(matrix: WorkloadMatrix) -> Sequence[LifeSpan]:
+def _show_waiting(matrix: WorkloadMatrix) -> Sequence[LifeSpan]:
     submit, start = matrix.facts.submit_ms, matrix.facts.start_ms
     if submit is None:
         return ()
@@ -71,7 +71,7 @@ def _before(matrix: WorkloadMatrix) -> Sequence[LifeSpan]:
     return (LifeSpan(Phase.WAITING, submit, start),) if start is not None and start > submit else ()
 
 
-def _codes(matrix: WorkloadMatrix, findings: Sequence[Finding]) -> NDArray[np.int8]:
+def _code_phases(matrix: WorkloadMatrix, findings: Sequence[Finding]) -> NDArray[np.int8]:
     time_ms, step = matrix.time_ms, matrix.step_ms
     codes = np.full(len(time_ms), _CODES.index(Phase.TRAINING), np.int8)
     begin = Signals(matrix).begin

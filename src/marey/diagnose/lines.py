@@ -56,15 +56,15 @@ def band(matrix: WorkloadMatrix, metric: str, bins: Bins) -> NDArray[np.float64]
     values = matrix.columns[metric]
     if not len(bins.time_ms):
         return np.zeros((len(BAND_QUANTILES), 0))
-    low, high = _span(matrix, metric, bins)
-    middle = _quantiles(values, BAND_QUANTILES[1:-1])
+    low, high = _cut_span(matrix, metric, bins)
+    middle = _compute_quantiles(values, BAND_QUANTILES[1:-1])
     if bins.joined:
-        middle = np.stack([_bin_means(level, bins.edges) for level in middle])
+        middle = np.stack([_compute_bin_means(level, bins.edges) for level in middle])
     levels = np.concatenate([low[None], middle, high[None]])
     return bins.placed(levels)
 
 
-def _span(
+def _cut_span(
     matrix: WorkloadMatrix, metric: str, bins: Bins
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The least and the greatest of all GPUs per bin; NaN where there is no value."""
@@ -80,7 +80,7 @@ def _span(
     )
 
 
-def _quantiles(values: NDArray[np.float32], levels: Sequence[float]) -> NDArray[np.float64]:
+def _compute_quantiles(values: NDArray[np.float32], levels: Sequence[float]) -> NDArray[np.float64]:
     """Quantiles over the rows, per column; missing values take no part."""
     ordered = np.sort(np.ascontiguousarray(values.T), axis=1)
     count = (~np.isnan(ordered)).sum(axis=1)
@@ -96,7 +96,7 @@ def _quantiles(values: NDArray[np.float32], levels: Sequence[float]) -> NDArray[
     return np.stack(found)
 
 
-def _bin_means(level: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+def _compute_bin_means(level: NDArray[np.float64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
     known = np.isfinite(level)
     total = np.add.reduceat(np.where(known, level, 0.0), edges[:-1])
     count = np.add.reduceat(known.astype(np.int64), edges[:-1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.model.errors import InvalidInput
+from marey.model.errors import InvalidInput, unknown
 from marey.model.events import Event
 from marey.model.samples import SampleBatch
 from marey.model.workloads import Progress
@@ -52,6 +52,16 @@ class WorkloadFacts:
     submit_ms: int | None = None
     start_ms: int | None = None
     end_ms: int | None = None
+    exit_code: int | None = None
+    # What the scheduler says beside the state: why it waits, or why it ended.
+    reason: str = ""
+    time_limit_s: int | None = None
+    gpus_requested: int = 0
+    # Where it ran, as far as that is known without its GPUs.
+    nodes: tuple[str, ...] = ()
+    # When it is looked at, and the end of the window asked for (None = its whole life).
+    now_ms: int | None = None
+    until_ms: int | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -93,16 +103,16 @@ class WorkloadMatrix:
         first, last = np.searchsorted(self.time_ms, [from_ms, to_ms])
         span = slice(int(first), int(last))
         return WorkloadMatrix(
-            self.facts,
-            self.gpus,
-            self.time_ms[span],
-            self.step_ms,
-            {name: values[:, span] for name, values in self.columns.items()},
-            self.hosts,
-            {name: values[:, span] for name, values in self.host_columns.items()},
-            tuple(p for p in self.progress if from_ms <= p.time_ms < to_ms),
-            tuple(e for e in self.events if from_ms <= e.time_ms < to_ms),
-            {name: (low[span], high[span]) for name, (low, high) in self.extremes.items()},
+            facts=self.facts,
+            gpus=self.gpus,
+            time_ms=self.time_ms[span],
+            step_ms=self.step_ms,
+            columns={name: values[:, span] for name, values in self.columns.items()},
+            hosts=self.hosts,
+            host_columns={name: values[:, span] for name, values in self.host_columns.items()},
+            progress=tuple(p for p in self.progress if from_ms <= p.time_ms < to_ms),
+            events=tuple(e for e in self.events if from_ms <= e.time_ms < to_ms),
+            extremes={name: (low[span], high[span]) for name, (low, high) in self.extremes.items()},
         )
 
 
@@ -137,10 +147,6 @@ def build_matrix(
     With ``until_ms``, the end of the window, batches in order of time are taken one by one and
     none is kept: memory is that of the matrix, whatever the window holds.
     """
-    if not context.gpus:
-        raise InvalidInput(
-            f"Workload '{context.facts.workload}' holds no GPU; nothing to diagnose."
-        )
     rows = {gpu.gpu: i for i, gpu in enumerate(context.gpus)}
     table = Grid.over(batches, rows, until_ms, limits or GridLimits())
     hosts = tuple(sorted({gpu.host for gpu in context.gpus}))
@@ -158,7 +164,9 @@ def build_matrix(
             name: np.ascontiguousarray(values[:, span]) for name, values in table.columns.items()
         },
         hosts=hosts,
-        host_columns={name: values[:, span] for name, values in _spread(beside.columns).items()},
+        host_columns={
+            name: values[:, span] for name, values in _spread_columns(beside.columns).items()
+        },
         progress=tuple(context.progress),
         events=tuple(context.events),
         extremes={name: (low[span], high[span]) for name, (low, high) in table.extremes.items()},
@@ -197,9 +205,10 @@ class Grid:
             return cls(rows, np.zeros(0, np.int64), 1)
         first = min(int(batch.time_ms.min()) for batch in known)
         last = max(max(int(batch.time_ms.max()) for batch in known), (until_ms or 0) - 1)
-        own = _interval(known)
+        own = _find_interval(known)
         metrics = len({name for batch in known for name in batch.columns})
-        moments = max(1, min(limits.moments, limits.values // (max(1, metrics) * len(rows))))
+        cells = max(1, metrics) * max(1, len(rows))
+        moments = max(1, min(limits.moments, limits.values // cells))
         step = max(own, -(-(last - first) // moments))
         grid = np.arange(first, last + 1, step, dtype=np.int64)
         laid = cls(rows, grid, step, coarse=step > own)
@@ -252,7 +261,7 @@ class Grid:
         return (int(held[0]), int(held[-1]) + 1) if len(held) else (0, len(self.time_ms))
 
 
-def _interval(batches: Sequence[SampleBatch]) -> int:
+def _find_interval(batches: Sequence[SampleBatch]) -> int:
     """How often one GPU is sampled: hosts answer at different seconds, so look at one."""
     entity = np.concatenate([b.entity for b in batches if b.entities is batches[0].entities])
     times = np.concatenate([b.time_ms for b in batches if b.entities is batches[0].entities])
@@ -261,7 +270,7 @@ def _interval(batches: Sequence[SampleBatch]) -> int:
     return max(1, int(np.median(gaps))) if len(gaps) else 60_000
 
 
-def _spread(columns: dict[str, Matrix]) -> dict[str, Matrix]:
+def _spread_columns(columns: dict[str, Matrix]) -> dict[str, Matrix]:
     """Host metrics come less often: carry each value on until the next one."""
     spread: dict[str, Matrix] = {}
     for metric, values in columns.items():
@@ -270,3 +279,10 @@ def _spread(columns: dict[str, Matrix]) -> dict[str, Matrix]:
         np.maximum.accumulate(at, axis=1, out=at)
         spread[metric] = np.take_along_axis(values, at, axis=1)
     return spread
+
+
+def refuse_metric(matrix: WorkloadMatrix, metric: str) -> InvalidInput:
+    """Return the error for a metric that this workload does not have."""
+    if not matrix.columns:
+        return InvalidInput("This workload has no samples in this window.")
+    return InvalidInput(unknown("metric of this workload", metric, matrix.columns))

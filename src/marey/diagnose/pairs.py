@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.diagnose.matrix import WorkloadMatrix
-from marey.model.errors import InvalidInput, unknown
+from marey.diagnose.matrix import WorkloadMatrix, refuse_metric
+from marey.model.errors import InvalidInput
 from marey.stats.outliers import Scores, mahalanobis
 
 # What a scatter plot can show one by one; beyond it the density is shown, outliers always.
@@ -53,7 +53,7 @@ def check_metrics(matrix: WorkloadMatrix, *metrics: str) -> None:
     """Refuse metrics that the workload has no samples of."""
     for metric in metrics:
         if metric not in matrix.columns:
-            raise InvalidInput(unknown("metric of this workload", metric, matrix.columns))
+            raise refuse_metric(matrix, metric)
 
 
 def bivariate(
@@ -63,12 +63,12 @@ def bivariate(
     check_metrics(matrix, x, y)
     if x == y:
         raise InvalidInput(f"Both metrics are '{x}'; name two different ones.")
-    points = _points(matrix, x, y)
+    points = _collect_points(matrix, x, y)
     scores = mahalanobis(points, significance=significance, robust=robust)
     known = np.flatnonzero(np.isfinite(points).all(axis=1))
     outside = np.flatnonzero(scores.outside)
     farthest = outside[np.argsort(-scores.squared[outside], kind="stable")]
-    limits = (_limits(points[known, 0]), _limits(points[known, 1]))
+    limits = (_find_limits(points[known, 0]), _find_limits(points[known, 1]))
     return Bivariate(
         x=x,
         y=y,
@@ -77,24 +77,24 @@ def bivariate(
         drawn=known[:: max(1, -(-len(known) // MOST_POINTS))],
         outliers=farthest[:MOST_OUTLIERS],
         outlier_count=len(outside),
-        density=_density(points[known], limits),
+        density=_count_density(points[known], limits),
         limits=limits,
     )
 
 
-def _points(matrix: WorkloadMatrix, x: str, y: str) -> NDArray[np.float64]:
+def _collect_points(matrix: WorkloadMatrix, x: str, y: str) -> NDArray[np.float64]:
     columns = [matrix.columns[name].ravel().astype(np.float64) for name in (x, y)]
     return np.stack(columns, axis=1)
 
 
-def _limits(values: NDArray[np.float64]) -> tuple[float, float]:
+def _find_limits(values: NDArray[np.float64]) -> tuple[float, float]:
     if not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _density(
+def _count_density(
     points: NDArray[np.float64], limits: tuple[tuple[float, float], tuple[float, float]]
 ) -> NDArray[np.int64]:
     counted, _, _ = np.histogram2d(points[:, 1], points[:, 0], GRID, (limits[1], limits[0]))
@@ -103,10 +103,10 @@ def _density(
 
 def metric_pairs(matrix: WorkloadMatrix) -> tuple[MetricPair, ...]:
     """Every pair of metrics that move; the strongest and the strangest first."""
-    moving = [name for name, values in matrix.columns.items() if _moves(values)]
+    moving = [name for name, values in matrix.columns.items() if _does_move(values)]
     found = []
     for x, y in combinations(moving, 2):
-        points = _points(matrix, x, y)
+        points = _collect_points(matrix, x, y)
         points = points[np.isfinite(points).all(axis=1)]
         points = points[:: max(1, len(points) // PAIR_POINTS)]
         if len(points) < 3 or (points.std(axis=0) <= 0).any():
@@ -117,6 +117,6 @@ def metric_pairs(matrix: WorkloadMatrix) -> tuple[MetricPair, ...]:
     return tuple(sorted(found, key=lambda p: -(abs(p.correlation) + min(1.0, 4 * p.strange))))
 
 
-def _moves(values: NDArray[np.float32]) -> bool:
+def _does_move(values: NDArray[np.float32]) -> bool:
     known = values[np.isfinite(values)]
     return bool(len(known)) and bool(known.max() > known.min())

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
-from html import escape
+from importlib.resources import files
 from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
 
 from marey.model.metrics import catalogue
 
@@ -93,57 +96,57 @@ def report_html(
     drawing: Drawing | None = None,
     made: str = "",
 ) -> str:
-    """The whole report as one HTML page."""
+    """Return the whole report as one HTML page."""
     pictures = pictures or Pictures()
     workload = document["workload"]
-    title = f"Diagnosis of {workload['name'] or workload['id']}"
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(_who(document))}</p>",
-        *[_finding_html(finding, len(workload["gpus"])) for finding in document["findings"]],
-    ]
-    if not document["findings"]:
-        parts.append(f"<p><b>{escape(document['verdict'])}</b></p>")
-    if drawing is None:
-        parts.append(f'<p class="muted">{escape(NO_DRAWING)}</p>')
-    parts += _life_html(document, drawn=drawing is not None)
-    if pictures.clusters and pictures.clusters["gpus"]:
-        parts += _clusters_html(pictures.clusters, drawn=drawing is not None)
-    parts += _over_time_html(pictures, drawn=drawing is not None)
-    parts += _outliers_html(document, pictures, drawn=drawing is not None)
-    parts += _metrics_html(document)
-    parts.append(f'<p class="muted">Made by Marey{escape(f", {made}" if made else "")}.</p>')
-    if drawing is not None:
-        parts.append(_drawing_html(document, pictures, drawing))
-    style = STYLE + (drawing.style.replace("</", "<\\/") if drawing else "")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(drawing)}">'
-        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+    head, metric_rows = _list_metric_rows(document)
+    return _open_template().render(
+        document=document,
+        title=f"Diagnosis of {workload['name'] or workload['id']}",
+        owner=_describe_owner(document),
+        gpu_count=len(workload["gpus"]),
+        unjudged=describe_unjudged(document),
+        no_drawing=NO_DRAWING,
+        life_rows=[[span["phase"], span["from"], span["to"]] for span in document["life"]],
+        event_rows=_list_event_rows(document),
+        clusters=_describe_clusters(pictures.clusters),
+        bands=pictures.bands and pictures.bands["bands"],
+        scatter=pictures.outliers is not None,
+        outlier_rows=_list_outlier_rows(document),
+        metric_head=head,
+        metric_rows=metric_rows,
+        made=made,
+        drawing=drawing,
+        data=_write_data(document, pictures) if drawing else "",
+        style=STYLE + (drawing.style.replace("</", "<\\/") if drawing else ""),
+        policy=policy(drawing),
     )
 
 
-def _drawing_html(document: Document, pictures: Pictures, drawing: Drawing) -> str:
-    """The data as text that no name can break out of, and the code that draws it."""
+@cache
+def _open_template() -> Template:
+    """Return the page's template; whatever it is given is escaped."""
+    world = Environment(autoescape=True, undefined=StrictUndefined)
+    world.filters |= {"where": where_text, "evidence": evidence_text, "percent": "{:.0%}".format}
+    text = files("marey.diagnose").joinpath("report.html").read_text(encoding="utf-8")
+    return world.from_string(text)
+
+
+def _write_data(document: Document, pictures: Pictures) -> str:
+    """Return what is drawn as JSON that no name can break out of."""
     data = {
         "diagnosis": document,
-        "clusters": _shown(pictures.clusters),
+        "clusters": _pick_shown(pictures.clusters),
         "bands": pictures.bands,
         "outliers": pictures.outliers,
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return (
-        f'<script type="application/json" id="data">{text}</script>\n'
-        f"<script>{drawing.inline_script}</script>"
-    )
+    return text
 
 
-def _shown(clusters: Document | None) -> Document | None:
+def _pick_shown(clusters: Document | None) -> Document | None:
     """The clusters with as many plots as a reader can take: the most different ones."""
     if clusters is None or len(clusters["gpus"]) <= PLOTS_SHOWN:
         return clusters
@@ -151,17 +154,7 @@ def _shown(clusters: Document | None) -> Document | None:
     return {**clusters, "gpus": most}
 
 
-def _picture(name: str, instead: Sequence[str], *, drawn: bool) -> list[str]:
-    """A place for a picture, and the tables that stand there without scripts."""
-    if not drawn:
-        return list(instead)
-    return [
-        f'<figure data-picture="{name}"></figure>',
-        f"<noscript>{''.join(instead)}</noscript>",
-    ]
-
-
-def _who(document: Document) -> str:
+def _describe_owner(document: Document) -> str:
     workload, window = document["workload"], document["window"]
     seen = (
         f"; {counted(window['samples'], 'moment')} from {window['from']} to {window['to']}"
@@ -183,6 +176,8 @@ def counted(number: int, noun: str) -> str:
 def where_text(finding: Document, of: int) -> str:
     """Which GPUs, in a line."""
     gpus = finding["gpus"]
+    if not gpus:
+        return ", ".join(finding["hosts"][:GPUS_SHOWN]) or "not known"
     if len(gpus) == of:
         return gpus[0] if of == 1 else f"all {of} GPUs"
     more = len(gpus) - GPUS_SHOWN
@@ -191,9 +186,20 @@ def where_text(finding: Document, of: int) -> str:
 
 def evidence_text(entry: Document) -> str:
     """One number against what it is compared with."""
+    if entry["value"] is None and entry["against"] is None:
+        return str(entry["what"])
     unit = f" {entry['unit']}" if entry["unit"] else ""
     against = "" if entry["against"] is None else f" against {number_text(entry['against'])}{unit}"
     return f"{entry['what']}: {number_text(entry['value'])}{unit}{against}"
+
+
+def describe_unjudged(document: Document) -> str:
+    """Return what could not be judged, and why, in a line; empty where all could."""
+    by_reason: dict[str, list[str]] = {}
+    for one in document["unjudged"]:
+        by_reason.setdefault(one["why"], []).append(one["kind"].replace("_", " "))
+    said = "; ".join(f"{', '.join(kinds)} ({why})" for why, kinds in by_reason.items())
+    return f"Not judged: {said}." if said else ""
 
 
 def number_text(value: float | None) -> str:
@@ -203,103 +209,50 @@ def number_text(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _finding_html(finding: Document, of: int) -> str:
-    healthy = finding["kind"] == "healthy"
-    sure = f"{finding['kind'].replace('_', ' ')}, {finding['confidence']:.0%} sure"
-    lines = [
-        f'<article class="{"healthy" if healthy else "fault"}">',
-        f"<h3>{escape(finding['summary'])}</h3>",
-        f"<small>{escape(sure)}"
-        + ("" if healthy else f", {finding['gpu_hours']} GPU-hours at stake")
-        + "</small>",
-    ]
-    if not healthy:
-        window = finding["window"]
-        lines += [
-            f"<p><b>Where</b> {escape(where_text(finding, of))}<br>",
-            f"<b>When</b> {escape(window['from'])} to {escape(window['to'])}<br>",
-            *[f"<b>Seen in</b> {escape(evidence_text(e))}<br>" for e in finding["evidence"]],
-            f"<b>Try</b> {escape(finding['next'])}</p>",
-        ]
-    else:
-        seen = "".join(
-            f"<b>Seen in</b> {escape(evidence_text(e))}<br>" for e in finding["evidence"]
-        )
-        lines.append(f"<p>{seen}<b>Next</b> {escape(finding['next'])}</p>")
-    return "".join([*lines, "</article>"])
-
-
-def _life_html(document: Document, *, drawn: bool) -> list[str]:
-    if not document["life"]:
-        return []
-    spans = [[span["phase"], span["from"], span["to"]] for span in document["life"]]
-    parts = ["<h2>Its life</h2>"]
-    parts += _picture("life", [_table_html(["phase", "from", "to"], spans)], drawn=drawn)
+def _list_event_rows(document: Document) -> list[list[str]]:
+    """Return the events a reader cares about: no checkpoints, no evaluations."""
     events = [e for e in document["events"] if e["kind"] not in ("checkpoint", "evaluation")]
-    if events:
-        rows = [
-            [e["time"], e["kind"], e["gpu"] or e["host"], e["text"]]
-            for e in events[:OUTLIERS_SHOWN]
-        ]
-        parts.append(_table_html(["time", "event", "where", "what"], rows))
-    return parts
-
-
-def _clusters_html(clusters: Document, *, drawn: bool) -> list[str]:
-    named = [[str(len(c["gpus"])), c["why"]] for c in clusters["clusters"]]
-    shown = _shown(clusters) or clusters
-    ordered = sorted(shown["gpus"], key=lambda gpu: (gpu["host"], gpu["index"]))
-    rows = [
-        [gpu["gpu"], str(gpu["cluster"] + 1), f"{number_text(gpu['median'])} {clusters['unit']}"]
-        for gpu in ordered
-    ]
-    more = len(clusters["gpus"]) - len(ordered)
-    note = f" The {len(ordered)} most different of {len(clusters['gpus'])} GPUs." if more else ""
-    rough = " Clusters are approximate." if clusters["approximate"] else ""
     return [
-        f"<h2>{escape(clusters['label'])} of every GPU</h2>",
-        _table_html(["GPUs", "what sets them apart"], named),
-        f'<p class="muted">Cut: {escape(clusters["criterion"])}. Axis from '
-        f"{clusters['limits'][0]:g} to {clusters['limits'][1]:g} {escape(clusters['unit'])}."
-        f"{note}{rough}</p>",
-        *_picture("multiples", [_table_html(["GPU", "cluster", "median"], rows)], drawn=drawn),
-        *_picture("tree", [], drawn=drawn and clusters["tree"] is not None),
+        [e["time"], e["kind"], e["gpu"] or e["host"], e["text"]] for e in events[:OUTLIERS_SHOWN]
     ]
 
 
-def _over_time_html(pictures: Pictures, *, drawn: bool) -> list[str]:
-    """Median, middle 80 % and extremes of all GPUs over time."""
-    if not pictures.bands or not pictures.bands["bands"] or not drawn:
-        return []
+def _list_outlier_rows(document: Document) -> list[list[str]]:
     return [
-        "<h2>Over time</h2>",
-        '<p class="muted">Median, middle 80 % and extremes of all GPUs; findings as bars at the '
-        "top, events as dashed lines. Drag to look closer, double-click to see all.</p>",
-        *_picture("timeline", [], drawn=drawn),
-    ]
-
-
-def _outliers_html(document: Document, pictures: Pictures, *, drawn: bool) -> list[str]:
-    if not document["outliers"]:
-        return []
-    rows = [
         [o["time"], o["gpu"], ", ".join(o["metrics"]), str(o["score"])]
         for o in document["outliers"][:OUTLIERS_SHOWN]
     ]
-    return [
-        "<h2>Samples far from all others</h2>",
-        *_picture("scatter", [], drawn=drawn and pictures.outliers is not None),
-        _table_html(["time", "GPU", "metrics", "distance"], rows),
-    ]
 
 
-def _metrics_html(document: Document) -> list[str]:
-    if not document["metrics"]:
-        return []
-    return ["<h2>Means of the window</h2>", _table_html(*_metric_rows(document))]
+def _describe_clusters(clusters: Document | None) -> Document | None:
+    """Return the clusters as the page names them; None where there are none."""
+    if not clusters or not clusters["gpus"]:
+        return None
+    shown = _pick_shown(clusters) or clusters
+    ordered = sorted(shown["gpus"], key=lambda gpu: (gpu["host"], gpu["index"]))
+    notes = ""
+    if len(ordered) < len(clusters["gpus"]):
+        notes += f" The {len(ordered)} most different of {len(clusters['gpus'])} GPUs."
+    if clusters["approximate"]:
+        notes += " Clusters are approximate."
+    low, high = clusters["limits"]
+    return {
+        "label": clusters["label"],
+        "criterion": clusters["criterion"],
+        "unit": clusters["unit"],
+        "low": f"{low:g}",
+        "high": f"{high:g}",
+        "notes": notes,
+        "tree": clusters["tree"] is not None,
+        "named": [[str(len(c["gpus"])), c["why"]] for c in clusters["clusters"]],
+        "rows": [
+            [g["gpu"], str(g["cluster"] + 1), f"{number_text(g['median'])} {clusters['unit']}"]
+            for g in ordered
+        ],
+    }
 
 
-def _metric_rows(document: Document) -> tuple[list[str], list[list[str]]]:
+def _list_metric_rows(document: Document) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             catalogue()[m["metric"]].label,
@@ -310,14 +263,6 @@ def _metric_rows(document: Document) -> tuple[list[str], list[list[str]]]:
         for m in document["metrics"]
     ]
     return ["metric", "mean", "least", "greatest"], rows
-
-
-def _table_html(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 # Markdown
@@ -337,30 +282,30 @@ def report_markdown(document: Document, clusters: Document | None = None) -> str
     lines = [
         f"# Diagnosis of {say(workload['name'] or workload['id'])}",
         "",
-        say(_who(document)),
+        say(_describe_owner(document)),
         "",
     ]
-    if not document["findings"]:
-        lines += [f"**{say(document['verdict'])}**", ""]
     for finding in document["findings"]:
-        lines += _finding_markdown(finding, len(workload["gpus"]))
+        lines += _write_finding_markdown(finding, len(workload["gpus"]))
+    if describe_unjudged(document):
+        lines += [say(describe_unjudged(document)), ""]
     if clusters and len(clusters["clusters"]) > 1:
         lines += [f"## GPUs by {say(clusters['label'])}", ""]
         lines += [f"- {len(c['gpus'])}: {say(c['why'])}" for c in clusters["clusters"]]
         lines.append("")
     if document["metrics"]:
-        head, rows = _metric_rows(document)
+        head, rows = _list_metric_rows(document)
         lines += ["## Means of the window", "", f"| {' | '.join(head)} |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(say(cell) for cell in row)} |" for row in rows]
         lines.append("")
     return "\n".join(lines)
 
 
-def _finding_markdown(finding: Document, of: int) -> list[str]:
+def _write_finding_markdown(finding: Document, of: int) -> list[str]:
     say = markdown_escape
-    sure = f"{say(finding['kind'])}, {finding['confidence']:.0%} sure"
+    sure = f"{say(finding['kind'])}, {finding['confidence']:.0%} confidence"
     lines = [f"## {say(finding['summary'])}", "", sure, ""]
-    if finding["kind"] != "healthy":
+    if finding["fault"]:
         window = finding["window"]
         lines += [
             f"- **Where** {say(where_text(finding, of))}",

@@ -32,19 +32,29 @@ def gpu_shapes(matrix: WorkloadMatrix, metric: str, report: ClusterReport) -> Sh
     limits = metric_limits(matrix, metric)
     first, lines = extreme_bins(values, LINE_POINTS)
     usual = report.counts[report.labels == 0].sum(axis=0)
-    apart = _apart(report.counts, usual)
-    return Shapes(limits, report.counts, lines, matrix.time_ms[first], report.medians, apart)
+    apart = _measure_distance(report.counts, usual)
+    return Shapes(
+        limits=limits,
+        counts=report.counts,
+        lines=lines,
+        line_time_ms=matrix.time_ms[first],
+        median=report.medians,
+        difference=apart,
+    )
 
 
-def _apart(counts: NDArray[np.int64], usual: NDArray[np.int64]) -> NDArray[np.float64]:
+def _measure_distance(counts: NDArray[np.int64], usual: NDArray[np.int64]) -> NDArray[np.float64]:
     """Jensen-Shannon distance of every row from one profile (base 2; 0 to 1)."""
     rows = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     profile = usual / max(1, int(usual.sum()))
-    divergence = _entropy((rows + profile) / 2) - (_entropy(rows) + _entropy(profile[None])) / 2
+    divergence = (
+        _compute_entropy((rows + profile) / 2)
+        - (_compute_entropy(rows) + _compute_entropy(profile[None])) / 2
+    )
     return np.sqrt(np.clip(divergence, 0.0, 1.0))
 
 
-def _entropy(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_entropy(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     logs = np.log2(rows, out=np.zeros_like(rows), where=rows > 0)
     return np.asarray(-(rows * logs).sum(axis=1))
 

@@ -59,7 +59,7 @@ class Signals:
         util = self.matrix.columns.get("util")
         if util is None:
             return 0
-        busy = np.flatnonzero(_quiet(np.nanmax, util, 0) >= 30.0)
+        busy = np.flatnonzero(_ignore_warnings(np.nanmax, util, 0) >= 30.0)
         return int(busy[0]) if len(busy) else 0
 
     @cached_property
@@ -108,7 +108,7 @@ class Signals:
         if power is None:
             return None
         limits = np.array([g.power_limit_w or np.nan for g in self.matrix.gpus], np.float32)
-        top = np.where(np.isnan(limits), _quiet(np.nanmax, power, 1), limits)
+        top = np.where(np.isnan(limits), _ignore_warnings(np.nanmax, power, 1), limits)
         idle = self.idle_draw_w
         return np.asarray((power - idle) / np.maximum(top[:, None] - idle, 1.0), np.float32)
 
@@ -122,7 +122,7 @@ class Signals:
             if len(quiet) >= 3:
                 return float(np.percentile(quiet, 20))
         limits = [g.power_limit_w for g in self.matrix.gpus if g.power_limit_w]
-        return min(limits) / 6.0 if limits else float(_quiet(np.nanmin, power, None))
+        return min(limits) / 6.0 if limits else float(_ignore_warnings(np.nanmin, power, None))
 
     @property
     def knows_limits(self) -> bool:
@@ -146,10 +146,10 @@ def quiet_median(values: NDArray[Any], axis: int | None = None) -> NDArray[np.fl
 
 def quiet_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
     """A mean in which missing values do not take part; NaN where all are missing."""
-    return _quiet(np.nanmean, values, axis)
+    return _ignore_warnings(np.nanmean, values, axis)
 
 
-def _quiet(
+def _ignore_warnings(
     function: Callable[..., Any], values: NDArray[Any], axis: int | None
 ) -> NDArray[np.float64]:
     with warnings.catch_warnings():

@@ -12,6 +12,15 @@ class MareyError(Exception):
     exit_code = 1
     status = 400
     title = "Bad request"
+    # Which error this is, for programs: the text is for people and may change, the code does not.
+    code = "bad_request"
+    # Which of several things it is about (a source's name), where that is known.
+    subject = ""
+
+    def __init__(self, message: str = "", *, code: str = "", subject: str = "") -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.subject = subject or self.subject
 
 
 class InvalidInput(MareyError):
@@ -20,6 +29,7 @@ class InvalidInput(MareyError):
     exit_code = 2
     status = 422
     title = "Invalid input"
+    code = "invalid_input"
 
 
 class NotFound(MareyError):
@@ -28,6 +38,7 @@ class NotFound(MareyError):
     exit_code = 3
     status = 404
     title = "Not found"
+    code = "not_found"
 
 
 class Conflict(MareyError):
@@ -36,6 +47,7 @@ class Conflict(MareyError):
     exit_code = 4
     status = 409
     title = "Conflict"
+    code = "conflict"
 
 
 class TooLarge(MareyError):
@@ -44,6 +56,7 @@ class TooLarge(MareyError):
     exit_code = 5
     status = 413
     title = "Too large"
+    code = "too_large"
 
 
 class Unavailable(MareyError):
@@ -52,6 +65,7 @@ class Unavailable(MareyError):
     exit_code = 6
     status = 503
     title = "Unavailable"
+    code = "unavailable"
 
 
 class StoreError(MareyError):
@@ -60,13 +74,14 @@ class StoreError(MareyError):
     exit_code = 7
     status = 500
     title = "Store error"
+    code = "store_error"
 
 
 SHOWN_TEXT_LIMIT = 120
 
 
 def shown(value: object) -> str:
-    """A value as an error message may quote it: printable, and never longer than a line."""
+    """Return a value as an error message may quote it: printable, and never longer than a line."""
     text = value if isinstance(value, str) else repr(value)
     clean = "".join(c if c.isprintable() else "�" for c in text[: SHOWN_TEXT_LIMIT + 1])
     return (
@@ -77,7 +92,7 @@ def shown(value: object) -> str:
 
 
 def allowed(names: Iterable[str], limit: int = 12) -> str:
-    """A list of what is allowed, short enough for one message."""
+    """Return a list of what is allowed, short enough for one message."""
     listed = list(names)
     tail = f", … ({len(listed)} in all)" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + tail

@@ -25,6 +25,16 @@ class FaultKind(StrEnum):
     OVERSIZED = "oversized"
     UNDERUSED = "underused"
     HEALTHY = "healthy"
+    # How work ends or waits; after the others, whose places the simulator draws its dice by.
+    OUT_OF_MEMORY = "out_of_memory"
+    TIME_LIMIT = "time_limit"
+    SCRIPT_ERROR = "script_error"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    BLOCKED = "blocked"
+    WAITING = "waiting"
+    TOO_SHORT = "too_short"
+    NOT_MEASURED = "not_measured"
 
 
 MEANING: dict[FaultKind, str] = {
@@ -45,7 +55,31 @@ MEANING: dict[FaultKind, str] = {
     FaultKind.OVERSIZED: "Far more GPUs, or far larger ones, than the work can use.",
     FaultKind.UNDERUSED: "Busy all the time but with little of the GPU: small batches or kernels.",
     FaultKind.HEALTHY: "Nothing is wrong.",
+    FaultKind.OUT_OF_MEMORY: "It ran out of memory, of the host or of a GPU, and was ended.",
+    FaultKind.TIME_LIMIT: "It was ended at the time limit that was asked for.",
+    FaultKind.SCRIPT_ERROR: "The program itself ended with an error code or a signal.",
+    FaultKind.CANCELLED: "Somebody cancelled or deleted it.",
+    FaultKind.PREEMPTED: "The scheduler took its GPUs for other work, or evicted it.",
+    FaultKind.BLOCKED: "It cannot start, however long it waits, until somebody changes something.",
+    FaultKind.WAITING: "It waits for its turn or for free GPUs.",
+    FaultKind.TOO_SHORT: "There are too few minutes of samples to tell.",
+    FaultKind.NOT_MEASURED: "There are no samples to judge by.",
 }
+# Ways in which work fails by itself; the others need a fault in what it does or runs on.
+FAILURES = (FaultKind.OUT_OF_MEMORY, FaultKind.TIME_LIMIT, FaultKind.SCRIPT_ERROR)
+# Verdicts that find no fault: nothing to repair, or nothing to say.
+NOT_FAULTS = frozenset(
+    {
+        FaultKind.HEALTHY,
+        FaultKind.CANCELLED,
+        FaultKind.PREEMPTED,
+        FaultKind.WAITING,
+        FaultKind.TOO_SHORT,
+        FaultKind.NOT_MEASURED,
+    }
+)
+# What the simulator can let happen, with recorded truth.
+SIMULATED = tuple(k for k in FaultKind if k not in NOT_FAULTS and k is not FaultKind.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class GpuState(StrEnum):
     DOWN = "down"
     FAILED = "failed"
     UNKNOWN = "unknown"
+    # It works, but nobody says for whom: never shown as idle.
+    UNCLAIMED = "unclaimed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Inventory:
 
 
 def resource_type(model: str, count: int) -> str:
-    """GPU model and count per host, as people ask for it: ``A100-8``."""
+    """Return GPU model and count per host, as people ask for it: ``A100-8``."""
     short = short_model(model) or "GPU"
     return f"{short}-{count}"
 

@@ -73,14 +73,14 @@ class Metric:
 
 @cache
 def catalogue() -> Mapping[str, Metric]:
-    """Every metric by its id, in the order in which people should see them."""
+    """Return every metric by its id, in the order in which people should see them."""
     text = files("marey.model").joinpath("metrics.toml").read_text(encoding="utf-8")
     return MappingProxyType(
-        {name: _metric(name, entry) for name, entry in tomllib.loads(text).items()}
+        {name: _make_metric(name, entry) for name, entry in tomllib.loads(text).items()}
     )
 
 
-def _metric(name: str, entry: dict[str, Any]) -> Metric:
+def _make_metric(name: str, entry: dict[str, Any]) -> Metric:
     low, high = entry["range"]
     derived = entry.get("derived")
     return Metric(
@@ -100,7 +100,7 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
 
 @cache
 def exporter_names() -> Mapping[str, tuple[str, float]]:
-    """Exporter's name → (metric id, factor to the metric's unit)."""
+    """Return exporter's name → (metric id, factor to the metric's unit)."""
     return MappingProxyType(
         {
             name: (metric.metric, factor)
@@ -111,7 +111,7 @@ def exporter_names() -> Mapping[str, tuple[str, float]]:
 
 
 def metric_named(name: str) -> Metric:
-    """The metric with this id; an unknown one is refused with the nearest known."""
+    """Return the metric with this id; an unknown one is refused with the nearest known."""
     found = catalogue().get(name)
     if found is None:
         raise InvalidInput(unknown("metric", name, catalogue()))

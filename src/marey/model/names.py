@@ -19,7 +19,7 @@ _GPU_ID = re.compile(r"^(?P<host>.+):(?P<index>\d{1,4})(?:\.(?P<instance>\d{1,4}
 
 
 def bounded(text: str) -> str:
-    """The name itself, or for an overlong one its beginning and a digest of the whole."""
+    """Return the name itself, or for an overlong one its beginning and a digest of the whole."""
     clean = text.encode("utf-8", "replace").decode() if not text.isascii() else text
     clean = clean.replace("\x00", "�")
     if len(clean) <= NAME_LIMIT:
@@ -46,7 +46,7 @@ def gpu_id(host: str, index: int, instance: int | None = None) -> str:
 
 
 def parse_gpu_id(text: str) -> GpuName:
-    """The parts of ``host:index`` or ``host:index.instance``."""
+    """Return the parts of ``host:index`` or ``host:index.instance``."""
     match = _GPU_ID.match(text)
     if match is None:
         raise InvalidInput(

@@ -74,30 +74,34 @@ def _parse(node: object, place: str, fields: Collection[str] | None, depth: int)
     if depth > DEPTH_LIMIT:
         raise InvalidInput(f"The filter at {place[:80]}… is nested deeper than {DEPTH_LIMIT}.")
     if not isinstance(node, dict):
-        raise _wrong(place, node, 'an object such as {"field": "user", "op": "eq", "value": "ada"}')
+        raise _make_error(
+            place, node, 'an object such as {"field": "user", "op": "eq", "value": "ada"}'
+        )
     keys = set(node)
     if keys == {"and"} or keys == {"or"}:
         word = next(iter(keys))
         parts = node[word]
         if not isinstance(parts, list) or len(parts) > LIST_LIMIT:
-            raise _wrong(f"{place}.{word}", parts, "a list of filters")
+            raise _make_error(f"{place}.{word}", parts, "a list of filters")
         parsed = tuple(
             _parse(part, f"{place}.{word}[{i}]", fields, depth + 1) for i, part in enumerate(parts)
         )
         return And(parsed) if word == "and" else Or(parsed)
     if keys == {"not"}:
         return Not(_parse(node["not"], f"{place}.not", fields, depth + 1))
-    return _comparison(node, place, fields)
+    return _parse_comparison(node, place, fields)
 
 
-def _comparison(
+def _parse_comparison(
     node: Mapping[str, object], place: str, fields: Collection[str] | None
 ) -> Comparison:
     if set(node) - {"field", "op", "value"} or not {"field", "op"} <= set(node):
-        raise _wrong(place, sorted(node), "'field', 'op' and 'value', or one of 'and', 'or', 'not'")
+        raise _make_error(
+            place, sorted(node), "'field', 'op' and 'value', or one of 'and', 'or', 'not'"
+        )
     name, op, value = node["field"], node["op"], node.get("value")
     if not isinstance(name, str):
-        raise _wrong(f"{place}.field", name, "text")
+        raise _make_error(f"{place}.field", name, "text")
     if fields is not None and name not in fields and not name.startswith("attributes."):
         raise InvalidInput(f"At {place}.field: {unknown('field', name, fields)}")
     if not isinstance(op, str) or op not in OPERATORS:
@@ -111,35 +115,35 @@ def _check_value(op: str, value: object, place: str) -> None:
         good = value is None or isinstance(value, bool)
         wanted = "true or false"
     elif op == "in":
-        good = isinstance(value, list) and len(value) <= LIST_LIMIT and all(map(_scalar, value))
+        good = isinstance(value, list) and len(value) <= LIST_LIMIT and all(map(_is_scalar, value))
         wanted = "a list of texts or numbers"
     elif op == "between":
-        good = isinstance(value, list) and len(value) == 2 and all(map(_number, value))
+        good = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
         wanted = "two numbers, [low, high]"
     elif op in ("contains", "prefix"):
         good, wanted = isinstance(value, str), "text"
     elif op in ORDERED:
-        good, wanted = _number(value) or isinstance(value, str), "a number or text"
+        good, wanted = _is_number(value) or isinstance(value, str), "a number or text"
     else:
-        good, wanted = _scalar(value), "text, a number, true or false"
+        good, wanted = _is_scalar(value), "text, a number, true or false"
     if not good:
-        raise _wrong(place, value, wanted)
+        raise _make_error(place, value, wanted)
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
-def _scalar(value: object) -> bool:
-    return isinstance(value, str | bool) or _number(value)
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | bool) or _is_number(value)
 
 
-def _wrong(place: str, value: object, wanted: str) -> InvalidInput:
+def _make_error(place: str, value: object, wanted: str) -> InvalidInput:
     return InvalidInput(f"The filter at {place} has {shown(value)}; allowed: {wanted}.")
 
 
 def to_json(predicate: Predicate) -> dict[str, Any]:
-    """The predicate as the JSON document that it is parsed from."""
+    """Return the predicate as the JSON document that it is parsed from."""
     if isinstance(predicate, And):
         return {"and": [to_json(part) for part in predicate.parts]}
     if isinstance(predicate, Or):
@@ -150,17 +154,17 @@ def to_json(predicate: Predicate) -> dict[str, Any]:
 
 
 def matches(predicate: Predicate, row: Mapping[str, Any]) -> bool:
-    """Whether one row, a mapping from field to value, satisfies the predicate."""
+    """Return whether one row, a mapping from field to value, satisfies the predicate."""
     if isinstance(predicate, And):
         return all(matches(part, row) for part in predicate.parts)
     if isinstance(predicate, Or):
         return any(matches(part, row) for part in predicate.parts)
     if isinstance(predicate, Not):
         return not matches(predicate.part, row)
-    return _compare(predicate, _field(row, predicate.field))
+    return _compare(predicate, _get_field(row, predicate.field))
 
 
-def _field(row: Mapping[str, Any], name: str) -> Any:
+def _get_field(row: Mapping[str, Any], name: str) -> Any:
     if name in row:
         return row[name]
     head, _, rest = name.partition(".")
@@ -181,20 +185,20 @@ def _compare(comparison: Comparison, actual: Any) -> bool:
     return _TESTS[op](actual, value)
 
 
-def _same_kind(actual: Any, value: Any) -> bool:
+def _is_same_kind(actual: Any, value: Any) -> bool:
     return isinstance(actual, str) == isinstance(value, str) and isinstance(
         actual, bool
     ) == isinstance(value, bool)
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda a, v: _same_kind(a, v) and bool(a == v),
-    "ne": lambda a, v: not (_same_kind(a, v) and bool(a == v)),
-    "lt": lambda a, v: _same_kind(a, v) and bool(a < v),
-    "le": lambda a, v: _same_kind(a, v) and bool(a <= v),
-    "gt": lambda a, v: _same_kind(a, v) and bool(a > v),
-    "ge": lambda a, v: _same_kind(a, v) and bool(a >= v),
-    "in": lambda a, v: any(_same_kind(a, item) and a == item for item in v),
+    "eq": lambda a, v: _is_same_kind(a, v) and bool(a == v),
+    "ne": lambda a, v: not (_is_same_kind(a, v) and bool(a == v)),
+    "lt": lambda a, v: _is_same_kind(a, v) and bool(a < v),
+    "le": lambda a, v: _is_same_kind(a, v) and bool(a <= v),
+    "gt": lambda a, v: _is_same_kind(a, v) and bool(a > v),
+    "ge": lambda a, v: _is_same_kind(a, v) and bool(a >= v),
+    "in": lambda a, v: any(_is_same_kind(a, item) and a == item for item in v),
     "between": lambda a, v: not isinstance(a, str) and bool(v[0] <= a <= v[1]),
     "contains": lambda a, v: isinstance(a, str) and v.casefold() in a.casefold(),
     "prefix": lambda a, v: isinstance(a, str) and a.casefold().startswith(v.casefold()),
@@ -202,7 +206,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def select(predicate: Predicate, table: pa.Table) -> NDArray[np.bool_]:
-    """Which rows of an Arrow table satisfy the predicate: one test per distinct value."""
+    """Return which rows of an Arrow table satisfy the predicate: one test per distinct value."""
     rows = table.num_rows
     if isinstance(predicate, And):
         kept = np.ones(rows, bool)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from marey.model.inventory import Gpu
 from marey.model.metrics import Entity
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
@@ -20,7 +22,7 @@ class Clock(Protocol):
     """What time it is: passed in, so that tests and the simulator have their own."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC."""
+        """Return milliseconds since 1970 UTC."""
 
 
 class Source(Protocol):
@@ -31,10 +33,48 @@ class Source(Protocol):
         """What the sources page calls it."""
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """What is new up to this moment, in order of time; raises ``Unavailable`` when silent."""
+        """Return what is new up to this moment, in order of time.
+
+        Raises ``Unavailable`` when silent.
+        """
 
     def close(self) -> None:
         """Let go of connections and files."""
+
+
+@runtime_checkable
+class DetailedSource(Protocol):
+    """A source that says more about itself on the sources page."""
+
+    def details(self) -> Mapping[str, Any]:
+        """Return what it adds about itself, by name."""
+
+
+@runtime_checkable
+class ClockedSource(Protocol):
+    """A source whose servers have clocks that may be off."""
+
+    def clock_offsets(self) -> Mapping[str, int]:
+        """Return milliseconds ahead of us by server or endpoint, of those that are off."""
+
+
+@runtime_checkable
+class MeasuringSource(Protocol):
+    """A source that measures GPUs, whoever else names them."""
+
+    def seen_gpus(self) -> list[Gpu]:
+        """Return every GPU seen so far."""
+
+    def seen_jobs(self) -> Mapping[str, Sequence[str]]:
+        """Return what its labels say holds each GPU now."""
+
+
+@runtime_checkable
+class AliasingSource(Protocol):
+    """A scheduler that knows other names of its hosts."""
+
+    def host_aliases(self) -> Mapping[str, str]:
+        """Return the host by each other name or address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +113,10 @@ class SampleStore(Protocol):
         """
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
-        """The samples themselves, each once, in order of time within a batch."""
+        """Return the samples themselves, each once, in order of time within a batch."""
 
     def series(self, selection: Selection, points: int) -> Answer:
-        """Downsampled series that keep extremes.
+        """Return downsampled series that keep extremes.
 
         Columns: entity, metric, time_ms, value; at most ``points`` (and at least 4) rows per
         series, each an actual sample: per bucket of time the first, least, greatest and last.
@@ -85,7 +125,7 @@ class SampleStore(Protocol):
     def histograms(
         self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
     ) -> Answer:
-        """Counts per entity and metric over equal bins (metric's own range unless given).
+        """Return counts per entity and metric over equal bins (metric's own range unless given).
 
         Columns: entity, metric, low, high, counts (list of int64), missing (int64).
         """
@@ -98,10 +138,10 @@ class SampleStore(Protocol):
         """
 
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
-        """The newest value of every metric of every entity, none older than ``since_ms``."""
+        """Return the newest value of every metric of every entity, none older than ``since_ms``."""
 
     def span(self, cluster: str) -> tuple[int, int] | None:
-        """Time of the first and last sample, or None where there is none."""
+        """Return time of the first and last sample, or None where there is none."""
 
     def maintain(self, now_ms: int) -> None:
         """Whatever keeps the store fast and small: rewriting, retention. Safe at any time."""
@@ -122,6 +162,10 @@ class WorkloadQuery:
     to_ms: int | None = None
     limit: int = 1000
     after: str | None = None
+    # Another order than by submission: a column, or wait_ms, run_ms or gpu_ms.
+    order_by: str = ""
+    descending: bool = True
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +188,19 @@ class RecordStore(Protocol):
         """Take over what was observed, as one step; the samples in it are not this store's."""
 
     def clusters(self) -> list[str]:
-        """The clusters there are."""
+        """Return the clusters there are."""
 
     def moment(self, cluster: str, time_ms: int) -> Moment:
-        """The whole cluster at any time, past or present."""
+        """Return the whole cluster at any time, past or present."""
 
     def workloads(self, query: WorkloadQuery) -> pa.Table:
-        """Workloads with their latest state; schema ``tables.WORKLOADS``."""
+        """Return workloads with their latest state; schema ``tables.WORKLOADS``."""
+
+    def count_workloads(self, query: WorkloadQuery) -> dict[str, int]:
+        """Return how many workloads a query means in all, by state; its page is not heeded."""
 
     def workload(self, cluster: str, workload: str) -> dict[str, Any]:
-        """One workload, with its intervals; raises ``NotFound``."""
+        """Return one workload, with its intervals; raises ``NotFound``."""
 
     def allocations(
         self,
@@ -163,13 +210,16 @@ class RecordStore(Protocol):
         from_ms: int = 0,
         to_ms: int | None = None,
     ) -> pa.Table:
-        """Who held which GPU from when to when; schema ``tables.ALLOCATIONS``."""
+        """Return who held which GPU from when to when; schema ``tables.ALLOCATIONS``."""
 
     def states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
-        """State intervals of workloads that touch this span; schema ``tables.STATES``."""
+        """Return state intervals of workloads that touch this span; schema ``tables.STATES``."""
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """What the workload said of itself; schema ``tables.PROGRESS``."""
+        """Return what the workload said of itself; schema ``tables.PROGRESS``."""
+
+    def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:
+        """Return the last report of every workload in each minute: workload, time_ms."""
 
     def events(
         self,
@@ -180,7 +230,7 @@ class RecordStore(Protocol):
         workload: str | None = None,
         limit: int = 10_000,
     ) -> pa.Table:
-        """Events in order of time; schema ``tables.EVENTS``."""
+        """Return events in order of time; schema ``tables.EVENTS``."""
 
     def put_document(self, kind: str, name: str, document: Any) -> None:
         """Keep a JSON document (a saved view, a rule, a state of the app) under a name."""
@@ -189,13 +239,54 @@ class RecordStore(Protocol):
         """Keep many documents of a kind by name, as one step: all of them, or none."""
 
     def document(self, kind: str, name: str) -> Any:
-        """The document of that name; raises ``NotFound``."""
+        """Return the document of that name; raises ``NotFound``."""
 
     def documents(self, kind: str) -> dict[str, Any]:
-        """Every document of a kind by name."""
+        """Return every document of a kind by name."""
 
     def delete_document(self, kind: str, name: str) -> None:
         """Forget a document; raises ``NotFound``."""
 
     def close(self) -> None:
         """Finish cleanly."""
+
+
+# JSON documents by kind and name.
+Documents = Mapping[str, Mapping[str, Any]]
+
+
+class TickStore(Protocol):
+    """A store that takes a whole tick as one step: all of it survives a kill, or nothing."""
+
+    def ingest(
+        self,
+        observations: Iterable[Observation],
+        batches: Iterable[SampleBatch] = (),
+        documents_by_kind: Documents | None = None,
+    ) -> None:
+        """Take over observations, samples, and documents by kind and name."""
+
+
+class Store(SampleStore, RecordStore, TickStore, Protocol):
+    """A store of both kinds behind one close: what every part of Marey is given.
+
+    A wrapper writes out each method, so that the type checker sees one that is missing.
+    """
+
+    @property
+    def path(self) -> Path | None:
+        """Return the file of the records, or None for a store in memory."""
+
+    def sample_state(self) -> dict[str, Any] | None:
+        """Return how the server of the samples is doing; None where they are in the file."""
+
+
+class Pace(Protocol):
+    """The clock of a cluster, and how fast it runs."""
+
+    @property
+    def speed(self) -> float:
+        """Cluster time per wall time."""
+
+    def now_ms(self) -> int:
+        """Return the cluster's time."""

@@ -40,22 +40,25 @@ class SampleBatch:
         return len(self.time_ms)
 
     def rows(self, kept: NDArray[np.bool_] | NDArray[np.int64] | slice) -> SampleBatch:
-        """Some rows of the batch."""
+        """Return some rows of the batch."""
         self._refuse_ragged()
         return SampleBatch(
             self.time_ms[kept],
             self.entity[kept],
             self.entities,
-            {name: values[kept] for name, values in self.columns.items()},
-            self.kind,
-            self.cluster,
-            None if self.workload is None else self.workload[kept],
-            self.workloads,
+            columns={name: values[kept] for name, values in self.columns.items()},
+            kind=self.kind,
+            cluster=self.cluster,
+            workload=None if self.workload is None else self.workload[kept],
+            workloads=self.workloads,
             is_clean=self.is_clean,
         )
 
     def checked(self) -> SampleBatch:
-        """The same batch with every column cleaned by its metric; refuses unknown metrics."""
+        """Return the same batch with every column cleaned by its metric.
+
+        Refuses unknown metrics.
+        """
         if self.is_clean:
             return self
         self._refuse_ragged()
@@ -71,11 +74,11 @@ class SampleBatch:
             self.time_ms,
             self.entity,
             self.entities,
-            cleaned,
-            self.kind,
-            self.cluster,
-            self.workload,
-            self.workloads,
+            columns=cleaned,
+            kind=self.kind,
+            cluster=self.cluster,
+            workload=self.workload,
+            workloads=self.workloads,
             is_clean=True,
         )
 
@@ -86,19 +89,19 @@ class SampleBatch:
             raise InvalidInput(f"A batch of {rows} rows has a column of another length.")
 
     def to_table(self) -> pa.Table:
-        """The batch as an Arrow table: time_ms, entity, workload (where known), metrics."""
+        """Return the batch as an Arrow table: time_ms, entity, workload (where known), metrics."""
         arrays: dict[str, pa.Array] = {
             "time_ms": pa.array(self.time_ms, pa.int64()),
-            "entity": _coded(self.entity, self.entities),
+            "entity": _decode_names(self.entity, self.entities),
         }
         if self.workload is not None:
-            arrays["workload"] = _coded(self.workload, self.workloads)
+            arrays["workload"] = _decode_names(self.workload, self.workloads)
         for name, values in self.columns.items():
             arrays[name] = pa.array(values, pa.float32(), from_pandas=True)
         return pa.table(arrays)
 
 
-def _coded(codes: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+def _decode_names(codes: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
     indices = pa.array(codes, pa.int32(), mask=codes < 0)
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
 
@@ -106,12 +109,12 @@ def _coded(codes: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 def batch_from_table(
     table: pa.Table, *, kind: Entity = Entity.GPU, cluster: str = DEFAULT_CLUSTER
 ) -> SampleBatch:
-    """An Arrow table (time_ms, entity, optional workload, metrics) as a batch."""
-    entity, entities = _codes(table.column("entity"))
+    """Return an Arrow table (time_ms, entity, optional workload, metrics) as a batch."""
+    entity, entities = _encode_names(table.column("entity"))
     workload: NDArray[np.int32] | None = None
     workloads: Sequence[str] = ()
     if "workload" in table.column_names:
-        workload, workloads = _codes(table.column("workload"))
+        workload, workloads = _encode_names(table.column("workload"))
     skip = {"time_ms", "entity", "workload"}
     columns = {
         name: table.column(name).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
@@ -119,10 +122,19 @@ def batch_from_table(
         if name not in skip
     }
     time_ms = table.column("time_ms").to_numpy().astype(np.int64, copy=False)
-    return SampleBatch(time_ms, entity, entities, columns, kind, cluster, workload, workloads)
+    return SampleBatch(
+        time_ms,
+        entity,
+        entities,
+        columns=columns,
+        kind=kind,
+        cluster=cluster,
+        workload=workload,
+        workloads=workloads,
+    )
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
+def _encode_names(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     encoded = column.combine_chunks()
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
@@ -131,6 +143,6 @@ def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
 
 
 def concatenate(batches: Iterable[SampleBatch]) -> pa.Table:
-    """Batches of one kind as one Arrow table; a metric that a batch lacks is null there."""
+    """Return batches of one kind as one Arrow table; a metric that a batch lacks is null there."""
     tables = [batch.to_table() for batch in batches]
     return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()

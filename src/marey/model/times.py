@@ -32,8 +32,8 @@ DURATION_UNITS_MS = {
 
 
 def parse_time(text: str | int | float) -> Ms:
-    """ISO-8601 (no zone means UTC) or Unix seconds, as milliseconds."""
-    moment = _from_number(text) if not isinstance(text, str) else _from_text(text.strip())
+    """Return ISO-8601 (no zone means UTC) or Unix seconds, as milliseconds."""
+    moment = _parse_number(text) if not isinstance(text, str) else _parse_text(text.strip())
     if moment is None or not EARLIEST_MS <= moment <= LATEST_MS:
         raise InvalidInput(
             f"'{shown(text)}' is not a time; write ISO-8601 such as 2026-11-15T08:00:00Z "
@@ -42,13 +42,13 @@ def parse_time(text: str | int | float) -> Ms:
     return Ms(moment)
 
 
-def _from_number(number: float) -> int | None:
+def _parse_number(number: float) -> int | None:
     return round(number * 1000) if number == number and abs(number) < 1e12 else None
 
 
-def _from_text(text: str) -> int | None:
+def _parse_text(text: str) -> int | None:
     try:
-        return _from_number(float(text))
+        return _parse_number(float(text))
     except ValueError:
         pass
     try:

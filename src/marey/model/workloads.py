@@ -50,7 +50,10 @@ STATE_WORDS: Mapping[str, WorkloadState] = MappingProxyType(
 
 
 def parse_state(word: str) -> WorkloadState:
-    """The state behind any scheduler's word: ``CD``, ``Succeeded``, ``CANCELLED by 1000``."""
+    """Return the state behind any scheduler's word.
+
+    ``CD``, ``Succeeded``, ``CANCELLED by 1000``.
+    """
     key = word.strip().lower().replace("-", "_")
     head = key.split()[0].rstrip("+") if key.split() else ""
     for candidate in (key.replace(" ", "_"), head):

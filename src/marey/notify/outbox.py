@@ -14,7 +14,7 @@ import msgspec
 
 from marey.model.errors import InvalidInput, MareyError, unknown
 from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
-from marey.notify.notices import SEVERITIES, Notice, Parcel, subject_of
+from marey.notify.notices import SEVERITIES, Notice, Parcel, write_subject
 from marey.notify.receivers import Receiver
 
 FIRST_PAUSE_MS = 10 * SECOND_MS
@@ -35,12 +35,12 @@ class Keeper(Protocol):
         """Forget a document."""
 
     def all(self) -> Mapping[str, Any]:
-        """Every document by name."""
+        """Return every document by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who is told of what; an empty list means everything."""
+    """Who is notified of what; an empty list means everything."""
 
     receivers: tuple[str, ...]
     severity: str = "warning"
@@ -53,7 +53,7 @@ class Route:
     group_by: tuple[str, ...] = ("rule",)
 
     def takes(self, notice: Notice) -> bool:
-        """Whether the notice goes this way."""
+        """Return whether the notice goes this way."""
         return (
             SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.severity)
             and (not self.projects or notice.project in self.projects)
@@ -99,7 +99,7 @@ class Outbox:
             try:
                 self.parcels[name] = msgspec.convert(document, Parcel)
             except msgspec.ValidationError:
-                # Of an older version: it cannot be told any more, and must not block the rest.
+                # Of an older version: it cannot be sent any more, and must not block the rest.
                 self.keeper.delete(name)
 
     def submit(self, notices: Iterable[Notice], now_ms: int) -> None:
@@ -108,12 +108,12 @@ class Outbox:
         # Until all are kept nothing is delivered: a parcel must not be kept after it has gone.
         with self._lock:
             for notice in notices:
-                told: set[str] = set()
+                reported: set[str] = set()
                 for route in self.routes:
                     if not route.takes(notice):
                         continue
-                    for name in [r for r in route.receivers if r not in told]:
-                        told.add(name)
+                    for name in [r for r in route.receivers if r not in reported]:
+                        reported.add(name)
                         parcel = self._put(name, route, notice, now_ms)
                         if parcel is not None:
                             touched[parcel.id] = parcel
@@ -123,16 +123,18 @@ class Outbox:
     def _put(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> Parcel | None:
         """Put a notice into the parcel it travels in; None where it does not travel."""
         if self.dry_run:
-            self._note(now_ms, receiver, "dry run", [notice])
+            self._record_outcome(now_ms, receiver, "dry run", notices=[notice])
             return None
         group = "\0".join(str(getattr(notice, name, "")) for name in route.group_by)
-        parcel = self._waiting(receiver, group)
+        parcel = self._find_waiting(receiver, group)
         if parcel is None:
             if len(self.parcels) >= OUTBOX_LIMIT:
-                self._note(now_ms, receiver, "dropped: the outbox is full", [notice])
+                self._record_outcome(
+                    now_ms, receiver, "dropped: the outbox is full", notices=[notice]
+                )
                 return None
             parcel = Parcel(
-                id=_name(receiver, group, notice.id, now_ms),
+                id=_make_name(receiver, group, notice.id, now_ms),
                 receiver=receiver,
                 group=group,
                 notices=[],
@@ -144,7 +146,7 @@ class Outbox:
             parcel.notices.append(notice)
         return parcel
 
-    def _waiting(self, receiver: str, group: str) -> Parcel | None:
+    def _find_waiting(self, receiver: str, group: str) -> Parcel | None:
         for parcel in self.parcels.values():
             same = parcel.receiver == receiver and parcel.group == group
             if same and parcel.attempts == 0 and len(parcel.notices) < PARCEL_LIMIT:
@@ -155,29 +157,29 @@ class Outbox:
         """Try every parcel whose time has come; returns how many were delivered."""
         delivered = 0
         for receiver in {parcel.receiver for parcel in list(self.parcels.values())}:
-            delivered += self._receiver(receiver, now_ms)
+            delivered += self._deliver_to(receiver, now_ms)
         return delivered
 
-    def _receiver(self, name: str, now_ms: int) -> int:
+    def _deliver_to(self, name: str, now_ms: int) -> int:
         delivered = 0
-        for parcel in sorted(self._due(name, now_ms), key=lambda p: p.created_ms):
+        for parcel in sorted(self._list_due(name, now_ms), key=lambda p: p.created_ms):
             if parcel.id not in self.parcels:
                 continue
             if name not in self.receivers:
                 self._drop(parcel, now_ms, "the receiver was removed")
                 continue
-            free_ms = self._free_at(name, now_ms)
+            free_ms = self._find_free_ms(name, now_ms)
             if free_ms > now_ms:
                 self._postpone(name, free_ms)
                 break
             delivered += self._try(parcel, now_ms)
         return delivered
 
-    def _due(self, name: str, now_ms: int) -> list[Parcel]:
+    def _list_due(self, name: str, now_ms: int) -> list[Parcel]:
         return [p for p in self.parcels.values() if p.receiver == name and p.due_ms <= now_ms]
 
-    def _free_at(self, name: str, now_ms: int) -> int:
-        """When the receiver may be told again without breaking its limit."""
+    def _find_free_ms(self, name: str, now_ms: int) -> int:
+        """Return when the receiver may be notified again without breaking its limit."""
         times = self._delivered.setdefault(name, deque())
         while times and times[0] <= now_ms - HOUR_MS:
             times.popleft()
@@ -210,17 +212,17 @@ class Outbox:
         try:
             self.receivers[parcel.receiver].deliver(parcel)
         except MareyError as error:
-            self._failed(parcel, str(error), now_ms)
+            self._record_failure(parcel, str(error), now_ms)
             return 0
         except Exception as error:
-            self._failed(parcel, type(error).__name__, now_ms)
+            self._record_failure(parcel, type(error).__name__, now_ms)
             return 0
         self._delivered.setdefault(parcel.receiver, deque()).append(now_ms)
-        self._note(now_ms, parcel.receiver, "delivered", parcel.notices)
+        self._record_outcome(now_ms, parcel.receiver, "delivered", notices=parcel.notices)
         self._forget(parcel)
         return 1
 
-    def _failed(self, parcel: Parcel, error: str, now_ms: int) -> None:
+    def _record_failure(self, parcel: Parcel, error: str, now_ms: int) -> None:
         parcel.error = error
         if now_ms - parcel.created_ms > KEEP_MS:
             self._drop(parcel, now_ms, f"given up: {error}")
@@ -228,10 +230,11 @@ class Outbox:
         pause = min(FIRST_PAUSE_MS * 2 ** min(parcel.attempts - 1, 20), LONGEST_PAUSE_MS)
         parcel.due_ms = now_ms + pause
         self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
-        self._note(now_ms, parcel.receiver, "failed, will be tried again", parcel.notices, error)
+        outcome = "failed, will be tried again"
+        self._record_outcome(now_ms, parcel.receiver, outcome, notices=parcel.notices, error=error)
 
     def _drop(self, parcel: Parcel, now_ms: int, why: str) -> None:
-        self._note(now_ms, parcel.receiver, "dropped", parcel.notices, why)
+        self._record_outcome(now_ms, parcel.receiver, "dropped", notices=parcel.notices, error=why)
         self._forget(parcel)
 
     def _forget(self, parcel: Parcel) -> None:
@@ -239,14 +242,27 @@ class Outbox:
             self.parcels.pop(parcel.id, None)
             self.keeper.delete(parcel.id)
 
-    def _note(
-        self, now_ms: int, receiver: str, outcome: str, notices: Sequence[Notice], error: str = ""
+    def _record_outcome(
+        self,
+        now_ms: int,
+        receiver: str,
+        outcome: str,
+        *,
+        notices: Sequence[Notice],
+        error: str = "",
     ) -> None:
         self.log.append(
-            LogEntry(now_ms, receiver, outcome, len(notices), subject_of(notices), error)
+            LogEntry(
+                now_ms,
+                receiver,
+                outcome,
+                notices=len(notices),
+                subject=write_subject(notices),
+                error=error,
+            )
         )
 
 
-def _name(receiver: str, group: str, notice: str, now_ms: int) -> str:
+def _make_name(receiver: str, group: str, notice: str, now_ms: int) -> str:
     text = "\0".join((receiver, group, notice, str(now_ms))).encode()
     return hashlib.blake2b(text, digest_size=10).hexdigest()

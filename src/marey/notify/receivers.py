@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import queue
 import smtplib
 import ssl
 import threading
@@ -15,10 +15,18 @@ from email.utils import make_msgid
 from typing import Any, Protocol
 
 import msgspec
+import urllib3
 
 from marey.model.errors import InvalidInput, Unavailable, shown
-from marey.notify.notices import GPUS_NAMED, Notice, Parcel, one_line, subject_of, text_of
-from marey.notify.secrets import NO_SECRET, Secret
+from marey.model.system.secrets import NO_SECRET, Secret
+from marey.notify.notices import (
+    GPUS_NAMED,
+    Notice,
+    Parcel,
+    make_one_line,
+    write_subject,
+    write_text,
+)
 
 TIMEOUT_S = 10.0
 # Alertmanager forgets an alert that nobody repeats; ours say when they end, so it must wait.
@@ -26,11 +34,15 @@ ALERT_LIFE_MS = 7 * 24 * 3_600_000
 
 
 class Receiver(Protocol):
-    """Somebody who is told."""
+    """Somebody who is notified."""
 
     @property
     def name(self) -> str:
         """How routes name it."""
+
+    @property
+    def secret(self) -> Secret:
+        """What opens it; one that is not given where nothing does."""
 
     def deliver(self, parcel: Parcel) -> None:
         """Tell it; raises ``Unavailable`` where it did not take the parcel."""
@@ -45,7 +57,7 @@ class Endpoint:
     timeout_s: float = TIMEOUT_S
 
     def checked(self) -> Endpoint:
-        """The endpoint, if its address can be used at all."""
+        """Return the endpoint, if its address can be used at all."""
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(f"'{shown(self.url)}' is not an http or https address.")
@@ -57,38 +69,54 @@ class Endpoint:
 def post_json(endpoint: Endpoint, path: str, document: Any, headers: Mapping[str, str]) -> None:
     """POST a document; no redirects, a deadline for the whole exchange, success is 2xx only."""
     parts = urllib.parse.urlsplit(endpoint.url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=endpoint.timeout_s)
     sent = {"Content-Type": "application/json", "User-Agent": "marey", **headers}
     if endpoint.token.given:
-        sent["Authorization"] = f"Bearer {endpoint.token.read()}"
-    target = (parts.path.rstrip("/") + path or "/") + (f"?{parts.query}" if parts.query else "")
-    # The timeout above is per read: one byte now and then would hold us for ever.
-    watchdog = threading.Timer(endpoint.timeout_s, _cut, [connection])
-    watchdog.daemon = True
-    watchdog.start()
+        sent["Authorization"] = f"Bearer {endpoint.token.read(Unavailable)}"
+    target = parts._replace(path=parts.path.rstrip("/") + path or "/", fragment="").geturl()
     try:
-        connection.request("POST", target, msgspec.json.encode(document), sent)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        status = _post(target, msgspec.json.encode(document), sent, endpoint.timeout_s)
+    except (OSError, urllib3.exceptions.HTTPError, ValueError) as error:
         where = parts.hostname
         raise Unavailable(f"{where} did not answer: {type(error).__name__}: {error}") from None
-    finally:
-        watchdog.cancel()
-        connection.close()
     if 300 <= status < 400:
         raise Unavailable(f"{parts.hostname} answered {status}; redirects are not followed.")
     if not 200 <= status < 300:
         raise Unavailable(f"{parts.hostname} answered {status}.")
 
 
-def _cut(connection: http.client.HTTPConnection) -> None:
-    sock = connection.sock
-    if sock is not None:
+def _post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
+    """Return the status of a POST, however slowly the other side answers.
+
+    A library's time limit is per read: one byte now and then would hold us for ever. So the
+    exchange has a thread of its own, which is left behind when the time is over.
+    """
+    outcome: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
+
+    def exchange() -> None:
         try:
-            sock.shutdown(2)
-        except OSError:
-            return
+            answer = urllib3.request(
+                "POST",
+                url,
+                body=body,
+                headers=headers,
+                timeout=timeout_s,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            answer.close()
+            outcome.put(answer.status)
+        except Exception as error:
+            outcome.put(error)
+
+    threading.Thread(target=exchange, name="marey-post", daemon=True).start()
+    try:
+        found = outcome.get(timeout=timeout_s)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {timeout_s:g} s") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +126,17 @@ class Webhook:
     name: str
     endpoint: Endpoint
 
+    @property
+    def secret(self) -> Secret:
+        """Return the token of the address."""
+        return self.endpoint.token
+
     def deliver(self, parcel: Parcel) -> None:
         """POST the parcel; its id is also the idempotency key."""
         document = {
             "version": 1,
             "id": parcel.id,
-            "subject": subject_of(parcel.notices),
+            "subject": write_subject(parcel.notices),
             "notices": [msgspec.to_builtins(notice) for notice in parcel.notices],
         }
         post_json(self.endpoint, "", document, {"Idempotency-Key": parcel.id})
@@ -116,13 +149,18 @@ class Alertmanager:
     name: str
     endpoint: Endpoint
 
+    @property
+    def secret(self) -> Secret:
+        """Return the token of the address."""
+        return self.endpoint.token
+
     def deliver(self, parcel: Parcel) -> None:
         """POST every notice as an alert."""
-        post_json(self.endpoint, "/api/v2/alerts", [alert_of(n) for n in parcel.notices], {})
+        post_json(self.endpoint, "/api/v2/alerts", [make_alert(n) for n in parcel.notices], {})
 
 
-def alert_of(notice: Notice) -> dict[str, Any]:
-    """A notice as Alertmanager takes it; empty labels are left out, as it demands."""
+def make_alert(notice: Notice) -> dict[str, Any]:
+    """Return a notice as Alertmanager takes it; empty labels are left out, as it demands."""
     labels = {
         "alertname": notice.rule,
         "severity": notice.severity,
@@ -143,17 +181,17 @@ def alert_of(notice: Notice) -> dict[str, Any]:
     }
     resolved = notice.status == "resolved"
     alert: dict[str, Any] = {
-        "labels": {k: one_line(v) for k, v in labels.items() if v},
-        "annotations": {k: one_line(v, 600) for k, v in annotations.items() if v},
-        "startsAt": _rfc3339(notice.opened_ms),
-        "endsAt": _rfc3339(notice.time_ms if resolved else notice.time_ms + ALERT_LIFE_MS),
+        "labels": {k: make_one_line(v) for k, v in labels.items() if v},
+        "annotations": {k: make_one_line(v, 600) for k, v in annotations.items() if v},
+        "startsAt": _format_rfc3339(notice.opened_ms),
+        "endsAt": _format_rfc3339(notice.time_ms if resolved else notice.time_ms + ALERT_LIFE_MS),
     }
     if notice.url:
         alert["generatorURL"] = notice.url
     return alert
 
 
-def _rfc3339(time_ms: int) -> str:
+def _format_rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -171,6 +209,11 @@ class Mail:
     password: Secret = NO_SECRET
     timeout_s: float = TIMEOUT_S
 
+    @property
+    def secret(self) -> Secret:
+        """Return the password of the account."""
+        return self.password
+
     def deliver(self, parcel: Parcel) -> None:
         """Send the mail; the message id is the parcel's, so that doubles can be seen."""
         message = self.message(parcel)
@@ -179,7 +222,7 @@ class Mail:
                 if self.starttls:
                     server.starttls(context=ssl.create_default_context())
                 if self.user:
-                    server.login(self.user, self.password.read())
+                    server.login(self.user, self.password.read(Unavailable))
                 server.send_message(message)
         except (OSError, smtplib.SMTPException) as error:
             # The server's own words may repeat what we sent; the kind of error is enough.
@@ -188,12 +231,12 @@ class Mail:
             ) from None
 
     def message(self, parcel: Parcel) -> EmailMessage:
-        """The mail; header values are single lines, whatever the names in them hold."""
+        """Return the mail; header values are single lines, whatever the names in them hold."""
         message = EmailMessage()
-        message["Subject"] = subject_of(parcel.notices)
+        message["Subject"] = write_subject(parcel.notices)
         message["From"] = self.sender
         message["To"] = ", ".join(self.to)
         message["Message-ID"] = make_msgid(parcel.id, domain="marey.invalid")
         message["Auto-Submitted"] = "auto-generated"
-        message.set_content(text_of(parcel.notices))
+        message.set_content(write_text(parcel.notices))
         return message

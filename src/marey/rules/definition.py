@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.faults import FaultKind
 from marey.model.times import MINUTE_MS, parse_duration
-from marey.rules.documents import parse_clause
-from marey.rules.expressions import Clause
-from marey.rules.lexer import RuleError
-from marey.rules.parser import bind, parse_rule
-from marey.rules.printer import rule_text
-from marey.rules.sanity import warnings
-from marey.rules.vocabulary import format_duration
+from marey.rules.language.expressions import Clause
+from marey.rules.language.json_form import parse_clause
+from marey.rules.language.lexer import RuleError
+from marey.rules.language.lint import warnings
+from marey.rules.language.parser import bind, parse_rule
+from marey.rules.language.printer import rule_text
+from marey.rules.language.vocabulary import format_duration
 
 NOW_WINDOW_MS = 10 * MINUTE_MS
 CLOSE_AFTER_MS = 10 * MINUTE_MS
@@ -106,27 +106,27 @@ def draft(text: str, *, rule_id: str = "draft", **fields: Any) -> Rule:
 def parse_document(document: object, place: str = "$") -> Rule:
     """Check a rule's JSON (or TOML) document and return the rule; errors say where."""
     if not isinstance(document, Mapping):
-        raise _wrong(place, document, "an object with at least 'id' and 'when'")
+        raise _make_error(place, document, "an object with at least 'id' and 'when'")
     strange = [key for key in document if key not in _KEYS]
     if strange:
         raise InvalidInput(f"At {place}: {unknown('key', strange[0], _KEYS)}")
-    thresholds = _thresholds(document.get("thresholds", {}), f"{place}.thresholds")
+    thresholds = _read_thresholds(document.get("thresholds", {}), f"{place}.thresholds")
     rule = Rule(
-        id=_identifier(document.get("id"), f"{place}.id"),
-        template=_clause(document, place),
+        id=_read_identifier(document.get("id"), f"{place}.id"),
+        template=_read_clause(document, place),
         thresholds=thresholds,
-        fault=_member(FaultKind, document.get("fault"), f"{place}.fault"),
-        severity=_member(Severity, document.get("severity", "warning"), f"{place}.severity")
+        fault=_read_member(FaultKind, document.get("fault"), f"{place}.fault"),
+        severity=_read_member(Severity, document.get("severity", "warning"), f"{place}.severity")
         or Severity.WARNING,
-        enabled=_flag(document.get("enabled", True), f"{place}.enabled"),
-        waste=_flag(document.get("waste", True), f"{place}.waste"),
-        now_ms=_length(document.get("now", "10m"), f"{place}.now", least=MINUTE_MS),
-        open_after_ms=_length(document.get("open_after", "0s"), f"{place}.open_after"),
-        close_after_ms=_length(document.get("close_after", "10m"), f"{place}.close_after"),
-        overrides=_overrides(document.get("override", []), place, thresholds),
-        **{key: _prose(document.get(key, ""), f"{place}.{key}") for key in _PROSE},
+        enabled=_read_flag(document.get("enabled", True), f"{place}.enabled"),
+        waste=_read_flag(document.get("waste", True), f"{place}.waste"),
+        now_ms=_check_length(document.get("now", "10m"), f"{place}.now", least=MINUTE_MS),
+        open_after_ms=_check_length(document.get("open_after", "0s"), f"{place}.open_after"),
+        close_after_ms=_check_length(document.get("close_after", "10m"), f"{place}.close_after"),
+        overrides=_read_overrides(document.get("override", []), place, thresholds),
+        **{key: _read_text(document.get(key, ""), f"{place}.{key}") for key in _PROSE},
     )
-    _bindable(rule, place)
+    _check_bindable(rule, place)
     return rule
 
 
@@ -145,11 +145,11 @@ def rule_document(rule: Rule) -> dict[str, Any]:
     if rule.thresholds:
         document["thresholds"] = dict(rule.thresholds)
     if rule.overrides:
-        document["override"] = [_override_document(override) for override in rule.overrides]
+        document["override"] = [_write_override(override) for override in rule.overrides]
     return document
 
 
-def _override_document(override: Override) -> dict[str, Any]:
+def _write_override(override: Override) -> dict[str, Any]:
     document: dict[str, Any] = {}
     if override.partition is not None:
         document["partition"] = override.partition
@@ -170,7 +170,7 @@ def parse_rules(text: str, name: str = "rules") -> list[Rule]:
         raise InvalidInput(f"{name} is not TOML: {error}.") from None
     entries = document.get("rule")
     if set(document) != {"rule"} or not isinstance(entries, list):
-        raise _wrong(name, sorted(document), "[[rule]] tables only")
+        raise _make_error(name, sorted(document), "[[rule]] tables only")
     if len(entries) > RULES_LIMIT:
         raise InvalidInput(f"{name} holds {len(entries)} rules; allowed: {RULES_LIMIT}.")
     rules = [parse_document(entry, f"{name}[{i + 1}]") for i, entry in enumerate(entries)]
@@ -203,87 +203,93 @@ def read_rules(path: Path) -> list[Rule]:
     return parse_rules(text, path.name)
 
 
-def _clause(document: Mapping[str, Any], place: str) -> Clause:
+def _read_clause(document: Mapping[str, Any], place: str) -> Clause:
     if ("when" in document) == ("clause" in document):
-        raise _wrong(place, sorted(document), "either 'when' (text) or 'clause' (JSON)")
+        raise _make_error(place, sorted(document), "either 'when' (text) or 'clause' (JSON)")
     if "clause" in document:
         return parse_clause(document["clause"])
     text = document["when"]
     if not isinstance(text, str):
-        raise _wrong(f"{place}.when", text, "text")
+        raise _make_error(f"{place}.when", text, "text")
     try:
         return parse_rule(text)
     except RuleError as error:
-        error.args = (f"{place}.when: {error}\n{error.pointed()}",)
+        error.args = (f"{place}.when: {error}\n{error.mark_place()}",)
         raise
 
 
-def _bindable(rule: Rule, place: str) -> None:
+def _check_bindable(rule: Rule, place: str) -> None:
     try:
         rule.variants()
     except RuleError as error:
         raise InvalidInput(f"{place}.thresholds: {error.reason}") from None
 
 
-def _identifier(value: object, place: str) -> str:
+def _read_identifier(value: object, place: str) -> str:
     if not isinstance(value, str) or not _ID.match(value):
-        raise _wrong(place, value, "1 to 64 of a-z, 0-9, _ . - (first a letter or digit)")
+        raise _make_error(place, value, "1 to 64 of a-z, 0-9, _ . - (first a letter or digit)")
     return value
 
 
-def _thresholds(value: object, place: str) -> dict[str, str]:
+def _read_thresholds(value: object, place: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or len(value) > 64:
-        raise _wrong(place, value, "a table of names to values such as low = '15%'")
+        raise _make_error(place, value, "a table of names to values such as low = '15%'")
     bad = [k for k, v in value.items() if not isinstance(v, str | int | float) or v is True]
     if bad:
-        raise _wrong(f"{place}.{shown(bad[0])}", value[bad[0]], "text such as '15%' or a number")
+        raise _make_error(
+            f"{place}.{shown(bad[0])}", value[bad[0]], "text such as '15%' or a number"
+        )
     return {str(k): v if isinstance(v, str) else f"{v}" for k, v in value.items()}
 
 
-def _overrides(value: object, place: str, thresholds: Mapping[str, str]) -> tuple[Override, ...]:
+def _read_overrides(
+    value: object, place: str, thresholds: Mapping[str, str]
+) -> tuple[Override, ...]:
     if not isinstance(value, list) or len(value) > 1_000:
-        raise _wrong(f"{place}.override", value, "a list of tables")
+        raise _make_error(f"{place}.override", value, "a list of tables")
     found = []
     for i, entry in enumerate(value):
         at = f"{place}.override[{i + 1}]"
         allowed = {"partition", "project", "enabled", "thresholds"}
         if not isinstance(entry, Mapping) or set(entry) - allowed:
-            raise _wrong(at, entry, ", ".join(sorted(allowed)))
+            raise _make_error(at, entry, ", ".join(sorted(allowed)))
         names = [entry.get("partition"), entry.get("project")]
         if names == [None, None] or not all(n is None or isinstance(n, str) for n in names):
-            raise _wrong(at, names, "a partition or a project, as text")
-        own = _thresholds(entry.get("thresholds", {}), f"{at}.thresholds")
+            raise _make_error(at, names, "a partition or a project, as text")
+        own = _read_thresholds(entry.get("thresholds", {}), f"{at}.thresholds")
         for name in own:
             if name not in thresholds:
                 raise InvalidInput(f"At {at}.thresholds: {unknown('threshold', name, thresholds)}")
         found.append(
-            Override(names[0], names[1], _flag(entry.get("enabled", True), f"{at}.enabled"), own)
+            Override(
+                names[0], names[1], _read_flag(entry.get("enabled", True), f"{at}.enabled"), own
+            )
         )
     return tuple(found)
 
 
-def _flag(value: object, place: str) -> bool:
+def _read_flag(value: object, place: str) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(place, value, "true or false")
+        raise _make_error(place, value, "true or false")
     return value
 
 
-def _length(value: object, place: str, least: int = 0) -> int:
+def _check_length(value: object, place: str, least: int = 0) -> int:
     if not isinstance(value, str):
-        raise _wrong(place, value, "a duration such as '10m'")
+        raise _make_error(place, value, "a duration such as '10m'")
     length = parse_duration(value)
     if length < least or length > 24 * 60 * MINUTE_MS:
-        raise _wrong(place, value, f"between {format_duration(least)} and 1d")
+        raise _make_error(place, value, f"between {format_duration(least)} and 1d")
     return length
 
 
-def _prose(value: object, place: str) -> str:
+def _read_text(value: object, place: str) -> str:
     if not isinstance(value, str) or len(value) > TEXT_FIELD_LIMIT:
-        raise _wrong(place, value, f"text of at most {TEXT_FIELD_LIMIT} characters")
+        raise _make_error(place, value, f"text of at most {TEXT_FIELD_LIMIT} characters")
     return " ".join(value.split()) if place.endswith("title") else value.strip()
 
 
-def _member(kind: type[E], value: object, place: str) -> E | None:
+def _read_member(kind: type[E], value: object, place: str) -> E | None:
     if value is None:
         return None
     if value not in list(kind):
@@ -291,5 +297,5 @@ def _member(kind: type[E], value: object, place: str) -> E | None:
     return kind(str(value))
 
 
-def _wrong(place: str, value: object, wanted: str) -> InvalidInput:
+def _make_error(place: str, value: object, wanted: str) -> InvalidInput:
     return InvalidInput(f"{place} has {shown(value)}; allowed: {wanted}.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marey.model.times import HOUR_MS
-from marey.rules.findings import Finding
+from marey.rules.engine.findings import Finding
 
 
 class WasteBy(StrEnum):
@@ -47,7 +47,7 @@ def wasted(findings: Iterable[Finding], by: WasteBy, from_ms: int, to_ms: int) -
             continue
         name = getattr(finding, by.value)
         for start, amount in finding.hours.items():
-            part = _overlap(start, from_ms, to_ms)
+            part = _measure_overlap(start, from_ms, to_ms)
             if part > 0 and amount > 0:
                 key = (finding.workload, start)
                 hours[name][key] = max(hours[name].get(key, 0.0), amount * part)
@@ -60,7 +60,7 @@ def wasted(findings: Iterable[Finding], by: WasteBy, from_ms: int, to_ms: int) -
     return sorted(lines, key=lambda line: (-line.gpu_hours, line.name))
 
 
-def _overlap(start_ms: int, from_ms: int, to_ms: int) -> float:
+def _measure_overlap(start_ms: int, from_ms: int, to_ms: int) -> float:
     """The part of an hour that lies in the period; within the hour the waste counts as even."""
     return max(0, min(start_ms + HOUR_MS, to_ms) - max(start_ms, from_ms)) / HOUR_MS
 
@@ -71,9 +71,11 @@ def waste_csv(lines: Iterable[Waste], by: WasteBy) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([by.value, "gpu_hours", "findings", "workloads"])
     for line in lines:
-        writer.writerow([_text(line.name), f"{line.gpu_hours:.3f}", line.findings, line.workloads])
+        writer.writerow(
+            [_print_cell(line.name), f"{line.gpu_hours:.3f}", line.findings, line.workloads]
+        )
     return out.getvalue()
 
 
-def _text(name: str) -> str:
+def _print_cell(name: str) -> str:
     return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name

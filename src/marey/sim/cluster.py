@@ -16,16 +16,24 @@ from marey.model.events import Event, EventKind
 from marey.model.inventory import GpuStatus
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Allocation, WorkloadState
-from marey.sim import kernels as k
-from marey.sim.agenda import Agenda, What
-from marey.sim.behaviour import healthy
 from marey.sim.config import Placement, Policy, SimConfig
 from marey.sim.hardware import Hardware
-from marey.sim.jobs import Job
-from marey.sim.lanes import Lanes, Regime
-from marey.sim.people import User
-from marey.sim.schedule import FIFO_FIRST, NEVER_MS, QOS_FACTOR, Queue, Reason, priorities, run_pass
-from marey.sim.tracks import Tracks
+from marey.sim.metrics import sample_kernels as k
+from marey.sim.metrics.behaviour import healthy
+from marey.sim.metrics.gpu_state import Lanes, Regime
+from marey.sim.metrics.progress import Tracks
+from marey.sim.scheduling.event_queue import Agenda, What
+from marey.sim.scheduling.jobs import Job
+from marey.sim.scheduling.people import User
+from marey.sim.scheduling.scheduler_pass import (
+    FIFO_FIRST,
+    NEVER_MS,
+    QOS_FACTOR,
+    Queue,
+    Reason,
+    priorities,
+    run_pass,
+)
 
 PASS_EVERY_MS, PASS_PHASE_MS = 15_000, 7_300
 BACKFILL_DEPTH = 400
@@ -150,21 +158,39 @@ class Cluster:
             order = np.arange(waiting)
         else:
             priority = priorities(
-                self.now_ms, queue.view("submit_ms"), queue.view("gpus"), share, queue.view("qos"),
-                part.gpu_count,
-            )  # fmt: skip
+                self.now_ms,
+                submit_ms=queue.view("submit_ms"),
+                gpus=queue.view("gpus"),
+                share=share,
+                qos=queue.view("qos"),
+                partition_gpus=part.gpu_count,
+            )
             order = np.argsort(-priority, kind="stable")
         reasons = np.zeros(waiting, np.int64)
         slots, ends = np.empty(waiting, np.int64), np.empty(waiting, np.int64)
         started = np.empty(part.gpu_count, np.int64)
         hosts = slice(part.first_host, part.first_host + part.host_count)
         count, head, shadow = run_pass(
-            self.now_ms, order, queue.view("gpus"), queue.view("per_host"), queue.view("limit_ms"),
-            queue.view("user"), self.user_gpus[partition], self.user_cap(partition),
-            self.hardware.host_first[hosts], self.hardware.host_size[hosts], self.host_up[hosts],
-            self.until, self.placement is Placement.LEAST_ALLOCATED, self.backfill, BACKFILL_DEPTH,
-            reasons, slots, ends, started,
-        )  # fmt: skip
+            self.now_ms,
+            order,
+            queue.view("gpus"),
+            queue.view("per_host"),
+            queue.view("limit_ms"),
+            queue.view("user"),
+            self.user_gpus[partition],
+            self.user_cap(partition),
+            self.hardware.host_first[hosts],
+            self.hardware.host_size[hosts],
+            self.host_up[hosts],
+            self.until,
+            self.placement is Placement.LEAST_ALLOCATED,
+            self.backfill,
+            BACKFILL_DEPTH,
+            reasons,
+            slots,
+            ends,
+            started,
+        )
         if self.reservations is not None and head >= 0:
             self.reservations.append((self.now_ms, int(queue.view("seq")[head]), int(shadow)))
         seqs = queue.view("seq").tolist()
@@ -273,7 +299,9 @@ class Cluster:
     def finish(self, job: Job, outcome: WorkloadState) -> None:
         """The workload is over, whether it ran or not."""
         job.state, job.end_ms, job.reason = outcome, self.now_ms, Reason.NONE
-        job.exit_code = _EXIT_CODES[outcome]
+        failed = outcome is WorkloadState.FAILED and job.planned_exit is not None
+        job.exit_code = job.planned_exit if failed else _EXIT_CODES[outcome]
+        job.end_reason = job.end_reason or _END_REASONS.get(outcome, "")
         self.tell(job.record())
         self.tell(job.status())
         del self.jobs[job.seq]
@@ -302,6 +330,12 @@ class Cluster:
         self.at(next_pause, What.PAUSE, seq, period, evaluation)
 
 
+# As Slurm words them.
+_END_REASONS = {
+    WorkloadState.FAILED: "NonZeroExitCode",
+    WorkloadState.TIMEOUT: "TimeLimit",
+    WorkloadState.NODE_FAIL: "NodeDown",
+}
 _EXIT_CODES = {
     WorkloadState.COMPLETED: 0,
     WorkloadState.FAILED: 1,

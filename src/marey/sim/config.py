@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from marey.model.errors import InvalidInput, shown, unknown
-from marey.model.faults import FaultKind
+from marey.model.faults import FAILURES, SIMULATED, FaultKind
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import EARLIEST_MS, HOUR_MS, LATEST_MS, SECOND_MS
 
@@ -30,19 +30,22 @@ class Placement(StrEnum):
     LEAST_ALLOCATED = "least_allocated"
 
 
-FAULTS = tuple(kind for kind in FaultKind if kind is not FaultKind.HEALTHY)
+FAULTS = SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """How many workloads get a fault, and which kinds, by weight (missing kinds: 1)."""
+    """How many workloads get a fault, and which kinds, by weight (missing kinds: 1).
+
+    Failures of the program happen in any case; they get more only where a weight says so.
+    """
 
     rate: float = 0.0
     weights: Mapping[FaultKind, float] = field(default_factory=dict)
 
     def weight(self, kind: FaultKind) -> float:
         """The relative frequency of a kind among eligible ones."""
-        return self.weights.get(kind, 1.0)
+        return self.weights.get(kind, 0.0 if kind in FAILURES else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

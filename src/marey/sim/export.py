@@ -28,10 +28,10 @@ from marey.model.metrics import EVERYDAY
 from marey.model.samples import SampleBatch
 from marey.model.times import format_time
 from marey.model.workloads import Allocation, Workload, WorkloadStatus
-from marey.sim.jobs import FIRST_ID
-from marey.sim.lanes import HOST_METRICS
+from marey.sim.metrics.gpu_state import HOST_METRICS
+from marey.sim.metrics.progress import Reports
+from marey.sim.scheduling.jobs import FIRST_ID
 from marey.sim.simulation import Block, Simulation
-from marey.sim.tracks import Reports
 
 # Measured on a block of 10,000 GPUs: dictionary + zstd 1 costs 0.9 bytes and 24 ns per value;
 # byte stream split 1.0 and 19; plain with lz4 1.6 and 18; no compression 1.1 and 21.

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.inventory import Gpu, Host, Inventory, Partition
-from marey.sim.chance import generator, key
 from marey.sim.config import PartitionPlan, SimConfig
+from marey.sim.random_draws import generator, key
 
 HOSTS_PER_RACK = {8: 4, 4: 8}
 RACKS_PER_SWITCH = 4
@@ -32,9 +32,36 @@ class GpuModel:
 
 
 MODELS: dict[str, GpuModel] = {
-    "A100": GpuModel("NVIDIA A100-SXM4-80GB", 400.0, 58.0, 81_920.0, 1410.0, 210.0, 300_000.0, 1.0),
-    "H100": GpuModel("NVIDIA H100 80GB HBM3", 700.0, 69.0, 81_559.0, 1980.0, 345.0, 450_000.0, 2.1),
-    "V100": GpuModel("Tesla V100-SXM2-32GB", 300.0, 43.0, 32_768.0, 1530.0, 135.0, 150_000.0, 0.45),
+    "A100": GpuModel(
+        name="NVIDIA A100-SXM4-80GB",
+        power_limit_w=400.0,
+        idle_w=58.0,
+        memory_mib=81_920.0,
+        clock_mhz=1410.0,
+        idle_clock_mhz=210.0,
+        nvlink_mb_s=300_000.0,
+        speed=1.0,
+    ),
+    "H100": GpuModel(
+        name="NVIDIA H100 80GB HBM3",
+        power_limit_w=700.0,
+        idle_w=69.0,
+        memory_mib=81_559.0,
+        clock_mhz=1980.0,
+        idle_clock_mhz=345.0,
+        nvlink_mb_s=450_000.0,
+        speed=2.1,
+    ),
+    "V100": GpuModel(
+        name="Tesla V100-SXM2-32GB",
+        power_limit_w=300.0,
+        idle_w=43.0,
+        memory_mib=32_768.0,
+        clock_mhz=1530.0,
+        idle_clock_mhz=135.0,
+        nvlink_mb_s=150_000.0,
+        speed=0.45,
+    ),
 }
 
 
@@ -69,7 +96,16 @@ def _plan(
 ) -> PartitionPlan:
     hosts = -(-gpus // per_host)
     last = gpus - (hosts - 1) * per_host if hosts else 0
-    return PartitionPlan(name, model, hosts, per_host, min_gpus, max_gpus, time_limit_s, last)
+    return PartitionPlan(
+        name=name,
+        model=model,
+        hosts=hosts,
+        gpus_per_host=per_host,
+        min_gpus=min_gpus,
+        max_gpus=max_gpus,
+        time_limit_s=time_limit_s,
+        last_host_gpus=last,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +166,25 @@ def build(config: SimConfig) -> Hardware:
     counters = _Counters(by_model={})
     for plan in plans:
         first_host, first_gpu = len(hosts), len(gpus)
-        _lay_out(plan, hosts, gpus, counters, config.seed)
+        _lay_out(plan, hosts=hosts, gpus=gpus, counters=counters, seed=config.seed)
         parts.append(
             PartitionHosts(
-                plan,
-                MODELS[plan.model],
-                first_host,
-                len(hosts) - first_host,
-                first_gpu,
-                len(gpus) - first_gpu,
+                plan=plan,
+                model=MODELS[plan.model],
+                first_host=first_host,
+                host_count=len(hosts) - first_host,
+                first_gpu=first_gpu,
+                gpu_count=len(gpus) - first_gpu,
             )
         )
     partitions = tuple(
         Partition(p.name, p.min_gpus, p.max_gpus, p.time_limit_s, priority=0) for p in plans
     )
-    return _numbered(Inventory(tuple(hosts), tuple(gpus), partitions), parts, config.seed)
+    return _number_hosts(Inventory(tuple(hosts), tuple(gpus), partitions), parts, config.seed)
 
 
 def _lay_out(
-    plan: PartitionPlan, hosts: list[Host], gpus: list[Gpu], counters: _Counters, seed: int
+    plan: PartitionPlan, *, hosts: list[Host], gpus: list[Gpu], counters: _Counters, seed: int
 ) -> None:
     model = MODELS[plan.model]
     per_rack = HOSTS_PER_RACK.get(plan.gpus_per_host, 4)
@@ -192,7 +228,7 @@ def _uuid(seed: int, number: int) -> str:
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _numbered(inventory: Inventory, parts: list[PartitionHosts], seed: int) -> Hardware:
+def _number_hosts(inventory: Inventory, parts: list[PartitionHosts], seed: int) -> Hardware:
     host_names = tuple(host.host for host in inventory.hosts)
     number = {name: i for i, name in enumerate(host_names)}
     gpu_host = np.array([number[gpu.host] for gpu in inventory.gpus], np.int32)

@@ -45,6 +45,7 @@ def one_workload(
     model: str = "A100",
     strategy: str | None = None,
     work: str | None = None,
+    severity: float | None = None,
 ) -> Scenario:
     """A workload of this size with this fault (or healthy), from its start for so many hours."""
     fault = FaultKind(kind)
@@ -73,12 +74,13 @@ def one_workload(
         kind=work or default,
         strategy=strategy,
         fault=None if fault is FaultKind.HEALTHY else fault.value,
+        severity=severity,
     )
     observations = tuple(simulation.history(hours))
-    return _told(simulation, name, observations)
+    return _report(simulation, name, observations)
 
 
-def _told(simulation: Simulation, name: str, observations: tuple[Observation, ...]) -> Scenario:
+def _report(simulation: Simulation, name: str, observations: tuple[Observation, ...]) -> Scenario:
     records = [w for seen in observations for w in seen.workloads if w.workload == name]
     allocations = tuple(a for seen in observations for a in seen.allocations)
     batches = [batch for seen in observations for batch in seen.samples]
@@ -89,38 +91,38 @@ def _told(simulation: Simulation, name: str, observations: tuple[Observation, ..
         allocations=allocations,
         truth=tuple(simulation.truth()),
         observations=observations,
-        samples=held_by(name, [b for b in batches if b.kind is Entity.GPU]),
+        samples=find_held(name, [b for b in batches if b.kind is Entity.GPU]),
         host_samples=of_hosts(hosts, [b for b in batches if b.kind is Entity.HOST]),
         progress=tuple(p for seen in observations for p in seen.progress),
     )
 
 
-def held_by(workload: str, batches: list[SampleBatch]) -> SampleBatch:
+def find_held(workload: str, batches: list[SampleBatch]) -> SampleBatch:
     """The rows that were written while this workload held the GPU."""
     kept = []
     for batch in batches:
         code = batch.workloads.index(workload) if workload in batch.workloads else -2
         assert batch.workload is not None
         kept.append(batch.rows(batch.workload == code))
-    return _joined(kept, workload)
+    return _join_columns(kept, workload)
 
 
 def of_hosts(hosts: set[str], batches: list[SampleBatch]) -> SampleBatch:
     """The rows of these hosts."""
     wanted = np.array([name in hosts for name in batches[0].entities])
-    return _joined([batch.rows(wanted[batch.entity]) for batch in batches], None)
+    return _join_columns([batch.rows(wanted[batch.entity]) for batch in batches], None)
 
 
-def _joined(batches: list[SampleBatch], workload: str | None) -> SampleBatch:
+def _join_columns(batches: list[SampleBatch], workload: str | None) -> SampleBatch:
     first = batches[0]
     rows = sum(len(batch) for batch in batches)
     return SampleBatch(
-        np.concatenate([batch.time_ms for batch in batches]),
-        np.concatenate([batch.entity for batch in batches]),
-        first.entities,
-        {n: np.concatenate([batch.columns[n] for batch in batches]) for n in first.columns},
-        first.kind,
-        first.cluster,
-        None if workload is None else np.zeros(rows, np.int32),
-        () if workload is None else (workload,),
+        time_ms=np.concatenate([batch.time_ms for batch in batches]),
+        entity=np.concatenate([batch.entity for batch in batches]),
+        entities=first.entities,
+        columns={n: np.concatenate([batch.columns[n] for batch in batches]) for n in first.columns},
+        kind=first.kind,
+        cluster=first.cluster,
+        workload=None if workload is None else np.zeros(rows, np.int32),
+        workloads=() if workload is None else (workload,),
     )

@@ -24,16 +24,16 @@ from marey.sim.config import (
     placement_named,
     policy_named,
 )
-from marey.sim.demand import new_job
+from marey.sim.faults.host_life import Hosts
+from marey.sim.faults.incidents import Incidents
 from marey.sim.hardware import Hardware, build
-from marey.sim.hosts import Hosts
-from marey.sim.incidents import Incidents
-from marey.sim.intake import Intake
-from marey.sim.jobs import Kind
-from marey.sim.lanes import Shot
-from marey.sim.people import populate
-from marey.sim.telling import changes_told, everything_told
-from marey.sim.tracks import Reports
+from marey.sim.metrics.gpu_state import Shot
+from marey.sim.metrics.progress import Reports
+from marey.sim.observations import changes_told, merge_observations
+from marey.sim.scheduling.demand import new_job
+from marey.sim.scheduling.intake import Intake
+from marey.sim.scheduling.jobs import Kind
+from marey.sim.scheduling.people import populate
 
 # Blocks of history hold about this many rows of samples: large enough for speed, small enough
 # for memory (27 columns of four bytes each, and whoever keeps one has it while the next is made).
@@ -137,19 +137,17 @@ class Simulation:
                 with self._lock:
                     lived = self._live(first, count)
                 if coming is not None:
-                    yield self._finished(*coming)
+                    yield self._finish(*coming)
                 with self._lock:
                     shot = lanes.snapshot(first, count)
                 coming = (lived, shot, worker.submit(lanes.render, shot))
                 if not ahead:
-                    yield self._finished(*coming)
+                    yield self._finish(*coming)
                     coming = None
             if coming is not None:
-                yield self._finished(*coming)
+                yield self._finish(*coming)
 
-    def _finished(
-        self, lived: Block, shot: Shot, samples: Future[tuple[SampleBatch, ...]]
-    ) -> Block:
+    def _finish(self, lived: Block, shot: Shot, samples: Future[tuple[SampleBatch, ...]]) -> Block:
         made = samples.result()
         self.cluster.lanes.settle(shot)
         return replace(lived, samples=made)
@@ -167,7 +165,14 @@ class Simulation:
         begin, end = self._tick_ms(first), self._tick_ms(first + count - 1)
         reports = self.cluster.tracks.reports(begin - self.config.tick_ms, end)
         self._next_tick = first + count
-        return Block(begin, end, tuple(observations), tuple(log), (), reports)
+        return Block(
+            from_ms=begin,
+            to_ms=end,
+            observations=tuple(observations),
+            log=tuple(log),
+            samples=(),
+            progress=reports,
+        )
 
     def fast_forward(self, to_ms: int) -> None:
         """Live up to this moment without observations; the next one is complete again."""
@@ -195,7 +200,7 @@ class Simulation:
         if not self._complete:
             return changes
         self._complete = False
-        return everything_told(time_ms, self.cluster, self.hosts, changes.events)
+        return merge_observations(time_ms, self.cluster, self.hosts, changes.events)
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -256,6 +261,7 @@ class Simulation:
         kind: str = "train",
         strategy: str | None = None,
         fault: str | None = None,
+        severity: float | None = None,
         user: int = 0,
     ) -> str:
         """Submit a workload by hand; returns its id."""
@@ -267,6 +273,7 @@ class Simulation:
             "kind": kind,
             "strategy": strategy,
             "fault": fault,
+            "severity": severity,
             "user": user,
         }
         number = self._partition_for(gpus, partition)
@@ -288,6 +295,7 @@ class Simulation:
             strategy=strategy,
         )
         job.planned_fault = fault_named(fault) if fault is not None else None
+        job.severity = severity
         self._commands.append({"time_ms": self.now_ms, "submit": asked})
         self.intake.submit(job)
         return job.id

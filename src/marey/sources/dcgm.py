@@ -23,15 +23,15 @@ from marey.model.samples import SampleBatch
 from marey.sources.endpoints import EndpointList
 from marey.sources.exporter_clocks import ExporterClock
 from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
-from marey.sources.fetching import (
+from marey.sources.host_rates import HostRates
+from marey.sources.http_fetch import (
     Address,
     Fetcher,
     FetchRules,
-    connections_to_keep,
-    new_loop,
+    count_connections_to_keep,
+    make_loop,
     run_on,
 )
-from marey.sources.host_rates import HostRates
 from marey.sources.xids import XidWatch
 
 SILENT_AFTER = 3
@@ -72,13 +72,14 @@ class Endpoint:
     totals: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
     failures: int = 0
     error: str = ""
+    error_code: str = ""
     last_ms: int | None = None
     asked_again_ms: int = 0
 
-    def fail(self, error: str, now_ms: int) -> bool:
+    def fail(self, error: MareyError, now_ms: int) -> bool:
         """Note a failure; true when it has just become silent."""
         self.failures += 1
-        self.error = error
+        self.error, self.error_code = str(error), error.code
         wait = BACKOFF_MS * 2 ** min(self.failures - SILENT_AFTER, 10)
         if self.failures >= SILENT_AFTER:
             self.asked_again_ms = now_ms + min(round(wait), MOST_BACKOFF_MS)
@@ -92,7 +93,7 @@ class Endpoint:
 
 
 class DcgmSource:
-    """Scrapes every endpoint once per poll; one that fails is left out, and told as an event."""
+    """Scrapes every endpoint once per poll; one that fails is left out and becomes an event."""
 
     def __init__(
         self, name: str, addresses: Sequence[Address] | EndpointList, rules: ScrapeRules
@@ -101,7 +102,7 @@ class DcgmSource:
         self._rules = rules
         self._list = addresses if isinstance(addresses, EndpointList) else None
         self.endpoints: list[Endpoint] = []
-        self._loop = new_loop()
+        self._loop = make_loop()
         self._fetcher = Fetcher(FetchRules(rules.timeout_s, rules.at_once))
         if not isinstance(addresses, EndpointList):
             self._take_endpoints(addresses)
@@ -118,17 +119,17 @@ class DcgmSource:
     def _take_endpoints(self, addresses: Sequence[Address]) -> None:
         """Ask these from now on; those that were asked before go on as they are."""
         known = {endpoint.address.url: endpoint for endpoint in self.endpoints}
-        self.endpoints = [known.get(a.url) or self._endpoint(a) for a in addresses]
+        self.endpoints = [known.get(a.url) or self._make_endpoint(a) for a in addresses]
         places = {address.place for address in addresses}
-        self._fetcher.keep(connections_to_keep(len(places)), places)
+        self._fetcher.keep(count_connections_to_keep(len(places)), places)
 
-    def _endpoint(self, address: Address) -> Endpoint:
+    def _make_endpoint(self, address: Address) -> Endpoint:
         trust, short = self._rules.trust_labels, self._rules.short_hosts
         reader = ExpositionReader(address.host, trust_labels=trust, short_hosts=short)
         return Endpoint(address, reader, _share(address.url))
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """What every exporter says now; ``Unavailable`` only where none answers."""
+        """Return what every exporter says now; ``Unavailable`` only where none answers."""
         changed = self._list.addresses(now_ms) if self._list is not None else None
         if changed is not None:
             self._take_endpoints(changed)
@@ -143,14 +144,18 @@ class DcgmSource:
             first = self.endpoints[0]
             raise Unavailable(
                 f"None of {len(self.endpoints)} exporters answers; "
-                f"{first.address.url} {first.error}."
+                f"{first.address.url} {first.error}.",
+                code="no_exporter_answers",
             )
-        return [self._observed(read, now_ms, events)]
+        return [self._make_observation(read, now_ms, events)]
 
     async def _scrape_all(
         self, due: list[Endpoint], now_ms: int, events: list[Event]
     ) -> list[tuple[Endpoint, Reading]]:
-        """Those that answer, in their order; as many workers as may ask at once share them out."""
+        """Return those that answer, in their order.
+
+        As many workers as may ask at once share them out.
+        """
         spread_s = min(self._rules.spread_s, SPREAD_PER_ENDPOINT_S * (len(self.endpoints) - 1))
         readings: list[Reading | None] = [None] * len(due)
         waiting = iter(sorted(range(len(due)), key=lambda at: due[at].share))
@@ -175,30 +180,30 @@ class DcgmSource:
             reading = endpoint.reader.read(body, now_ms + endpoint.clock.ahead_ms)
             _refuse_useless(reading)
         except MareyError as error:
-            if endpoint.fail(str(error), now_ms):
-                events.append(_told(EventKind.SOURCE_STALE, endpoint, now_ms, str(error)))
+            if endpoint.fail(error, now_ms):
+                events.append(_make_event(EventKind.SOURCE_STALE, endpoint, now_ms, str(error)))
             return None
         if endpoint.succeed(now_ms):
-            events.append(_told(EventKind.SOURCE_BACK, endpoint, now_ms, "answers again"))
-        _rate_totals(endpoint, reading, now_ms)
+            events.append(_make_event(EventKind.SOURCE_BACK, endpoint, now_ms, "answers again"))
+        _compute_total_rates(endpoint, reading, now_ms)
         return reading
 
-    def _observed(
+    def _make_observation(
         self, read: list[tuple[Endpoint, Reading]], now_ms: int, events: list[Event]
     ) -> Observation:
-        names, values = _gathered(read)
+        names, values = _gather_values(read)
         cluster = self._rules.cluster
-        batches = [b for b in (_gpu_batch(names, values, now_ms, cluster),
-                               _host_batch(read, now_ms, cluster)) if len(b)]  # fmt: skip
+        batches = [b for b in (_make_gpu_batch(names, values, now_ms, cluster),
+                               _make_host_batch(read, now_ms, cluster)) if len(b)]  # fmt: skip
         xids = zip(repeat(now_ms), names, values[:, XID].tolist(), strict=False)
         events += self._xids.changes(xids)
         observation = Observation(now_ms, cluster, events=tuple(events), samples=tuple(batches))
-        return self._announced(observation, read)
+        return self._add_new_gpus(observation, read)
 
-    def _announced(
+    def _add_new_gpus(
         self, observation: Observation, read: list[tuple[Endpoint, Reading]]
     ) -> Observation:
-        """The observation with hosts and GPUs that are new or have changed."""
+        """Return the observation with hosts and GPUs that are new or have changed."""
         gpus: dict[str, Gpu] = {}
         for _, reading in read:
             gpus.update(zip(reading.names, reading.gpus, strict=True))
@@ -226,20 +231,20 @@ class DcgmSource:
         )
 
     def seen_gpus(self) -> list[Gpu]:
-        """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
+        """Return every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
 
     def seen_jobs(self) -> dict[str, tuple[str, ...]]:
-        """What labels said at the last poll: who holds each GPU; any thread may ask."""
+        """Return what labels said at the last poll: who holds each GPU; any thread may ask."""
         return self._jobs
 
     def clock_offsets(self) -> dict[str, int]:
-        """Exporters whose clock is off, by how much they are ahead; the first of them."""
+        """Return exporters whose clock is off, by how much they are ahead; the first of them."""
         off = ((e.address.url, e.clock.ahead_ms) for e in self.endpoints if e.clock.ahead_ms)
         return dict(islice(off, CLOCKS_SHOWN))
 
     def details(self) -> dict[str, object]:
-        """How many exporters answer, and why some do not; any thread may ask."""
+        """Return how many exporters answer, and why some do not; any thread may ask."""
         failing = [e for e in self.endpoints if e.failures]
         resting = [e.asked_again_ms for e in failing if e.asked_again_ms]
         return {
@@ -249,7 +254,8 @@ class DcgmSource:
             "not_found": dict(self._list.errors) if self._list is not None else {},
             "clocks_off": len(self.clock_offsets()),
             "errors": [
-                {"endpoint": e.address.url, "error": e.error} for e in failing[:ERRORS_SHOWN]
+                {"endpoint": e.address.url, "error": e.error, "code": e.error_code}
+                for e in failing[:ERRORS_SHOWN]
             ],
             # All of them rest only where none answers.
             "asked_again_ms": min(resting, default=None)
@@ -266,7 +272,7 @@ class DcgmSource:
 
 
 def _share(url: str) -> float:
-    """Where in the spread an endpoint stands: the same at every poll, evenly over many."""
+    """Return where in the spread an endpoint stands: the same at every poll, evenly over many."""
     return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=4).digest()) / 2**32
 
 
@@ -275,17 +281,19 @@ def _refuse_useless(reading: Reading) -> None:
         return
     counts = reading.counts
     if counts.old:
-        raise Unavailable(f"sends only values that are too old ({counts.old} lines)")
+        text = f"sends only values that are too old ({counts.old} lines)"
+        raise Unavailable(text, code="old_values")
     if counts.ahead:
         raise Unavailable(f"sends only values of a time to come ({counts.ahead} lines)")
-    raise Unavailable(f"sends no metric of the catalogue in {counts.lines} lines")
+    text = f"sends no metric of the catalogue in {counts.lines} lines"
+    raise Unavailable(text, code="no_known_metric")
 
 
-def _told(kind: EventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
+def _make_event(kind: EventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
     return Event(now_ms, kind, host=endpoint.reader.host, text=f"{endpoint.address.url} {text}")
 
 
-def _rate_totals(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
+def _compute_total_rates(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
     """Totals of links as rates; a total that fell was reset and says nothing this time."""
     for place, total in reading.totals.items():
         key = (reading.names[place // WIDTH], place % WIDTH)
@@ -295,8 +303,11 @@ def _rate_totals(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
             reading.values[place] = (total - before) / ((now_ms - then_ms) / 1000)
 
 
-def _gathered(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[np.float32]]:
-    """Names and values of all GPUs; of two endpoints that name the same GPU the first counts."""
+def _gather_values(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[np.float32]]:
+    """Return names and values of all GPUs.
+
+    Of two endpoints that name the same GPU the first counts.
+    """
     names = [name for _, reading in read for name in reading.names]
     flat = array("d")
     for _, reading in read:
@@ -310,7 +321,7 @@ def _gathered(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[
         return names, values.astype(np.float32)
 
 
-def _gpu_batch(
+def _make_gpu_batch(
     names: list[str], values: NDArray[np.float32], now_ms: int, cluster: str
 ) -> SampleBatch:
     there = np.logical_not(np.isnan(values).all(axis=0)).tolist()
@@ -319,10 +330,12 @@ def _gpu_batch(
         for at, metric in enumerate(GPU_METRICS)
         if there[at]
     }
-    return _batch(names, columns, Entity.GPU, now_ms, cluster)
+    return _make_batch(names, columns, Entity.GPU, now_ms=now_ms, cluster=cluster)
 
 
-def _host_batch(read: list[tuple[Endpoint, Reading]], now_ms: int, cluster: str) -> SampleBatch:
+def _make_host_batch(
+    read: list[tuple[Endpoint, Reading]], now_ms: int, cluster: str
+) -> SampleBatch:
     levels = {
         endpoint.reader.host: endpoint.rates.levels(reading.host, now_ms)
         for endpoint, reading in read
@@ -334,17 +347,18 @@ def _host_batch(read: list[tuple[Endpoint, Reading]], now_ms: int, cluster: str)
         for metric in HOST_METRICS
         if any(metric in found for found in levels.values())
     }
-    return _batch(list(levels), columns, Entity.HOST, now_ms, cluster)
+    return _make_batch(list(levels), columns, Entity.HOST, now_ms=now_ms, cluster=cluster)
 
 
-def _batch(
+def _make_batch(
     names: list[str],
     columns: dict[str, NDArray[np.float32]],
     kind: Entity,
+    *,
     now_ms: int,
     cluster: str,
 ) -> SampleBatch:
     rows = len(names)
     times = np.full(rows, now_ms, np.int64)
     entity = np.arange(rows, dtype=np.int32)
-    return SampleBatch(times, entity, names, columns, kind, cluster).checked()
+    return SampleBatch(times, entity, names, columns=columns, kind=kind, cluster=cluster).checked()

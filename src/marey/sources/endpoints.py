@@ -1,4 +1,4 @@
-"""Which exporters there are: told, in a file, behind a name, or one per host of the scheduler."""
+"""Which exporters there are: listed, in a file, behind a name, or one per host of the scheduler."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from pathlib import Path
 
 from marey.model.errors import InvalidInput, MareyError, shown
 from marey.model.times import MINUTE_MS
-from marey.sources.fetching import Address, parse_address
+from marey.sources.http_fetch import Address, parse_address
 
 ENDPOINTS_LIMIT = 20_000
 RESOLVE_EVERY_MS = MINUTE_MS
 FILE_LIMIT = 8 << 20
 
 
-def endpoint_addresses(
+def read_endpoint_addresses(
     listed: Iterable[str], file: Path | None = None, *, port: int = 9400
 ) -> list[Address]:
-    """The endpoints given, and those of a file (one a line, ``#`` begins a comment); each once."""
+    """Return the endpoints given, and those of a file (one a line, ``#`` begins a comment).
+
+    Each once.
+    """
     names = list(listed)
     if file is not None:
         names += read_endpoint_file(file)
-    found = unique_addresses(names, port=port)
+    found = parse_unique_addresses(names, port=port)
     if not found:
         raise InvalidInput(f"0 endpoints; allowed: 1 to {ENDPOINTS_LIMIT}.")
     return found
 
 
-def unique_addresses(names: Iterable[str], *, port: int) -> list[Address]:
-    """Addresses in the order given, each once, and not too many."""
+def parse_unique_addresses(names: Iterable[str], *, port: int) -> list[Address]:
+    """Return addresses in the order given, each once, and not too many."""
     found = {a.url: a for a in (parse_address(name, port=port) for name in names if name)}
     if len(found) > ENDPOINTS_LIMIT:
         raise InvalidInput(f"{len(found)} endpoints; allowed: 1 to {ENDPOINTS_LIMIT}.")
@@ -38,7 +41,7 @@ def unique_addresses(names: Iterable[str], *, port: int) -> list[Address]:
 
 
 def read_endpoint_file(file: Path) -> list[str]:
-    """The lines of a list of endpoints, without comments."""
+    """Return the lines of a list of endpoints, without comments."""
     try:
         with file.open("rb") as opened:
             text = opened.read(FILE_LIMIT + 1).decode("utf-8")
@@ -49,8 +52,8 @@ def read_endpoint_file(file: Path) -> list[str]:
     return [line.partition("#")[0].strip() for line in text.splitlines()]
 
 
-def resolved(name: str, *, port: int) -> list[str]:
-    """Every address behind a name (``exporters.site:9400``), by the system's resolver."""
+def resolve_name(name: str, *, port: int) -> list[str]:
+    """Return every address behind a name (``exporters.site:9400``), by the system's resolver."""
     place = parse_address(name, port=port)
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -82,7 +85,7 @@ class EndpointList:
     _before: list[str] | None = None
 
     def addresses(self, now_ms: int) -> list[Address] | None:
-        """The endpoints now; None where they are as they were."""
+        """Return the endpoints now; None where they are as they were."""
         self._read_file()
         self._resolve(now_ms)
         hosts = sorted(self.hosts()) if self.hosts is not None else []
@@ -91,7 +94,7 @@ class EndpointList:
         if wanted == self._before:
             return None
         try:
-            found = unique_addresses(wanted, port=self.port)
+            found = parse_unique_addresses(wanted, port=self.port)
         except MareyError as error:
             self.errors["list"] = str(error)
             return None
@@ -108,7 +111,7 @@ class EndpointList:
             if stamp == self._stamp:
                 return
             lines = read_endpoint_file(self.file)
-            unique_addresses(lines, port=self.port)
+            parse_unique_addresses(lines, port=self.port)
         except (OSError, MareyError) as error:
             self.errors["file"] = str(error)
             return
@@ -121,7 +124,7 @@ class EndpointList:
         self._resolve_ms = now_ms + RESOLVE_EVERY_MS
         for name in self.names:
             try:
-                self._behind[name] = resolved(name, port=self.port)
+                self._behind[name] = resolve_name(name, port=self.port)
                 self.errors.pop(name, None)
             except MareyError as error:
                 self.errors[name] = str(error)

@@ -15,15 +15,25 @@ from marey.model.names import bounded
 HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname", "nodename", "node")
 INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
-MODEL_LABELS = ("modelName", "model_name", "card_model", "card_series")
-INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id", "gpu_partition_id")
+# AMD's series is the model ("AMD Instinct MI300X OAM"), its card_model a board number.
+MODEL_LABELS = ("modelName", "model_name", "card_series", "card_model", "dev_name")
+INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
+# AMD numbers partitions from 0, and an undivided GPU (SPX) is its own partition 0.
+PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
+WHOLE_TYPES = ("spx", "none")
+# Intel's XPU Manager tells several places and tiles of a GPU under one name.
+PLACE_LABELS = {"location": "gpu", "sub_dev": "", "type": "actual"}
 JOB_LABELS = ("hpc_job", "job_id")
 # A server's own labels of the exporter's pod stand beside those of the pod that has the GPU.
-POD_LABELS = (("exported_namespace", "exported_pod"), ("namespace", "pod"))
+POD_LABELS = (
+    ("exported_namespace", "exported_pod"),
+    ("namespace", "pod"),
+    ("kube_namespace", "kube_pod"),
+)
 # Series of a node's other parts, which carry a ``gpu`` label of their own meaning or none.
 OTHER_PARTS = ("nvswitch", "cpucore")
 # AMD's clocks come one per domain under one name; only the compute engines' is the GPU's clock.
-CLOCK_LABEL, GPU_CLOCK = "clock_type", "GPU_CLOCK_TYPE_SYSTEM"
+CLOCK_LABEL, GPU_CLOCKS = "clock_type", ("GPU_CLOCK_TYPE_SYSTEM", "system", "")
 LABELS_LIMIT = 64
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
@@ -43,7 +53,7 @@ class GpuLabels:
     job: str = ""
 
     def gpu(self, host: str, index: int) -> Gpu:
-        """The GPU itself, once host and index are known."""
+        """Return the GPU itself, once host and index are known."""
         return Gpu(host, index, self.instance, self.uuid, self.model)
 
 
@@ -56,37 +66,51 @@ def parse_labels(text: str) -> dict[str, str] | None:
         if match is None or len(labels) >= LABELS_LIMIT:
             return labels if not text[at:].strip(" ,") else None
         name, value = match.groups()
-        labels[name] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
+        labels[name] = _ESCAPE.sub(_unescape, value) if "\\" in value else value
         at = match.end()
     return labels
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     return "\n" if match[1] == "n" else match[1]
 
 
-def gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
-    """Which GPU these labels name; None where they name something else."""
+def read_gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
+    """Return which GPU these labels name; None where they name something else."""
     if any(labels.get(part) for part in OTHER_PARTS):
         return None
-    if labels.get(CLOCK_LABEL, GPU_CLOCK) != GPU_CLOCK:
+    if labels.get(CLOCK_LABEL, "") not in GPU_CLOCKS or _is_other_place(labels):
         return None
-    index = _index(labels)
-    uuid = _first(labels, UUID_LABELS)
+    index = _read_index(labels)
+    uuid = _find_first(labels, UUID_LABELS)
     if index is None and not uuid:
         return None
-    instance = _first(labels, INSTANCE_LABELS)
+    instance = _find_first(labels, INSTANCE_LABELS) or _read_partition(labels)
     return GpuLabels(
-        host=bounded(_first(labels, HOST_LABELS)),
+        host=bounded(_find_first(labels, HOST_LABELS)),
         index=index,
         instance=int(instance) if instance.isdecimal() and len(instance) <= 4 else None,
         uuid=bounded(uuid),
-        model=bounded(_first(labels, MODEL_LABELS)),
-        job=bounded(_first(labels, JOB_LABELS) or _pod(labels)),
+        model=bounded(_find_first(labels, MODEL_LABELS)),
+        job=bounded(_find_first(labels, JOB_LABELS) or _read_pod(labels)),
     )
 
 
-def _pod(labels: Mapping[str, str]) -> str:
+def _read_partition(labels: Mapping[str, str]) -> str:
+    """Return the number of an AMD partition; empty where the GPU is not divided."""
+    partition, kind = labels.get(PARTITION_LABEL, ""), labels.get(PARTITION_TYPE_LABEL, "").lower()
+    whole = kind in WHOLE_TYPES or (not kind and partition == "0")
+    return "" if whole else partition
+
+
+def _is_other_place(labels: Mapping[str, str]) -> bool:
+    """Return whether an Intel series is of a tile, of memory, or of a clock that was asked for."""
+    if not labels.get("pci_bdf") or "dev_name" not in labels:
+        return False
+    return any(labels.get(name, own) != own for name, own in PLACE_LABELS.items())
+
+
+def _read_pod(labels: Mapping[str, str]) -> str:
     """``namespace/pod`` of the pod that has the GPU."""
     for namespace, pod in POD_LABELS:
         if labels.get(pod):
@@ -94,17 +118,20 @@ def _pod(labels: Mapping[str, str]) -> str:
     return ""
 
 
-def host_name(text: str, *, short: bool = False) -> str:
-    """A host without its port; ``short`` also cuts the domain off, never parts of an address."""
+def parse_host_name(text: str, *, short: bool = False) -> str:
+    """Return a host without its port.
+
+    ``short`` also cuts the domain off, never parts of an address.
+    """
     host = text.rsplit("://", 1)[-1].split("/", 1)[0]
     if host.startswith("["):
         return bounded(host[1:].split("]", 1)[0])
     if host.count(":") == 1:
         host = host.split(":", 1)[0]
-    return bounded(short_name(host) if short else host)
+    return bounded(shorten_name(host) if short else host)
 
 
-def short_name(host: str) -> str:
+def shorten_name(host: str) -> str:
     """``node3.site.example`` → ``node3``; an address stays whole."""
     try:
         ipaddress.ip_address(host)
@@ -113,13 +140,13 @@ def short_name(host: str) -> str:
     return host
 
 
-def _index(labels: Mapping[str, str]) -> int | None:
-    text = _first(labels, INDEX_LABELS)
+def _read_index(labels: Mapping[str, str]) -> int | None:
+    text = _find_first(labels, INDEX_LABELS)
     if text.isdecimal() and text.isascii() and len(text) <= 4:
         return int(text)
-    match = _DEVICE.match(labels.get("device", ""))
+    match = _DEVICE.match(labels.get("device", "") or labels.get("dev_file", ""))
     return int(match[1]) if match and match[1].isascii() else None
 
 
-def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _find_first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")

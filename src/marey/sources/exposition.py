@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 from marey.model.inventory import Gpu
 from marey.model.metrics import Entity, catalogue
-from marey.sources.exporter_labels import GpuLabels, gpu_labels, host_name, parse_labels, short_name
+from marey.sources.exporter_labels import (
+    GpuLabels,
+    parse_host_name,
+    parse_labels,
+    read_gpu_labels,
+    shorten_name,
+)
 
 LINE_LIMIT = 8_192
 ROWS_LIMIT = 1_024
@@ -51,8 +57,8 @@ class Target(NamedTuple):
 
 
 @cache
-def gpu_targets() -> Mapping[str, Target]:
-    """Exporter's name → where its values go; the catalogue lists the best name first."""
+def list_gpu_targets() -> Mapping[str, Target]:
+    """Return exporter's name → where its values go; the catalogue lists the best name first."""
     return {
         name: Target(GPU_METRICS.index(metric.metric), factor, rank, name in ACCUMULATED)
         for metric in catalogue().values()
@@ -62,8 +68,8 @@ def gpu_targets() -> Mapping[str, Target]:
 
 
 @cache
-def host_names() -> frozenset[str]:
-    """The exporter's names that host metrics are made of."""
+def list_host_names() -> frozenset[str]:
+    """Return the exporter's names that host metrics are made of."""
     return frozenset(
         name
         for metric in catalogue().values()
@@ -106,7 +112,7 @@ class ExpositionReader:
     """Reads one endpoint's expositions, scrape after scrape; never raises, whatever the text."""
 
     def __init__(self, host: str, *, trust_labels: bool = True, short_hosts: bool = False) -> None:
-        self.host = host_name(host, short=short_hosts)
+        self.host = parse_host_name(host, short=short_hosts)
         self._trust_labels = trust_labels
         self._short = short_hosts
         self._rows: dict[str, tuple[int, str]] = {}
@@ -116,17 +122,20 @@ class ExpositionReader:
         self._uuids: dict[str, tuple[str, int]] = {}
 
     def read(self, body: bytes, now_ms: int = 0) -> Reading:
-        """Every value that the catalogue knows; what cannot be used is counted and left out."""
+        """Return every value that the catalogue knows.
+
+        What cannot be used is counted and left out.
+        """
         if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
             self._forget()
         text = body.decode("utf-8", "replace")
         reading = Reading(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
         self._read_lines(text.split("\n"), reading, now_ms)
-        seen = [any(v == v for v in _row(reading, at)) for at in range(len(self._facts))]
-        return _only(reading, seen) if not all(seen) else _copied(reading)
+        seen = [any(v == v for v in _add_row(reading, at)) for at in range(len(self._facts))]
+        return _keep_only(reading, seen) if not all(seen) else _copy_reading(reading)
 
     def _read_lines(self, lines: list[str], reading: Reading, now_ms: int) -> None:
-        targets, hosts, rows = gpu_targets(), host_names(), self._rows
+        targets, hosts, rows = list_gpu_targets(), list_host_names(), self._rows
         values, counts = reading.values, reading.counts
         held_rank: dict[int, int] = {}
         for line in lines:
@@ -137,17 +146,17 @@ class ExpositionReader:
             name, _, labels = head.partition("{")
             target = targets.get(name)
             if target is None:
-                self._other_line(line, hosts, reading, now_ms)
+                self._read_other_line(line, hosts, reading, now_ms)
                 continue
             row = rows.get(labels)
             if row is None:
-                row = self._new_row(labels, line, reading)
+                row = self._add_new_row(labels, line, reading)
                 if row is None:
                     continue
             try:
                 value = float(tail)
             except ValueError:
-                value = _slow_value(tail, now_ms, counts)
+                value = _parse_slow_value(tail, now_ms, counts)
             if value != value or (
                 value >= _BLANK_FROM and (value >= _BLANK_INT64 or value in _BLANKS)
             ):
@@ -162,11 +171,14 @@ class ExpositionReader:
                 reading.jobs.setdefault(row[0] // WIDTH, set()).add(row[1])
             counts.used += 1
 
-    def _new_row(self, labels: str, line: str, reading: Reading) -> tuple[int, str] | None:
-        """The row of labels not seen before; None where they name no GPU that can be kept."""
+    def _add_new_row(self, labels: str, line: str, reading: Reading) -> tuple[int, str] | None:
+        """Return the row of labels not seen before.
+
+        None where they name no GPU that can be kept.
+        """
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
-        found = gpu_labels(parsed) if parsed is not None else None
-        named = self._named(found) if found is not None else None
+        found = read_gpu_labels(parsed) if parsed is not None else None
+        named = self._find_name(found) if found is not None else None
         if found is None or named is None:
             reading.counts.bad += 1
             return None
@@ -188,24 +200,29 @@ class ExpositionReader:
             self._rows[labels] = (row * WIDTH, found.job)
         return (row * WIDTH, found.job)
 
-    def _named(self, found: GpuLabels) -> tuple[str, int] | None:
-        """Host and index; a series with a UUID alone is placed by an earlier one that had both."""
+    def _find_name(self, found: GpuLabels) -> tuple[str, int] | None:
+        """Return host and index.
+
+        A series with a UUID alone is placed by an earlier one that had both.
+        """
         if found.index is None:
             return self._uuids.get(found.uuid)
         host = found.host if self._trust_labels and found.host else self.host
-        host = short_name(host) if self._short else host
+        host = shorten_name(host) if self._short else host
         if found.uuid and len(self._uuids) < ROWS_LIMIT:
             self._uuids[found.uuid] = (host, found.index)
         return host, found.index
 
-    def _other_line(self, line: str, hosts: frozenset[str], reading: Reading, now_ms: int) -> None:
+    def _read_other_line(
+        self, line: str, hosts: frozenset[str], reading: Reading, now_ms: int
+    ) -> None:
         """A line that is no GPU metric: kept where host metrics are made of it."""
         name = line[:128].partition("{")[0].partition(" ")[0]
         if name not in hosts or len(line) > LINE_LIMIT:
             return
         head, brace, tail = line.rpartition("}")
         labels = head.partition("{")[2] if brace else ""
-        value = _slow_value(tail if brace else line[len(name) :], now_ms, reading.counts)
+        value = _parse_slow_value(tail if brace else line[len(name) :], now_ms, reading.counts)
         series = reading.host.setdefault(name, {})
         if value == value and len(series) < HOST_SERIES_LIMIT:
             series[labels] = value
@@ -218,7 +235,7 @@ class ExpositionReader:
 
 
 def is_blank(value: float) -> bool:
-    """Whether this is one of the numbers by which DCGM says that it has no value."""
+    """Return whether this is one of the numbers by which DCGM says that it has no value."""
     return value >= _BLANK_FROM and (value >= _BLANK_INT64 or value in _BLANKS)
 
 
@@ -226,8 +243,11 @@ def _is_best(held: float, rank: int, target: Target) -> bool:
     return held != held or target.rank <= rank
 
 
-def _slow_value(tail: str, now_ms: int, counts: Counts) -> float:
-    """Value of ``value [time] [# exemplar]``; NaN, and counted, where it is none or too old."""
+def _parse_slow_value(tail: str, now_ms: int, counts: Counts) -> float:
+    """Return value of ``value [time] [# exemplar]``.
+
+    NaN, and counted, where it is none or too old.
+    """
     parts = tail.partition("#")[0].split()
     try:
         value = float(parts[0])
@@ -247,24 +267,24 @@ def _slow_value(tail: str, now_ms: int, counts: Counts) -> float:
     return value
 
 
-def _row(reading: Reading, at: int) -> list[float]:
+def _add_row(reading: Reading, at: int) -> list[float]:
     return reading.values[at * WIDTH : (at + 1) * WIDTH]
 
 
-def _copied(reading: Reading) -> Reading:
+def _copy_reading(reading: Reading) -> Reading:
     reading.gpus, reading.names = list(reading.gpus), list(reading.names)
     return reading
 
 
-def _only(reading: Reading, seen: list[bool]) -> Reading:
-    """The reading without GPUs that this exposition no longer names."""
+def _keep_only(reading: Reading, seen: list[bool]) -> Reading:
+    """Return the reading without GPUs that this exposition no longer names."""
     totals = {place // WIDTH for place in reading.totals}
     kept = [at for at, has in enumerate(seen) if has or at in totals]
     new_at = {old: new for new, old in enumerate(kept)}
     return Reading(
         gpus=[reading.gpus[at] for at in kept],
         names=[reading.names[at] for at in kept],
-        values=[value for at in kept for value in _row(reading, at)],
+        values=[value for at in kept for value in _add_row(reading, at)],
         jobs={new_at[at]: jobs for at, jobs in reading.jobs.items() if at in new_at},
         totals={
             new_at[place // WIDTH] * WIDTH + place % WIDTH: total

@@ -24,23 +24,23 @@ class HostRates:
         self._before_ms = 0
 
     def levels(self, series: Series, now_ms: int) -> dict[str, float]:
-        """The catalogue's host metrics, as far as these series tell them."""
+        """Return the catalogue's host metrics, as far as these series tell them."""
         found: dict[str, float] = {}
         load = series.get("node_load1")
         if load:
             found["host_load"] = next(iter(load.values()))
-        found |= _memory(series)
-        counters = _counters(series)
+        found |= _read_memory(series)
+        counters = _read_counters(series)
         seconds = (now_ms - self._before_ms) / 1000
         if self._before and seconds > 0:
-            found |= self._rates(counters, seconds)
+            found |= self._compute_rates(counters, seconds)
         if counters:
             self._before, self._before_ms = counters, now_ms
         return found
 
-    def _rates(self, now: dict[str, dict[str, float]], seconds: float) -> dict[str, float]:
+    def _compute_rates(self, now: dict[str, dict[str, float]], seconds: float) -> dict[str, float]:
         found: dict[str, float] = {}
-        grown = {name: self._growth(name, counts) for name, counts in now.items()}
+        grown = {name: self._compute_growth(name, counts) for name, counts in now.items()}
         idle, total = grown.get("idle"), grown.get("cpu")
         if idle is not None and total:
             found["host_cpu"] = min(100.0, max(0.0, 100.0 * (1 - idle / total)))
@@ -50,7 +50,7 @@ class HostRates:
                 found[metric] = sum(p for p in parts if p is not None) * MB / seconds
         return found
 
-    def _growth(self, name: str, now: dict[str, float]) -> float | None:
+    def _compute_growth(self, name: str, now: dict[str, float]) -> float | None:
         before = self._before.get(name)
         if before is None:
             return None
@@ -74,7 +74,7 @@ _RATES = {
 }
 
 
-def _memory(series: Series) -> dict[str, float]:
+def _read_memory(series: Series) -> dict[str, float]:
     total = next(iter(series.get("node_memory_MemTotal_bytes", {}).values()), 0.0)
     free = next(iter(series.get("node_memory_MemAvailable_bytes", {}).values()), -1.0)
     if total <= 0 or not 0 <= free <= total:
@@ -82,8 +82,8 @@ def _memory(series: Series) -> dict[str, float]:
     return {"host_mem_share": 100 * (1 - free / total), "host_mem_used": (total - free) / 2**20}
 
 
-def _counters(series: Series) -> dict[str, dict[str, float]]:
-    """Counters worth remembering: all cores as two sums, devices one by one."""
+def _read_counters(series: Series) -> dict[str, dict[str, float]]:
+    """Return counters worth remembering: all cores as two sums, devices one by one."""
     found: dict[str, dict[str, float]] = {}
     cpu = series.get("node_cpu_seconds_total")
     if cpu:

@@ -22,9 +22,9 @@ from marey.model.names import DEFAULT_CLUSTER, bounded
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
-from marey.sources.exporter_labels import gpu_labels, host_name, short_name
-from marey.sources.exposition import GPU_METRICS, gpu_targets, is_blank
-from marey.sources.fetching import Fetcher, FetchRules, parse_address, run_on
+from marey.sources.exporter_labels import parse_host_name, read_gpu_labels, shorten_name
+from marey.sources.exposition import GPU_METRICS, is_blank, list_gpu_targets
+from marey.sources.http_fetch import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.xids import XidWatch
 
 BODY_LIMIT = 512 << 20
@@ -134,7 +134,7 @@ class PrometheusSource:
         return list(self._names)
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """What the server has since the last poll, in order of time."""
+        """Return what the server has since the last poll, in order of time."""
         if now_ms >= self._discover_due_ms:
             self._discover(now_ms)
         memory_ms = max(self._rules.history_ms, LEAST_MEMORY_MS)
@@ -146,7 +146,7 @@ class PrometheusSource:
             until_ms = min(cursor + CHUNK_MS, now_ms)
             if until_ms <= cursor:
                 break
-            seen += self._span(cursor, until_ms)
+            seen += self._ask_span(cursor, until_ms)
             cursor = self._cursor_ms = until_ms
         return seen
 
@@ -156,37 +156,45 @@ class PrometheusSource:
         """Which metrics there are, and how far the server's clock is from ours."""
         listed = self._get("/api/v1/label/__name__/values", {})
         there = {name for name in listed if isinstance(name, str)}
-        targets = gpu_targets()
+        targets = list_gpu_targets()
         # The best name of a metric comes last, and so replaces what a second one said.
         found = [n for n, t in targets.items() if n in there and not t.accumulated]
         self._names = sorted(found, key=lambda n: -targets[n].rank)
         self._host_metrics = [m for m, (need, _) in HOST_QUESTIONS.items() if need in there]
         if not self._names and not self._host_metrics:
             raise Unavailable(
-                f"{self._url} has no metric of the catalogue among its {len(there)} names."
+                f"{self._url} has no metric of the catalogue among its {len(there)} names.",
+                code="no_known_metric",
             )
-        skew_ms = self._server_ms(now_ms) - now_ms
+        skew_ms = self._ask_server_ms(now_ms) - now_ms
         self._skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
         self._discover_due_ms = now_ms + DISCOVER_EVERY_MS
         # Series end (pods come and go); one this old is not asked for again.
         oldest = (self._cursor_ms or 0) - OVERLAP_MS - CHUNK_MS
-        self._jobs = {gpu: {j: t for j, t in told.items() if t > oldest}
-                      for gpu, told in self._jobs.items()
-                      if max(told.values()) > oldest}  # fmt: skip
+        self._jobs = {gpu: {j: t for j, t in reported.items() if t > oldest}
+                      for gpu, reported in self._jobs.items()
+                      if max(reported.values()) > oldest}  # fmt: skip
         self._last = {key: time_ms for key, time_ms in self._last.items() if time_ms > oldest}
 
-    def _server_ms(self, now_ms: int) -> int:
-        """The server's clock; ours where it does not tell it."""
+    def _ask_server_ms(self, now_ms: int) -> int:
+        """Return the server's clock; ours where it does not tell it."""
         data = self._get("/api/v1/query", {"query": "time()"})
-        told = data.get("result") if isinstance(data, dict) else None
-        if isinstance(told, list) and told and isinstance(told[0], dict):
+        answer = data.get("result") if isinstance(data, dict) else None
+        if isinstance(answer, list) and answer and isinstance(answer[0], dict):
             # VictoriaMetrics answers with a series where Prometheus answers with a number.
-            told = told[0].get("value")
-        seconds = _number(told[1]) if isinstance(told, list) and len(told) == 2 else float("nan")
+            answer = answer[0].get("value")
+        seconds = (
+            _parse_number(answer[1])
+            if isinstance(answer, list) and len(answer) == 2
+            else float("nan")
+        )
         return round(seconds * 1000) if 0 < seconds < 1e11 else now_ms
 
-    def _span(self, from_ms: int, until_ms: int) -> list[Observation]:
-        """Samples in a span of our time; a little before it too, for those that came late."""
+    def _ask_span(self, from_ms: int, until_ms: int) -> list[Observation]:
+        """Return samples in a span of our time.
+
+        A little before it too, for those that came late.
+        """
         until_s = (until_ms + self._skew_ms) / 1000
         window_s = (until_ms - from_ms + OVERLAP_MS) // 1000
         # The same steps whenever asked, so that none comes twice at a slightly other time.
@@ -208,31 +216,31 @@ class PrometheusSource:
             self._take_gpu_series(gpus, name, series)
         for metric, series in zip(self._host_metrics, answers[len(self._names) :], strict=True):
             self._take_host_series(hosts, metric, series)
-        return self._observed(gpus, hosts, until_ms)
+        return self._make_observations(gpus, hosts, until_ms)
 
     def _take_gpu_series(self, into: _Gathered, name: str, series: list[_Series]) -> None:
-        target = gpu_targets()[name]
+        target = list_gpu_targets()[name]
         metric = GPU_METRICS[target.column]
         for one in series:
-            found = gpu_labels(one.metric)
+            found = read_gpu_labels(one.metric)
             if found is None or found.index is None:
                 continue
-            host = found.host or host_name(one.metric.get("instance", ""))
-            host = short_name(host) if self._rules.short_hosts else host
+            host = found.host or parse_host_name(one.metric.get("instance", ""))
+            host = shorten_name(host) if self._rules.short_hosts else host
             gpu = found.gpu(host, found.index)
             key = (name, str(sorted(one.metric.items())))
             if gpu.model or gpu.gpu not in into.facts:
                 # Not every series says which model it is.
                 into.facts[gpu.gpu] = gpu
             if found.job and one.values:
-                told = self._jobs.setdefault(gpu.gpu, {})
+                reported = self._jobs.setdefault(gpu.gpu, {})
                 time_ms = round(one.values[-1][0] * 1000) - self._skew_ms
-                told[found.job] = max(told.get(found.job, 0), time_ms)
+                reported[found.job] = max(reported.get(found.job, 0), time_ms)
             self._take_values(into, key, (metric, gpu.gpu, target.factor), one.values)
 
     def _take_host_series(self, into: _Gathered, metric: str, series: list[_Series]) -> None:
         for one in series:
-            host = host_name(one.metric.get("instance", ""), short=self._rules.short_hosts)
+            host = parse_host_name(one.metric.get("instance", ""), short=self._rules.short_hosts)
             if host:
                 self._take_values(into, (metric, host), (metric, host, 1.0), one.values)
 
@@ -246,16 +254,18 @@ class PrometheusSource:
         """What is newer than the last of this series; the overlap is asked for again and again."""
         metric, entity, factor = where
         last = self._last.get(key, -1)
-        for seconds, told in values:
+        for seconds, reported in values:
             time_ms = round(seconds * 1000) - self._skew_ms
             if time_ms <= last:
                 continue
             self._last[key] = time_ms
-            number = _number(told)
+            number = _parse_number(reported)
             if number == number and not is_blank(number):
                 into.put(time_ms, entity, metric, number * factor)
 
-    def _observed(self, gpus: _Gathered, hosts: _Gathered, until_ms: int) -> list[Observation]:
+    def _make_observations(
+        self, gpus: _Gathered, hosts: _Gathered, until_ms: int
+    ) -> list[Observation]:
         cluster = self._rules.cluster
         batches = [
             made.batch(kind, cluster)
@@ -284,24 +294,24 @@ class PrometheusSource:
         ]
 
     def seen_gpus(self) -> list[Gpu]:
-        """Every GPU seen so far, for a scheduler's source to join; any thread may ask."""
+        """Return every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
 
     def seen_jobs(self) -> dict[str, tuple[str, ...]]:
-        """What the newest labels say: who holds each GPU; any thread may ask."""
+        """Return what the newest labels say: who holds each GPU; any thread may ask."""
         fresh = (self._cursor_ms or 0) - JOB_FRESH_MS
         return {
-            gpu: tuple(sorted(job for job, t in told.items() if t >= max(told.values())))
-            for gpu, told in list(self._jobs.items())
-            if max(told.values()) >= fresh
+            gpu: tuple(sorted(job for job, t in reported.items() if t >= max(reported.values())))
+            for gpu, reported in list(self._jobs.items())
+            if max(reported.values()) >= fresh
         }
 
     def clock_offsets(self) -> dict[str, int]:
-        """How far the server is ahead of us, where it is off."""
+        """Return how far the server is ahead of us, where it is off."""
         return {self._url: self._skew_ms} if self._skew_ms else {}
 
     def details(self) -> dict[str, object]:
-        """What the server has and how far its clock is from ours; any thread may ask."""
+        """Return what the server has and how far its clock is from ours; any thread may ask."""
         return {
             "gpus": len(self._known),
             "metrics": list(self._names),
@@ -338,7 +348,7 @@ class PrometheusSource:
             body = await self._fetcher.fetch(parse_address(f"{self._url}{path}{query}"))
             answer = msgspec.json.decode(body, type=_Answer)
         except MareyError as error:
-            raise Unavailable(f"{self._url}{path}: {error}") from None
+            raise Unavailable(f"{self._url}{path}: {error}", code=error.code) from None
         except msgspec.MsgspecError as error:
             raise Unavailable(f"{self._url}{path} answers no JSON: {shown(str(error))}") from None
         if answer.status != "success":
@@ -365,7 +375,7 @@ class _Gathered:
         self.rows.setdefault((time_ms, bounded(entity)), {})[metric] = value
 
     def batch(self, kind: Entity, cluster: str) -> SampleBatch:
-        """The rows in order of time."""
+        """Return the rows in order of time."""
         keys = sorted(self.rows)
         names = sorted({entity for _, entity in keys})
         code = {name: at for at, name in enumerate(names)}
@@ -377,11 +387,13 @@ class _Gathered:
             }
         times = np.array([time_ms for time_ms, _ in keys], np.int64)
         entity = np.array([code[name] for _, name in keys], np.int32)
-        return SampleBatch(times, entity, names, columns, kind, cluster).checked()
+        return SampleBatch(
+            times, entity, names, columns=columns, kind=kind, cluster=cluster
+        ).checked()
 
 
-def _number(told: Any) -> float:
+def _parse_number(reported: Any) -> float:
     try:
-        return float(told)
+        return float(reported)
     except (ValueError, TypeError):
         return float("nan")

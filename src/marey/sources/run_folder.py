@@ -49,11 +49,11 @@ class RunFolder:
     cluster: str
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """One record table, checked against its schema."""
-        listed: list[dict[str, Any]] = self._table(name).to_pylist()
+        """Return one record table, checked against its schema."""
+        listed: list[dict[str, Any]] = self._read_table(name).to_pylist()
         return listed
 
-    def _table(self, name: str) -> pa.Table:
+    def _read_table(self, name: str) -> pa.Table:
         file = self.path / f"{name}.parquet"
         table = _read(file)
         missing = [column for column in SCHEMAS[name].names if column not in table.column_names]
@@ -64,13 +64,13 @@ class RunFolder:
         return table.select(SCHEMAS[name].names).cast(SCHEMAS[name])
 
     def sample_rows(self) -> int:
-        """How many rows of samples there are."""
+        """Return how many rows of samples there are."""
         return sum(
             _open(self.path / f"{name}.parquet").metadata.num_rows for name in SAMPLES.values()
         )
 
     def batches(self) -> Iterator[SampleBatch]:
-        """The samples, piece by piece."""
+        """Yield the samples, piece by piece."""
         for kind, name in SAMPLES.items():
             file = _open(self.path / f"{name}.parquet")
             wanted = [
@@ -85,13 +85,13 @@ class RunFolder:
                 yield batch_from_table(table, kind=kind, cluster=self.cluster)
 
     def observations(self) -> Iterator[Observation]:
-        """Everything but the samples, in order of time."""
+        """Yield everything but the samples, in order of time."""
         changes = _Changes(self)
         yield from changes.in_order()
 
 
 def open_run_folder(path: Path, cluster: str) -> RunFolder:
-    """The folder, if it holds what ``marey sim`` writes."""
+    """Return the folder, if it holds what ``marey sim`` writes."""
     if not path.is_dir():
         raise InvalidInput(f"'{path}' is not a folder that marey sim wrote.")
     wanted = [f"{name}.parquet" for name in (*SCHEMAS, *SAMPLES.values())]
@@ -103,8 +103,8 @@ def open_run_folder(path: Path, cluster: str) -> RunFolder:
     return RunFolder(path, cluster)
 
 
-def folder_of(file: Path | None) -> Path | None:
-    """The run folder in which this file is one of the tables, if it is."""
+def find_folder(file: Path | None) -> Path | None:
+    """Return the run folder in which this file is one of the tables, if it is."""
     known = {f"{name}.parquet" for name in (*SCHEMAS, *SAMPLES.values())}
     if file is None or file.name not in known or not (file.parent / "truth.json").is_file():
         return None
@@ -134,7 +134,7 @@ class _Changes:
         self._collect()
 
     def in_order(self) -> Iterator[Observation]:
-        """One observation per moment."""
+        """Yield one observation per moment."""
         for time_ms in sorted(self._at):
             parts: dict[str, Any] = {n: tuple(listed) for n, listed in self._at[time_ms].items()}
             yield Observation(time_ms, self._folder.cluster, **parts)
@@ -147,22 +147,22 @@ class _Changes:
         begin = min([*times, *(e["time_ms"] for e in events)], default=0)
         last = max([*times, *(r["valid_to_ms"] or 0 for r in states), begin])
         for row in states:
-            self._at[row["valid_from_ms"]]["statuses"].append(_status(row))
+            self._at[row["valid_from_ms"]]["statuses"].append(_make_status(row))
         for row in allocations:
-            self._at[row["valid_from_ms"]]["allocations"].append(_allocation(row))
+            self._at[row["valid_from_ms"]]["allocations"].append(_make_allocation(row))
         for row in workloads:
             first = row["submit_ms"] if row["submit_ms"] is not None else begin
-            self._at[max(first, begin)]["workloads"].append(_workload(row))
+            self._at[max(first, begin)]["workloads"].append(_make_workload(row))
         for row in rows("progress"):
-            self._at[row["time_ms"]]["progress"].append(_progress(row))
+            self._at[row["time_ms"]]["progress"].append(_make_progress(row))
         for row in events:
             self._add_event(row)
         self._add_inventory(begin, last)
 
     def _add_event(self, row: dict[str, Any]) -> None:
         event = Event(
-            row["time_ms"], EventKind(row["kind"]), row["host"] or "", row["gpu"] or "",
-            row["workload"] or "", row["value"], row["text"] or "",
+            row["time_ms"], EventKind(row["kind"]), row["host"] or "", gpu=row["gpu"] or "",
+            workload=row["workload"] or "", value=row["value"], text=row["text"] or "",
         )  # fmt: skip
         self._at[event.time_ms]["events"].append(event)
         if event.kind in _HOST_EVENTS and event.host:
@@ -175,25 +175,38 @@ class _Changes:
         first = self._at[begin]
         first["hosts"].extend(
             Host(
-                h["host"], h["rack"] or "", h["switch"] or "", h["nvlink_domain"] or "",
-                tuple(h["partitions"] or ()), h["cpus"] or 0, h["memory_mib"] or 0,
+                h["host"],
+                h["rack"] or "",
+                h["switch"] or "",
+                nvlink_domain=h["nvlink_domain"] or "",
+                partitions=tuple(h["partitions"] or ()),
+                cpus=h["cpus"] or 0,
+                memory_mib=h["memory_mib"] or 0,
             )
             for h in hosts
-        )  # fmt: skip
+        )
         first["gpus"].extend(
             Gpu(
-                g["host"], g["index"], g["instance"], g["uuid"] or "", g["model"] or "",
-                g["power_limit_w"], g["memory_mib"],
+                g["host"],
+                g["index"],
+                g["instance"],
+                uuid=g["uuid"] or "",
+                model=g["model"] or "",
+                power_limit_w=g["power_limit_w"],
+                memory_mib=g["memory_mib"],
             )
             for g in gpus
-        )  # fmt: skip
+        )
         first["partitions"].extend(
             Partition(
-                p["partition"], p["min_gpus"] or 0, p["max_gpus"], p["time_limit_s"],
+                p["partition"],
+                p["min_gpus"] or 0,
+                p["max_gpus"],
+                p["time_limit_s"],
                 p["priority"] or 0,
             )
             for p in self._folder.rows("partitions")
-        )  # fmt: skip
+        )
         # The tables tell how hosts and GPUs ended; how they got there is in the events.
         self._at[last]["gpu_states"].extend(
             GpuStatus(g["gpu"], True, g["failed_reason"] or "") for g in gpus if g["failed"]
@@ -205,29 +218,29 @@ class _Changes:
         )
 
 
-def _status(row: dict[str, Any]) -> WorkloadStatus:
+def _make_status(row: dict[str, Any]) -> WorkloadStatus:
     return WorkloadStatus(
         row["workload"], WorkloadState(row["state"]), row["reason"] or "", row["priority"] or 0.0
     )
 
 
-def _allocation(row: dict[str, Any]) -> Allocation:
+def _make_allocation(row: dict[str, Any]) -> Allocation:
     share = 1.0 if row["share"] is None else row["share"]
     return Allocation(row["workload"], row["gpu"], row["global_rank"], row["local_rank"], share)
 
 
-def _progress(row: dict[str, Any]) -> Progress:
+def _make_progress(row: dict[str, Any]) -> Progress:
     return Progress(
         row["workload"],
         row["time_ms"],
         row["step"],
-        row["throughput"],
-        row["unit"] or "",
-        row["loss"],
+        throughput=row["throughput"],
+        unit=row["unit"] or "",
+        loss=row["loss"],
     )
 
 
-def _workload(row: dict[str, Any]) -> Workload:
+def _make_workload(row: dict[str, Any]) -> Workload:
     facts = {
         name: row[name] if row[name] is not None else ""
         for name in (

@@ -51,29 +51,31 @@ class SamplesFile:
     rows: int = 0
 
     def batches(self) -> Iterator[tuple[int, list[SampleBatch]]]:
-        """The file as batches, each with the bytes read so far; bad rows are left out."""
+        """Yield the file as batches, each with the bytes read so far; bad rows are left out."""
         line = 2 if not _is_parquet(self.path) else 1
-        for done, block in _blocks(self):
+        for done, block in _read_blocks(self):
             yield done, self._convert(block, line)
             line += block.num_rows
 
     def _convert(self, block: pa.Table, first_line: int) -> list[SampleBatch]:
-        time_ms, bad_time = _times(block.column("time"))
-        entity, names, bad_gpu = _gpu_codes(block)
-        values, bad_value = self._values(block)
+        time_ms, bad_time = _parse_times(block.column("time"))
+        entity, names, bad_gpu = _encode_gpus(block)
+        values, bad_value = self._read_values(block)
         reasons = bad_time | bad_gpu | bad_value
         self._report(block, first_line, reasons)
         good = np.ones(block.num_rows, bool)
         good[list(reasons)] = False
-        self._note_facts(block, entity, names, good)
-        self._note_span(time_ms[good])
-        return _split_by_entity(time_ms[good], entity[good], names, _kept(values, good))
+        self._record_facts(block, entity, names, good)
+        self._record_span(time_ms[good])
+        return _split_by_entity(time_ms[good], entity[good], names, _keep_rows(values, good))
 
-    def _values(self, block: pa.Table) -> tuple[dict[str, NDArray[np.float32]], dict[int, str]]:
+    def _read_values(
+        self, block: pa.Table
+    ) -> tuple[dict[str, NDArray[np.float32]], dict[int, str]]:
         values: dict[str, NDArray[np.float32]] = {}
         bad: dict[int, str] = {}
         for column, (metric, factor) in self.metrics.items():
-            numbers, wrong = _numbers(block.column(column))
+            numbers, wrong = _parse_numbers(block.column(column))
             values[metric] = (numbers * factor).astype(np.float32)
             bad |= {row: f"{column} is '{shown(text)}'; allowed: a number" for row, text in wrong}
         return values, bad
@@ -84,15 +86,15 @@ class SamplesFile:
         for row in sorted(reasons)[: max(0, BAD_ROWS_SHOWN - len(self.bad))]:
             self.bad.append(BadRow(first_line + row, reasons[row]))
 
-    def _note_facts(
+    def _record_facts(
         self, block: pa.Table, entity: NDArray[np.int32], names: list[str], good: NDArray[np.bool_]
     ) -> None:
         codes, rows = np.unique(np.where(good, entity, -1), return_index=True)
         for code, row in zip(codes.tolist(), rows.tolist(), strict=True):
             if code >= 0 and names[code] not in self.gpus:
-                self.gpus[names[code]] = _gpu_facts(block, row, names[code])
+                self.gpus[names[code]] = _make_gpu(block, row, names[code])
 
-    def _note_span(self, time_ms: NDArray[np.int64]) -> None:
+    def _record_span(self, time_ms: NDArray[np.int64]) -> None:
         if len(time_ms):
             low, high = int(time_ms.min()), int(time_ms.max())
             self.first_ms = low if self.first_ms is None else min(low, self.first_ms)
@@ -101,14 +103,14 @@ class SamplesFile:
 
 def open_samples(path: Path) -> SamplesFile:
     """Look at the file's columns; refuse one without time, host and gpu, or with no metric."""
-    names = _column_names(path)
+    names = _read_column_names(path)
     missing = [key for key in KEYS if key not in names]
     if missing:
         raise InvalidInput(
             f"{path.name} has no column {allowed(missing)}; a samples file has time, host, gpu "
             f"and one column per metric. It has: {allowed(map(shown, names))}."
         )
-    metrics = _metric_columns(path, names)
+    metrics = _find_metric_columns(path, names)
     if not metrics:
         raise InvalidInput(
             f"{path.name} has no column of a known metric; allowed are the catalogue's names "
@@ -118,7 +120,7 @@ def open_samples(path: Path) -> SamplesFile:
     return SamplesFile(path, metrics, skipped, path.stat().st_size)
 
 
-def _metric_columns(path: Path, names: list[str]) -> dict[str, tuple[str, float]]:
+def _find_metric_columns(path: Path, names: list[str]) -> dict[str, tuple[str, float]]:
     found: dict[str, tuple[str, float]] = {}
     for name in names:
         target = (name, 1.0) if name in catalogue() else exporter_names().get(name)
@@ -136,7 +138,7 @@ def _is_parquet(path: Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _column_names(path: Path) -> list[str]:
+def _read_column_names(path: Path) -> list[str]:
     if not path.is_file():
         raise InvalidInput(f"'{path}' is not a file; a CSV or Parquet file is needed.")
     if path.stat().st_size == 0:
@@ -144,16 +146,16 @@ def _column_names(path: Path) -> list[str]:
     try:
         if _is_parquet(path):
             return list(pq.read_schema(path).names)
-        return list(_csv_reader(path, []).schema.names)
+        return list(_open_csv_reader(path, []).schema.names)
     except (pa.ArrowInvalid, pa.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from None
+        raise _make_unreadable(path, error) from None
 
 
-def _unreadable(path: Path, error: Exception) -> MareyError:
+def _make_unreadable(path: Path, error: Exception) -> MareyError:
     return InvalidInput(f"{path.name} cannot be read as CSV or Parquet: {shown(str(error))}")
 
 
-def _blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
+def _read_blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
     wanted = [*KEYS, *file.metrics]
     try:
         if _is_parquet(file.path):
@@ -164,15 +166,15 @@ def _blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
                 done += batch.num_rows
                 yield file.size * done // total, pa.Table.from_batches([batch])
         else:
-            yield from _csv_blocks(file)
+            yield from _read_csv_blocks(file)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-        raise _unreadable(file.path, error) from None
+        raise _make_unreadable(file.path, error) from None
 
 
-def _csv_blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
+def _read_csv_blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
     wrong_width: list[pacsv.InvalidRow] = []
     done = 0
-    with _csv_reader(file.path, wrong_width) as reader:
+    with _open_csv_reader(file.path, wrong_width) as reader:
         for batch in reader:
             done = min(file.size, done + BLOCK_BYTES)
             yield done, pa.Table.from_batches([batch])
@@ -183,12 +185,12 @@ def _csv_blocks(file: SamplesFile) -> Iterator[tuple[int, pa.Table]]:
             file.bad.append(BadRow(row.number or 0, reason))
 
 
-def _csv_reader(path: Path, wrong_width: list[pacsv.InvalidRow]) -> pacsv.CSVStreamingReader:
+def _open_csv_reader(path: Path, wrong_width: list[pacsv.InvalidRow]) -> pacsv.CSVStreamingReader:
     def note(row: pacsv.InvalidRow) -> str:
         wrong_width.append(row)
         return "skip"
 
-    text_only = _header(path)
+    text_only = _read_header(path)
     return pacsv.open_csv(
         path,
         # One thread: rows are then numbered, so a bad one is reported with its line.
@@ -200,7 +202,7 @@ def _csv_reader(path: Path, wrong_width: list[pacsv.InvalidRow]) -> pacsv.CSVStr
     )
 
 
-def _header(path: Path) -> list[str]:
+def _read_header(path: Path) -> list[str]:
     # Everything is read as text first: type guessing would differ from block to block.
     with path.open("rb") as file:
         first = file.readline(1 << 20)
@@ -208,7 +210,7 @@ def _header(path: Path) -> list[str]:
     return list(table.schema.names)
 
 
-def _times(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], dict[int, str]]:
+def _parse_times(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], dict[int, str]]:
     """Parse each distinct time once: a day at 15 s has only 5,760 of them."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms")).cast(pa.int64()).to_numpy(), {}
@@ -231,8 +233,8 @@ def _times(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], dict[int, str]]:
     return moments[np.maximum(codes, 0)] if len(moments) else np.zeros(len(codes), np.int64), bad
 
 
-def _gpu_codes(block: pa.Table) -> tuple[NDArray[np.int32], list[str], dict[int, str]]:
-    """Integer codes of ``host:gpu``, their names, and the rows without a valid one."""
+def _encode_gpus(block: pa.Table) -> tuple[NDArray[np.int32], list[str], dict[int, str]]:
+    """Return integer codes of ``host:gpu``, their names, and the rows without a valid one."""
     host = block.column("host").cast(pa.string())
     gpu = block.column("gpu").cast(pa.string())
     coded = pc.binary_join_element_wise(host, gpu, ":").combine_chunks().dictionary_encode()
@@ -255,18 +257,18 @@ def _gpu_codes(block: pa.Table) -> tuple[NDArray[np.int32], list[str], dict[int,
     return np.maximum(codes, 0), names, bad
 
 
-def _numbers(column: pa.ChunkedArray) -> tuple[NDArray[np.float64], list[tuple[int, str]]]:
-    """The column as numbers, NaN where empty, and the rows that hold something else."""
+def _parse_numbers(column: pa.ChunkedArray) -> tuple[NDArray[np.float64], list[tuple[int, str]]]:
+    """Return the column as numbers, NaN where empty, and the rows that hold something else."""
     chunk = column.combine_chunks()
     if not pa.types.is_string(chunk.type):
         return chunk.cast(pa.float64()).to_numpy(zero_copy_only=False), []
     try:
         return pc.cast(chunk, pa.float64()).to_numpy(zero_copy_only=False), []
     except pa.ArrowInvalid:
-        return _numbers_one_by_one(chunk.to_pylist())
+        return _parse_numbers_one_by_one(chunk.to_pylist())
 
 
-def _numbers_one_by_one(
+def _parse_numbers_one_by_one(
     texts: list[str | None],
 ) -> tuple[NDArray[np.float64], list[tuple[int, str]]]:
     numbers = np.full(len(texts), np.nan)
@@ -279,12 +281,12 @@ def _numbers_one_by_one(
     return numbers, wrong
 
 
-def _gpu_facts(block: pa.Table, row: int, name: str) -> Gpu:
+def _make_gpu(block: pa.Table, row: int, name: str) -> Gpu:
     parts = parse_gpu_id(name)
     model = block.column("model")[row].as_py() if "model" in block.column_names else None
     limit = None
     if "power_limit_w" in block.column_names:
-        numbers, _ = _numbers(block.column("power_limit_w").slice(row, 1))
+        numbers, _ = _parse_numbers(block.column("power_limit_w").slice(row, 1))
         limit = float(numbers[0]) if numbers[0] > 0 else None
     return Gpu(
         host=parts.host,
@@ -295,7 +297,7 @@ def _gpu_facts(block: pa.Table, row: int, name: str) -> Gpu:
     )
 
 
-def _kept(
+def _keep_rows(
     values: dict[str, NDArray[np.float32]], good: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.float32]]:
     return values if good.all() else {metric: column[good] for metric, column in values.items()}
@@ -307,7 +309,7 @@ def _split_by_entity(
     names: list[str],
     values: dict[str, NDArray[np.float32]],
 ) -> list[SampleBatch]:
-    """GPU metrics as they are; host metrics, repeated on each GPU's row, once per host."""
+    """Return GPU metrics as they are; host metrics, repeated on each GPU's row, once per host."""
     of_gpu = {m: v for m, v in values.items() if catalogue()[m].entity is Entity.GPU}
     of_host = {m: v for m, v in values.items() if catalogue()[m].entity is Entity.HOST}
     batches = []

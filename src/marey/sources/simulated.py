@@ -25,7 +25,7 @@ class SimulatedSource:
     ) -> None:
         self.simulation = simulation
         self._name = name
-        self._speed = _checked_speed(speed)
+        self._speed = _check_speed(speed)
         self._anchor: tuple[int, int] | None = None
 
     @property
@@ -41,11 +41,11 @@ class SimulatedSource:
     def set_speed(self, speed: float, now_ms: int) -> None:
         """Run at another speed from this moment of the wall clock on."""
         target = self.simulated_ms(now_ms)
-        self._speed = _checked_speed(speed)
+        self._speed = _check_speed(speed)
         self._anchor = (now_ms, target)
 
     def simulated_ms(self, now_ms: int) -> int:
-        """The simulated moment that belongs to this moment of the wall clock."""
+        """Return the simulated moment that belongs to this moment of the wall clock."""
         if self._anchor is None:
             simulation = self.simulation
             # A clock that already tells simulated time is followed; any other one starts it.
@@ -56,7 +56,7 @@ class SimulatedSource:
         return simulated + math.floor(max(0, now_ms - wall) * self._speed)
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Every tick that is due; the first poll begins the clock."""
+        """Return every tick that is due; the first poll begins the clock."""
         simulation = self.simulation
         target = self.simulated_ms(now_ms)
         most = simulation.now_ms + MOST_PER_POLL_MS
@@ -72,7 +72,7 @@ class SimulatedSource:
         """Nothing is held open."""
 
 
-def _checked_speed(speed: float) -> float:
+def _check_speed(speed: float) -> float:
     if not SLOWEST <= speed <= FASTEST:
         raise InvalidInput(
             f"A speed of {speed:g} is not allowed; allowed: {SLOWEST:g} to {FASTEST:g}."

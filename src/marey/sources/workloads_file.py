@@ -14,6 +14,7 @@ from marey.model.inventory import resource_type
 from marey.model.names import bounded, parse_gpu_id
 from marey.model.times import parse_time
 from marey.model.workloads import Allocation, Workload, WorkloadState, parse_state
+from marey.sources.foreign.accounting_text import is_accounting_text, read_accounting_text
 from marey.sources.samples_file import BAD_ROWS_SHOWN, BadRow
 from marey.sources.slurm.history import read_history
 from marey.sources.slurm.jobs import SeenJob
@@ -57,13 +58,17 @@ def read_workloads(path: Path) -> WorkloadsFile:
         raise InvalidInput(f"'{path}' is not a file; a CSV file or a JSON array is needed.")
     result = WorkloadsFile(path)
     if _is_slurm_history(path):
-        result.rows = accounting_rows(read_history(path.read_bytes(), path.name))
+        result.rows = make_accounting_rows(read_history(path.read_bytes(), path.name))
+        result.accounting = True
+        return result
+    if is_accounting_text(path):
+        result.rows = make_accounting_rows(read_accounting_text(path))
         result.accounting = True
         return result
     seen: dict[str, int] = {}
-    for line, row in _rows(path, result):
+    for line, row in _read_rows(path, result):
         try:
-            parsed = _workload(row)
+            parsed = _make_workload(row)
             if parsed.workload.workload in seen:
                 before = seen[parsed.workload.workload]
                 raise InvalidInput(f"id '{shown(row['id'])}' stands on line {before} already.")
@@ -77,7 +82,10 @@ def read_workloads(path: Path) -> WorkloadsFile:
 
 
 def _is_slurm_history(path: Path) -> bool:
-    """Whether this is what ``sacct --json`` writes: an object with jobs and where they are from."""
+    """Return whether this is what ``sacct --json`` writes.
+
+    An object with jobs and where they are from.
+    """
     with path.open("rb") as file:
         head = file.read(1).strip()
         if head != b"{":
@@ -86,8 +94,8 @@ def _is_slurm_history(path: Path) -> bool:
     return b'"jobs"' in body and b'"meta"' in body
 
 
-def accounting_rows(ended: Iterable[SeenJob]) -> list[WorkloadRow]:
-    """Ended jobs; accounting does not keep which GPUs they held, so they hold none here."""
+def make_accounting_rows(ended: Iterable[SeenJob]) -> list[WorkloadRow]:
+    """Return ended jobs; accounting does not keep which GPUs they held, so they hold none here."""
     # Of a job that was requeued the last run counts.
     found = {seen.workload.workload: seen for seen in ended}
     return [
@@ -96,15 +104,15 @@ def accounting_rows(ended: Iterable[SeenJob]) -> list[WorkloadRow]:
     ]
 
 
-def _rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with path.open("rb") as file:
         head = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
     if not head:
         raise InvalidInput(f"{path.name} is empty; allowed: a CSV file or a JSON array.")
-    return _json_rows(path, result) if head[:1] in b"[{" else _csv_rows(path, result)
+    return _read_json_rows(path, result) if head[:1] in b"[{" else _read_csv_rows(path, result)
 
 
-def _csv_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_csv_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # A list of 100,000 GPUs is one field of about two megabytes.
     csv.field_size_limit(FIELD_LIMIT)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -117,7 +125,7 @@ def _csv_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[
             raise InvalidInput(f"{path.name}, line {reader.line_num}: {error}.") from None
 
 
-def _json_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_json_rows(path: Path, result: WorkloadsFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
         document = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -141,53 +149,53 @@ def _check_columns(path: Path, names: list[str], result: WorkloadsFile) -> None:
     result.skipped = [n for n in names if n not in KNOWN and not n.startswith(ATTRIBUTE_PREFIX)]
 
 
-def _workload(row: Mapping[str, Any]) -> WorkloadRow:
-    empty = [name for name in REQUIRED if _text(row, name) == ""]
+def _make_workload(row: Mapping[str, Any]) -> WorkloadRow:
+    empty = [name for name in REQUIRED if _read_text(row, name) == ""]
     if empty:
         raise InvalidInput(f"{allowed(empty)} is empty; it is required.")
-    times = {name: _time(row, name) for name in TIMES}
+    times = {name: _read_time(row, name) for name in TIMES}
     start, end = times["start"], times["end"]
     if start is not None and end is not None and end < start:
-        raise InvalidInput(f"end '{shown(_text(row, 'end'))}' is before start.")
-    identity = bounded(_text(row, "id"))
-    allocations = _allocations(identity, row["gpus"])
-    state = _state(row, end)
+        raise InvalidInput(f"end '{shown(_read_text(row, 'end'))}' is before start.")
+    identity = bounded(_read_text(row, "id"))
+    allocations = _make_allocations(identity, row["gpus"])
+    state = _read_state(row, end)
     if state.ended and end is None:
         raise InvalidInput(f"state is '{state}' but end is empty; an ended workload has an end.")
-    per_host = max(_host_counts(allocations).values(), default=0)
+    per_host = max(_count_per_host(allocations).values(), default=0)
     workload = Workload(
         workload=identity,
-        **{name: bounded(_text(row, name)) for name in TEXTS if name != "reason"},
+        **{name: bounded(_read_text(row, name)) for name in TEXTS if name != "reason"},
         gpus_requested=len(allocations),
         gpus_per_host=per_host,
         resource_type=resource_type("", per_host),
-        time_limit_s=_integer(row, "time_limit_s"),
+        time_limit_s=_read_integer(row, "time_limit_s"),
         submit_ms=times["submit"] if times["submit"] is not None else start,
         eligible_ms=times["eligible"],
         start_ms=start,
         end_ms=end,
-        exit_code=_integer(row, "exit_code"),
-        attributes=_attributes(row),
+        exit_code=_read_integer(row, "exit_code"),
+        attributes=_read_attributes(row),
     )
-    priority = float(_integer(row, "priority") or 0)
-    return WorkloadRow(workload, state, bounded(_text(row, "reason")), priority, allocations)
+    priority = float(_read_integer(row, "priority") or 0)
+    return WorkloadRow(workload, state, bounded(_read_text(row, "reason")), priority, allocations)
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
+def _read_text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     return "" if value is None else str(value).strip()
 
 
-def _time(row: Mapping[str, Any], name: str) -> int | None:
-    text = _text(row, name)
+def _read_time(row: Mapping[str, Any], name: str) -> int | None:
+    text = _read_text(row, name)
     # Schedulers write these where there is no time yet.
     if text.lower() in {"", "none", "null", "unknown", "n/a"}:
         return None
     return parse_time(text)
 
 
-def _integer(row: Mapping[str, Any], name: str) -> int | None:
-    text = _text(row, name)
+def _read_integer(row: Mapping[str, Any], name: str) -> int | None:
+    text = _read_text(row, name)
     if text == "":
         return None
     try:
@@ -196,14 +204,14 @@ def _integer(row: Mapping[str, Any], name: str) -> int | None:
         raise InvalidInput(f"{name} is '{shown(text)}'; allowed: a whole number.") from None
 
 
-def _state(row: Mapping[str, Any], end: int | None) -> WorkloadState:
-    word = _text(row, "state")
+def _read_state(row: Mapping[str, Any], end: int | None) -> WorkloadState:
+    word = _read_text(row, "state")
     if word:
         return parse_state(word)
     return WorkloadState.RUNNING if end is None else WorkloadState.COMPLETED
 
 
-def _allocations(workload: str, listed: Any) -> tuple[Allocation, ...]:
+def _make_allocations(workload: str, listed: Any) -> tuple[Allocation, ...]:
     names = listed if isinstance(listed, list) else str(listed).split()
     if len(names) > GPUS_LIMIT:
         raise InvalidInput(f"gpus lists {len(names)} GPUs; allowed: {GPUS_LIMIT}.")
@@ -220,7 +228,7 @@ def _allocations(workload: str, listed: Any) -> tuple[Allocation, ...]:
     return tuple(allocations.values())
 
 
-def _host_counts(allocations: tuple[Allocation, ...]) -> dict[str, int]:
+def _count_per_host(allocations: tuple[Allocation, ...]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for allocation in allocations:
         host = allocation.gpu.rpartition(":")[0]
@@ -228,7 +236,7 @@ def _host_counts(allocations: tuple[Allocation, ...]) -> dict[str, int]:
     return counts
 
 
-def _attributes(row: Mapping[str, Any]) -> dict[str, str]:
+def _read_attributes(row: Mapping[str, Any]) -> dict[str, str]:
     given = row.get("attributes")
     if isinstance(given, str) and given.strip():
         try:

@@ -14,7 +14,7 @@ class XidWatch:
         self._last: dict[str, float] = {}
 
     def changes(self, seen: Iterable[tuple[int, str, float]]) -> list[Event]:
-        """An event for every change to an XID, of (time, GPU, XID) in order of time."""
+        """Return an event for every change to an XID, of (time, GPU, XID) in order of time."""
         events = []
         for time_ms, gpu, xid in seen:
             if xid != xid:

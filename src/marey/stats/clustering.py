@@ -77,10 +77,10 @@ def cluster_timelines(
 
 def merge_timelines(values: NDArray[Any], names: Sequence[str], *, by: str = "euclidean") -> Merged:
     """The merge tree of rows of a metric over time."""
-    return _merge(_filled(np.asarray(values, np.float64)), names, by)
+    return _merge(_fill_gaps(np.asarray(values, np.float64)), names, by)
 
 
-def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fill_gaps(values: NDArray[np.float64]) -> NDArray[np.float64]:
     # A gap says nothing: it takes the other GPUs' median of that time, else the row's own mean.
     gap = np.isnan(values)
     if not gap.any():
@@ -97,12 +97,12 @@ def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> Merged:
     if len(rows) < 2:
         return Merged(np.zeros((0, 4)), order, None, 1.0)
     rows = rows[order]
-    members = _micro(rows) if len(rows) > EXACT_LIMIT else None
-    centres = rows if members is None else _centres(rows, members)
+    members = _make_micro_clusters(rows) if len(rows) > EXACT_LIMIT else None
+    centres = rows if members is None else _compute_centres(rows, members)
     # Here and below only now: SciPy is 60 MB that a server has no use for until somebody asks.
     from scipy.cluster.hierarchy import linkage
 
-    tree = linkage(_distances(centres, by), "average")
+    tree = linkage(_compute_distances(centres, by), "average")
     return Merged(tree, order, members, _scale(centres, by))
 
 
@@ -112,14 +112,14 @@ def cut_tree(merged: Merged, clusters: int | None = None) -> Clustering:
     if n < 2:
         labels = np.zeros(n, np.int32)
         return Clustering(labels, merged.tree, "one GPU: nothing to compare", False)
-    flat, criterion = _cut(merged.tree, merged.leaves, clusters, merged.scale)
+    flat, criterion = _cut_linkage(merged.tree, merged.leaves, clusters, merged.scale)
     labels = np.empty(n, np.int32)
     labels[merged.order] = flat if merged.members is None else flat[merged.members]
     approximate = merged.members is not None
-    return Clustering(_by_size(labels, merged.order), merged.tree, criterion, approximate)
+    return Clustering(_order_by_size(labels, merged.order), merged.tree, criterion, approximate)
 
 
-def _distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64]:
+def _compute_distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64]:
     if by == "histogram":
         return jensen_shannon(rows)
     if by == "euclidean":
@@ -143,7 +143,7 @@ def _scale(rows: NDArray[np.float64], by: str) -> float:
     return max(spread, 1e-9) * float(np.sqrt(rows.shape[1]))
 
 
-def _cut(
+def _cut_linkage(
     tree: NDArray[np.float64], n: int, clusters: int | None, scale: float
 ) -> tuple[NDArray[np.int32], str]:
     from scipy.cluster.hierarchy import fcluster
@@ -168,7 +168,7 @@ def _cut(
     return flat, f"widest gap in separation, {below[at]:.2f} to {tail[at]:.2f}: {wanted} clusters"
 
 
-def _by_size(labels: NDArray[np.int32], order: NDArray[np.intp]) -> NDArray[np.int32]:
+def _order_by_size(labels: NDArray[np.int32], order: NDArray[np.intp]) -> NDArray[np.int32]:
     """Renumber: 0 the largest; equal sizes by the first name in the canonical order."""
     kinds, first = np.unique(labels[order], return_index=True)
     sizes = np.array([(labels == kind).sum() for kind in kinds])
@@ -178,7 +178,7 @@ def _by_size(labels: NDArray[np.int32], order: NDArray[np.intp]) -> NDArray[np.i
     return new[labels]
 
 
-def _micro(rows: NDArray[np.float64]) -> NDArray[np.intp]:
+def _make_micro_clusters(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     """Assign every row to one of evenly chosen exemplars along the first principal axes."""
     centred = rows - rows.mean(axis=0)
     _, _, axes = np.linalg.svd(centred[:: max(1, len(rows) // 4096)], full_matrices=False)
@@ -189,7 +189,7 @@ def _micro(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     return members
 
 
-def _centres(rows: NDArray[np.float64], members: NDArray[np.intp]) -> NDArray[np.float64]:
+def _compute_centres(rows: NDArray[np.float64], members: NDArray[np.intp]) -> NDArray[np.float64]:
     sums = np.zeros((MICRO_CLUSTERS, rows.shape[1]))
     np.add.at(sums, members, rows)
     return sums / np.bincount(members, minlength=MICRO_CLUSTERS)[:, None]

@@ -31,12 +31,12 @@ def shares(counts: NDArray[Any]) -> NDArray[np.int32]:
 def jensen_shannon(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Condensed distances (square root of the divergence, base 2; 0 to 1) of all pairs of rows."""
     rows = shares(counts)
-    table = _entropy_table()
+    table = _build_entropy_table()
     entropy = table[2 * rows].sum(axis=1)
-    return _pairs(rows, table, entropy)
+    return _compute_pairs(rows, table, entropy)
 
 
-def _entropy_table() -> NDArray[np.float64]:
+def _build_entropy_table() -> NDArray[np.float64]:
     n = np.arange(2 * TOTAL + 1, dtype=np.float64) / (2 * TOTAL)
     table = np.zeros_like(n)
     table[1:] = -n[1:] * np.log2(n[1:])
@@ -44,7 +44,7 @@ def _entropy_table() -> NDArray[np.float64]:
 
 
 @njit(cache=True, nogil=True)
-def _pairs(
+def _compute_pairs(
     rows: NDArray[np.int32], table: NDArray[np.float64], entropy: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     n, bins = rows.shape

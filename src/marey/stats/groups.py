@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from marey.stats.compiled import njit
 
 MEDIAN, MEAN, MIN, MAX = range(4)
 
 
 @njit(cache=True, nogil=True)
-def _grouped(
+def _group(
     values: NDArray[np.float64], first: NDArray[np.int64], how: int, out: NDArray[np.float64]
 ) -> None:
     room = np.empty(len(values))
@@ -38,7 +39,7 @@ def per_group(
 ) -> NDArray[np.float64]:
     """The median, mean, least or greatest of ``values[first[g]:first[g+1]]``; NaN is left out."""
     out = np.empty(len(first) - 1)
-    _grouped(values, first, how, out)
+    _group(values, first, how, out)
     return out
 
 

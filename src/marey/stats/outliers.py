@@ -45,18 +45,18 @@ def mahalanobis(
         squared[usable] = 0.0
         return Scores(squared, limit, centre, np.eye(dimensions), robust)
     if robust:
-        centre, covariance = _robust(good[:: -(-len(good) // ESTIMATE_POINTS)])
+        centre, covariance = _estimate_robustly(good[:: -(-len(good) // ESTIMATE_POINTS)])
     else:
-        centre, covariance = good.mean(axis=0), _covariance(good)
-    squared[usable] = _squared(good, centre, covariance)
+        centre, covariance = good.mean(axis=0), _estimate_covariance(good)
+    squared[usable] = _square_distances(good, centre, covariance)
     return Scores(squared, limit, centre, covariance, robust)
 
 
-def _covariance(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _estimate_covariance(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.atleast_2d(np.cov(points, rowvar=False))
 
 
-def _squared(
+def _square_distances(
     points: NDArray[np.float64], centre: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     # The pseudo-inverse: a constant metric has no spread and takes no part.
@@ -65,7 +65,9 @@ def _squared(
     return np.asarray(np.einsum("ij,jk,ik->i", away, inverse, away))
 
 
-def _robust(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _estimate_robustly(
+    points: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Minimum covariance determinant by concentration steps from the median and MAD.
 
     Rousseeuw & Van Driessen (1999), started deterministically so that the answer never varies.
@@ -79,13 +81,15 @@ def _robust(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     covariance = np.diag(spread**2)
     chosen: NDArray[np.intp] | None = None
     for _ in range(MOST_STEPS):
-        nearest = np.sort(np.argsort(_squared(points, centre, covariance), kind="stable")[:core])
+        nearest = np.sort(
+            np.argsort(_square_distances(points, centre, covariance), kind="stable")[:core]
+        )
         if chosen is not None and np.array_equal(nearest, chosen):
             break
         chosen = nearest
-        centre, covariance = points[chosen].mean(axis=0), _covariance(points[chosen])
+        centre, covariance = points[chosen].mean(axis=0), _estimate_covariance(points[chosen])
     # Scaled so that the median distance is what a normal cloud would have.
-    middle = float(np.median(_squared(points, centre, covariance)))
+    middle = float(np.median(_square_distances(points, centre, covariance)))
     factor = middle / chi_squared(dimensions, 0.5)
     return centre, covariance * (factor if factor > 0 else 1.0)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
+from marey.stats.compiled import njit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ def build_dag(count: int, sources: Ints, targets: Ints) -> Dag:
     sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     first, predecessors = _group(count, targets, sources)
     next_first, successors = _group(count, sources, targets)
-    order = _kahn(first, next_first, successors)
+    order = _sort_by_kahn(first, next_first, successors)
     if len(order) < count:
         raise InvalidInput(
             f"The dependencies contain a cycle: {count - len(order)} of {count} operations wait "
@@ -71,7 +71,7 @@ def _group(count: int, keys: Ints, values: Ints) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True, nogil=True)
-def _kahn(first: Ints, next_first: Ints, successors: Ints) -> Ints:
+def _sort_by_kahn(first: Ints, next_first: Ints, successors: Ints) -> Ints:
     count = len(first) - 1
     waiting = first[1:] - first[:-1]
     order = np.empty(count, np.int64)

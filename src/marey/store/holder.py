@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from marey.model.errors import Conflict
+from marey.model.system.atomic_file import write_file
 
 _SIZE_LIMIT = 4096
 _PID = re.compile(r"PID (\d+)")
@@ -19,39 +23,65 @@ class Holder:
 
     url: str
     pid: int
+    # SHA-256 of the certificate it shows, where it has TLS: its name is not that of loopback.
+    certificate: str = ""
+    # The store that it holds, beside which the owner's key lies.
+    store: Path | None = field(default=None, compare=False)
 
 
-def address_path(store: Path) -> Path:
-    """Where the server that holds this store writes its address."""
+def get_address_path(store: Path) -> Path:
+    """Return where the server that holds this store writes its address."""
     return store.with_name(store.name + ".server")
 
 
-def write_address(store: Path, url: str) -> None:
+def write_address(store: Path, url: str, certificate: str = "") -> None:
     """Say that this process serves the store at ``url``; readable by the owner only."""
-    target = address_path(store)
+    target = get_address_path(store)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"url": url, "pid": os.getpid()}, file)
-    os.replace(draft, target)
+    content = json.dumps(
+        {"url": url, "pid": os.getpid(), **({"certificate": certificate} if certificate else {})}
+    ).encode()
+    write_file(target, content, draft=draft, mode=0o600)
 
 
 def remove_address(store: Path) -> None:
     """Take the address away, if it is this process's."""
-    found = _read(address_path(store))
+    found = _read(get_address_path(store), store)
     if found is not None and found.pid == os.getpid():
-        address_path(store).unlink(missing_ok=True)
+        get_address_path(store).unlink(missing_ok=True)
 
 
-def holder(path: str | Path) -> Holder | None:
-    """The living server that said it holds this store; None for none, a dead one or nonsense."""
-    found = _read(address_path(Path(path)))
-    return found if found is not None and _alive(found.pid) else None
+def find_holder(path: str | Path) -> Holder | None:
+    """Return the living server that said it holds this store.
+
+    None for none, a dead one or nonsense.
+    """
+    found = _read(get_address_path(Path(path)), Path(path))
+    if found is None or not _is_alive(found.pid):
+        return None
+    return replace(found, store=Path(path))
 
 
-def _read(path: Path) -> Holder | None:
+def _check_owner(path: Path, state: os.stat_result, store: Path) -> None:
+    """Refuse an address that somebody else may have written: it would be sent this user's token."""
+    trusted = {os.geteuid(), 0}
+    with contextlib.suppress(OSError):
+        trusted.add(store.stat().st_uid)
+    if state.st_uid in trusted and not state.st_mode & 0o022:
+        return
+    raise Conflict(
+        f"The address file '{path}' was written by user {state.st_uid}, or others may write it, so "
+        "it is not believed: allowed are you, root and the owner of the store. Remove the file.",
+        code="address_not_trusted",
+    )
+
+
+def _read(path: Path, store: Path) -> Holder | None:
     try:
-        with path.open("rb") as file:
+        # A link could lead to a file of anybody's choice.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            _check_owner(path, os.fstat(descriptor), store)
             text = file.read(_SIZE_LIMIT + 1)
         document = json.loads(text) if len(text) <= _SIZE_LIMIT else None
     except (OSError, ValueError, RecursionError):
@@ -61,7 +91,10 @@ def _read(path: Path) -> Holder | None:
     url, pid = document.get("url"), document.get("pid")
     if not isinstance(url, str) or not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return None
-    return Holder(url, pid) if _is_address(url) else None
+    certificate = document.get("certificate", "")
+    if not isinstance(certificate, str) or not _is_address(url):
+        return None
+    return Holder(url, pid, certificate)
 
 
 def _is_address(url: str) -> bool:
@@ -72,7 +105,7 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -82,9 +115,12 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def held_by(path: Path, lock_message: str) -> str:
-    """What to say when the store is locked by another process."""
-    found = holder(path)
+def describe_holder(path: Path, lock_message: str) -> str:
+    """Return what to say when the store is locked by another process."""
+    try:
+        found = find_holder(path)
+    except Conflict as error:
+        return f"The store '{path}' is held by another process. {error}"
     if found is not None:
         return f"The store '{path}' is held by the server at {found.url} (process {found.pid})."
     match = _PID.search(lock_message)

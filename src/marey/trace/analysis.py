@@ -9,29 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 
-from marey.trace.activity import BACKWARD_PHASE, Flags, Ints, RankActivity, reduce_rank
-from marey.trace.blame import blame_table
-from marey.trace.clocks import align_pool, aligned
-from marey.trace.collectives import Matching, match_pool
-from marey.trace.communications import Pool, pool_communications
-from marey.trace.critical_path import critical_path
-from marey.trace.dependencies import dependency_graph
-from marey.trace.graph import OperationGraph
-from marey.trace.handshakes import clocks_from_handshakes
-from marey.trace.matches import tabulate_matches
-from marey.trace.operation_runs import is_operation_run, operation_graph_of, operation_parallelism
-from marey.trace.parallelism import recognise
+from marey.trace.graph.cost_graph import OperationGraph
+from marey.trace.graph.critical_path import critical_path
+from marey.trace.graph.dependencies import dependency_graph
+from marey.trace.graph.operation_runs import (
+    is_operation_run,
+    operation_graph_of,
+    operation_parallelism,
+)
+from marey.trace.graph.slowdown import measure_slowdown
+from marey.trace.rank.activity import BACKWARD_PHASE, Flags, Ints, RankActivity, reduce_rank
+from marey.trace.rank.recording import state_recording
+from marey.trace.ranks.clocks import align_pool, aligned
+from marey.trace.ranks.collectives import Matching, match_pool
+from marey.trace.ranks.communications import Pool, pool_communications
+from marey.trace.ranks.handshakes import clocks_from_handshakes
+from marey.trace.ranks.matches import tabulate_matches
+from marey.trace.ranks.parallelism import recognise
 from marey.trace.results import STEPS, Analysis, Clocks, Matches, Parallelism, Slowdown, Verdict
-from marey.trace.run import TraceRun
-from marey.trace.slowdown import measure_slowdown
+from marey.trace.run.trace_run import TraceRun
 from marey.trace.verdicts import Situation
 from marey.trace.verdicts import judge as judge_situation
+from marey.trace.verdicts.blame import blame_table
 
 __all__ = [
     "Analysis",
@@ -46,6 +51,8 @@ __all__ = [
 ]
 
 Progress = Callable[[str, float], None]
+# Nothing said about a format that was never tried is more than a guess.
+UNTRIED_CONFIDENCE = 0.55
 # Collectives whose members rightly carry different sizes.
 VARYING = ("alltoall", "gather", "scatter", "sendrecv", "broadcast", "reduce", "barrier")
 
@@ -143,7 +150,11 @@ class Workbench:
         if is_operation_run(self.run):
             return operation_graph_of(self.run)
         return dependency_graph(
-            self.activities, self.pool, self.matching.item, self.clocks, self.run.symbols
+            self.activities,
+            pool=self.pool,
+            item=self.matching.item,
+            clocks=self.clocks,
+            symbols=self.run.symbols,
         )
 
     @cached_property
@@ -171,7 +182,16 @@ class Workbench:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What is wrong, the most costly first."""
-        return judge_situation(self.situation)
+        found = judge_situation(self.situation)
+        if not self.untried:
+            return found
+        return tuple(replace(v, confidence=min(v.confidence, UNTRIED_CONFIDENCE)) for v in found)
+
+    @cached_property
+    def untried(self) -> tuple[str, ...]:
+        """The formats of this run that were never tried on a real recording."""
+        found = {self.run.info(rank).untried for rank in self.run.ranks}
+        return tuple(sorted(found - {""}))
 
     @cached_property
     def blame(self) -> pa.Table:
@@ -202,6 +222,12 @@ class Workbench:
                 f"{self.matches.unmatched} communications ({100 * share:.0f} %) have no partner "
                 "among the traced ranks"
             )
+        notes += [
+            f"this is {text}: how it is read was never tried on a real recording whose truth is "
+            "known, so check the figures; no verdict has more than 55 % confidence"
+            for text in self.untried
+        ]
+        notes += [text for a in self.activities for text in state_recording(a.rank, a.recording)]
         return notes
 
 

@@ -109,6 +109,11 @@ class VerdictKind(StrEnum):
     SLOW_LINK = "slow_link"
     COMMUNICATION_BOUND = "communication_bound"
     MOVING_STRAGGLER = "moving_straggler"
+    COPY_BOUND = "copy_bound"
+    # Idle time that nothing in the recording accounts for.
+    UNEXPLAINED_IDLE = "unexplained_idle"
+    # Graphs were captured while recording; hardly anything ran.
+    GRAPH_CAPTURE = "graph_capture"
 
 
 @dataclass(frozen=True)

@@ -292,3 +292,20 @@ def pod(
         },
         "status": {"phase": phase, "conditions": [placed if on else waits]},
     }
+
+
+def batch_job(
+    name: str, uid: str, gpus: int = 1, *, namespace: str = "default", **spec: Any
+) -> Document:
+    limits = {"nvidia.com/gpu": str(gpus)}
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "creationTimestamp": "2026-11-15T20:00:00Z",
+        },
+        "spec": {"template": template, **spec},
+        "status": {},
+    }

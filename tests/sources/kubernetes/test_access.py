@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from marey.model.errors import InvalidInput, Unavailable
-from marey.sources.kubernetes.access import Access, from_kubeconfig, inside_cluster
+from marey.sources.kubernetes.access import Access, find_cluster_access, read_kubeconfig
 from marey.sources.kubernetes.client import ApiClient
 
 
@@ -32,26 +32,25 @@ def config(path: Path, user: dict[str, object], cluster: dict[str, object]) -> P
 def test_inside_a_cluster_the_service_account_is_used(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
     told = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    access = inside_cluster(told, tmp_path)
+    access = find_cluster_access(told, tmp_path)
     assert access.server == "https://[fd00::1]:6443"
     assert access.headers() == {"Authorization": "Bearer abc"}
     (tmp_path / "token").write_text("renewed")
     assert access.headers() == {"Authorization": "Bearer renewed"}
     with pytest.raises(InvalidInput, match="Not inside a Kubernetes cluster"):
-        inside_cluster({}, tmp_path)
+        find_cluster_access({}, tmp_path)
 
 
 def test_a_kubeconfig_gives_server_token_and_ca(tmp_path: Path) -> None:
     path = config(tmp_path / "config", {"token": "t1"}, {"server": "http://h:1/"})
-    access = from_kubeconfig(path)
+    access = read_kubeconfig(path)
     assert (access.server, access.headers()) == ("http://h:1", {"Authorization": "Bearer t1"})
     (tmp_path / "tok").write_text("t2")
     path = config(tmp_path / "config", {"tokenFile": "tok"}, {"server": "http://h:1"})
-    assert from_kubeconfig(path).headers() == {"Authorization": "Bearer t2"}
+    assert read_kubeconfig(path).headers() == {"Authorization": "Bearer t2"}
 
 
 def test_a_kubeconfig_may_be_yaml(tmp_path: Path) -> None:
-    pytest.importorskip("yaml")
     path = tmp_path / "config"
     path.write_text(
         "current-context: one\n"
@@ -59,16 +58,45 @@ def test_a_kubeconfig_may_be_yaml(tmp_path: Path) -> None:
         "clusters:\n- name: c\n  cluster: {server: 'https://h:6443'}\n"
         "users:\n- name: u\n  user: {token: t}\n"
     )
-    assert from_kubeconfig(path).server == "https://h:6443"
+    assert read_kubeconfig(path).server == "https://h:6443"
     path.write_text("a: [")
     with pytest.raises(InvalidInput, match="cannot be read"):
-        from_kubeconfig(path)
+        read_kubeconfig(path)
+
+
+def test_a_program_of_the_kubeconfig_makes_the_token_and_is_asked_again_when_it_is_over(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "token.sh"
+    script.write_text(
+        '#!/bin/sh\necho x >> "$COUNT"\n'
+        'echo \'{"kind":"ExecCredential","status":{"token":"t-\'$1-$NAME\'",\'\n'
+        "echo '\"expirationTimestamp\":\"'$2'\"}}'\n"
+    )
+    script.chmod(0o755)
+    count = tmp_path / "count"
+
+    def access(until: str) -> Access:
+        environment = [{"name": "COUNT", "value": str(count)}, {"name": "NAME", "value": "n"}]
+        made = {"command": "./token.sh", "args": ["a", until], "env": environment}
+        return read_kubeconfig(config(tmp_path / "config", {"exec": made}, {"server": "http://h"}))
+
+    lasting = access("2199-01-01T00:00:00Z")
+    assert [lasting.headers() for _ in range(2)] == [{"Authorization": "Bearer t-a-n"}] * 2
+    assert len(count.read_text().split()) == 1
+    over = access("2020-01-01T00:00:00Z")
+    assert [over.headers() for _ in range(2)] == [{"Authorization": "Bearer t-a-n"}] * 2
+    assert len(count.read_text().split()) == 3
+    script.write_text("#!/bin/sh\necho no such profile >&2\nexit 1\n")
+    with pytest.raises(Unavailable, match="no such profile"):
+        over.headers()
 
 
 @pytest.mark.parametrize(
     ("user", "cluster", "message"),
     [
-        ({"exec": {"command": "aws"}}, {"server": "http://h"}, "let in by exec.*not supported"),
+        ({"auth-provider": {"name": "gcp"}}, {"server": "http://h"}, "let in by auth-provider"),
+        ({"exec": {"args": ["x"]}}, {"server": "http://h"}, "names no command"),
         ({"token": "x"}, {"server": "ftp://h"}, "not an API server"),
         ({"client-certificate-data": "%%%"}, {"server": "http://h"}, "not base64"),
         ({"client-certificate": "nowhere"}, {"server": "http://h"}, "client-certificate"),
@@ -78,9 +106,9 @@ def test_what_a_kubeconfig_cannot_mean_is_refused(
     tmp_path: Path, user: dict[str, object], cluster: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        from_kubeconfig(config(tmp_path / "config", user, cluster))
+        read_kubeconfig(config(tmp_path / "config", user, cluster))
     with pytest.raises(InvalidInput, match="no 'two' among its contexts"):
-        from_kubeconfig(config(tmp_path / "config", user, cluster), "two")
+        read_kubeconfig(config(tmp_path / "config", user, cluster), "two")
 
 
 class _Says(http.server.BaseHTTPRequestHandler):
@@ -118,7 +146,7 @@ def test_a_certificate_is_checked_against_the_ca(
     try:
         for access in (
             Access(url, ca_file=str(certificate)),
-            from_kubeconfig(config(tmp_path / "config", user, cluster)),
+            read_kubeconfig(config(tmp_path / "config", user, cluster)),
             Access(url, verify=False),
         ):
             assert ApiClient(access, 5).get("/x", {}) == b"{}"

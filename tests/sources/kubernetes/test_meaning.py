@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from marey.model.events import EventKind
 from marey.model.inventory import Gpu, HostState
 from marey.model.observation import Observation
-from marey.sources.kubernetes.documents import Job, Node, Pod, PodSpec
-from marey.sources.kubernetes.gpu_requests import GpuResources, quantity
-from marey.sources.kubernetes.nodes import NodeRules
-from marey.sources.kubernetes.owners import root_of_pod
-from marey.sources.kubernetes.source import Copies, KubernetesReader, KubernetesRules
-from tests.sources.kubernetes.api_server import Document, node, pod
+from marey.sources.kubernetes.gpu_requests import GpuResources, parse_quantity
+from marey.sources.kubernetes.kubernetes_json import KubernetesJob, KubernetesNode, Pod, PodSpec
+from marey.sources.kubernetes.kubernetes_nodes import NodeRules
+from marey.sources.kubernetes.kubernetes_source import Copies, KubernetesReader, KubernetesRules
+from marey.sources.kubernetes.owners import find_pod_root
+from tests.sources.kubernetes.api_server import Document, batch_job, node, pod
 
 NOW_MS = 1_794_771_650_000
 
@@ -45,16 +45,16 @@ def observed(
     **rules: Any,
 ) -> Observation:
     copies = Copies(
-        nodes=msgspec.convert(nodes, list[Node]),
+        nodes=msgspec.convert(nodes, list[KubernetesNode]),
         pods=msgspec.convert(pods, list[Pod]),
-        jobs=msgspec.convert(jobs, list[Job]),
+        jobs=msgspec.convert(jobs, list[KubernetesJob]),
     )
     made = reader or KubernetesReader(KubernetesRules(**rules))
     return made.observe(copies, NOW_MS, held=held or {}, measured=measured)
 
 
 def roots(*pods: Document) -> list[tuple[str, str, str]]:
-    found = [root_of_pod(p.metadata, {}) for p in msgspec.convert(list(pods), list[Pod])]
+    found = [find_pod_root(p.metadata, {}) for p in msgspec.convert(list(pods), list[Pod])]
     return [(r.kind, r.name, r.uid) for r in found]
 
 
@@ -134,7 +134,7 @@ def test_a_pod_never_gets_less_than_any_moment_of_its_life_needs(
     [("8", 8), ("1500m", 1.5), ("512Gi", 512 * 2**30), ("2k", 2000), (7, 7), ("x", 0), ("", 0)],
 )
 def test_quantities_are_read(text: str, number: float) -> None:
-    assert quantity(text) == pytest.approx(number)
+    assert parse_quantity(text) == pytest.approx(number)
 
 
 # Owners
@@ -367,12 +367,18 @@ def test_exporters_annotations_and_what_is_left_tell_the_gpus() -> None:
     assert [s.state for s in seen.host_states] == [HostState.UP]
 
 
-def test_indices_are_assumed_only_where_told_to_and_marked() -> None:
+@pytest.mark.parametrize(
+    ("measured", "rules"), [((), {}), ((Gpu("n1", 0),), {"assume_indices": True})]
+)
+def test_indices_are_assumed_where_nobody_measures_or_it_is_told_to_and_marked(
+    measured: Sequence[Gpu], rules: dict[str, Any]
+) -> None:
     pods, nodes = [pod("a", 2, on="n1"), pod("b", 2, on="n1")], [node("n1", 8)]
-    seen = observed(pods, nodes)
-    assert seen.allocations == ()
-    assert "held by pods" in seen.host_states[0].reason
-    seen = observed(pods, nodes, assume_indices=True)
+    seen = observed(pods, nodes, measured=[Gpu("n1", 0)])
+    assert seen.allocations == (), "what is measured is not put to a pod by guess"
+    assert [s.state for s in seen.host_states] == [HostState.UP]
+    assert {w.attributes["nodes"] for w in seen.workloads} == {"n1"}
+    seen = observed(pods, nodes, measured=measured, **rules)
     assert [a.gpu for a in seen.allocations] == ["n1:0", "n1:1", "n1:2", "n1:3"]
     assert seen.workloads[0].attributes["gpu_indices"].startswith("assumed")
 
@@ -461,3 +467,97 @@ def test_nodes_that_are_lost_or_cordoned_are_states_and_events() -> None:
         (HostState.DRAINED, "cordoned, repair-4711", []),
         (HostState.UP, "", [EventKind.NODE_RESUME]),
     ]
+
+
+# Ends, jobs and nodes as a real server has them
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "asked"),
+    [
+        ({}, 0, 2),
+        ({"parallelism": 4}, 0, 8),
+        ({"parallelism": 0}, 0, 0),
+        ({"parallelism": 4, "completions": 3}, 0, 6),
+        ({"parallelism": 4, "completions": 10}, 9, 2),
+        ({"parallelism": 4, "completions": 4}, 4, 8),
+    ],
+)
+def test_a_job_asks_for_what_it_runs_at_once(spec: Document, succeeded: int, asked: int) -> None:
+    made = batch_job("train", "12345678-9", gpus=2, **spec)
+    made["status"] = {"succeeded": succeeded}
+    (workload,) = observed(jobs=[made]).workloads
+    assert workload.gpus_requested == asked
+
+
+def test_ended_tries_of_a_job_ask_for_nothing() -> None:
+    owner = ("Job", "train", "12345678-9")
+    tries = [pod(f"train-{i}", 2, on="n1", phase="Failed", owner=owner) for i in range(3)]
+    live = pod("train-9", 2, on="n1", phase="Running", owner=owner)
+    seen = observed([*tries, live], [node("n1", 8)], [batch_job("train", "12345678-9", gpus=2)])
+    assert [w.gpus_requested for w in seen.workloads] == [2]
+
+
+def test_a_job_that_makes_no_pods_says_so() -> None:
+    (status,) = observed(jobs=[batch_job("train", "12345678-9", parallelism=0)]).statuses
+    assert "parallelism is 0" in status.reason
+
+
+def test_an_init_container_that_crashes_is_the_reason() -> None:
+    stuck = pod("a", 8, on="n1")
+    crash = {"name": "i", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "5m0s"}}}
+    waits = {"name": "c", "state": {"waiting": {"reason": "PodInitializing"}}}
+    stuck["status"] |= {"initContainerStatuses": [crash], "containerStatuses": [waits]}
+    (status,) = observed([stuck], [node("n1")]).statuses
+    assert status.reason == "CrashLoopBackOff: 5m0s"
+
+
+def test_a_preempted_pod_is_not_called_deleted() -> None:
+    reader = KubernetesReader(KubernetesRules())
+    taken = pod("a", 8, on="n1", phase="Running")
+    taken["status"]["conditions"].append(
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    )
+    observed([taken], [node("n1")], reader=reader)
+    (status,) = observed([], [node("n1")], reader=reader).statuses
+    assert (status.state.value, status.reason) == ("cancelled", "Preempted: PreemptionByScheduler")
+
+
+def test_a_deployment_without_pods_was_scaled_down_and_keeps_its_submission() -> None:
+    reader = KubernetesReader(KubernetesRules())
+    owner = ("ReplicaSet", "serve-7d9f8b6c5d", "87654321-1")
+    labels = {"pod-template-hash": "7d9f8b6c5d"}
+    first = pod("serve-1", 2, on="n1", phase="Running", owner=owner, labels=labels)
+    later = pod("serve-2", 2, on="n1", phase="Running", owner=owner, labels=labels)
+    later["metadata"]["creationTimestamp"] = "2026-11-16T08:00:00Z"
+    (before,) = observed([first], [node("n1")], reader=reader).workloads
+    (after,) = observed([later], [node("n1")], reader=reader).workloads
+    assert before.workload == after.workload
+    assert before.submit_ms == after.submit_ms
+    (status,) = observed([], [node("n1")], reader=reader).statuses
+    assert status.reason == "scaled to zero, or deleted"
+
+
+def test_whole_gpus_stand_beside_instances() -> None:
+    mixed = node("n1", 6, **{"nvidia.com/gpu.count": "8"})
+    mixed["status"]["capacity"]["nvidia.com/mig-3g.40gb"] = "4"
+    gpus = observed(nodes=[mixed]).gpus
+    assert [g.gpu for g in gpus if g.instance is None] == [f"n1:{i}" for i in range(6)]
+    assert [g.gpu for g in gpus if g.instance is not None] == [
+        "n1:6.0",
+        "n1:6.1",
+        "n1:7.0",
+        "n1:7.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("usable", "state", "said"),
+    [("8", HostState.UP, ""), ("7", HostState.UP, "1 of 8"), ("0", HostState.DRAINED, "plugin")],
+)
+def test_gpus_that_may_not_be_handed_out_are_told(usable: str, state: HostState, said: str) -> None:
+    made = node("n1", 8)
+    made["status"]["allocatable"] = {"cpu": "64", "nvidia.com/gpu": usable}
+    (status,) = observed(nodes=[made]).host_states
+    assert status.state is state
+    assert said in status.reason

@@ -12,9 +12,9 @@ from typing import Any
 
 from marey.model.inventory import HostState
 from marey.model.workloads import WorkloadState
-from marey.sources.slurm.history import ended_jobs, parse_history
+from marey.sources.slurm.history import list_ended_jobs, parse_history
 from marey.sources.slurm.rest import Rest
-from marey.sources.slurm.source import SlurmRules, SlurmSource
+from marey.sources.slurm.slurm_source import SlurmRules, SlurmSource
 from tests.sources.exporters import answer, exporter
 
 NOW_MS = 1_794_771_700_000
@@ -148,7 +148,7 @@ def test_accounting_of_25_11_is_read() -> None:
             }
         ],
     }  # fmt: skip
-    (seen,) = ended_jobs(parse_history(json.dumps(body).encode()))
+    (seen,) = list_ended_jobs(parse_history(json.dumps(body).encode()))
     work = seen.workload
     assert (work.workload, seen.status.state) == ("13", WorkloadState.FAILED)
     told = [work.submit_ms, work.start_ms, work.end_ms]

@@ -14,12 +14,23 @@ from marey.model.errors import Unavailable
 from marey.model.inventory import HostState
 from marey.model.observation import Observation
 from marey.model.workloads import WorkloadState
-from marey.sources.slurm.documents import Job, parse_document
-from marey.sources.slurm.gres import GpuCount, gpu_counts, held_indices, node_models
+from marey.sources.slurm.gres import (
+    GpuCount,
+    list_node_models,
+    parse_gpu_counts,
+    parse_held_indices,
+)
 from marey.sources.slurm.jobs import ARRAY_LIMIT, seen_jobs
-from marey.sources.slurm.nodes import partition_of, partitions_of_text, status_of
+from marey.sources.slurm.slurm_json import Job, parse_document
+from marey.sources.slurm.slurm_nodes import make_partition, parse_partitions, read_status
 from marey.sources.slurm.snapshot import Snapshot, SnapshotReader
-from marey.sources.slurm.values import exit_status, expand_hosts, expand_numbers, number, time_ms
+from marey.sources.slurm.values import (
+    exit_status,
+    expand_hosts,
+    expand_numbers,
+    parse_number,
+    parse_time_ms,
+)
 
 NOW_MS = 1_794_771_700_000
 
@@ -76,7 +87,7 @@ def test_gpus_held_agree_with_what_the_nodes_say_is_used(slurm: Path, seen: Obse
         host, _, index = allocation.gpu.rpartition(":")
         held.setdefault(host, set()).add(int(index))
     nodes = json.loads((slurm / "22.05/sinfo.json").read_text())["nodes"]
-    used = {n["name"]: {index for index, _ in held_indices(n["gres_used"])} for n in nodes}
+    used = {n["name"]: {index for index, _ in parse_held_indices(n["gres_used"])} for n in nodes}
     assert held == used
 
 
@@ -157,7 +168,7 @@ def test_rest_documents_of_every_version_tell_states_as_slurm_does(
 def test_drained_and_down_nodes_of_25_05(slurm: Path) -> None:
     path = slurm / "rest/25.05/0.0.43/slurm-nodes.json"
     nodes = parse_document(path.read_bytes(), "nodes").nodes or []
-    states = {n.name: (status_of(n).state, status_of(n).reason) for n in nodes}
+    states = {n.name: (read_status(n).state, read_status(n).reason) for n in nodes}
     assert states["cn3"] == (HostState.DRAINED, "ECC memory error")
     assert states["cn4"] == (HostState.DOWN, "CPU dead")
     assert states["gpu1"] == (HostState.UP, "")
@@ -173,7 +184,7 @@ def test_however_gpus_are_asked_for_the_indices_are_found(
     path = slurm / "rest" / version / f"slurm-job-gpus-{name}.json"
     (job,) = parse_document(path.read_bytes(), "jobs").jobs or []
     (seen,) = seen_jobs(job)
-    held = sum(len(held_indices(entry)) for entry in job.gres_detail)
+    held = sum(len(parse_held_indices(entry)) for entry in job.gres_detail)
     assert len(seen.allocations) == held > 0
     # A request per socket does not say how many sockets it got.
     assert seen.workload.gpus_requested == held or name == "per-socket"
@@ -197,13 +208,13 @@ def test_an_expired_token_is_said_in_slurms_words(slurm: Path, version: str) -> 
 def test_partitions_of_both_shapes(slurm: Path) -> None:
     def read(path: str) -> dict[str, tuple[int | None, int]]:
         found = parse_document((slurm / path).read_bytes(), "partitions").partitions or []
-        made = [partition_of(entry) for entry in found]
+        made = [make_partition(entry) for entry in found]
         return {p.partition: (p.time_limit_s, p.priority) for p in made}
 
     old = read("22.05/rest_v0038_partitions.json")
     assert old["train"] == (10080 * 60, 1)
     assert read("rest/25.05/0.0.43/slurm-partitions.json")["normal"] == (120 * 60, 1)
-    told = partitions_of_text((slurm / "22.05/scontrol_show_partition.txt").read_text())
+    told = parse_partitions((slurm / "22.05/scontrol_show_partition.txt").read_text())
     assert {p.partition: (p.time_limit_s, p.priority) for p in told} == old
 
 
@@ -214,11 +225,11 @@ def test_an_older_document_still_reads(slurm: Path) -> None:
 
 
 def test_values_of_every_version() -> None:
-    assert number({"set": True, "infinite": False, "number": 7}) == 7
-    assert number({"set": False, "infinite": False, "number": 0}) is None
-    assert number({"set": False, "infinite": True, "number": 0}) is None
-    assert number(4294967294) is None
-    assert time_ms(0) is None
+    assert parse_number({"set": True, "infinite": False, "number": 7}) == 7
+    assert parse_number({"set": False, "infinite": False, "number": 0}) is None
+    assert parse_number({"set": False, "infinite": True, "number": 0}) is None
+    assert parse_number(4294967294) is None
+    assert parse_time_ms(0) is None
     assert exit_status(768) == 3
     assert exit_status(9) == 137
     code = {"status": ["SIGNALED"], "return_code": {"set": False}, "signal": {"id": {"number": 15}}}
@@ -235,18 +246,18 @@ def test_host_lists_are_expanded_in_order_and_bounded() -> None:
 
 
 def test_gres_of_every_spelling() -> None:
-    assert list(gpu_counts("gres:gpu:a100:8")) == [GpuCount("a100", 8)]
-    assert list(gpu_counts("gres/gpu:8")) == [GpuCount("", 8)]
-    assert list(gpu_counts("gres/gpu=2")) == [GpuCount("", 2)]
-    assert list(gpu_counts("gpu")) == [GpuCount("", 1)]
-    assert list(gpu_counts("cpu=4,gres/gpu=16,gres/gpu:a100=16")) == [GpuCount("a100", 16)]
-    assert list(gpu_counts("gres/gpu=16,gres/gpu:a100=4")) == [
+    assert list(parse_gpu_counts("gres:gpu:a100:8")) == [GpuCount("a100", 8)]
+    assert list(parse_gpu_counts("gres/gpu:8")) == [GpuCount("", 8)]
+    assert list(parse_gpu_counts("gres/gpu=2")) == [GpuCount("", 2)]
+    assert list(parse_gpu_counts("gpu")) == [GpuCount("", 1)]
+    assert list(parse_gpu_counts("cpu=4,gres/gpu=16,gres/gpu:a100=16")) == [GpuCount("a100", 16)]
+    assert list(parse_gpu_counts("gres/gpu=16,gres/gpu:a100=4")) == [
         GpuCount("a100", 4),
         GpuCount("", 12),
     ]
-    assert list(gpu_counts("gpu:a100:4(S:0-1,3),shard:8")) == [GpuCount("a100", 4)]
-    assert node_models("gpu:h100:1,gpu:h200:2") == ("h100", "h200", "h200")
-    assert list(held_indices("gpu:a100:3(IDX:0,2-3),mps:0(IDX:N/A)")) == [
+    assert list(parse_gpu_counts("gpu:a100:4(S:0-1,3),shard:8")) == [GpuCount("a100", 4)]
+    assert list_node_models("gpu:h100:1,gpu:h200:2") == ("h100", "h200", "h200")
+    assert list(parse_held_indices("gpu:a100:3(IDX:0,2-3),mps:0(IDX:N/A)")) == [
         (0, "a100"), (2, "a100"), (3, "a100")
     ]  # fmt: skip
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from marey.app.importing import ImportRequest, check_import, write_import
+from marey.app.history.imports import ImportRequest, check_import, write_import
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.protocols import WorkloadQuery
 from marey.model.workloads import WorkloadState
-from marey.sources.slurm.history import NO_INDICES, ended_jobs, parse_history, read_history
-from marey.store.embedded import open_store
+from marey.sources.slurm.history import NO_INDICES, list_ended_jobs, parse_history, read_history
+from marey.store.embedded.embedded_store import open_store
 
 
 def test_ended_jobs_of_22_05_are_what_sacct_printed(data_dir: Path) -> None:
@@ -43,7 +43,7 @@ def test_ended_jobs_of_22_05_are_what_sacct_printed(data_dir: Path) -> None:
 @pytest.mark.parametrize("version", ["24.11/0.0.41", "25.05/0.0.43"])
 def test_ended_jobs_of_later_versions_read(data_dir: Path, version: str) -> None:
     path = data_dir / "slurm/rest" / version / "slurmdb-job-failed.json"
-    (seen,) = ended_jobs(parse_history(path.read_bytes()), gpu_only=False)
+    (seen,) = list_ended_jobs(parse_history(path.read_bytes()), gpu_only=False)
     assert seen.status.state is WorkloadState.FAILED
     assert seen.workload.end_ms is not None
     assert seen.allocations == ()

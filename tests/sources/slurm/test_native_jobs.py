@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marey.model.errors import Unavailable
-from marey.sources.slurm import documents
-from marey.sources.slurm.documents import (
+from marey.sources.slurm import slurm_json
+from marey.sources.slurm.slurm_json import (
     Document,
     Job,
-    jobs_in_native,
-    jobs_in_python,
     parse_document,
+    read_jobs_in_native,
+    read_jobs_in_python,
 )
 
 REFUSED = "refused"
@@ -36,15 +36,15 @@ def told(read: Any, body: bytes) -> str | None:
 
 def assert_agree(body: bytes) -> bool:
     """Both read the same where the native reader reads at all; whether it does."""
-    mine = told(jobs_in_native, body)
-    assert mine is None or mine == told(jobs_in_python, body)
+    mine = told(read_jobs_in_native, body)
+    assert mine is None or mine == told(read_jobs_in_python, body)
     return mine is not None
 
 
 def assert_read(body: bytes) -> Document:
     """Both read the same, and the native reader leaves nothing to the other."""
     assert assert_agree(body), body[:200]
-    found = jobs_in_native(body)
+    found = read_jobs_in_native(body)
     assert found is not None
     return found
 
@@ -57,7 +57,7 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def test_the_native_reader_is_built() -> None:
-    assert jobs_in_native(b'{"jobs": []}') is not None
+    assert read_jobs_in_native(b'{"jobs": []}') is not None
 
 
 def test_every_recorded_document_is_read_natively_and_alike(
@@ -65,7 +65,7 @@ def test_every_recorded_document_is_read_natively_and_alike(
 ) -> None:
     files = recorded(data_dir / "slurm")
     natively = [_answer(path.read_bytes()) for path in files if assert_read(path.read_bytes())]
-    monkeypatch.setattr(documents, "jobs_in_native", lambda body: None)
+    monkeypatch.setattr(slurm_json, "read_jobs_in_native", lambda body: None)
     assert natively == [_answer(path.read_bytes()) for path in files]
     assert len(files) > 50
 
@@ -266,7 +266,7 @@ def test_reading_leaves_nothing_behind() -> None:
 
     def read_all() -> None:
         for body in bodies:
-            told(jobs_in_native, body)
+            told(read_jobs_in_native, body)
 
     read_all()
     before = sys.getallocatedblocks()

@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from marey.app.collecting import CollectRules, collect
+from marey.app.collect.loop import CollectRules, collect
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.events import EventKind
 from marey.model.inventory import HostState, Partition
 from marey.model.times import HOUR_MS
 from marey.model.workloads import WorkloadState
-from marey.sources.slurm.about import About, about_of_text
 from marey.sources.slurm.commands import CommandLine
-from marey.sources.slurm.documents import Job, Node, Reservation
-from marey.sources.slurm.factors import factors_of_text
+from marey.sources.slurm.factors import parse_factors
 from marey.sources.slurm.history import PastJob
 from marey.sources.slurm.rest import Rest
-from marey.sources.slurm.source import MOST_BACKOFF_MS, SlurmRules, SlurmSource
-from marey.sources.slurm.token import expiry_ms
-from marey.store.embedded import open_store
+from marey.sources.slurm.slurm_json import Job, Node, SlurmReservation
+from marey.sources.slurm.slurm_source import MOST_BACKOFF_MS, SlurmRules, SlurmSource
+from marey.sources.slurm.token import read_expiry_ms
+from marey.sources.slurm.versions import About, parse_about
+from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import HandClock
 from tests.sources.exporters import answer, exporter
 from tests.sources.slurm.tools import asked, recorded_tools, tool
@@ -114,7 +114,7 @@ class Fake:
     def partitions(self) -> list[Partition]:
         return list(self._answer("partitions", []))
 
-    def reservations(self) -> list[Reservation]:
+    def reservations(self) -> list[SlurmReservation]:
         return list(self._answer("reservations", []))
 
     def factors(self) -> Mapping[int, Mapping[str, str]] | None:
@@ -178,9 +178,7 @@ def test_a_side_question_that_fails_is_said_and_asked_no_more_often() -> None:
 
 
 def test_what_privacy_hides_is_said() -> None:
-    about = about_of_text(
-        "Configuration data as of 2026-11-16T00:32:55\nPrivateData = jobs,usage\n"
-    )
+    about = parse_about("Configuration data as of 2026-11-16T00:32:55\nPrivateData = jobs,usage\n")
     source = SlurmSource("s", Fake(about=about), SlurmRules())
     source.poll(NOW_MS)
     told = source.details()["hidden"]
@@ -188,7 +186,7 @@ def test_what_privacy_hides_is_said() -> None:
         "PrivateData keeps from others than operators: other people's jobs, "
         "other people's usage and accounting."
     )
-    assert about_of_text("PrivateData             = none\n").private == ()
+    assert parse_about("PrivateData             = none\n").private == ()
 
 
 @pytest.mark.parametrize("ahead_s", [600, -600])
@@ -237,7 +235,7 @@ def test_a_job_forgotten_during_an_outage_gets_its_end_from_accounting() -> None
 
 def test_reservations_stand_on_their_hosts_and_begin_and_end_as_events() -> None:
     now_s = NOW_MS // 1000
-    told = Reservation(
+    told = SlurmReservation(
         name="maint", start_time=now_s + 60, end_time=now_s + 120, node_list="n[1-2]",
         users="root", accounts="", flags=["MAINT"],
     )  # fmt: skip
@@ -305,7 +303,7 @@ def test_an_hour_without_the_controller_ends_and_zeroes_nothing() -> None:
 def test_priority_factors_are_attributes_of_waiting_jobs() -> None:
     listed = "7|453|12|0|254|200|0|0|0|0|\n7|99|1|0|0|0|0|0|0|0|\n9_[1]|1|1|1|1|1|1|1|1|1|\n"
     waiting = Job(job_id=7, job_state="PENDING", tres_req_str="gres/gpu=1")
-    source = SlurmSource("s", Fake(jobs=[waiting], factors=factors_of_text(listed)), SlurmRules())
+    source = SlurmSource("s", Fake(jobs=[waiting], factors=parse_factors(listed)), SlurmRules())
     (seen,) = source.poll(NOW_MS)
     found = {k: v for k, v in seen.workloads[0].attributes.items() if k.startswith("priority.")}
     assert found == {"priority.age": "12", "priority.job_size": "254", "priority.partition": "200"}
@@ -388,6 +386,6 @@ def test_a_token_that_says_it_is_over_is_never_sent_and_a_new_one_works_at_once(
 
 
 def test_the_expiry_of_a_token_is_read_and_of_garbage_is_not_known() -> None:
-    assert expiry_ms(web_token(1_700_000_000.5)) == 1_700_000_000_500
+    assert read_expiry_ms(web_token(1_700_000_000.5)) == 1_700_000_000_500
     for token in ("", "a.b.c", "a.e30.c", "e30.bnVsbA.c", web_token(1e300), "x" * 10_000):
-        assert expiry_ms(token) is None
+        assert read_expiry_ms(token) is None

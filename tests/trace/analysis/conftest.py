@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from marey.trace.run import TraceRun
+from marey.trace.run.trace_run import TraceRun
 
 
 @pytest.fixture(scope="session")

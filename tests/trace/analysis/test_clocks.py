@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from marey.trace.analysis import align_clocks, judge, match_collectives
-from marey.trace.clocks import apply_clock
+from marey.trace.ranks.clocks import apply_clock
 from marey.trace.results import VerdictKind
-from marey.trace.run import TraceRun
+from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import Dress, Layout, Scenario, SyntheticRun, make_run
 from marey.trace.synthetic.tables import ORIGIN_NS
 

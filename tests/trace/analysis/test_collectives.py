@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.model.traces import EventKind
+from marey.model.training.traces import EventKind
 from marey.trace.analysis import match_collectives
-from marey.trace.collectives import align
-from marey.trace.run import TraceRun
+from marey.trace.ranks.collectives import align
+from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run
 
 MIXED = Layout(data=2, tensor=2, pipeline=2, micro_batches=4, layers=2, ranks_per_host=2)

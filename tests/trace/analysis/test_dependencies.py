@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from marey.trace.activity import reduce_rank
 from marey.trace.analysis import Workbench, analyse, reduce_run
-from marey.trace.clocks import aligned
-from marey.trace.graph import NodeKind, typical_work
+from marey.trace.graph.cost_graph import NodeKind, typical_work
+from marey.trace.rank.activity import reduce_rank
+from marey.trace.ranks.clocks import aligned
 from marey.trace.results import VerdictKind
 from marey.trace.synthetic import Layout, Scenario, make_run
 

@@ -8,7 +8,7 @@ import pytest
 
 from marey.trace.analysis import analyse
 from marey.trace.results import VerdictKind
-from marey.trace.run import open_run
+from marey.trace.run.trace_run import open_run
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run
 from marey.trace.synthetic.kineto import write_kineto
 

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marey.model.errors import InvalidInput, NotFound
-from marey.model.traces import DEVICE_KINDS, EVENTS, EventKind
-from marey.trace.operator_graph import EdgeKind, Edges, operator_edges
-from marey.trace.operator_path import (
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import DEVICE_KINDS, EVENTS, EventKind
+from marey.trace.rank.operator_graph import EdgeKind, Edges, operator_edges
+from marey.trace.rank.operator_path import (
     GRAPH_COLUMNS,
     OPERATOR_PATH_COLUMNS,
     OperatorPath,
     Window,
     operator_path,
 )
-from marey.trace.run import TraceRun, open_run
-from marey.trace.symbols import Symbols
+from marey.trace.run.trace_run import TraceRun, open_run
 
 CASES = "traces/hta/critical_path"
 REFERENCE = json.loads(Path(__file__).with_name("hta_critical_paths.json").read_text())["paths"]

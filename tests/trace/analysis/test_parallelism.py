@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marey.trace.analysis import recognise_parallelism
-from marey.trace.parallelism import kind_in_name
+from marey.trace.ranks.parallelism import kind_in_name
 from marey.trace.results import Parallelism
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from marey.trace.analysis import Analysis, analyse, judge
 from marey.trace.results import VerdictKind
-from marey.trace.run import TraceRun, open_run
+from marey.trace.run.trace_run import TraceRun, open_run
 
 pytestmark = pytest.mark.data
 Shift = Callable[[TraceRun, int, int], TraceRun]
@@ -48,7 +49,25 @@ def test_the_rank_that_sleeps_in_its_loader_is_named_and_its_input_not_the_netwo
 def test_a_shifted_clock_leaves_the_verdicts_of_a_real_run_alone(
     slow_data: TraceRun, rank: int, by_us: int, shifted: Shift
 ) -> None:
-    assert judge(shifted(slow_data, rank, by_us * 1000)) == judge(slow_data)
+    # Processes of one host read one clock; only a rank of another host can have one that is off.
+    apart = TraceRun.from_tables(
+        {r: slow_data.events(r) for r in slow_data.ranks},
+        {
+            r: replace(slow_data.info(r), host="elsewhere" if r == rank else "here")
+            for r in slow_data.ranks
+        },
+        slow_data.symbols,
+    )
+    assert judge(shifted(apart, rank, by_us * 1000)) == judge(apart)
+
+
+@pytest.mark.parametrize("by_us", [500, -500])
+def test_a_clock_that_is_off_within_one_host_moves_a_verdict_by_no_more(
+    slow_data: TraceRun, by_us: int, shifted: Shift
+) -> None:
+    [moved], [recorded] = judge(shifted(slow_data, 1, by_us * 1000)), judge(slow_data)
+    assert (moved.kind, moved.ranks, moved.steps) == (recorded.kind, recorded.ranks, recorded.steps)
+    assert abs(moved.recoverable_ms - recorded.recoverable_ms) <= 0.5 * len(recorded.steps)
 
 
 def test_most_waiting_in_that_run_is_blamed_on_its_input(slow_data: TraceRun) -> None:

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from marey.trace.analysis import analyse
-from marey.trace.operation_tables import Operations, operation_graph
+from marey.trace.graph.operation_tables import Operations, operation_graph
+from marey.trace.graph.slowdown import measure_slowdown
 from marey.trace.results import Slowdown, VerdictKind
-from marey.trace.run import open_run
-from marey.trace.slowdown import measure_slowdown
+from marey.trace.run.trace_run import open_run
 
 pytestmark = pytest.mark.data
 WITHIN = 1e-3

@@ -7,7 +7,7 @@ import pytest
 
 from marey.trace.analysis import analyse, blame, judge
 from marey.trace.results import VerdictKind
-from marey.trace.run import TraceRun
+from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import Dress, Layout, Scenario, make_run, possible_kinds
 from marey.trace.synthetic.costs import healthy_step_ns
 from marey.trace.synthetic.faults import Conditions, healthy

@@ -12,17 +12,17 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from marey.model.traces import EVENTS, MEMORY, EventKind
-from marey.trace.kernels import (
+from marey.model.training.symbols import LONGEST_TEXT, Symbols
+from marey.model.training.traces import EVENTS, MEMORY, EventKind
+from marey.trace.readers.kernel_names import (
     collective_name,
     dtype_bytes,
     hlo_collective,
     is_collective,
-    spelled_collective,
+    spell_collective,
 )
 from marey.trace.readers.protobuf import Malformed, fields, signed
-from marey.trace.run import RankInfo, TraceRun, open_run
-from marey.trace.symbols import LONGEST_TEXT, Symbols
+from marey.trace.run.trace_run import RankInfo, TraceRun, open_run
 from tests.trace.readers.protobuf_bytes import field
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "traces-format.md"
@@ -252,8 +252,8 @@ def test_names_say_which_collective_they_are(name: str, collective: str) -> None
 def test_words_inside_other_words_are_no_transfers() -> None:
     assert hlo_collective("multiply_reduce_fusion.2") == ""
     assert hlo_collective("collective-permute-done.4") == "sendrecv"
-    assert spelled_collective("resend_buffers") == ""
-    assert spelled_collective("forward-send") == "send"
+    assert spell_collective("resend_buffers") == ""
+    assert spell_collective("forward-send") == "send"
     assert is_collective("ncclDevKernel_AllReduce(x)")
     assert not is_collective("c10d::send")
     assert (dtype_bytes("BFloat16"), dtype_bytes("c10::Half"), dtype_bytes("odd")) == (2, 2, 0)

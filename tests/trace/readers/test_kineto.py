@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marey.model.traces import EVENTS, EventKind
-from marey.trace.run import TraceRun, open_run
+from marey.model.training.traces import EVENTS, EventKind
+from marey.trace.run.trace_run import TraceRun, open_run
 
 GROUPS = [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]
 

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from marey.model.errors import InvalidInput, NotFound
-from marey.trace.run import TraceRun, open_run
+from marey.trace.run.trace_run import TraceRun, open_run
 
 
 def trace(rank: int | None, count: int = 3, name: str = "aten::mm") -> dict[str, Any]:
@@ -160,10 +160,10 @@ def test_the_trailer_may_look_like_events(folder: Path, cache: Path, native: boo
 
 
 def test_blocks_are_cut_between_events_whatever_the_names_say(folder: Path, cache: Path) -> None:
-    from marey.trace.readers.documents import read_events
-    from marey.trace.readers.msgspec_parser import MsgspecParser
-    from marey.trace.readers.native_parser import NativeParser
-    from marey.trace.readers.raw import Collector
+    from marey.trace.readers.json.json_blocks import read_events
+    from marey.trace.readers.json.msgspec_parser import MsgspecParser
+    from marey.trace.readers.json.native_parser import NativeParser
+    from marey.trace.readers.json.raw_columns import Collector
     from marey.trace.readers.streams import TraceBytes
 
     content = trace(0, 500, name='tricky }, { "ph": "X" ] } \\" \u00e9')
@@ -258,7 +258,7 @@ def test_any_executor_converts_the_ranks(folder: Path, cache: Path) -> None:
 def test_processes_convert_the_ranks(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marey.trace.opening.WORTH_PROCESSES_BYTES", 0)
+    monkeypatch.setattr("marey.trace.run.opening.WORTH_PROCESSES_BYTES", 0)
     for rank in range(3):
         put(folder / f"rank{rank}.json", trace(rank, rank + 1))
     run = open_run(folder, cache=cache)

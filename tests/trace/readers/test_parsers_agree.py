@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.model.native import native_module
-from marey.trace.readers.chrome_json import read_raw
-from marey.trace.readers.documents import PADDING
-from marey.trace.readers.msgspec_parser import MsgspecParser
-from marey.trace.readers.native_parser import NativeParser
-from marey.trace.readers.raw import (
+from marey.model.system.native import native_module
+from marey.trace.readers.json.chrome_json import read_raw
+from marey.trace.readers.json.json_blocks import PADDING
+from marey.trace.readers.json.msgspec_parser import MsgspecParser
+from marey.trace.readers.json.native_parser import NativeParser
+from marey.trace.readers.json.raw_columns import (
     COMMUNICATION_PREFIXES,
     INT_ARGS,
     JSON_ARGS,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from marey.model.traces import EVENTS, EventKind
-from marey.trace.run import RankInfo, TraceRun
-from marey.trace.symbols import Symbols
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import EVENTS, EventKind
+from marey.trace.run.trace_run import RankInfo, TraceRun
 
 _DEFAULTS = {"rank": 0, "on_device": False, "dur_ns": 0, "start_ns": 0, "stream": 7}
 

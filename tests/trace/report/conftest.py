@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marey.trace.run import TraceRun, open_run
+from marey.trace.run.trace_run import TraceRun, open_run
 
 
 @pytest.fixture(scope="session")

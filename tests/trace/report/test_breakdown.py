@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.model.traces import EventKind
-from marey.trace.activity import is_input
-from marey.trace.breakdown import breakdown_of, breakdown_within, device_time
-from marey.trace.symbols import Symbols
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import EventKind
+from marey.trace.rank.activity import is_input
+from marey.trace.rank.breakdown import breakdown_of, breakdown_within, device_time
 from tests.trace.report.build import event, kernel, table
 
 MS = 1_000_000
@@ -48,7 +48,36 @@ def test_a_gap_is_the_hosts_if_the_next_kernel_was_launched_in_it() -> None:
             kernel("b", 18 * MS, 2 * MS, launch=1),
         ]
     )
-    assert (row["idle_host_ms"], row["idle_other_ms"]) == (8, 0)
+    # From the launch to the start takes microseconds; what lay in the queue for longer waited.
+    assert (row["idle_host_ms"], row["idle_other_ms"], row["idle_unexplained_ms"]) == (6, 0, 2)
+
+
+def test_a_gap_is_wholly_the_hosts_if_work_starts_as_soon_as_it_is_launched() -> None:
+    row = broken_down(
+        [
+            kernel("a", 0, 10 * MS),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 17 * MS, MS - 8_000),
+            kernel("b", 18 * MS, 2 * MS, launch=1),
+        ]
+    )
+    assert (row["idle_host_ms"], row["idle_other_ms"], row["idle_unexplained_ms"]) == (8, 0, 0)
+
+
+def test_a_gap_before_work_without_a_recorded_launch_is_unexplained() -> None:
+    row = broken_down([kernel("a", 0, 10 * MS), kernel("b", 18 * MS, 2 * MS)])
+    assert (row["idle_host_ms"], row["idle_other_ms"], row["idle_unexplained_ms"]) == (0, 0, 8)
+
+
+def test_a_short_gap_before_queued_work_is_no_riddle() -> None:
+    row = broken_down(
+        [
+            event("cudaLaunchKernel", EventKind.RUNTIME, 0, MS),
+            kernel("a", 2 * MS, 8 * MS),
+            kernel("b", 10 * MS + 10_000, 2 * MS, launch=0),
+        ]
+    )
+    assert row["idle_other_ms"] == pytest.approx(0.01)
+    assert row["idle_unexplained_ms"] == 0
 
 
 def test_a_gap_before_work_that_was_launched_long_ago_is_not_the_hosts() -> None:
@@ -59,7 +88,7 @@ def test_a_gap_before_work_that_was_launched_long_ago_is_not_the_hosts() -> None
             kernel("b", 18 * MS, 2 * MS, launch=0),
         ]
     )
-    assert (row["idle_host_ms"], row["idle_other_ms"]) == (0, 8)
+    assert (row["idle_host_ms"], row["idle_other_ms"], row["idle_unexplained_ms"]) == (0, 0, 8)
 
 
 def test_the_part_of_a_gap_spent_in_the_data_loader_is_input() -> None:
@@ -119,7 +148,8 @@ def test_the_parts_always_add_up_to_the_whole(rows: list) -> None:
     parts = whole["compute_ms"] + whole["exposed_comm_ms"] + whole["exposed_memcpy_ms"]
     assert parts == pytest.approx(whole["busy_ms"])
     assert whole["busy_ms"] + whole["idle_ms"] == pytest.approx(whole["span_ms"])
-    idle = sum(whole[f"idle_{why}_ms"] for why in ("input", "peers", "host", "other"))
+    reasons = ("input", "peers", "host", "start", "other", "unexplained")
+    idle = sum(whole[f"idle_{why}_ms"] for why in reasons)
     assert idle == pytest.approx(whole["idle_ms"])
     lo, hi = time.span_ns
     edges = np.linspace(lo, hi, 4).astype(np.int64)

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from marey.cli import main
-from marey.cli.trace import step_list
-from marey.cli.trace_text import grid, printable
-from marey.model.traces import EVENTS
+from marey.cli.training.trace import step_list
+from marey.cli.training.trace_text import grid, printable
+from marey.model.training.traces import EVENTS
 
 TRACE: dict[str, Any] = {
     "traceEvents": [

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from marey.model.errors import NotFound
-from marey.model.traces import EventKind
-from marey.trace.diff import benjamini_hochberg, compare, welch
-from marey.trace.profile import profile_run
-from marey.trace.run import TraceRun
+from marey.model.training.traces import EventKind
+from marey.trace.report.diff import benjamini_hochberg, compare, welch
+from marey.trace.report.run_profile import profile_run
+from marey.trace.run.trace_run import TraceRun
 from tests.trace.report.build import event, kernel, run_of
 
 MS = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marey.trace.handshakes import clocks_from_handshakes
-from marey.trace.info import RankInfo
+from marey.trace.ranks.handshakes import clocks_from_handshakes
+from marey.trace.readers.trace_info import RankInfo
 
 SECOND = 1_000_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.trace.intervals import Intervals, complement, cover, intersect, merge, subtract, unite
+from marey.stats.intervals import Intervals, complement, cover, intersect, merge, subtract, unite
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=20)
 

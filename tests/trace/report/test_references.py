@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marey.model.traces import EventKind
-from marey.trace.breakdown import BREAKDOWN_COLUMNS, breakdown_of, device_time
-from marey.trace.diff import compare
-from marey.trace.intervals import merge
-from marey.trace.kernel_tables import kernel_table, operator_table
-from marey.trace.launches import launch_statistics
-from marey.trace.profile import profile_run
-from marey.trace.recompute import launched, recomputed
-from marey.trace.run import TraceRun
+from marey.model.training.traces import EventKind
+from marey.stats.intervals import merge
+from marey.trace.rank.breakdown import BREAKDOWN_COLUMNS, breakdown_of, device_time
+from marey.trace.rank.kernel_tables import kernel_table, operator_table
+from marey.trace.rank.launches import launch_statistics
+from marey.trace.rank.recompute import launched, recomputed
+from marey.trace.report.diff import compare
+from marey.trace.report.run_profile import profile_run
+from marey.trace.run.trace_run import TraceRun
 
 pytestmark = pytest.mark.data
 RealRun = Callable[[str], TraceRun]

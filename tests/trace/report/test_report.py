@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 
 from marey.model.errors import Conflict, MareyError
-from marey.model.traces import EventKind
-from marey.trace.html import notable, report_html
-from marey.trace.report import clean, report_document, report_schema
+from marey.model.training.traces import EventKind
+from marey.trace.report.report_document import clean, report_document, report_schema
+from marey.trace.report.report_html import notable, report_html
+from marey.trace.report.verdict_words import WORDINGS, duration, sentence, size, who
 from marey.trace.results import VerdictKind
-from marey.trace.run import TraceRun
+from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import Layout, Scenario, make_run
-from marey.trace.words import WORDINGS, duration, sentence, size, who
 from tests.trace.report.build import event, kernel, run_of
 
 MS = 1_000_000

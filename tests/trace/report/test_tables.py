@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marey.model.traces import MEMORY, EventKind
-from marey.trace.bandwidth import bandwidth_table, bus_factor
-from marey.trace.kernel_tables import kernel_table, operator_table
-from marey.trace.launches import launch_statistics, queue_depth
-from marey.trace.memory import memory_timeline
-from marey.trace.nesting import enclosing
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import MEMORY, EventKind
+from marey.trace.rank.kernel_tables import kernel_table, operator_table
+from marey.trace.rank.launches import launch_statistics, queue_depth
+from marey.trace.rank.memory import memory_timeline
+from marey.trace.rank.nesting import find_enclosing
+from marey.trace.rank.steps import step_statistics, step_windows
+from marey.trace.ranks.bandwidth import bandwidth_table, bus_factor
 from marey.trace.results import ITEMS
-from marey.trace.steps import step_statistics, step_windows
-from marey.trace.symbols import Symbols
 from tests.trace.report.build import event, kernel, table
 
 US, MS = 1_000, 1_000_000
@@ -90,7 +90,7 @@ def test_the_caller_of_each_call_is_found_whatever_the_order(tree: list, random:
     start = np.array([tree[r][1] for r in order], np.int64)
     dur = np.array([tree[r][2] - tree[r][1] for r in order], np.int64)
     expected = [-1 if tree[r][0] < 0 else place[tree[r][0]] for r in order]
-    assert enclosing(np.zeros(len(order), np.int64), start, dur).tolist() == expected
+    assert find_enclosing(np.zeros(len(order), np.int64), start, dur).tolist() == expected
 
 
 def test_the_launch_delay_runs_from_the_end_of_the_call_to_the_start_of_the_work() -> None:

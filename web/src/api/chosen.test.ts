@@ -2,8 +2,14 @@ import { beforeEach, expect, test } from "vitest";
 import { chooseCluster, chosenCluster, inCluster } from "@/api/chosen";
 
 let kept: Map<string, string>;
-const tab = { getItem: (key: string) => kept.get(key) ?? null, setItem: (key: string, value: string) => void kept.set(key, value) };
-const among = (...names: string[]) => () => Promise.resolve(names);
+const tab = {
+  getItem: (key: string) => kept.get(key) ?? null,
+  setItem: (key: string, value: string) => void kept.set(key, value),
+};
+const among =
+  (...names: string[]) =>
+  () =>
+    Promise.resolve(names);
 
 beforeEach(() => {
   kept = new Map();

@@ -20,11 +20,16 @@ export function inCluster(address: string): string {
 }
 
 /** Settle on a cluster: the one that the address names, else the tab's, else the default or the first there is. */
-export async function chooseCluster(search: string, tab: Pick<Storage, "getItem" | "setItem">, list: () => Promise<readonly string[]>): Promise<string> {
+export async function chooseCluster(
+  search: string,
+  tab: Pick<Storage, "getItem" | "setItem">,
+  list: () => Promise<readonly string[]>,
+): Promise<string> {
   listed = await list();
   const named = new URLSearchParams(search).get(PARAMETER);
   const before = tab.getItem(KEY);
-  const usual = listed.length === 0 || listed.includes(DEFAULT_CLUSTER) ? DEFAULT_CLUSTER : listed[0];
+  const usual =
+    listed.length === 0 || listed.includes(DEFAULT_CLUSTER) ? DEFAULT_CLUSTER : listed[0];
   // One that the address names and nobody knows is asked for all the same: the server says what there is.
   chosen = named ?? (before !== null && listed.includes(before) ? before : usual);
   tab.setItem(KEY, chosen);

@@ -1,7 +1,9 @@
 /** The live connection: opens, subscribes, hands on messages in order, and comes back by itself. */
 
+import { PREFIX } from "@/api/prefix";
 import type { LiveMessage } from "@/api/wire";
 import { readMessage } from "@/api/wire";
+import { apiTexts as texts } from "@/texts";
 
 export type ConnectionState = "connecting" | "open" | "lost";
 
@@ -49,7 +51,7 @@ export function connect(url: string, cluster: string, listener: FeedListener): C
           if (!closed && socket === current) listener.message(message);
         })
         .catch((error: unknown) => {
-          console.error("A live message could not be read; connecting anew.", error);
+          console.error(texts.aLiveMessageCouldNotBe, error);
           current.close();
         });
     };
@@ -62,7 +64,8 @@ export function connect(url: string, cluster: string, listener: FeedListener): C
   }
 
   function ask(): void {
-    if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: wanted, cluster }));
+    if (socket?.readyState === WebSocket.OPEN)
+      socket.send(JSON.stringify({ subscribe: wanted, cluster }));
   }
 
   listener.state("connecting");
@@ -82,5 +85,5 @@ export function connect(url: string, cluster: string, listener: FeedListener): C
 
 /** The address of the live endpoint of the server that served this page. */
 export function liveUrl(location: { protocol: string; host: string }): string {
-  return `${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/api/v1/live`;
+  return `${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}${PREFIX}/api/v1/live`;
 }

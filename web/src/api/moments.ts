@@ -6,7 +6,14 @@ import { readMessage } from "@/api/wire";
 
 const SNAPSHOT = "application/vnd.marey.snapshot";
 
-export async function fetchMoment(timeMs: number, metrics: readonly string[], signal: AbortSignal): Promise<LiveMessage> {
-  const query = { at: new Date(timeMs).toISOString(), metrics: metrics.length > 0 ? metrics : ["util"] };
+export async function fetchMoment(
+  timeMs: number,
+  metrics: readonly string[],
+  signal: AbortSignal,
+): Promise<LiveMessage> {
+  const query = {
+    at: new Date(timeMs).toISOString(),
+    metrics: metrics.length > 0 ? metrics : ["util"],
+  };
   return readMessage(await getBuffer("/cluster", SNAPSHOT, query, signal));
 }

@@ -12,7 +12,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The clusters there are
+         * List the clusters
          * @description Each with its present time and the span of its samples.
          */
         get: operations["clusters"];
@@ -32,7 +32,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The metric catalogue
+         * List the metrics
          * @description Unit, range, resolution, kind, and the resolution at which a metric travels live.
          */
         get: operations["metrics"];
@@ -52,7 +52,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The kinds of fault
+         * List the kinds of fault
          * @description One list for simulator, rules and diagnosis.
          */
         get: operations["faults"];
@@ -72,7 +72,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * GPUs by state, waiting work and mean utilization over time
+         * Get GPUs by state, waiting work and mean utilization over time
          * @description The last day unless a span is given.
          */
         get: operations["summary"];
@@ -112,7 +112,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The shared table of units and workloads, now or at a past moment
+         * Get all GPUs and workloads, now or at a past moment
          * @description Units carry a column per metric asked for.
          */
         get: operations["cluster"];
@@ -132,7 +132,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The simulated cluster's policy and speed (demo only)
+         * Get the simulated cluster's policy and speed (demo only)
          * @description Policy, placement, backfill, speed, and what is allowed.
          */
         get: operations["simulation"];
@@ -156,7 +156,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Background work
+         * List background tasks
          * @description What runs, waits, or is over, with its progress.
          */
         get: operations["tasks"];
@@ -176,14 +176,14 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One piece of background work
+         * Get one background task
          * @description Its state, progress and result.
          */
         get: operations["task"];
         put?: never;
         post?: never;
         /**
-         * Cancel background work
+         * Cancel a background task
          * @description It stops at its next step.
          */
         delete: operations["cancelTask"];
@@ -200,7 +200,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How every source is doing
+         * Show how every source is doing
          * @description State fresh, stale or waiting; what a stale source last said is kept and marked.
          */
         get: operations["sources"];
@@ -222,7 +222,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Read the sources again from the configuration file
+         * Reload the sources from the configuration file
          * @description Unchanged sources go on, changed ones are replaced; a wrong file changes nothing.
          */
         post: operations["reloadSources"];
@@ -240,7 +240,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What sources say differently of the same thing
+         * List where sources disagree
          * @description One that has not been seen for a quarter of an hour is no longer listed.
          */
         get: operations["conflicts"];
@@ -260,7 +260,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Workloads, newest submission first, a page at a time
+         * List workloads, newest first, a page at a time
          * @description Only those that waited or ran in the span, where one is given.
          */
         get: operations["workloads"];
@@ -280,7 +280,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One workload, with its validity intervals
+         * Get one workload, with its states and GPUs over time
          * @description Everything that is known of it, with states and allocations as intervals.
          */
         get: operations["workload"];
@@ -300,7 +300,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a workload said of itself: step, throughput, loss
+         * Get the progress that a workload reported: step, throughput, loss
          * @description In order of time.
          */
         get: operations["progress"];
@@ -324,10 +324,170 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What happened: driver errors, nodes down and drained, throttling, policy changes
+         * List events: driver errors, nodes down and drained, throttling, policy changes
          * @description The last day unless a span or a workload is given.
          */
         get: operations["events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/comparison": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare the training progress of workloads
+         * @description Throughput, time per step, loss against time and samples, GPU-hours to a loss.
+         */
+        get: operations["compareTraining"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List jobs of any state in any order, a page at a time
+         * @description Sorting by `findings` or `waste` lists only jobs that have findings.
+         */
+        get: operations["jobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/entities/{kind}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the page of a user, project, partition, host or GPU: now and over a week
+         * @description Usage, efficiency, waste, findings, jobs and hardware events.
+         */
+        get: operations["entity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List who waits, in the scheduler's order, and why
+         * @description Place, request, reason in words and expected start of everybody who waits.
+         */
+        get: operations["waitingLine"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue/{workload}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Say why a workload waits and when it will start
+         * @description Position, who is ahead, the concrete blocker, what changed, the forecast.
+         */
+        get: operations["whyWaiting"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-free": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Say what is free, really
+         * @description Largest gang that starts now, whole hosts free, GPUs nobody can use.
+         */
+        get: operations["freeRoom"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-ask": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Say when a request would start if it were submitted now
+         * @description The request is simulated at the end of the line, and so are cheaper ones.
+         */
+        get: operations["askStart"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-fairness": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare use with share per project
+         * @description GPU-hours held over a period (7 days) against equal shares.
+         */
+        get: operations["fairness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -344,7 +504,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Downsampled series of a workload's GPUs or of named GPUs; extremes are kept
+         * Get downsampled series of GPUs; extremes are kept
          * @description At most ``points`` actual samples per series: per bucket first, least, greatest, last.
          */
         get: operations["series"];
@@ -364,7 +524,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Histograms per GPU and metric over equal bins of the metric's range
+         * Get histograms per GPU and metric
          * @description Counts per bin; samples without a value are counted as missing.
          */
         get: operations["histograms"];
@@ -384,7 +544,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Exact statistics per GPU and metric
+         * Get exact statistics per GPU and metric
          * @description Count, least, greatest, mean, spread, first, last and quantiles.
          */
         get: operations["statistics"];
@@ -404,7 +564,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What is wrong with a workload, on which GPUs, since when, and what to try
+         * Diagnose a workload: what is wrong, on which GPUs, since when, what to try
          * @description The same document as `marey diagnose --json`.
          */
         get: operations["diagnosis"];
@@ -424,7 +584,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How far the answer to a question about a workload is
+         * Get the progress of a diagnosis that is being computed
          * @description `share` is null where no question is being answered; one whose asker left is given up.
          */
         get: operations["diagnosisProgress"];
@@ -444,7 +604,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Which GPUs behave alike in one metric, with their histograms and lines
+         * Cluster a workload's GPUs by how they behave in one metric
          * @description GPUs are in order of global rank; the tree is cut to what can be drawn.
          */
         get: operations["diagnosisClusters"];
@@ -464,7 +624,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Median and band of all GPUs of a workload over time
+         * Get median and percentiles of a workload's GPUs over time
          * @description Least and greatest of every bin are kept; bins lie at multiples of their width.
          */
         get: operations["diagnosisBand"];
@@ -484,7 +644,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Some GPUs of a workload over time, all at the same moments
+         * Get lines of some GPUs of a workload over time
          * @description Of every bin the least and the greatest value, in the order in which they came.
          */
         get: operations["diagnosisLines"];
@@ -504,7 +664,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Samples of two metrics scored by Mahalanobis distance
+         * Find outliers in two metrics, by Mahalanobis distance
          * @description Scores are distances; the limit is that of the chi-squared distribution.
          */
         get: operations["diagnosisOutliers"];
@@ -524,7 +684,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Pairs of metrics, the strongest and strangest first
+         * Rank pairs of metrics by correlation and outliers
          * @description By correlation, and by the share of samples that do not go along with it.
          */
         get: operations["diagnosisPairs"];
@@ -544,7 +704,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What changed from another workload, or another window of the same, to this one
+         * Compare a workload with another, or with another time window of its own
          * @description The other one is "before", the one asked about "after"; distributions share an axis.
          */
         get: operations["diagnosisComparison"];
@@ -564,7 +724,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Efficiency against workloads of the same size on the same type of GPU
+         * Compare a workload's efficiency with others of the same size and GPU type
          * @description At most 24 peers, the newest that ran at least ten minutes.
          */
         get: operations["diagnosisPeers"];
@@ -584,7 +744,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The diagnosis as one HTML file without outside resources, or as Markdown
+         * Get the diagnosis as one self-contained HTML file, or as Markdown
          * @description Asked for JSON, the text comes within a document (for the command line).
          */
         get: operations["diagnosisReport"];
@@ -604,7 +764,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Every rule: shipped, from files, and saved here
+         * List all rules: shipped, from files, and saved here
          * @description In the order in which people should read them, with warnings.
          */
         get: operations["rules"];
@@ -624,7 +784,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The words of the rule language, and the schema of its JSON form
+         * Get the vocabulary of the rule language and the schema of its JSON form
          * @description What an editor offers and checks by.
          */
         get: operations["ruleLanguage"];
@@ -644,7 +804,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Check a rule's text; the error names the exact place
+         * Check a rule's text; an error names the exact place
          * @description Nothing is kept.
          */
         get: operations["checkRule"];
@@ -666,7 +826,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Who matches a draft right now, from the live sketches
+         * Preview which workloads and GPUs match a draft rule right now
          * @description For lenses, and for the count while typing; opens no finding and tells nobody.
          */
         post: operations["previewRule"];
@@ -684,7 +844,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whom a text would flag, judged from stored history, with evidence
+         * Test a rule's text against stored history, with evidence
          * @description The same document as `marey rules test --json`.
          */
         get: operations["testRule"];
@@ -704,7 +864,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a rule would have found in stored history (waits for the answer)
+         * Back-test a rule on stored history, and wait for the result
          * @description The same document as `marey rules backtest --json`.
          */
         get: operations["backtestRule"];
@@ -726,7 +886,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Start a back-test in the background; progress and cancel under /tasks
+         * Start a back-test in the background; watch or cancel it under /tasks
          * @description A rule deleted meanwhile is still tested as it was.
          */
         post: operations["startBacktest"];
@@ -744,12 +904,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One rule
+         * Get one rule
          * @description Its document, both forms of its clause, where it comes from.
          */
         get: operations["rule"];
         /**
-         * Save a rule; one of the same id is replaced, an invalid one refused
+         * Save a rule; replaces one of the same id
          * @description In force from the next verdict on.
          */
         put: operations["saveRule"];
@@ -772,7 +932,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Which rules each running workload violates, over its life and now, or then
+         * List which workloads violate each rule, now or at a past moment
          * @description What the overview draws: per rule the workloads and GPUs, life and now.
          */
         get: operations["verdicts"];
@@ -792,7 +952,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * A running workload's statistics over its whole life, from the live sketches
+         * Get a running workload's statistics over its whole life
          * @description For information cards and diagnostics; percentiles are within 1 % of the metric's range.
          */
         get: operations["lifeStatistics"];
@@ -812,7 +972,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Findings, open ones first
+         * List findings, open ones first
          * @description The same document as `marey findings --json`, times in milliseconds.
          *
          *     While the rules still read what was measured before, `preparing` is true: it is not all yet.
@@ -834,7 +994,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One finding with its history
+         * Get one finding with its history
          * @description Episodes, evidence, comments.
          */
         get: operations["finding"];
@@ -875,7 +1035,7 @@ export interface paths {
         };
         get?: never;
         /**
-         * Acknowledge a finding: somebody looks after it
+         * Acknowledge a finding
          * @description It stays open until it is no longer violated.
          */
         put: operations["acknowledgeFinding"];
@@ -894,13 +1054,13 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Every mute
+         * List all mutes
          * @description In force or over.
          */
         get: operations["mutes"];
         put?: never;
         /**
-         * Tell nobody of findings of a workload, user, project or rule, until then
+         * Mute notifications for a workload, user, project or rule
          * @description Findings are still kept and shown, marked as muted.
          */
         post: operations["mute"];
@@ -921,7 +1081,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * End a mute
+         * Remove a mute
          * @description Findings are told again from now on.
          */
         delete: operations["unmute"];
@@ -938,7 +1098,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * GPU-hours wasted over a period, by user, project, partition, rule or workload
+         * Sum wasted GPU-hours by user, project, partition, rule or workload
          * @description Seven days unless a span is given; with ``Accept: text/csv`` the rows alone.
          */
         get: operations["waste"];
@@ -958,7 +1118,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What was told to whom lately, and what waits
+         * List recent notifications, and those that wait
          * @description Newest first.
          */
         get: operations["notifications"];
@@ -978,18 +1138,18 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Files that were sent
+         * List uploaded files
          * @description Empty where nothing was sent.
          */
         get: operations["uploads"];
         /**
-         * Send a file
+         * Upload a file
          * @description The body is the file as it is; sending the same name again replaces it.
          */
         put: operations["upload"];
         post?: never;
         /**
-         * Forget files that were sent
+         * Delete uploaded files
          * @description One file, or all of the owner's.
          */
         delete: operations["deleteUploads"];
@@ -1008,7 +1168,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Analyse the traces that were sent for a workload
+         * Analyse the traces uploaded for a workload
          * @description The task's result is the document of `marey trace report --json`.
          */
         post: operations["traceReport"];
@@ -1028,11 +1188,771 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Import files that were sent
+         * Import uploaded files
          * @description Both files are checked whole before anything is written; the files are forgotten after.
          */
         post: operations["importHistory"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the profiles that were uploaded
+         * @description Profiles are sent with `PUT /uploads?owner=callgraph:NAME`.
+         */
+        get: operations["callGraphSources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/ensemble": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Box plots per call site, and which profile stands out
+         * @description The document of `marey callgraph ensemble --json`.
+         */
+        get: operations["callGraphEnsemble"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/sankey": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Supernodes and the time that flows between them
+         * @description Histograms and box plots are over the profiles; without loops the flows have no cycle.
+         */
+        get: operations["callGraphSankey"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/tree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The united tree as columns, depth first
+         * @description The call sites with most time; what is left out is counted at its caller.
+         */
+        get: operations["callGraphTree"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A map of the profiles, with clusters
+         * @description Near points spend their time in the same call sites.
+         */
+        get: operations["callGraphMap"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/difference": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What two sets of profiles differ in
+         * @description `source` is before, `with` is after; the test and its correction are stated.
+         */
+        get: operations["callGraphDifference"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callgraphs/query": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The call sites that a query selects
+         * @description The query comes back as a document of paths and conditions, good for any other run.
+         */
+        get: operations["callGraphQuery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List runs of profiler traces, newest first
+         * @description Sent ones, and those found in the folders that the configuration allows.
+         */
+        get: operations["traceRuns"];
+        put?: never;
+        /**
+         * Make a run to send trace files to
+         * @description Send its files next, then convert it.
+         */
+        post: operations["createTraceRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what may be sent and how long it is kept
+         * @description In bytes and milliseconds.
+         */
+        get: operations["traceLimits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get one run: facts, ranks, steps, parallelism, clock
+         * @description Its lists are empty until it is converted; `run.progress` tells how far that is.
+         */
+        get: operations["traceRun"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a run
+         * @description Traces that lie in a folder of the site stay there; only what was made of them goes.
+         */
+        delete: operations["deleteTraceRun"];
+        options?: never;
+        head?: never;
+        /**
+         * Rename a run, or attach it to a workload
+         * @description What is left out stays as it is.
+         */
+        patch: operations["changeTraceRun"];
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the files that were sent to a run
+         * @description With how much of each has arrived.
+         */
+        get: operations["traceFiles"];
+        /**
+         * Send a file of a run, or the rest of one
+         * @description The body is the file's bytes from `offset` on; what arrived before a break stays.
+         */
+        put: operations["sendTraceFile"];
+        post?: never;
+        /**
+         * Remove a file from a run
+         * @description Convert the run again to see it without.
+         */
+        delete: operations["deleteTraceFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/convert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Convert and analyse a run in the background
+         * @description Its progress is in the run; a conversion under way goes on.
+         */
+        post: operations["convertTraceRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop the conversion of a run
+         * @description Nothing happens where none is under way.
+         */
+        post: operations["cancelTraceRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/verdicts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what is wrong with a run, in words
+         * @description `where` is the selection that shows a verdict's evidence.
+         */
+        get: operations["traceVerdicts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get how long each rank's steps took
+         * @description The rank × step heatmap.
+         */
+        get: operations["traceSteps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/breakdown": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get where each rank's time went, step by step
+         * @description Parts add up to the step.
+         */
+        get: operations["traceBreakdown"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/collectives": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the matched communications: waits, transfers, bandwidth
+         * @description Each beside the best bandwidth of its kind and size.
+         */
+        get: operations["traceCollectives"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/waits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get who made whom wait
+         * @description The matrix, in GPU-seconds by cause.
+         */
+        get: operations["traceWaits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/communication": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get traffic between pairs of ranks
+         * @description Sends exactly; collectives as if their group were a ring (`evidence`).
+         */
+        get: operations["traceCommunication"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/communication/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what each rank communicates and waits
+         * @description Little waiting is a suspected slow rank.
+         */
+        get: operations["traceCommunicationNodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/memory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get memory over time
+         * @description Thinned; every peak is kept. `time_ns` is on the run's clock.
+         */
+        get: operations["traceMemory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/kernels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get device work by name
+         * @description Over the steps selected, the first eight of them.
+         */
+        get: operations["traceKernels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/operators": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get device work by the operator that launched it
+         * @description Over the steps selected, the first eight of them.
+         */
+        get: operations["traceOperators"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/critical-path": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the chain of work that decided how long the run took
+         * @description First to last.
+         */
+        get: operations["traceCriticalPath"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/difference": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what another run, or other steps, do differently
+         * @description A is this run, B the other; the same run with other steps compares steps.
+         */
+        get: operations["traceDifference"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/rows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the rows of the Marey view: ranks in order, with clusters and outliers
+         * @description One row per rank; expected ranks that were not traced come last, as `missing`.
+         */
+        get: operations["traceRows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/cells": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a picture of many ranks: kinds and deviations by row and time
+         * @description Header, bounds of rows, then two planes of bytes; the header says what is shown.
+         */
+        get: operations["traceCells"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/bands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the intervals of visible rows
+         * @description The same `operator` on two rows is one band.
+         */
+        get: operations["traceBands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/spans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the spread of each operator over a stage or behaviour cluster
+         * @description Starts and ends, each with the least, mean and most.
+         */
+        get: operations["traceSpans"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/flow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the execution flow: the model as a graph, with parallel strategies
+         * @description Ranks of a stage are one node with their spread.
+         */
+        get: operations["traceFlow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Replay a run without changes
+         * @description With the words that a what-if may be asked in; scores predictions about this run.
+         */
+        get: operations["replayRun"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/what-if": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Predict the step time of a run with changes
+         * @description A change that the trace cannot support is refused, with what is missing.
+         */
+        post: operations["predictRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/what-if/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replay a step of a run without and with changes
+         * @description Both sides are replayed, so that only the changes tell them apart.
+         */
+        post: operations["replayTimeline"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/traces/{run}/optimize": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a search for changes that are worth making; watch or cancel it under /tasks
+         * @description Combinations within a memory limit, a time budget and what is allowed.
+         */
+        post: operations["searchStrategies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/predictions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List kept predictions, newest first, with what was measured since
+         * @description Predicted against measured, and the mean error over those that were measured.
+         */
+        get: operations["predictions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/predictions/{prediction}/measured": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Say which run a prediction was about, and score it
+         * @description For changes that leave no mark on a run's structure, such as a faster link.
+         */
+        put: operations["measurePrediction"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/predictions/{prediction}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Forget a prediction
+         * @description The score is computed over those that are left.
+         */
+        delete: operations["deletePrediction"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1046,7 +1966,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Every saved view by name
+         * List saved views
          * @description Name → document.
          */
         get: operations["views"];
@@ -1066,21 +1986,41 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One saved view
+         * Get one saved view
          * @description The document as it was saved.
          */
         get: operations["view"];
         /**
-         * Save a view; one of the same name is replaced
+         * Save a view; replaces one of the same name
          * @description Kept in the store, beside the history.
          */
         put: operations["saveView"];
         post?: never;
         /**
-         * Forget a view
+         * Delete a view
          * @description It cannot be brought back.
          */
         delete: operations["deleteView"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List changes, sign-ins and refusals, newest first
+         * @description Who did what when, from where, with what it was before and after.
+         */
+        get: operations["audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1090,6 +2030,96 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AheadDocument
+         * @description What stands before a workload; GPU-hours by time limits, null where one has none.
+         */
+        AheadDocument: {
+            jobs: number;
+            gpus: number;
+            gpu_hours: number | null;
+        };
+        /** AllocationRow */
+        AllocationRow: {
+            cluster: string;
+            workload: string;
+            gpu: string;
+            global_rank: number | null;
+            local_rank: number | null;
+            share: number | null;
+            valid_from_ms: number;
+            valid_to_ms: number | null;
+        };
+        /**
+         * AskDocument
+         * @description The request, and what would start sooner.
+         */
+        AskDocument: {
+            time_ms: number;
+            asked: components["schemas"]["AskedStart"];
+            alternatives: components["schemas"]["AskedStart"][];
+            method: string;
+        };
+        /**
+         * AskedStart
+         * @description When a request would start, if it were submitted now.
+         */
+        AskedStart: {
+            gpus: number;
+            gpu_model: string;
+            partition: string;
+            time_limit_s: number;
+            p10_s: number | null;
+            p50_s: number | null;
+            p90_s: number | null;
+            sentence: string;
+        };
+        /**
+         * AuditEntry
+         * @description One line of the record.
+         */
+        AuditEntry: {
+            id: string;
+            time_ms: number;
+            kind: components["schemas"]["AuditKind"];
+            user: string;
+            role: string;
+            peer: string;
+            route: string;
+            object: string;
+            status: number;
+            times: number;
+            before: unknown;
+            after: unknown;
+        };
+        /**
+         * AuditKind
+         * @description What happened.
+         * @enum {unknown}
+         */
+        AuditKind: "change" | "refusal" | "sign-in";
+        /**
+         * AuditPage
+         * @description Entries, newest first; ``next`` is the cursor of the following page, or null.
+         */
+        AuditPage: {
+            rows: components["schemas"]["AuditEntry"][];
+            next: string | null;
+        };
+        /**
+         * AxisLimits
+         * @description The ranges of both axes.
+         */
+        AxisLimits: {
+            x: [
+                number,
+                number
+            ];
+            y: [
+                number,
+                number
+            ];
+        };
         /**
          * BacktestBody
          * @description A rule by id, a draft's text or whole rules with thresholds and overrides; how far back.
@@ -1124,6 +2154,603 @@ export interface components {
             cluster: string;
         };
         /**
+         * BacktestResult
+         * @description What rules would have found in stored history.
+         */
+        BacktestResult: {
+            rows: components["schemas"]["BacktestRow"][];
+            rules: components["schemas"]["BacktestRule"][];
+            from_ms: number;
+            to_ms: number;
+            workloads: number;
+            samples: number;
+            cancelled: boolean;
+        };
+        /**
+         * BacktestRow
+         * @description A finding that a rule would have made.
+         */
+        BacktestRow: {
+            rule: string;
+            workload: string;
+            user: string;
+            project: string;
+            opened_ms: number;
+            closed_ms: number | null;
+            episodes: number;
+            gpus: number;
+            gpu_hours: number;
+        };
+        /**
+         * BacktestRule
+         * @description How much one rule would have found.
+         */
+        BacktestRule: {
+            rule: string;
+            findings: number;
+            per_day: number;
+            gpu_hours: number;
+        };
+        /**
+         * Bands
+         * @description A band per metric.
+         */
+        Bands: {
+            bin_ms: number;
+            /** @description Whether steps hold several samples, of which the last is shown. */
+            coarse: boolean;
+            bands: components["schemas"]["MetricBand"][];
+        };
+        /**
+         * BusyShares
+         * @description The share of a step in which ranks work and their links carry bytes, by rank.
+         */
+        BusyShares: {
+            ranks: number[];
+            links_up: number[];
+            links_down: number[];
+        };
+        /**
+         * CallGraphBox
+         * @description A box plot over the profiles that have the call site.
+         */
+        CallGraphBox: {
+            n: number;
+            mean: number | null;
+            sd: number | null;
+            min: number | null;
+            q1: number | null;
+            median: number | null;
+            q3: number | null;
+            max: number | null;
+            imbalance: number | null;
+            max_at: components["schemas"]["CallGraphProfile"];
+            outliers: components["schemas"]["CallGraphOutlier"][];
+        };
+        /**
+         * CallGraphChange
+         * @description A call site on both sides; p and q are null where nothing was tested.
+         */
+        CallGraphChange: {
+            path: string[];
+            before: number | null;
+            after: number | null;
+            p: number | null;
+            q: number | null;
+            n: number;
+            n_before: number;
+            n_after: number;
+        };
+        /**
+         * CallGraphCount
+         * @description How much there is.
+         */
+        CallGraphCount: {
+            nodes: number;
+            profiles: number;
+        };
+        /**
+         * CallGraphDifference
+         * @description What two sets of profiles differ in, and how that was tested.
+         */
+        CallGraphDifference: {
+            unit: string;
+            comparable: boolean;
+            reason: string | null;
+            test: string;
+            tested: number;
+            profiles: components["schemas"]["CallGraphPair"];
+            total: components["schemas"]["CallGraphPair"];
+            shared: components["schemas"]["CallGraphPair"];
+            slower: components["schemas"]["CallGraphChange"][];
+            faster: components["schemas"]["CallGraphChange"][];
+            appeared: components["schemas"]["CallGraphChange"][];
+            vanished: components["schemas"]["CallGraphChange"][];
+        };
+        /**
+         * CallGraphEnsemble
+         * @description Box plots per call site, what only some profiles have, and who stands out.
+         */
+        CallGraphEnsemble: {
+            unit: string;
+            precision: string;
+            profiles: components["schemas"]["CallGraphProfile"][];
+            count: components["schemas"]["CallGraphCount"];
+            nodes: components["schemas"]["CallGraphSite"][];
+            structure: components["schemas"]["CallGraphPartialSite"][];
+            suspects: components["schemas"]["CallGraphSuspect"][];
+            notes: string[];
+        };
+        /**
+         * CallGraphFlow
+         * @description Time that goes from one supernode into another; a loop goes back.
+         */
+        CallGraphFlow: {
+            source: number;
+            target: number;
+            value: number;
+            loop: boolean;
+            of_target: number | null;
+        };
+        /**
+         * CallGraphHistogram
+         * @description How many profiles lie in each of 20 bins, and the bin of the target.
+         */
+        CallGraphHistogram: {
+            low: number | null;
+            high: number | null;
+            counts: number[];
+            target_bin: number | null;
+        };
+        /**
+         * CallGraphMap
+         * @description A map of the profiles: near points spend their time alike.
+         */
+        CallGraphMap: {
+            metric: string;
+            criterion: string;
+            clusters: number;
+            explained: number[];
+            profiles: components["schemas"]["CallGraphMapPoint"][];
+        };
+        /**
+         * CallGraphMapPoint
+         * @description A profile on the map.
+         */
+        CallGraphMapPoint: {
+            profile: number;
+            run: string;
+            rank?: number;
+            step?: number;
+            thread?: number;
+            cluster: number;
+            x: number;
+            y: number;
+        };
+        /**
+         * CallGraphOutlier
+         * @description A profile beyond the fences of a box plot.
+         */
+        CallGraphOutlier: {
+            profile: number;
+            run: string;
+            rank?: number;
+            step?: number;
+            thread?: number;
+            value: number;
+        };
+        /**
+         * CallGraphPair
+         * @description One number of each side.
+         */
+        CallGraphPair: {
+            before: number;
+            after: number;
+        };
+        /**
+         * CallGraphPartialSite
+         * @description A call site that only some profiles have.
+         */
+        CallGraphPartialSite: {
+            path: string[];
+            inclusive: number;
+            present: components["schemas"]["CallGraphProfile"][];
+            absent: components["schemas"]["CallGraphProfile"][];
+            n: number;
+        };
+        /**
+         * CallGraphProfile
+         * @description Whose values they are; what is not known is left out.
+         */
+        CallGraphProfile: {
+            profile: number;
+            run: string;
+            rank?: number;
+            step?: number;
+            thread?: number;
+        };
+        /**
+         * CallGraphSankey
+         * @description Supernodes and flows of an ensemble; without the loops the flows have no cycle.
+         */
+        CallGraphSankey: {
+            unit: string;
+            total: number;
+            folded: number;
+            profiles: components["schemas"]["CallGraphProfile"][];
+            target: number | null;
+            nodes: components["schemas"]["CallGraphSupernode"][];
+            flows: components["schemas"]["CallGraphFlow"][];
+        };
+        /**
+         * CallGraphSelection
+         * @description The call sites that a query selects; the query is portable to any other run.
+         */
+        CallGraphSelection: {
+            query: string;
+            unit: string;
+            total: number;
+            profiles: components["schemas"]["CallGraphProfile"][];
+            count: components["schemas"]["SelectionCount"];
+            left_out: number;
+            nodes: components["schemas"]["SelectedSite"][];
+            inclusive: components["schemas"]["SelectedValues"];
+            exclusive: components["schemas"]["SelectedValues"];
+            notes: string[];
+        };
+        /**
+         * CallGraphSite
+         * @description A call site of an ensemble.
+         */
+        CallGraphSite: {
+            path: string[];
+            name: string;
+            kind: string;
+            module: string | null;
+            depth: number;
+            inclusive: components["schemas"]["CallGraphBox"];
+            exclusive: components["schemas"]["CallGraphBox"];
+        };
+        /**
+         * CallGraphSource
+         * @description Profiles that can be shown: ``source`` is what to ask for.
+         */
+        CallGraphSource: {
+            source: string;
+            name: string;
+            files: number;
+            bytes: number;
+            time_ms: number;
+        };
+        /**
+         * CallGraphSummary
+         * @description Box plot and histogram of a supernode; outliers are numbers of profiles.
+         */
+        CallGraphSummary: {
+            mean: number;
+            min: number;
+            q1: number;
+            median: number;
+            q3: number;
+            max: number;
+            imbalance: number;
+            outliers: number[];
+            histogram: components["schemas"]["CallGraphHistogram"];
+            of_target: number | null;
+        };
+        /**
+         * CallGraphSupernode
+         * @description Call sites of one module (or name, or kind) together.
+         */
+        CallGraphSupernode: {
+            name: string;
+            call_sites: number;
+            inclusive: components["schemas"]["CallGraphSummary"];
+            exclusive: components["schemas"]["CallGraphSummary"];
+        };
+        /**
+         * CallGraphSuspect
+         * @description A profile that stands out, and the call site that says so.
+         */
+        CallGraphSuspect: {
+            profile: number;
+            run: string;
+            rank?: number;
+            step?: number;
+            thread?: number;
+            path: string[];
+            /** @enum {unknown} */
+            reason: "only-here" | "slower" | "waits";
+            value: number;
+            typical: number | null;
+            excess: number;
+        };
+        /**
+         * CallGraphTree
+         * @description The united tree as columns, depth first; ``hidden`` says what a row leaves out below it.
+         */
+        CallGraphTree: {
+            unit: string;
+            total: number;
+            profiles: components["schemas"]["CallGraphProfile"][];
+            nodes: number;
+            names: string[];
+            depth: number[];
+            name: number[];
+            kind: string[];
+            inclusive: (number | null)[];
+            exclusive: (number | null)[];
+            calls: (number | null)[];
+            imbalance: (number | null)[];
+            count: number[];
+            hidden: number[];
+            hidden_inclusive: number[];
+            of_target: (number | null)[];
+            notes: string[];
+        };
+        /**
+         * ChangeWord
+         * @description A word of a what-if, what it takes, and how it is set.
+         */
+        ChangeWord: {
+            word: string;
+            takes: string;
+            meaning: string;
+            searched: string;
+            /** @enum {unknown} */
+            control: "choice" | "count" | "factor" | "share" | "text";
+            /** @enum {unknown} */
+            group: "gradients" | "pipeline" | "scale" | "sharding" | "speed";
+            choices: string[];
+            least: number | null;
+            largest: number | null;
+        };
+        /**
+         * CheckedRule
+         * @description What a rule's text means: both forms, and what its author should know.
+         */
+        CheckedRule: {
+            when: string;
+            clause: components["schemas"]["RuleClause"];
+            warnings: string[];
+        };
+        /** ClusterMoment */
+        ClusterMoment: {
+            cluster: string;
+            time_ms: number;
+            seq: number;
+            units: components["schemas"]["UnitRow"][];
+            workloads: components["schemas"]["LiveWorkloadRow"][];
+        };
+        /**
+         * ClusterSpan
+         * @description A cluster with its present time and the span of its samples.
+         */
+        ClusterSpan: {
+            cluster: string;
+            time_ms: number;
+            first_ms: number | null;
+            last_ms: number | null;
+        };
+        /**
+         * ClusteredGpu
+         * @description One GPU with its cluster, its histogram and its line.
+         */
+        ClusteredGpu: {
+            gpu: string;
+            host: string;
+            index: number;
+            global_rank: number | null;
+            local_rank: number | null;
+            model: string;
+            cluster: number;
+            difference: number;
+            median: number | null;
+            counts: number[];
+            line: (number | null)[];
+        };
+        /**
+         * ClusteringMethod
+         * @description How the clusters were made.
+         */
+        ClusteringMethod: {
+            metric: string;
+            method: string;
+            criterion: string;
+            approximate: boolean;
+        };
+        /**
+         * Comment
+         * @description What somebody said, and when.
+         */
+        Comment: {
+            time_ms: number;
+            by: string;
+            text: string;
+        };
+        /**
+         * ComparedSide
+         * @description One of two workloads or windows.
+         */
+        ComparedSide: {
+            workload: string;
+            name: string;
+            gpus: number;
+            hosts: number;
+            window: components["schemas"]["DiagnosedWindow"] | null;
+            verdict: string;
+            findings: components["schemas"]["DiagnosedFinding"][];
+        };
+        /**
+         * Comparison
+         * @description What changed from one workload or window to another.
+         */
+        Comparison: {
+            before: components["schemas"]["ComparedSide"];
+            after: components["schemas"]["ComparedSide"];
+            metrics: components["schemas"]["MetricChange"][];
+            findings: components["schemas"]["FindingChanges"];
+            /** @description What changed, in words. */
+            changed: string[];
+            distribution: components["schemas"]["Distribution"] | null;
+        };
+        /**
+         * ConflictDocument
+         * @description A disagreement as the API tells it.
+         */
+        ConflictDocument: {
+            cluster: string;
+            /** @description holder, model, host_name, same_uuid, renamed, measured_twice, gpu_count or clock. */
+            kind: string;
+            /** @description The GPU, host, endpoint or server in question. */
+            subject: string;
+            /** @description What is shown. */
+            taken: string;
+            /** @description Who said so. */
+            taken_from: string;
+            /** @description What was decided against. */
+            other: string;
+            other_from: string;
+            /** @description Why, in a few words. */
+            text: string;
+            first_ms: number;
+            last_ms: number;
+            /** @description How often it was seen. */
+            times: number;
+        };
+        /**
+         * ConflictList
+         * @description Conflicts of every cluster, the latest first.
+         */
+        ConflictList: {
+            rows: components["schemas"]["ConflictDocument"][];
+            /** @description How many more there were than are kept. */
+            dropped: number;
+        };
+        /**
+         * DiagnosedEvent
+         * @description What happened to the workload, its GPUs or its hosts.
+         */
+        DiagnosedEvent: {
+            time: string;
+            kind: string;
+            host: string;
+            gpu: string;
+            value: number | null;
+            text: string;
+        };
+        /**
+         * DiagnosedFinding
+         * @description What is wrong, on which GPUs, since when, how sure, and what to try.
+         */
+        DiagnosedFinding: {
+            kind: string;
+            fault: boolean;
+            gpus: string[];
+            hosts: string[];
+            window: components["schemas"]["FindingWindow"];
+            summary: string;
+            evidence: components["schemas"]["FindingEvidence"][];
+            confidence: number;
+            next: string;
+            gpu_hours: number;
+        };
+        /**
+         * DiagnosedProgress
+         * @description What the workload said of itself.
+         */
+        DiagnosedProgress: {
+            time: string;
+            step: number | null;
+            throughput: number | null;
+            unit: string;
+            loss: number | null;
+        };
+        /**
+         * DiagnosedWindow
+         * @description The window of a workload's life that was looked at.
+         */
+        DiagnosedWindow: {
+            from: string;
+            to: string;
+            step_s: number;
+            samples: number;
+        };
+        /**
+         * DiagnosedWorkload
+         * @description The workload that was diagnosed.
+         */
+        DiagnosedWorkload: {
+            id: string;
+            name: string;
+            user: string;
+            project: string;
+            partition: string;
+            state: string;
+            reason: string;
+            exit_code: number | null;
+            submit: string | null;
+            start: string | null;
+            end: string | null;
+            gpus: string[];
+            hosts: string[];
+            attributes: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * DiagnosisDocument
+         * @description What is wrong with a workload, where, since when, and what to try.
+         */
+        DiagnosisDocument: {
+            workload: components["schemas"]["DiagnosedWorkload"];
+            window: components["schemas"]["DiagnosedWindow"] | null;
+            verdict: string;
+            findings: components["schemas"]["DiagnosedFinding"][];
+            unjudged: components["schemas"]["UnjudgedFault"][];
+            clusters: components["schemas"]["GpuCluster"][];
+            clustering: components["schemas"]["ClusteringMethod"] | null;
+            outliers: components["schemas"]["OutlyingSample"][];
+            life: components["schemas"]["LifePhase"][];
+            events: components["schemas"]["DiagnosedEvent"][];
+            progress: components["schemas"]["DiagnosedProgress"][];
+            metrics: components["schemas"]["MetricMean"][];
+        };
+        /**
+         * DiagnosisProgress
+         * @description How far the answer to a question about a workload is.
+         */
+        DiagnosisProgress: {
+            workload: string;
+            /** @description Null where no question is being answered. */
+            share: number | null;
+        };
+        /**
+         * DiagnosisReport
+         * @description A report within a JSON document, as a command gets it from a server.
+         */
+        DiagnosisReport: {
+            workload: string;
+            /** @description html or markdown. */
+            format: string;
+            text: string;
+        };
+        /**
+         * Distribution
+         * @description How often each value, before and after, on one axis.
+         */
+        Distribution: {
+            metric: string;
+            label: string;
+            unit: string;
+            limits: [
+                number,
+                number
+            ];
+            before: number[];
+            after: number[];
+        };
+        /**
          * Draft
          * @description A clause as text or as JSON.
          */
@@ -1137,6 +2764,369 @@ export interface components {
             clause?: {
                 [key: string]: unknown;
             } | null;
+        };
+        /**
+         * EntityEvent
+         * @description Something that happened to the hardware.
+         */
+        EntityEvent: {
+            time_ms: number;
+            kind: string;
+            host: string;
+            gpu: string;
+            text: string;
+        };
+        /**
+         * EntityPage
+         * @description What is known of a user, project, partition, host or GPU, over a week.
+         */
+        EntityPage: {
+            kind: string;
+            name: string;
+            from_ms: number;
+            to_ms: number;
+            running: number;
+            waiting: number;
+            gpus_now: number;
+            jobs: number;
+            failed: number;
+            gpu_hours: number;
+            wasted_gpu_hours: number;
+            efficiency: number | null;
+            median_wait_s: number | null;
+            open_findings: number;
+            findings: number;
+            state: string;
+            model: string;
+            rows: components["schemas"]["JobRow"][];
+            trend: components["schemas"]["UsageStep"][];
+            related: components["schemas"]["RelatedName"][];
+            events: components["schemas"]["EntityEvent"][];
+        };
+        /**
+         * Episode
+         * @description From when to when the rule was violated; ``because`` says why it ended.
+         */
+        Episode: {
+            opened_ms: number;
+            closed_ms: number | null;
+            because: string;
+        };
+        /** EventRow */
+        EventRow: {
+            cluster: string;
+            time_ms: number;
+            kind: string;
+            host: string | null;
+            gpu: string | null;
+            workload: string | null;
+            value: number | null;
+            text: string | null;
+        };
+        /** EventTable */
+        EventTable: {
+            rows: components["schemas"]["EventRow"][];
+        };
+        /**
+         * ExecutionFlow
+         * @description The model as a graph.
+         */
+        ExecutionFlow: {
+            step: number;
+            stages: number[];
+            nodes: components["schemas"]["FlowNode"][];
+            edges: components["schemas"]["FlowEdge"][];
+            stacks: components["schemas"]["FlowStack"][];
+            notes: string[];
+        };
+        /**
+         * FactWords
+         * @description A fact as an editor of rules offers it.
+         */
+        FactWords: {
+            /** @enum {unknown} */
+            kind: "duration" | "number" | "text";
+            description: string;
+        };
+        /**
+         * FairnessDocument
+         * @description Use against share per project over a period.
+         */
+        FairnessDocument: {
+            from_ms: number;
+            to_ms: number;
+            rows: components["schemas"]["ShareDocument"][];
+        };
+        /**
+         * FaultMeaning
+         * @description A kind of fault, and what it means.
+         */
+        FaultMeaning: {
+            kind: string;
+            meaning: string;
+        };
+        /**
+         * Finding
+         * @description What is wrong with a workload by one rule, as it is kept and shown.
+         */
+        Finding: {
+            id: string;
+            rule: string;
+            workload: string;
+            cluster: string;
+            title: string;
+            fault: string;
+            /** @enum {string} */
+            severity: "info" | "warning" | "critical";
+            waste: boolean;
+            user: string;
+            project: string;
+            partition: string;
+            gpus_held: number;
+            episodes: components["schemas"]["Episode"][];
+            gpu_count: number;
+            gpus: string[];
+            evidence: {
+                [key: string]: components["schemas"]["ReadingDocument"][];
+            };
+            hours: {
+                [key: string]: number;
+            };
+            updated_ms: number;
+            acknowledged: components["schemas"]["Comment"] | null;
+            comments: components["schemas"]["Comment"][];
+        };
+        /**
+         * FindingChanges
+         * @description Kinds of finding that went away, came, or stayed.
+         */
+        FindingChanges: {
+            gone: string[];
+            new: string[];
+            still: string[];
+        };
+        /**
+         * FindingDocument
+         * @description A finding as it is kept, and what follows from it at this moment.
+         */
+        FindingDocument: {
+            id: string;
+            rule: string;
+            workload: string;
+            cluster: string;
+            title: string;
+            fault: string;
+            /** @enum {string} */
+            severity: "info" | "warning" | "critical";
+            waste: boolean;
+            user: string;
+            project: string;
+            partition: string;
+            gpus_held: number;
+            episodes: components["schemas"]["Episode"][];
+            gpu_count: number;
+            gpus: string[];
+            evidence: {
+                [key: string]: components["schemas"]["ReadingDocument"][];
+            };
+            hours: {
+                [key: string]: number;
+            };
+            updated_ms: number;
+            acknowledged: components["schemas"]["Comment"] | null;
+            comments: components["schemas"]["Comment"][];
+            open: boolean;
+            opened_ms: number;
+            closed_ms: number | null;
+            gpu_hours: number;
+            muted: boolean;
+        };
+        /**
+         * FindingEvidence
+         * @description What was measured, against what it was compared with.
+         */
+        FindingEvidence: {
+            what: string;
+            value: number | null;
+            against: number | null;
+            unit: string;
+        };
+        /**
+         * FindingList
+         * @description Findings, open ones first; ``preparing`` while rules still read what was measured before.
+         *
+         *         ``share_read`` says how much of that (0-1) they have read.
+         */
+        FindingList: {
+            rows: components["schemas"]["FindingDocument"][];
+            total: number;
+            preparing: boolean;
+            share_read: number | null;
+        };
+        /**
+         * FindingWindow
+         * @description From when to when a finding holds.
+         */
+        FindingWindow: {
+            from: string;
+            to: string;
+        };
+        /**
+         * FlowEdge
+         * @description What follows from what, and how that is known.
+         */
+        FlowEdge: {
+            source: number;
+            target: number;
+            /** @enum {unknown} */
+            evidence: "backward" | "communication" | "order" | "tensor";
+            long: boolean;
+            hub: boolean;
+        };
+        /**
+         * FlowNode
+         * @description One operator of the execution flow, over the ranks of its stage.
+         */
+        FlowNode: {
+            id: number;
+            kind: string;
+            name: string;
+            module: string;
+            stage: number;
+            phase: string;
+            order: number;
+            block: number;
+            micro_batch: number;
+            operator: number;
+            ranks: number;
+            calls: number;
+            min_ms: number;
+            median_ms: number;
+            max_ms: number;
+            slowest_rank: number;
+            wait_ms: number;
+            blame_s: number;
+            memory_bytes: number | null;
+            shapes: string;
+            sharding: components["schemas"]["FlowSharding"];
+            stack: number;
+            copy: number;
+        };
+        /**
+         * FlowSharding
+         * @description How a tensor is cut: slices per dimension, and how that is known.
+         */
+        FlowSharding: {
+            /** @enum {unknown} */
+            evidence: "exact" | "inferred" | "unknown";
+            slices: number[];
+            why: string;
+        };
+        /**
+         * FlowStack
+         * @description Equal subgraphs shown once; ``members`` are the nodes of every copy.
+         */
+        FlowStack: {
+            id: number;
+            name: string;
+            copies: number;
+            nodes: number[];
+            members: number[][];
+        };
+        /**
+         * FreeDocument
+         * @description What is free, really.
+         */
+        FreeDocument: {
+            time_ms: number;
+            rows: components["schemas"]["RoomDocument"][];
+        };
+        /**
+         * GpuCluster
+         * @description GPUs that behave alike, and why they are together.
+         */
+        GpuCluster: {
+            id: number;
+            gpus: string[];
+            why: string;
+        };
+        /**
+         * GpuClusters
+         * @description Which GPUs behave alike in one metric, with what the plots show.
+         */
+        GpuClusters: {
+            workload: string;
+            metric: string;
+            label: string;
+            unit: string;
+            from_ms: number | null;
+            to_ms: number | null;
+            moments: number;
+            method: string;
+            criterion: string;
+            approximate: boolean;
+            clusters: components["schemas"]["GpuCluster"][];
+            tree: components["schemas"]["MergeTree"] | null;
+            limits: [
+                number,
+                number
+            ];
+            line_time_ms: number[];
+            gpus: components["schemas"]["ClusteredGpu"][];
+        };
+        /**
+         * GpuEvidence
+         * @description What was read on one GPU.
+         */
+        GpuEvidence: {
+            gpu: string;
+            readings: components["schemas"]["Reading"][];
+        };
+        /**
+         * GpuLine
+         * @description The values of one GPU.
+         */
+        GpuLine: {
+            gpu: string;
+            value: (number | null)[];
+        };
+        /**
+         * GpuOutliers
+         * @description How many outliers one GPU has.
+         */
+        GpuOutliers: {
+            gpu: string;
+            outliers: number;
+        };
+        /** HistogramRow */
+        HistogramRow: {
+            entity: string;
+            metric: string;
+            low: number;
+            high: number;
+            counts: (number | null)[];
+            missing: number;
+        };
+        /** HistogramTable */
+        HistogramTable: {
+            rows: components["schemas"]["HistogramRow"][];
+            approximate: boolean;
+        };
+        /**
+         * ImportDocument
+         * @description What was brought in, and what was left out, as JSON has it.
+         */
+        ImportDocument: {
+            cluster: string;
+            workloads: number;
+            samples: number;
+            gpus: number;
+            hosts: number;
+            from: string | null;
+            to: string | null;
+            bad_rows: number;
+            warnings: string[];
+            kept: string;
         };
         /**
          * ImportWish
@@ -1154,6 +3144,301 @@ export interface components {
              * @default false
              */
             skip_bad_rows: boolean;
+            /**
+             * Keep
+             * @default forever
+             */
+            keep: string;
+        };
+        /**
+         * InForceWhere
+         * @description What an override makes of a rule; ``when`` is null where the rule is off.
+         */
+        InForceWhere: {
+            partition: string | null;
+            project: string | null;
+            when: string | null;
+        };
+        /**
+         * JobDocument
+         * @description A job as the API shows it; its kind decides what the result is.
+         */
+        JobDocument: {
+            id: string;
+            what: string;
+            /** @enum {unknown} */
+            state: "cancelled" | "done" | "failed" | "running" | "waiting";
+            done: number;
+            total: number;
+            error: string;
+            /** @description Null until it is done; then what the kind of job makes: of traces the document of `marey trace report --json`. */
+            result: components["schemas"]["BacktestResult"] | components["schemas"]["ImportDocument"] | components["schemas"]["StrategySearch"] | {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * JobRow
+         * @description One job as the table shows it; null where it is not known or does not apply.
+         */
+        JobRow: {
+            workload: string;
+            name: string;
+            user: string;
+            project: string;
+            experiment: string;
+            partition: string;
+            state: string;
+            reason: string;
+            gpus: number;
+            gpu_model: string;
+            submit_ms: number | null;
+            start_ms: number | null;
+            end_ms: number | null;
+            wait_s: number | null;
+            run_s: number | null;
+            gpu_hours: number | null;
+            util: number | null;
+            findings: number;
+            open_findings: number;
+            wasted_gpu_hours: number;
+            efficiency: number | null;
+        };
+        /**
+         * JobTable
+         * @description A page of jobs, how many there are in all, and how many by state.
+         */
+        JobTable: {
+            rows: components["schemas"]["JobRow"][];
+            total: number;
+            offset: number;
+            by_state: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * LifePhase
+         * @description A span of a workload's life.
+         */
+        LifePhase: {
+            phase: string;
+            from: string;
+            to: string;
+        };
+        /**
+         * Lines
+         * @description Some GPUs over time, all at the same moments.
+         */
+        Lines: {
+            bin_ms: number;
+            time_ms: number[];
+            metrics: components["schemas"]["MetricLines"][];
+        };
+        /**
+         * LinkSpeeds
+         * @description What the run's own communications say of its links.
+         */
+        LinkSpeeds: {
+            bytes_per_ms: number[];
+            measured_on: string;
+            collectives_at_once: number;
+        };
+        /**
+         * LiveScale
+         * @description How the values of a metric are coded in live messages.
+         */
+        LiveScale: {
+            offset: number;
+            step: number;
+            levels: number;
+        };
+        /** LiveWorkloadRow */
+        LiveWorkloadRow: {
+            id: string;
+            name: string | null;
+            user: string | null;
+            project: string | null;
+            experiment: string | null;
+            partition: string | null;
+            qos: string | null;
+            priority: number | null;
+            queue_position: number | null;
+            state: string;
+            reason: string | null;
+            submit_ms: number | null;
+            start_ms: number | null;
+            time_limit_s: number | null;
+            gpus_requested: number | null;
+            resource_type: string | null;
+            attributes: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * LossCurve
+         * @description The loss against hours and samples, smoothed and thinned.
+         */
+        LossCurve: {
+            loss: number[];
+            hours: (number | null)[];
+            samples: (number | null)[];
+        };
+        /**
+         * MeasuredBody
+         * @description The run that a prediction was about.
+         */
+        MeasuredBody: {
+            /** Run */
+            run: string;
+            /** Plain Step Ms */
+            plain_step_ms?: number | null;
+        };
+        /**
+         * MergeTree
+         * @description The merge tree of a clustering, cut to what can be drawn.
+         */
+        MergeTree: {
+            leaves: components["schemas"]["TreeLeaf"][];
+            merges: components["schemas"]["TreeMerge"][];
+        };
+        /**
+         * MetricBand
+         * @description The least, 10 %, median, 90 % and greatest value of all GPUs over time.
+         */
+        MetricBand: {
+            workload: string;
+            metric: string;
+            label: string;
+            unit: string;
+            from_ms: number | null;
+            to_ms: number | null;
+            moments: number;
+            time_ms: number[];
+            low: (number | null)[];
+            p10: (number | null)[];
+            median: (number | null)[];
+            p90: (number | null)[];
+            high: (number | null)[];
+        };
+        /**
+         * MetricChange
+         * @description The mean of a metric before and after, and the relative change.
+         */
+        MetricChange: {
+            metric: string;
+            label: string;
+            unit: string;
+            before: number | null;
+            after: number | null;
+            change: number | null;
+        };
+        /**
+         * MetricDerivation
+         * @description What a metric is computed from.
+         */
+        MetricDerivation: {
+            base: string;
+            per: string;
+        };
+        /**
+         * MetricDocument
+         * @description A metric of the catalogue.
+         */
+        MetricDocument: {
+            metric: string;
+            label: string;
+            unit: string;
+            entity: string;
+            kind: string;
+            minimum: number;
+            maximum: number;
+            resolution: number;
+            description: string;
+            exporters: {
+                [key: string]: number;
+            };
+            derived: components["schemas"]["MetricDerivation"] | null;
+            live: components["schemas"]["LiveScale"] | null;
+        };
+        /**
+         * MetricFrame
+         * @description What every answer about one metric says of it and of its window.
+         */
+        MetricFrame: {
+            workload: string;
+            metric: string;
+            label: string;
+            unit: string;
+            from_ms: number | null;
+            to_ms: number | null;
+            moments: number;
+        };
+        /**
+         * MetricLines
+         * @description The lines of some GPUs in one metric.
+         */
+        MetricLines: {
+            workload: string;
+            metric: string;
+            label: string;
+            unit: string;
+            from_ms: number | null;
+            to_ms: number | null;
+            moments: number;
+            lines: components["schemas"]["GpuLine"][];
+        };
+        /**
+         * MetricMean
+         * @description A metric over all samples of the window, to check the claims against.
+         */
+        MetricMean: {
+            metric: string;
+            unit: string;
+            mean: number | null;
+            min: number | null;
+            max: number | null;
+        };
+        /**
+         * MetricPair
+         * @description Two metrics: how they go together, and the share of samples that do not.
+         */
+        MetricPair: {
+            x: string;
+            y: string;
+            correlation: number;
+            strange: number;
+        };
+        /**
+         * MetricPairs
+         * @description Pairs of metrics, the strongest and strangest first.
+         */
+        MetricPairs: {
+            workload: string;
+            metrics: string[];
+            pairs: components["schemas"]["MetricPair"][];
+        };
+        /**
+         * MetricWords
+         * @description A metric as an editor of rules offers it.
+         */
+        MetricWords: {
+            label: string;
+            unit: string;
+            min: number;
+            max: number;
+        };
+        /**
+         * Mute
+         * @description Nobody is notified of findings that match, until then, for a stated reason.
+         */
+        Mute: {
+            id: string;
+            scope: string;
+            value: string;
+            why: string;
+            by: string;
+            rule: string;
+            until_ms: number | null;
+            since_ms: number;
         };
         /**
          * MuteBody
@@ -1178,6 +3463,198 @@ export interface components {
             rule: string;
             /** Until */
             until?: string | null;
+        };
+        /**
+         * NewRun
+         * @description A run to send files to.
+         */
+        NewRun: {
+            /** Name */
+            name: string;
+            /**
+             * Workload
+             * @default
+             */
+            workload: string;
+            /**
+             * Cluster
+             * @default
+             */
+            cluster: string;
+        };
+        /**
+         * NotificationEntry
+         * @description What became of one delivery.
+         */
+        NotificationEntry: {
+            time_ms: number;
+            receiver: string;
+            outcome: string;
+            notices: number;
+            subject: string;
+            error: string;
+        };
+        /**
+         * Notifications
+         * @description What was told to whom lately, newest first, and what waits.
+         */
+        Notifications: {
+            dry_run: boolean;
+            receivers: string[];
+            waiting: components["schemas"]["WaitingParcel"][];
+            log: components["schemas"]["NotificationEntry"][];
+        };
+        /**
+         * Outliers
+         * @description Samples of two metrics, scored by how far they lie outside the cloud of all.
+         */
+        Outliers: {
+            workload: string;
+            x: components["schemas"]["MetricFrame"];
+            y: components["schemas"]["MetricFrame"];
+            significance: number;
+            robust: boolean;
+            limit: number;
+            centre: (number | null)[];
+            covariance: (number | null)[][];
+            samples: number;
+            outlier_count: number;
+            limits: components["schemas"]["AxisLimits"];
+            gpus: components["schemas"]["GpuOutliers"][];
+            points: components["schemas"]["ScoredPoints"];
+            outliers: components["schemas"]["ScoredPoints"];
+            density: number[][];
+        };
+        /**
+         * OutlyingSample
+         * @description A sample that lies outside the cloud of all.
+         */
+        OutlyingSample: {
+            time: string;
+            gpu: string;
+            metrics: string[];
+            score: number;
+        };
+        /**
+         * OverrideDocument
+         * @description Other thresholds, or silence, for one partition or project.
+         */
+        OverrideDocument: {
+            partition?: string;
+            project?: string;
+            enabled?: boolean;
+            thresholds?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * PathPart
+         * @description Part of the critical path of a step; no rank is what happens between ranks.
+         */
+        PathPart: {
+            rank: number | null;
+            what: string;
+            ms: number;
+        };
+        /**
+         * PeerGroup
+         * @description What a workload and its peers have in common.
+         */
+        PeerGroup: {
+            gpus: number;
+            gpu_model: string;
+        };
+        /**
+         * PeerMetric
+         * @description A workload's own mean, and median and quartiles of its peers' means.
+         */
+        PeerMetric: {
+            metric: string;
+            label: string;
+            unit: string;
+            own: number | null;
+            peers: number | null;
+            low: number | null;
+            high: number | null;
+            better_than: number | null;
+        };
+        /**
+         * Peers
+         * @description Efficiency of a workload against its peers.
+         */
+        Peers: {
+            workload: string;
+            same: components["schemas"]["PeerGroup"];
+            peers: string[];
+            metrics: components["schemas"]["PeerMetric"][];
+        };
+        /**
+         * PredictionDocument
+         * @description A kept prediction, and how it compares with what was measured.
+         */
+        PredictionDocument: {
+            id: string;
+            made_ms: number;
+            run: string;
+            cluster: string;
+            changes: string[];
+            base_ms: number;
+            predicted_ms: number;
+            low_ms: number;
+            high_ms: number;
+            measured_ms: number | null;
+            measured_run: string;
+            measured_at_ms: number | null;
+            error: number | null;
+            inside: boolean | null;
+        };
+        /**
+         * PredictionList
+         * @description Kept predictions, newest first, and how good those that were measured are.
+         */
+        PredictionList: {
+            predictions: components["schemas"]["PredictionDocument"][];
+            measured: number;
+            mean_error: number | null;
+            inside_interval: number | null;
+        };
+        /**
+         * PreviewHits
+         * @description Who matches a draft: all are counted, the first ten thousand are listed.
+         */
+        PreviewHits: {
+            workload_count: number;
+            gpu_count: number;
+            workloads: string[];
+            gpus: string[];
+        };
+        /** Problem */
+        Problem: {
+            type: string;
+            title: string;
+            status: number;
+            /** @description Which error it is: stable, for programs to decide by. */
+            code: string;
+            detail: string;
+            errors?: {
+                at?: string;
+                problem?: string;
+            }[];
+            /** @description Where a rule's text is wrong, in characters of the text. */
+            place?: {
+                start: number;
+                end: number;
+                line: number;
+                column: number;
+                reason: string;
+            };
+        };
+        /**
+         * ProgressKept
+         * @description How many reports of training scripts were kept.
+         */
+        ProgressKept: {
+            kept: number;
         };
         /**
          * ProgressReport
@@ -1210,6 +3687,296 @@ export interface components {
             /** Loss */
             loss?: number | null;
         };
+        /** ProgressRow */
+        ProgressRow: {
+            cluster: string;
+            workload: string;
+            time_ms: number;
+            step: number | null;
+            throughput: number | null;
+            unit: string | null;
+            loss: number | null;
+        };
+        /** ProgressTable */
+        ProgressTable: {
+            rows: components["schemas"]["ProgressRow"][];
+        };
+        /**
+         * Reading
+         * @description One condition on one GPU: the value measured and the limit it was compared with.
+         */
+        Reading: {
+            condition: string;
+            value: number | string | null;
+            limit: number | string | null;
+        };
+        /**
+         * ReadingDocument
+         * @description One condition on one GPU: value against limit.
+         */
+        ReadingDocument: {
+            condition: string;
+            value: number | string | null;
+            limit: number | string | null;
+        };
+        /**
+         * RelatedName
+         * @description Somebody or something that these jobs have in common, by GPU-hours.
+         */
+        RelatedName: {
+            kind: string;
+            name: string;
+            gpu_hours: number;
+            jobs: number;
+        };
+        /**
+         * Reloaded
+         * @description What reading the configuration again has changed; names of sources, keys of the file.
+         */
+        Reloaded: {
+            /** @description Sources that go on as they are. */
+            kept: string[];
+            added: string[];
+            replaced: string[];
+            removed: string[];
+            /** @description Changed keys outside [[source]]: in force only after a restart. */
+            needs_restart: string[];
+            /** @description False where the tick in hand was still waiting for a slow source. */
+            taken_over: boolean;
+        };
+        /**
+         * ReplayDocument
+         * @description A run replayed without changes, and the words it can be asked about.
+         */
+        ReplayDocument: {
+            strategy: string;
+            ranks: number;
+            recorded_step_ms: number;
+            plain_step_ms: number | null;
+            replayed_step_ms: number;
+            error: number;
+            tasks: number;
+            critical_path: components["schemas"]["PathPart"][];
+            busy: components["schemas"]["BusyShares"];
+            links: components["schemas"]["LinkSpeeds"];
+            peak_bytes: {
+                [key: string]: number;
+            } | null;
+            words: components["schemas"]["ChangeWord"][];
+        };
+        /**
+         * ReplayedPiece
+         * @description Work of a rank, or a transfer between ranks where there is no rank.
+         */
+        ReplayedPiece: {
+            rank: number | null;
+            what: string;
+            /** @enum {unknown} */
+            kind: "compute" | "transfer";
+            start_ms: number;
+            end_ms: number;
+        };
+        /**
+         * ReplayedStep
+         * @description One step; times count from its begin.
+         */
+        ReplayedStep: {
+            step_ms: number;
+            pieces: components["schemas"]["ReplayedPiece"][];
+            left_out: number;
+        };
+        /**
+         * RoomDocument
+         * @description What is free of one GPU model in one partition.
+         */
+        RoomDocument: {
+            partition: string;
+            model: string;
+            gpus: number;
+            free: number;
+            out_of_service: number;
+            hosts: number;
+            whole_hosts_free: number;
+            largest_on_one_host: number;
+            largest_gang: number;
+            stranded: number;
+            stranded_share: number;
+            next_host: string;
+            next_host_ms: number | null;
+            next_host_holders: string[];
+        };
+        /**
+         * RuleClause
+         * @description A rule's condition, and how many GPUs it must hold for.
+         */
+        RuleClause: {
+            gpus?: {
+                reach: string;
+                amount?: number;
+            };
+            when: components["schemas"]["RuleExpression"];
+        };
+        /**
+         * RuleCondition
+         * @description One condition: of a metric's statistic, or of a fact.
+         */
+        RuleCondition: {
+            metric?: string;
+            fact?: string;
+            statistic?: string;
+            window?: string;
+            over?: string;
+            op: string;
+            value: string | number | string[];
+        };
+        /**
+         * RuleDetail
+         * @description One rule with both forms of its clause, and what is in force where.
+         */
+        RuleDetail: {
+            id: string;
+            when: string;
+            title?: string;
+            explanation?: string;
+            cause?: string;
+            next_step?: string;
+            false_positives?: string;
+            fault?: string;
+            /** @enum {unknown} */
+            severity: "critical" | "info" | "warning";
+            enabled: boolean;
+            waste: boolean;
+            now: string;
+            open_after: string;
+            close_after: string;
+            thresholds?: {
+                [key: string]: string;
+            };
+            override?: components["schemas"]["OverrideDocument"][];
+            /** @enum {unknown} */
+            origin: "file" | "pack" | "server";
+            warnings: string[];
+            in_force: string;
+            clause: components["schemas"]["RuleClause"];
+            in_force_where: components["schemas"]["InForceWhere"][];
+        };
+        /** RuleExpression */
+        RuleExpression: components["schemas"]["RuleCondition"] | {
+            and: components["schemas"]["RuleExpression"][];
+        } | {
+            or: components["schemas"]["RuleExpression"][];
+        } | {
+            not: components["schemas"]["RuleExpression"];
+        };
+        /**
+         * RuleLanguage
+         * @description The words of the rule language, and the schema of its JSON form.
+         */
+        RuleLanguage: {
+            metrics: {
+                [key: string]: components["schemas"]["MetricWords"];
+            };
+            statistics: {
+                [key: string]: string;
+            };
+            facts: {
+                [key: string]: components["schemas"]["FactWords"];
+            };
+            units: string[];
+            reaches: string[];
+            severities: ("critical" | "info" | "warning")[];
+            faults: {
+                [key: string]: string;
+            };
+            /** @description A JSON Schema (2020-12). */
+            schema: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * RuleList
+         * @description Every rule, in the order in which people should read them.
+         */
+        RuleList: {
+            rows: components["schemas"]["RuleRow"][];
+        };
+        /**
+         * RulePreview
+         * @description Who matches a draft over the whole life, and now.
+         */
+        RulePreview: {
+            when: string;
+            time_ms: number;
+            workloads_judged: number;
+            life: components["schemas"]["PreviewHits"];
+            now: components["schemas"]["PreviewHits"];
+        };
+        /**
+         * RuleRow
+         * @description A rule as lists show it.
+         */
+        RuleRow: {
+            id: string;
+            when: string;
+            title?: string;
+            explanation?: string;
+            cause?: string;
+            next_step?: string;
+            false_positives?: string;
+            fault?: string;
+            /** @enum {unknown} */
+            severity: "critical" | "info" | "warning";
+            enabled: boolean;
+            waste: boolean;
+            now: string;
+            open_after: string;
+            close_after: string;
+            thresholds?: {
+                [key: string]: string;
+            };
+            override?: components["schemas"]["OverrideDocument"][];
+            /** @enum {unknown} */
+            origin: "file" | "pack" | "server";
+            warnings: string[];
+        };
+        /**
+         * RuleTest
+         * @description Whom a rule's text would flag.
+         */
+        RuleTest: {
+            rows: components["schemas"]["RuleTestRow"][];
+            time_ms: number;
+            when: string;
+            clause: components["schemas"]["RuleClause"];
+            warnings: string[];
+        };
+        /**
+         * RuleTestRow
+         * @description Whether one workload violates a rule, and the evidence.
+         */
+        RuleTestRow: {
+            workload: string;
+            user: string;
+            /** @enum {unknown} */
+            life: "no" | "not judged" | "yes";
+            /** @enum {unknown} */
+            now: "no" | "not judged" | "yes";
+            gpus: number;
+            gpus_matching: number;
+            evidence: components["schemas"]["GpuEvidence"][];
+        };
+        /**
+         * RunChanges
+         * @description What to change; an empty workload detaches the run.
+         */
+        RunChanges: {
+            /** Name */
+            name?: string | null;
+            /** Workload */
+            workload?: string | null;
+            /** Cluster */
+            cluster?: string | null;
+        };
         /**
          * Said
          * @description A comment, or the words of an acknowledgement.
@@ -1227,6 +3994,107 @@ export interface components {
             by: string;
         };
         /**
+         * ScoredPoints
+         * @description Samples as columns; ``gpu`` counts into the list of GPUs.
+         */
+        ScoredPoints: {
+            gpu: number[];
+            time_ms: number[];
+            x: (number | null)[];
+            y: (number | null)[];
+            score: (number | null)[];
+        };
+        /**
+         * SearchBody
+         * @description What a proposal must keep to.
+         */
+        SearchBody: {
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Allowed */
+            allowed?: string[];
+            /**
+             * Budget S
+             * @default 30
+             */
+            budget_s: number;
+            /** Plain Step Ms */
+            plain_step_ms?: number | null;
+        };
+        /**
+         * SearchHit
+         * @description Something that was found: a workload, user, project, host, GPU and so on.
+         */
+        SearchHit: {
+            kind: string;
+            id: string;
+            label: string;
+        };
+        /**
+         * SelectedSite
+         * @description A call site of a selection: means over the profiles that have it.
+         */
+        SelectedSite: {
+            path: string[];
+            name: string;
+            kind: string;
+            module: string | null;
+            depth: number;
+            profiles: number;
+            inclusive: number;
+            exclusive: number;
+            calls: number | null;
+            share: number | null;
+        };
+        /**
+         * SelectedValues
+         * @description What the selection took in each profile, with its box plot; null where it has none.
+         */
+        SelectedValues: {
+            by_profile: (number | null)[];
+            mean: number | null;
+            sd: number | null;
+            min: number | null;
+            q1: number | null;
+            median: number | null;
+            q3: number | null;
+            max: number | null;
+            imbalance: number | null;
+        };
+        /**
+         * SelectionCount
+         * @description How much there is, and how much was selected.
+         */
+        SelectionCount: {
+            nodes: number;
+            profiles: number;
+            selected: number;
+        };
+        /** SeriesRow */
+        SeriesRow: {
+            entity: string;
+            metric: string;
+            time_ms: number;
+            value: number | null;
+        };
+        /** SeriesTable */
+        SeriesTable: {
+            rows: components["schemas"]["SeriesRow"][];
+            approximate: boolean;
+        };
+        /**
+         * ShareDocument
+         * @description A project's use against its share.
+         */
+        ShareDocument: {
+            project: string;
+            gpu_hours: number;
+            used_share: number;
+            fair_share: number;
+            waiting_gpus: number;
+            ratio: number;
+        };
+        /**
          * SimulationChange
          * @description What can be changed about the simulated cluster while it runs.
          */
@@ -1239,6 +4107,957 @@ export interface components {
             backfill?: boolean | null;
             /** Speed */
             speed?: number | null;
+        };
+        /**
+         * SimulationState
+         * @description How a simulated cluster works now, and what is allowed.
+         */
+        SimulationState: {
+            policy: string;
+            placement: string;
+            backfill: boolean;
+            speed: number;
+            time_ms: number;
+            gpus: number;
+            seed: number;
+            policies: string[];
+            placements: string[];
+        };
+        /**
+         * SourceDocument
+         * @description How one source is doing.
+         */
+        SourceDocument: {
+            name: string;
+            /** @enum {unknown} */
+            state: "fresh" | "stale" | "waiting";
+            /** @description When it last answered. */
+            last_ms: number | null;
+            /** @description Time since then. */
+            age_ms: number | null;
+            /** @description Why it does not answer now; empty if it does. */
+            error: string;
+            polls: number;
+            failures: number;
+            /** @description How long the last answer took. */
+            poll_seconds: number;
+            /** @description slurm, dcgm, …; empty where it is not known. */
+            kind: string;
+            cluster: string;
+            /** @description No longer in the configuration; what it said last is shown as stale. */
+            removed: boolean;
+            /** @description Time of the newest fact it gave. */
+            newest_ms: number | null;
+            /** @description How old that fact is now. */
+            lag_ms: number | null;
+            failures_in_a_row: number;
+            /** @description The last error, also after it went away. */
+            last_error: string;
+            last_error_ms: number | null;
+            /** @description Values in the last answer. */
+            values: number;
+            values_total: number;
+            /** @description Values per second, lately. */
+            rate_per_s: number | null;
+            /** @description How long until it is asked again. */
+            backoff_ms: number;
+            /** @description What to do about it. */
+            mend: string;
+            /** @description What the kind of source adds. */
+            details: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * SourceList
+         * @description How every source is doing.
+         */
+        SourceList: {
+            rows: components["schemas"]["SourceDocument"][];
+            /** @description Whether they can be read again. */
+            reloads: boolean;
+            /** @description Name of the configuration file. */
+            file: string | null;
+            /** @description The server's present time. */
+            time_ms: number;
+        };
+        /**
+         * StartDocument
+         * @description Seconds until the start at 10, 50 and 90 %; null where it cannot be told.
+         */
+        StartDocument: {
+            workload: string;
+            p10_s: number | null;
+            p50_s: number | null;
+            p90_s: number | null;
+            method: string;
+            scheduler_s: number | null;
+            sentence: string;
+        };
+        /** StateRow */
+        StateRow: {
+            cluster: string;
+            workload: string;
+            state: string | null;
+            reason: string | null;
+            priority: number | null;
+            valid_from_ms: number;
+            valid_to_ms: number | null;
+        };
+        /** StatisticRow */
+        StatisticRow: {
+            entity: string;
+            metric: string;
+            count: number;
+            min: number | null;
+            max: number | null;
+            mean: number | null;
+            std: number | null;
+            first_ms: number | null;
+            last_ms: number | null;
+            last: number | null;
+            quantiles: (number | null)[] | null;
+        };
+        /** StatisticTable */
+        StatisticTable: {
+            rows: components["schemas"]["StatisticRow"][];
+            approximate: boolean;
+            quantiles: number[];
+        };
+        /**
+         * StrategyDocument
+         * @description A combination of changes that is worth trying.
+         */
+        StrategyDocument: {
+            changes: string[];
+            predicted_ms: number;
+            low_ms: number;
+            high_ms: number;
+            gain: number;
+            speedup: number;
+            peak_bytes: number | null;
+            how: string[];
+            extrapolated: string[];
+        };
+        /**
+         * StrategySearch
+         * @description What a search found, best first; an empty list means that nothing is worth changing.
+         */
+        StrategySearch: {
+            base_ms: number;
+            tried: number;
+            excluded_by_memory: number;
+            finished: boolean;
+            proposals: components["schemas"]["StrategyDocument"][];
+        };
+        /** SummaryRow */
+        SummaryRow: {
+            time_ms: number;
+            gpus: number;
+            allocated: number;
+            idle: number;
+            broken: number;
+            running: number;
+            waiting: number;
+            waiting_gpus: number;
+            util: number | null;
+        };
+        /** SummaryTable */
+        SummaryTable: {
+            rows: components["schemas"]["SummaryRow"][];
+        };
+        /** TraceBandRow */
+        TraceBandRow: {
+            rank: number;
+            stream: number;
+            start_ns: number;
+            dur_ns: number;
+            kind: number;
+            operator: number;
+            operator_confidence: number;
+            name: string;
+            module: string;
+            micro_batch: number;
+            phase: number;
+            item: number;
+            event: number;
+        };
+        /** TraceBandRows */
+        TraceBandRows: {
+            rows: components["schemas"]["TraceBandRow"][];
+            left_out: number;
+            step: number;
+        };
+        /** TraceBreakdownRow */
+        TraceBreakdownRow: {
+            rank: number;
+            step: number;
+            span_ms: number;
+            compute_ms: number;
+            exposed_communication_ms: number;
+            exposed_copy_ms: number;
+            idle_peers_ms: number;
+            idle_host_ms: number;
+            idle_input_ms: number;
+            idle_other_ms: number;
+        };
+        /** TraceBreakdownRows */
+        TraceBreakdownRows: {
+            rows: components["schemas"]["TraceBreakdownRow"][];
+            total: number;
+        };
+        /**
+         * TraceChange
+         * @description One kernel, operator or module on both sides, per step and rank.
+         */
+        TraceChange: {
+            layer: string;
+            name: string;
+            change: string;
+            a_ms: number;
+            b_ms: number;
+            delta_ms: number;
+            a_calls: number;
+            b_calls: number;
+            p: number | null;
+            significant: boolean;
+        };
+        /** TraceCollectiveRow */
+        TraceCollectiveRow: {
+            item: number;
+            name: string;
+            group: string;
+            point_to_point: boolean;
+            bytes: number;
+            dtype: string | null;
+            step: number;
+            participants: number;
+            expected: number;
+            first_arrival_ns: number;
+            last_arrival_ns: number;
+            end_ns: number;
+            last_rank: number;
+            certain: boolean;
+            skew_us: number;
+            transfer_us: number;
+            bandwidth_gbps: number | null;
+            best_gbps: number | null;
+            method: string;
+            confidence: number;
+        };
+        /** TraceCollectiveRows */
+        TraceCollectiveRows: {
+            rows: components["schemas"]["TraceCollectiveRow"][];
+            total: number;
+        };
+        /**
+         * TraceDifference
+         * @description What run B does differently from run A.
+         */
+        TraceDifference: {
+            a: string;
+            b: string;
+            samples: string;
+            significance: number;
+            a_steps: number[];
+            b_steps: number[];
+            parts: components["schemas"]["TracePart"][];
+            changes: components["schemas"]["TraceChange"][];
+        };
+        /**
+         * TraceDimension
+         * @description A kind of parallelism and its groups of ranks.
+         */
+        TraceDimension: {
+            kind: string;
+            size: number;
+            groups: number[][];
+            confidence: number;
+            evidence: string;
+        };
+        /**
+         * TraceFile
+         * @description One uploaded file; ``received`` of its ``bytes`` are there.
+         */
+        TraceFile: {
+            file: string;
+            bytes: number;
+            received: number;
+            /** @enum {unknown} */
+            state: "complete" | "partial" | "refused";
+            note: string;
+        };
+        /**
+         * TraceLimits
+         * @description What may be sent and how long it is kept.
+         */
+        TraceLimits: {
+            files: number;
+            file_bytes: number;
+            total_bytes: number;
+            used_bytes: number;
+            retention_ms: number;
+            folders: string[];
+        };
+        /** TraceMemoryRow */
+        TraceMemoryRow: {
+            rank: number;
+            device: number;
+            time_ns: number;
+            allocated_bytes: number;
+            reserved_bytes: number;
+        };
+        /** TraceMemoryRows */
+        TraceMemoryRows: {
+            rows: components["schemas"]["TraceMemoryRow"][];
+            total: number;
+        };
+        /** TraceNameRow */
+        TraceNameRow: {
+            name: string;
+            module: string;
+            kind: string;
+            calls: number;
+            total_ms: number;
+            mean_us: number;
+            min_us: number;
+            max_us: number;
+            ranks: number;
+            slowest_rank: number;
+            spread: number;
+        };
+        /** TraceNameRows */
+        TraceNameRows: {
+            rows: components["schemas"]["TraceNameRow"][];
+            total: number;
+        };
+        /** TraceNodeRow */
+        TraceNodeRow: {
+            rank: number;
+            host: string;
+            stage: number;
+            communication_ms: number;
+            wait_ms: number;
+            bytes: number;
+            little_waiting: number;
+        };
+        /** TraceNodeRows */
+        TraceNodeRows: {
+            rows: components["schemas"]["TraceNodeRow"][];
+            total: number;
+        };
+        /** TracePairRow */
+        TracePairRow: {
+            source: number;
+            target: number;
+            time_ms: number;
+            wait_ms: number;
+            bytes: number;
+            bandwidth_gbps: number;
+            calls: number;
+            evidence: string;
+        };
+        /** TracePairRows */
+        TracePairRows: {
+            rows: components["schemas"]["TracePairRow"][];
+            total: number;
+        };
+        /**
+         * TraceParallelism
+         * @description How the run is split.
+         */
+        TraceParallelism: {
+            dimensions: components["schemas"]["TraceDimension"][];
+            stages: number;
+            micro_batches: number;
+            schedule: string;
+            confidence: number;
+        };
+        /**
+         * TracePart
+         * @description One quantity of a step on both sides of a comparison.
+         */
+        TracePart: {
+            name: string;
+            a_ms: number;
+            b_ms: number;
+            delta_ms: number;
+            p: number | null;
+            significant: boolean;
+        };
+        /** TracePathRow */
+        TracePathRow: {
+            rank: number;
+            step: number;
+            activity: string;
+            name: string;
+            item: number;
+            start_ns: number;
+            dur_ns: number;
+        };
+        /** TracePathRows */
+        TracePathRows: {
+            rows: components["schemas"]["TracePathRow"][];
+            total: number;
+        };
+        /**
+         * TraceRank
+         * @description One rank of a run, and where it stands; ``missing``: expected, but not traced.
+         */
+        TraceRank: {
+            rank: number;
+            host: string;
+            stage: number;
+            replica: number;
+            shard: number;
+            missing: boolean;
+            clock_offset_us: number | null;
+            clock_residual_us: number | null;
+        };
+        /**
+         * TraceRunDetail
+         * @description A run with what its pages need first; before it is converted the lists are empty.
+         */
+        TraceRunDetail: {
+            run: components["schemas"]["TraceRunSummary"];
+            ranks: components["schemas"]["TraceRank"][];
+            steps: components["schemas"]["TraceStep"][];
+            parallelism: components["schemas"]["TraceParallelism"] | null;
+            clock_error_us: number | null;
+            first_step: number | null;
+            kinds: string[];
+            notes: string[];
+        };
+        /**
+         * TraceRunSummary
+         * @description One run in the list.
+         */
+        TraceRunSummary: {
+            id: string;
+            name: string;
+            cluster: string;
+            workload: string;
+            /** @enum {unknown} */
+            origin: "demo" | "folder" | "upload";
+            /** @enum {unknown} */
+            state: "cancelled" | "converting" | "failed" | "found" | "ready" | "uploading" | "waiting";
+            progress: number;
+            doing: string;
+            error: string;
+            ranks: number;
+            steps: number;
+            files: number;
+            bytes: number;
+            created_ms: number;
+            start_ms: number | null;
+            end_ms: number | null;
+            verdict: string;
+            verdict_kind: string;
+            warnings: string[];
+        };
+        /**
+         * TraceRuns
+         * @description A page of runs, newest first; ``next`` is the cursor of the following page, or null.
+         */
+        TraceRuns: {
+            runs: components["schemas"]["TraceRunSummary"][];
+            next: string | null;
+        };
+        /** TraceSpanRow */
+        TraceSpanRow: {
+            group: number;
+            operator: number;
+            name: string;
+            module: string;
+            kind: number;
+            micro_batch: number;
+            ranks: number;
+            start_min_ns: number;
+            start_mean_ns: number;
+            start_max_ns: number;
+            end_min_ns: number;
+            end_mean_ns: number;
+            end_max_ns: number;
+            slowest_rank: number;
+        };
+        /** TraceSpanRows */
+        TraceSpanRows: {
+            rows: components["schemas"]["TraceSpanRow"][];
+            left_out: number;
+            step: number;
+        };
+        /**
+         * TraceStep
+         * @description One step on the run's clock, over all ranks.
+         */
+        TraceStep: {
+            step: number;
+            start_ns: number;
+            dur_ns: number;
+        };
+        /** TraceStepRow */
+        TraceStepRow: {
+            rank: number;
+            step: number;
+            start_ns: number;
+            dur_ns: number;
+        };
+        /** TraceStepRows */
+        TraceStepRows: {
+            rows: components["schemas"]["TraceStepRow"][];
+            total: number;
+        };
+        /**
+         * TraceVerdict
+         * @description One cause in words, with the selection that shows it.
+         */
+        TraceVerdict: {
+            kind: string;
+            title: string;
+            sentence: string;
+            advice: string;
+            ranks: number[];
+            steps: number[];
+            operators: string[];
+            recoverable_ms: number;
+            share: number | null;
+            confidence: number;
+            evidence: string[];
+            where: string;
+            what_if: string[];
+        };
+        /**
+         * TraceVerdicts
+         * @description Every verdict, the most costly first.
+         */
+        TraceVerdicts: {
+            verdicts: components["schemas"]["TraceVerdict"][];
+        };
+        /** TraceViewRow */
+        TraceViewRow: {
+            position: number;
+            rank: number;
+            host: string | null;
+            stage: number | null;
+            replica: number | null;
+            shard: number | null;
+            cluster: number;
+            exemplar: boolean;
+            size: number;
+            outlier: boolean;
+            missing: boolean;
+            deviation: number | null;
+            lateness_us: number | null;
+            busy: number | null;
+            flops: number | null;
+            peak_memory_bytes: number | null;
+            streams: (number | null)[] | null;
+        };
+        /** TraceViewRows */
+        TraceViewRows: {
+            rows: components["schemas"]["TraceViewRow"][];
+            step: number;
+            start_ns: number;
+            end_ns: number;
+            clock_error_us: number;
+            stages: number;
+            clusters: number;
+            kinds: string[];
+        };
+        /** TraceWaitRow */
+        TraceWaitRow: {
+            culprit: number;
+            victim: number;
+            cause: string;
+            operator: string;
+            gpu_seconds: number;
+        };
+        /** TraceWaitRows */
+        TraceWaitRows: {
+            rows: components["schemas"]["TraceWaitRow"][];
+            total: number;
+        };
+        /**
+         * TrainingComparison
+         * @description Runs and groups of runs, each group tested against the baseline.
+         */
+        TrainingComparison: {
+            baseline: string;
+            loss: number | null;
+            unit: string;
+            test: string;
+            runs: components["schemas"]["TrainingRunFigures"][];
+            groups: components["schemas"]["TrainingGroup"][];
+        };
+        /**
+         * TrainingFigure
+         * @description One figure of a group, and how it compares with the baseline's; ``said`` has the test.
+         */
+        TrainingFigure: {
+            n: number;
+            mean: number | null;
+            sd: number | null;
+            min: number | null;
+            max: number | null;
+            change: number | null;
+            p: number | null;
+            q: number | null;
+            significant: boolean | null;
+            said: string;
+        };
+        /**
+         * TrainingGroup
+         * @description Runs of one label: repetitions of the same thing.
+         */
+        TrainingGroup: {
+            label: string;
+            n: number;
+            gpus: number | null;
+            efficiency: number | null;
+            figures: {
+                [key: string]: components["schemas"]["TrainingFigure"];
+            };
+        };
+        /**
+         * TrainingRunFigures
+         * @description One run; null where nothing says it.
+         */
+        TrainingRunFigures: {
+            name: string;
+            label: string;
+            gpus: number | null;
+            throughput: number | null;
+            step_ms: number | null;
+            peak_memory_bytes: number | null;
+            communication_share: number | null;
+            final_loss: number | null;
+            hours_to_loss: number | null;
+            samples_to_loss: number | null;
+            gpu_hours_to_loss: number | null;
+            hours: number | null;
+            notes: string[];
+            curve: components["schemas"]["LossCurve"];
+        };
+        /**
+         * TreeLeaf
+         * @description A leaf of the merge tree: GPUs that are drawn as one.
+         */
+        TreeLeaf: {
+            gpus: number;
+            first: string;
+            cluster: number | null;
+        };
+        /**
+         * TreeMerge
+         * @description Two parts of the merge tree that become one at a height.
+         */
+        TreeMerge: {
+            left: number;
+            right: number;
+            height: number;
+        };
+        /** UnitRow */
+        UnitRow: {
+            row: number;
+            cluster: string;
+            gpu: string;
+            host: string;
+            index: number | null;
+            instance: number | null;
+            rack: string | null;
+            switch: string | null;
+            nvlink_domain: string | null;
+            known_by: string | null;
+            partitions: (string | null)[] | null;
+            model: string | null;
+            resource_type: string | null;
+            power_limit_w: number | null;
+            memory_mib: number | null;
+            uuid: string | null;
+            state: string;
+            state_reason: string | null;
+            workloads: (string | null)[] | null;
+        };
+        /**
+         * UnjudgedFault
+         * @description A kind of fault that could not be looked for, and why.
+         */
+        UnjudgedFault: {
+            kind: string;
+            missing: string[];
+            why: string;
+        };
+        /**
+         * UploadDocument
+         * @description A file that was sent.
+         */
+        UploadDocument: {
+            file: string;
+            bytes: number;
+            time_ms: number;
+        };
+        /**
+         * UsageStep
+         * @description GPU-hours used and wasted in one step of time.
+         */
+        UsageStep: {
+            time_ms: number;
+            gpu_hours: number;
+            wasted_gpu_hours: number;
+        };
+        /**
+         * VerdictHits
+         * @description Who violates a rule.
+         */
+        VerdictHits: {
+            workloads: string[];
+            gpus: string[];
+        };
+        /**
+         * VerdictRow
+         * @description Who violates one rule over the whole life and now, and of whom it cannot be said.
+         */
+        VerdictRow: {
+            rule: string;
+            life: components["schemas"]["VerdictHits"];
+            now: components["schemas"]["VerdictHits"];
+            not_judged: string[];
+        };
+        /**
+         * Verdicts
+         * @description The newest verdicts of a cluster; ``time_ms`` is null while rules are being prepared.
+         *
+         *         While they still read the past, ``share_read`` says how much of it (0-1).
+         */
+        Verdicts: {
+            time_ms: number | null;
+            rules: components["schemas"]["VerdictRow"][];
+            share_read: number | null;
+        };
+        /**
+         * WaiterDocument
+         * @description One line of the waiting line.
+         */
+        WaiterDocument: {
+            workload: string;
+            user: string;
+            project: string;
+            partition: string;
+            position: number;
+            gpus: number;
+            gpus_per_host: number;
+            gpu_model: string;
+            time_limit_s: number | null;
+            submit_ms: number;
+            waited_s: number;
+            priority: number;
+            reason: string;
+            verdict: string;
+            sentence: string;
+            p50_s: number | null;
+            p90_s: number | null;
+        };
+        /**
+         * WaitingLine
+         * @description Everybody who waits, in the scheduler's order.
+         */
+        WaitingLine: {
+            time_ms: number;
+            rows: components["schemas"]["WaiterDocument"][];
+            total: number;
+            method: string;
+        };
+        /**
+         * WaitingParcel
+         * @description Notices that wait for a receiver.
+         */
+        WaitingParcel: {
+            receiver: string;
+            notices: number;
+            attempts: number;
+            due_ms: number;
+            error: string;
+        };
+        /**
+         * WasteBy
+         * @description What the hours are summed by.
+         * @enum {unknown}
+         */
+        WasteBy: "partition" | "project" | "rule" | "user" | "workload";
+        /**
+         * WasteLine
+         * @description GPU-hours of one user, project, partition, rule or workload.
+         */
+        WasteLine: {
+            name: string;
+            gpu_hours: number;
+            findings: number;
+            workloads: number;
+        };
+        /**
+         * WasteStep
+         * @description GPU-hours that were allocated and wasted in one step of time.
+         */
+        WasteStep: {
+            time_ms: number;
+            gpu_hours: number;
+            wasted_gpu_hours: number;
+        };
+        /**
+         * WasteSums
+         * @description GPU-hours wasted over a period, most first.
+         */
+        WasteSums: {
+            rows: components["schemas"]["WasteLine"][];
+            csv: string;
+            by: components["schemas"]["WasteBy"];
+            preparing: boolean;
+            from_ms: number;
+            to_ms: number;
+            trend: components["schemas"]["WasteStep"][];
+            share_read: number | null;
+        };
+        /**
+         * WhatIfBody
+         * @description The changes, as `marey what-if` takes them.
+         */
+        WhatIfBody: {
+            /**
+             * Changes
+             * @example [
+             *       "bucket=1MB",
+             *       "link=x2"
+             *     ]
+             */
+            changes: string[];
+            /** Plain Step Ms */
+            plain_step_ms?: number | null;
+            /**
+             * Keep
+             * @default false
+             */
+            keep: boolean;
+        };
+        /**
+         * WhatIfDocument
+         * @description The step time that changes would lead to, with an interval that holds it in 8 of 10 cases.
+         */
+        WhatIfDocument: {
+            changes: string[];
+            strategy: string;
+            recorded_step_ms: number;
+            plain_step_ms: number | null;
+            self_error: number;
+            base_ms: number;
+            predicted_ms: number;
+            low_ms: number;
+            high_ms: number;
+            gain: number;
+            samples: number;
+            speedup: number;
+            extrapolated: string[];
+            peak_bytes: {
+                [key: string]: number;
+            } | null;
+            how: string[];
+            critical_path: components["schemas"]["PathPart"][];
+            kept: string | null;
+        };
+        /**
+         * WhatIfTimeline
+         * @description The step as recorded, replayed, and as it would be.
+         */
+        WhatIfTimeline: {
+            ranks: number[];
+            before: components["schemas"]["ReplayedStep"];
+            after: components["schemas"]["ReplayedStep"];
+        };
+        /**
+         * WhyDocument
+         * @description Why one workload waits.
+         */
+        WhyDocument: {
+            workload: string;
+            verdict: string;
+            position: number;
+            waiting: number;
+            position_partition: number;
+            reason: string;
+            sentences: string[];
+            ahead: components["schemas"]["AheadDocument"];
+            ahead_own: components["schemas"]["AheadDocument"];
+            ahead_project: components["schemas"]["AheadDocument"];
+            ahead_others: components["schemas"]["AheadDocument"];
+            blocking_hosts: string[];
+            blocking_workloads: string[];
+            free_at_ms: number | null;
+            priority: number;
+            factors: {
+                [key: string]: number;
+            };
+            changes: string[];
+            start: components["schemas"]["StartDocument"];
+        };
+        /** WorkloadRecord */
+        WorkloadRecord: {
+            cluster: string;
+            workload: string;
+            name: string | null;
+            user: string | null;
+            project: string | null;
+            experiment: string | null;
+            partition: string | null;
+            qos: string | null;
+            gpus_requested: number | null;
+            gpus_per_host: number | null;
+            gpu_model: string | null;
+            resource_type: string | null;
+            time_limit_s: number | null;
+            submit_ms: number | null;
+            eligible_ms: number | null;
+            start_ms: number | null;
+            end_ms: number | null;
+            exit_code: number | null;
+            state: string | null;
+            reason: string | null;
+            priority: number | null;
+            attributes: {
+                [key: string]: string;
+            };
+            states: components["schemas"]["StateRow"][];
+            allocations: components["schemas"]["AllocationRow"][];
+        };
+        /** WorkloadRow */
+        WorkloadRow: {
+            cluster: string;
+            workload: string;
+            name: string | null;
+            user: string | null;
+            project: string | null;
+            experiment: string | null;
+            partition: string | null;
+            qos: string | null;
+            gpus_requested: number | null;
+            gpus_per_host: number | null;
+            gpu_model: string | null;
+            resource_type: string | null;
+            time_limit_s: number | null;
+            submit_ms: number | null;
+            eligible_ms: number | null;
+            start_ms: number | null;
+            end_ms: number | null;
+            exit_code: number | null;
+            state: string | null;
+            reason: string | null;
+            priority: number | null;
+            attributes: {
+                [key: string]: string;
+            };
+        };
+        /** WorkloadTable */
+        WorkloadTable: {
+            rows: components["schemas"]["WorkloadRow"][];
+            next: string | null;
         };
     };
     responses: never;
@@ -1264,7 +5083,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["ClusterSpan"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1284,7 +5121,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["MetricDocument"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1304,7 +5159,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["FaultMeaning"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1333,20 +5206,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            time_ms: number | null;
-                            gpus: number | null;
-                            allocated: number | null;
-                            idle: number | null;
-                            broken: number | null;
-                            running: number | null;
-                            waiting: number | null;
-                            waiting_gpus: number | null;
-                            util: number | null;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["SummaryTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1355,24 +5234,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1381,24 +5243,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1425,7 +5270,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["SearchHit"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1434,24 +5297,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1460,24 +5306,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1500,15 +5329,33 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description As JSON both tables; as Arrow the one named by `table`; as application/vnd.marey.snapshot the message that a live client would have been sent. */
+            /** @description As JSON both tables, units with a column more per metric; as Arrow the one named by `table`; as application/vnd.marey.snapshot the message that a live client would have been sent. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["ClusterMoment"];
                     "application/vnd.apache.arrow.stream": string;
                     "application/vnd.marey.snapshot": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1517,24 +5364,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -1543,24 +5373,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1569,24 +5382,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1606,7 +5402,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["SimulationState"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1615,24 +5429,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1656,7 +5453,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["SimulationState"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1665,24 +5480,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1691,24 +5489,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1728,7 +5509,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["JobDocument"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1750,7 +5549,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1759,24 +5576,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1785,24 +5585,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1824,7 +5607,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -1833,24 +5634,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -1859,24 +5643,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1896,55 +5663,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            name: string;
-                            /** @description slurm, dcgm, …; empty where it is not known. */
-                            kind: string;
-                            cluster: string;
-                            /** @enum {string} */
-                            state: "waiting" | "fresh" | "stale";
-                            /** @description No longer in the configuration; what it said last is shown as stale. */
-                            removed: boolean;
-                            /** @description When it last answered. */
-                            last_ms: number | null;
-                            /** @description Time since then. */
-                            age_ms: number | null;
-                            /** @description Time of the newest fact it gave. */
-                            newest_ms: number | null;
-                            /** @description How old that fact is now. */
-                            lag_ms: number | null;
-                            /** @description Why it does not answer now; empty if it does. */
-                            error: string;
-                            /** @description What to do about it. */
-                            mend: string;
-                            /** @description The last error, also after it went away. */
-                            last_error: string;
-                            last_error_ms: number | null;
-                            polls: number;
-                            failures: number;
-                            failures_in_a_row: number;
-                            /** @description How long the last answer took. */
-                            poll_seconds: number;
-                            /** @description Values in the last answer. */
-                            values: number;
-                            values_total: number;
-                            /** @description Values per second, lately. */
-                            rate_per_s: number | null;
-                            /** @description How long until it is asked again. */
-                            backoff_ms: number;
-                            /** @description What the kind of source adds. */
-                            details: {
-                                [key: string]: unknown;
-                            };
-                        }[];
-                        /** @description Whether they can be read again. */
-                        reloads: boolean;
-                        /** @description Name of the configuration file. */
-                        file: string | null;
-                        /** @description The server's present time. */
-                        time_ms: number;
-                    };
+                    "application/json": components["schemas"]["SourceList"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -1964,17 +5701,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description Sources that go on as they are. */
-                        kept: string[];
-                        added: string[];
-                        replaced: string[];
-                        removed: string[];
-                        /** @description Changed keys outside [[source]]: in force only after a restart. */
-                        needs_restart: string[];
-                        /** @description False where the tick in hand was still waiting for a slow source. */
-                        taken_over: boolean;
-                    };
+                    "application/json": components["schemas"]["Reloaded"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description Contradicts what is there. */
@@ -1983,24 +5728,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2009,24 +5737,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2046,30 +5757,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            cluster: string;
-                            /** @description holder, model, host_name, same_uuid, renamed, measured_twice, gpu_count or clock. */
-                            kind: string;
-                            /** @description The GPU, host, endpoint or server in question. */
-                            subject: string;
-                            /** @description What is shown. */
-                            taken: string;
-                            /** @description Who said so. */
-                            taken_from: string;
-                            /** @description What was decided against. */
-                            other: string;
-                            other_from: string;
-                            /** @description Why, in a few words. */
-                            text: string;
-                            first_ms: number;
-                            last_ms: number;
-                            /** @description How often it was seen. */
-                            times: number;
-                        }[];
-                        /** @description How many more there were than are kept. */
-                        dropped: number;
-                    };
+                    "application/json": components["schemas"]["ConflictList"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2104,36 +5810,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            cluster: string | null;
-                            workload: string | null;
-                            name: string | null;
-                            user: string | null;
-                            project: string | null;
-                            experiment: string | null;
-                            partition: string | null;
-                            qos: string | null;
-                            gpus_requested: number | null;
-                            gpus_per_host: number | null;
-                            gpu_model: string | null;
-                            resource_type: string | null;
-                            time_limit_s: number | null;
-                            submit_ms: number | null;
-                            eligible_ms: number | null;
-                            start_ms: number | null;
-                            end_ms: number | null;
-                            exit_code: number | null;
-                            state: string | null;
-                            reason: string | null;
-                            priority: number | null;
-                            attributes: {
-                                [key: string]: string;
-                            };
-                        }[];
-                        next: string | null;
-                    };
+                    "application/json": components["schemas"]["WorkloadTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2142,24 +5838,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2168,24 +5847,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2211,7 +5873,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["WorkloadRecord"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2220,24 +5900,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2246,24 +5909,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2292,18 +5938,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            cluster: string | null;
-                            workload: string | null;
-                            time_ms: number | null;
-                            step: number | null;
-                            throughput: number | null;
-                            unit: string | null;
-                            loss: number | null;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["ProgressTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2312,24 +5966,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2338,24 +5975,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2382,9 +6002,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        kept: number;
-                    };
+                    "application/json": components["schemas"]["ProgressKept"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2393,24 +6029,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -2419,24 +6038,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2445,24 +6047,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2495,19 +6080,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            cluster: string | null;
-                            time_ms: number | null;
-                            kind: string | null;
-                            host: string | null;
-                            gpu: string | null;
-                            workload: string | null;
-                            value: number | null;
-                            text: string | null;
-                        }[];
-                    };
+                    "application/json": components["schemas"]["EventTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2516,24 +6108,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2542,24 +6117,533 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compareTraining: {
+        parameters: {
+            query: {
+                /** @description Workloads as `ID` or `LABEL=ID`; those of one label are repetitions. */
+                run: string[];
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description The group others are held against. */
+                baseline?: string | null;
+                /** @description Cost of reaching this loss. */
+                loss?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Runs and groups, each group tested against the baseline. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrainingComparison"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    jobs: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description States by commas; 'ended' for all that are over. */
+                state?: string;
+                /** @description A filter as JSON. */
+                where?: string;
+                /** @description The column to sort by. */
+                sort?: string;
+                /** @description Largest or newest first. */
+                descending?: boolean;
+                /** @description Rows to skip. */
+                offset?: number;
+                /** @description Most rows. */
+                limit?: number;
+                /** @description json, csv or parquet. */
+                format?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page, the total and the counts by state; or a file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobTable"];
+                    "text/csv": string;
+                    "application/vnd.apache.parquet": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    entity: {
+        parameters: {
+            query: {
+                /** @description Its name. */
+                name: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path: {
+                /** @description user, project, partition, host, gpu. */
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityPage"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    waitingLine: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Only of this name. */
+                user?: string;
+                /** @description Only of this name. */
+                project?: string;
+                /** @description Only of this name. */
+                partition?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The line. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitingLine"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    whyWaiting: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the workload. */
+                workload: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The explanation. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhyDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    freeRoom: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Room per partition and GPU model. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FreeDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    askStart: {
+        parameters: {
+            query: {
+                /** @description GPUs asked for. */
+                gpus: number;
+                /** @description Time limit. */
+                time?: string;
+                /** @description GPU type. */
+                type?: string;
+                /** @description Only of this name. */
+                partition?: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The expected start, and what would start sooner. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AskDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    fairness: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description GPU-hours and shares. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FairnessDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2594,17 +6678,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            entity: string | null;
-                            metric: string | null;
-                            time_ms: number | null;
-                            value: number | null;
-                        }[];
-                        /** @description Whether reduced data went into the answer. */
-                        approximate: boolean;
-                    };
+                    "application/json": components["schemas"]["SeriesTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2613,24 +6706,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -2639,24 +6715,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2665,24 +6724,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2717,19 +6759,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            entity: string | null;
-                            metric: string | null;
-                            low: number | null;
-                            high: number | null;
-                            counts: (number | null)[] | null;
-                            missing: number | null;
-                        }[];
-                        /** @description Whether reduced data went into the answer. */
-                        approximate: boolean;
-                    };
+                    "application/json": components["schemas"]["HistogramTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2738,24 +6787,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -2764,24 +6796,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2790,24 +6805,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2842,25 +6840,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        rows: {
-                            entity: string | null;
-                            metric: string | null;
-                            count: number | null;
-                            min: number | null;
-                            max: number | null;
-                            mean: number | null;
-                            std: number | null;
-                            first_ms: number | null;
-                            last_ms: number | null;
-                            last: number | null;
-                            quantiles: (number | null)[] | null;
-                        }[];
-                        /** @description Whether reduced data went into the answer. */
-                        approximate: boolean;
-                        quantiles: number[];
-                    };
+                    "application/json": components["schemas"]["StatisticTable"];
                     "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2869,24 +6868,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -2895,24 +6877,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -2921,24 +6886,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -2969,7 +6917,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["DiagnosisDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -2978,24 +6944,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3004,24 +6953,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3030,24 +6962,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3072,7 +6987,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["DiagnosisProgress"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3081,24 +7014,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3107,24 +7023,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3133,24 +7032,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3185,7 +7067,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["GpuClusters"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3194,24 +7094,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3220,24 +7103,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3246,24 +7112,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3298,7 +7147,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Bands"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3307,24 +7174,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3333,24 +7183,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3359,24 +7192,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3413,7 +7229,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Lines"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3422,24 +7256,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3448,24 +7265,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3474,24 +7274,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3528,7 +7311,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Outliers"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3537,24 +7338,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3563,24 +7347,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3589,24 +7356,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3635,7 +7385,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["MetricPairs"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3644,24 +7412,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3670,24 +7421,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3696,24 +7430,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3750,7 +7467,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3759,24 +7494,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3785,24 +7503,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3811,24 +7512,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3853,7 +7537,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Peers"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3862,24 +7564,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -3888,24 +7573,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -3914,24 +7582,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -3964,9 +7615,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["DiagnosisReport"];
                     "text/html": string;
                     "text/markdown": string;
-                    "application/json": Record<string, never>;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -3975,24 +7644,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -4001,24 +7653,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4027,24 +7662,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4064,7 +7682,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RuleList"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4084,7 +7720,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RuleLanguage"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4107,7 +7761,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["CheckedRule"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4116,24 +7788,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4160,7 +7815,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RulePreview"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -4169,24 +7824,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4195,24 +7851,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description Contradicts what is there. */
@@ -4221,24 +7860,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4247,24 +7869,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4291,7 +7896,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RuleTest"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4300,24 +7923,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4326,24 +7932,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4372,7 +7961,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["BacktestResult"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4381,24 +7988,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4407,24 +7997,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4443,12 +8016,12 @@ export interface operations {
         };
         responses: {
             /** @description The job. */
-            200: {
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["JobDocument"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -4457,24 +8030,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4483,24 +8057,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -4509,24 +8066,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4535,24 +8075,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4575,7 +8098,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RuleDetail"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4584,24 +8125,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4610,24 +8134,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4656,7 +8163,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RuleRow"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -4665,24 +8172,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description Contradicts what is there. */
@@ -4691,24 +8199,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4717,24 +8208,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4758,30 +8232,31 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description No such thing. */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description Contradicts what is there. */
@@ -4790,24 +8265,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4816,24 +8274,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4858,7 +8299,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Verdicts"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4867,24 +8326,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -4893,24 +8335,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4939,7 +8364,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": {
+                        [key: string]: {
+                            [key: string]: {
+                                [key: string]: number | null;
+                            };
+                        };
+                    };
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -4948,24 +8397,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description Contradicts what is there. */
@@ -4974,24 +8406,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5000,24 +8415,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5052,7 +8450,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["FindingList"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5061,24 +8477,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5087,24 +8486,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5127,7 +8509,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["FindingDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5136,24 +8536,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5162,24 +8545,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5206,7 +8572,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Finding"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -5215,24 +8581,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5241,24 +8608,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5267,24 +8617,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5311,7 +8644,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Finding"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -5320,24 +8653,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5346,24 +8680,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5372,24 +8689,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5409,7 +8709,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["Mute"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5433,7 +8751,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Mute"];
                 };
             };
             /** @description The body cannot be read as JSON. */
@@ -5442,24 +8760,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5468,24 +8787,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5509,30 +8811,31 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description No such thing. */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5541,24 +8844,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5589,8 +8875,26 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["WasteSums"];
                     "text/csv": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5599,24 +8903,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5625,24 +8912,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5662,7 +8932,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Notifications"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5670,7 +8958,7 @@ export interface operations {
     uploads: {
         parameters: {
             query: {
-                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                /** @description Whose file: `trace:WORKLOAD` for traces, `callgraph:NAME` for profiles, `import:ANYTHING` for an import. */
                 owner: string;
             };
             header?: never;
@@ -5685,7 +8973,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["UploadDocument"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5694,24 +9000,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5719,7 +9008,7 @@ export interface operations {
     upload: {
         parameters: {
             query: {
-                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                /** @description Whose file: `trace:WORKLOAD` for traces, `callgraph:NAME` for profiles, `import:ANYTHING` for an import. */
                 owner: string;
                 /** @description Name of the file. */
                 file: string;
@@ -5740,7 +9029,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["UploadDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5749,24 +9056,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -5775,24 +9065,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5801,24 +9074,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5826,7 +9082,7 @@ export interface operations {
     deleteUploads: {
         parameters: {
             query: {
-                /** @description Whose file: `trace:WORKLOAD` for traces, `import:ANYTHING` for an import. */
+                /** @description Whose file: `trace:WORKLOAD` for traces, `callgraph:NAME` for profiles, `import:ANYTHING` for an import. */
                 owner: string;
                 /** @description Only this file. */
                 file?: string | null;
@@ -5843,7 +9099,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>[];
+                    "application/json": components["schemas"]["UploadDocument"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5852,24 +9126,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5878,24 +9135,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -5918,7 +9158,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -5927,24 +9185,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -5953,24 +9194,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -5979,24 +9203,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -6023,7 +9230,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -6032,24 +9257,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -6058,24 +9266,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -6084,24 +9275,2790 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Sources by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphSource"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphEnsemble: {
+        parameters: {
+            query: {
+                /** @description Call sites at most. */
+                limit?: number;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ensemble. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphEnsemble"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphSankey: {
+        parameters: {
+            query: {
+                /** @description Number of the profile to mark. */
+                target?: number | null;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+                /** @description What a supernode is. */
+                by?: "module" | "name" | "kind";
+                /** @description Supernodes below this share are folded. */
+                share?: number;
+                /** @description Supernodes at most; the rest is one. */
+                cap?: number;
+                /** @description Supernodes, by name; may be repeated. */
+                reveal?: string[];
+                /** @description Supernodes, by name; may be repeated. */
+                split_by_caller?: string[];
+                /** @description Supernodes, by name; may be repeated. */
+                split_by_callee?: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Supernodes and flows. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphSankey"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphTree: {
+        parameters: {
+            query: {
+                /** @description Number of the profile to mark. */
+                target?: number | null;
+                /** @description A query: `main > * > MPI_*`, or its JSON document. */
+                where?: string | null;
+                /** @description Call sites at most. */
+                limit?: number;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tree. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphTree"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphMap: {
+        parameters: {
+            query: {
+                /** @description Which times are compared. */
+                of?: "exclusive" | "inclusive";
+                /** @description So many clusters. */
+                clusters?: number | null;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Points and clusters. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphMap"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphDifference: {
+        parameters: {
+            query: {
+                /** @description The sources after. */
+                with: string[];
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Slower, faster, appeared, vanished. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphDifference"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphQuery: {
+        parameters: {
+            query: {
+                /** @description A query: `main > * > MPI_*`, or its JSON document. */
+                where: string;
+                /** @description Call sites at most. */
+                limit?: number;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Call sites, and what they took in each profile. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphSelection"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceRuns: {
+        parameters: {
+            query?: {
+                /** @description Only runs of this workload. */
+                workload?: string;
+                /** @description Only runs of this cluster. */
+                cluster?: string;
+                /** @description Most runs of a page. */
+                limit?: number;
+                /** @description `next` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of runs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRuns"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    createTraceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewRun"];
+            };
+        };
+        responses: {
+            /** @description The new run. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRunSummary"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceLimits"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRunDetail"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteTraceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    changeTraceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunChanges"];
+            };
+        };
+        responses: {
+            /** @description The run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRunSummary"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Files by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceFile"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sendTraceFile: {
+        parameters: {
+            query: {
+                /** @description Name of the file. */
+                file: string;
+                /** @description Bytes of the whole file. */
+                bytes: number;
+                /** @description Where the body begins in the file. */
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description What has arrived. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceFile"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteTraceFile: {
+        parameters: {
+            query: {
+                /** @description Name of the file. */
+                file: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What is left. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceFile"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    convertTraceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRunSummary"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    cancelTraceRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceRunSummary"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceVerdicts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Verdicts, the most costly first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceVerdicts"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceSteps: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceStepRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceBreakdown: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceBreakdownRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceCollectives: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceCollectiveRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceWaits: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceWaitRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceCommunication: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TracePairRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceCommunicationNodes: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceNodeRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceMemory: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceMemoryRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceKernels: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceNameRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceOperators: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceNameRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceCriticalPath: {
+        parameters: {
+            query?: {
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+                /** @description Column to sort by; `-column` for descending. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TracePathRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceDifference: {
+        parameters: {
+            query: {
+                /** @description Id of the other run. */
+                with: string;
+                /** @description Steps of this run, such as 3-5,8. */
+                steps?: string;
+                /** @description Steps of the other run. */
+                with_steps?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The difference. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceDifference"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceRows: {
+        parameters: {
+            query?: {
+                /** @description The step; else the second. */
+                step?: number | null;
+                /** @description How ranks are ordered. */
+                order?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceViewRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceCells: {
+        parameters: {
+            query?: {
+                /** @description The step; else the second. */
+                step?: number | null;
+                /** @description Nanoseconds in the step. */
+                from?: number;
+                /** @description Nanoseconds in the step. */
+                to?: number | null;
+                /** @description Columns. */
+                width?: number;
+                /** @description Most rows. */
+                height?: number;
+                /** @description How ranks are ordered. */
+                order?: string;
+                /** @description First position. */
+                first?: number;
+                /** @description Position after the last. */
+                last?: number;
+                /** @description Ranks in this order, such as 0,5,9-12. */
+                ranks?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cells; docs/traces-api.md describes the layout. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/vnd.marey.cells": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceBands: {
+        parameters: {
+            query?: {
+                /** @description The step; else the second. */
+                step?: number | null;
+                /** @description Nanoseconds in the step. */
+                from?: number;
+                /** @description Nanoseconds in the step. */
+                to?: number | null;
+                /** @description Ranks in this order, such as 0,5,9-12. */
+                ranks?: string;
+                /** @description Shorter ones are left out. */
+                min_ns?: number;
+                /** @description Most rows, the longest first. */
+                limit?: number;
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceBandRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceSpans: {
+        parameters: {
+            query?: {
+                /** @description The step; else the second. */
+                step?: number | null;
+                /** @description Groups of ranks. */
+                by?: string;
+                /** @description Nanoseconds in the step. */
+                from?: number;
+                /** @description Nanoseconds in the step. */
+                to?: number | null;
+                /** @description Shorter ones are left out. */
+                min_ns?: number;
+                /** @description Most rows, the longest first. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The table. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TraceSpanRows"];
+                    "application/vnd.apache.arrow.stream": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    traceFlow: {
+        parameters: {
+            query?: {
+                /** @description The step; else the second. */
+                step?: number | null;
+                /** @description Only this stage; else all. */
+                stage?: number | null;
+                /** @description A selection, such as `rank=3,7-9 and step=5`; or a filter as JSON. */
+                where?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The graph. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionFlow"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replayRun: {
+        parameters: {
+            query?: {
+                /** @description The time of a step without the profiler, in ms, if known. */
+                plain_step_ms?: number | null;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How well it is reproduced, and what its time is made of. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReplayDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    predictRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WhatIfBody"];
+            };
+        };
+        responses: {
+            /** @description The prediction, with its interval. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatIfDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replayTimeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WhatIfBody"];
+            };
+        };
+        responses: {
+            /** @description What every rank does when, on both sides. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatIfTimeline"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    searchStrategies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchBody"];
+            };
+        };
+        responses: {
+            /** @description The job; its result is a StrategySearch. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    predictions: {
+        parameters: {
+            query?: {
+                /** @description Only those made from this run. */
+                run?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The predictions and their score. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PredictionList"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    measurePrediction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the prediction. */
+                prediction: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MeasuredBody"];
+            };
+        };
+        responses: {
+            /** @description The prediction with its error. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PredictionDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deletePrediction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the prediction. */
+                prediction: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -6121,7 +12078,29 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": {
+                        [key: string]: {
+                            [key: string]: unknown;
+                        };
+                    };
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -6144,7 +12123,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description No such thing. */
@@ -6153,24 +12152,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -6179,24 +12161,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -6225,7 +12190,27 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description More than the stated limit. */
@@ -6234,24 +12219,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -6260,24 +12228,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -6301,30 +12252,31 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description No such thing. */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description A parameter is not allowed. */
@@ -6333,24 +12285,73 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: {
-                            at?: string;
-                            problem?: string;
-                        }[];
-                        /** @description Where a rule's text is wrong, in characters of the text. */
-                        place?: {
-                            start?: number;
-                            end?: number;
-                            line?: number;
-                            column?: number;
-                            reason?: string;
-                        };
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    audit: {
+        parameters: {
+            query?: {
+                /** @description Only of this kind. */
+                kind?: string;
+                /** @description Only by this user. */
+                user?: string;
+                /** @description Only where route, object or peer hold this. */
+                text?: string;
+                /** @description `next` of the page before. */
+                cursor?: string;
+                /** @description Most entries of a page. */
+                limit?: number;
+                /** @description json, csv or jsonl. */
+                format?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of entries; as csv or jsonl all that are chosen. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                    "text/csv": string;
+                    "application/jsonl": string;
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };

@@ -58,7 +58,9 @@ export async function readMessage(buffer: ArrayBuffer): Promise<LiveMessage> {
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))) as Header;
   const message: LiveMessage = { header, units: null, workloads: null, metrics: [] };
   const inflated = await Promise.all(
-    header.parts.map((part) => inflate(new Uint8Array(buffer, 4 + length + part.offset, part.length))),
+    header.parts.map((part) =>
+      inflate(new Uint8Array(buffer, 4 + length + part.offset, part.length)),
+    ),
   );
   header.parts.forEach((part, i) => {
     if (part.encoding === "arrow-deflate") {
@@ -109,7 +111,10 @@ interface CodedBatch {
 }
 
 /** Texts of a column with their codes; a dictionary is used as it came. */
-export function codedTexts(table: ArrowTable, name: string): { codes: Int32Array; words: string[] } {
+export function codedTexts(
+  table: ArrowTable,
+  name: string,
+): { codes: Int32Array; words: string[] } {
   const column = table.getChild(name) as ArrowColumn<string> | undefined;
   const codes = new Int32Array(table.numRows).fill(-1);
   if (!column) return { codes, words: [] };
@@ -129,7 +134,9 @@ export function codedTexts(table: ArrowTable, name: string): { codes: Int32Array
 }
 
 function isValid(batch: CodedBatch, i: number): boolean {
-  return batch.nullCount === 0 || !batch.validity || (batch.validity[i >> 3] & (1 << (i & 7))) !== 0;
+  return (
+    batch.nullCount === 0 || !batch.validity || (batch.validity[i >> 3] & (1 << (i & 7))) !== 0
+  );
 }
 
 function codeOf(word: string, words: string[], known: Map<string, number>): number {

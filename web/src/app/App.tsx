@@ -1,74 +1,115 @@
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
-import { chooseCluster, chosenCluster, inCluster } from "@/api/chosen";
-import { getJson } from "@/api/client";
-import { connect, liveUrl } from "@/api/live";
-import { fetchMoment } from "@/api/moments";
+import { Suspense, useEffect } from "react";
+import { Route as At, Router, Switch } from "wouter";
+import { usePathname } from "@/base/router";
+import { chooseCluster } from "@/api/chosen";
+import type { Document } from "@/api/documents";
+import { ApiError, getJson } from "@/api/client";
+import { PREFIX } from "@/api/prefix";
+import type { Route } from "@/app/routes";
+import { ENTRIES, ROUTES } from "@/app/routes";
 import { fetchCatalogue } from "@/base/catalogue";
-import { links } from "@/base/links";
-import { LiveSession } from "@/base/live";
+import { PagesContext } from "@/base/ui/navigation";
 import { PageHead } from "@/base/ui/PageHead";
-import { Overview } from "@/features/overview/Overview";
+import { PageLink } from "@/base/ui/PageLink";
+import { CommandPalette } from "@/features/search/CommandPalette";
 import "@/app/app.css";
+import styles from "@/app/App.module.css";
+import ui from "@/base/ui/ui.module.css";
+import { appTexts as texts } from "@/texts";
 
-let session: LiveSession | null = null;
-/** The one live session, opened once it is known which cluster it is about. */
-const theSession = (): LiveSession => (session ??= new LiveSession((listener) => connect(liveUrl(location), chosenCluster(), listener), fetchMoment));
-const listClusters = async () => (await getJson<{ cluster: string }[]>("/clusters")).map((row) => row.cluster);
-// A page of its own, with charts that the overview does not need.
-const Diagnostics = lazy(async () => ({ default: (await import("@/features/diagnostics/Diagnostics")).Diagnostics }));
-const Sources = lazy(async () => ({ default: (await import("@/features/sources/Sources")).Sources }));
-const Findings = lazy(async () => ({ default: (await import("@/features/findings/Findings")).Findings }));
-const Waste = lazy(async () => ({ default: (await import("@/features/waste/Waste")).Waste }));
-const HOUR_MS = 3_600_000;
-links.diagnose = (workload, atMs) => inCluster(`/workload?id=${encodeURIComponent(workload)}${atMs ? `&from=${atMs - HOUR_MS}&to=${atMs}&hold=1` : ""}`);
+const listClusters = async () =>
+  (await getJson<Document<"ClusterSpan">[]>("/clusters")).map((row) => row.cluster);
 
-const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });
+/** What the server refuses it refuses again: only a server that does not answer is asked once more. */
+function retryUnlessRefused(failures: number, error: Error): boolean {
+  return !isRefused(error) && failures < 3;
+}
 
-/** The whole app: one live session, and the view that the path asks for. */
+/** The app cannot begin without these: it waits for a server that does not answer. */
+const retryForever = (_failures: number, error: Error): boolean => !isRefused(error);
+
+function isRefused(error: Error): boolean {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500;
+}
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: { refetchOnWindowFocus: false, retry: retryUnlessRefused, staleTime: 2_000 },
+  },
+});
+
+/** The whole app: the page that the path asks for. */
 export function App() {
   return (
     <QueryClientProvider client={queries}>
-      <Page />
+      <PagesContext.Provider value={ENTRIES}>
+        <Router base={PREFIX}>
+          <CommandPalette />
+          <Switch>
+            {ROUTES.map((route) => (
+              <At key={route.path} path={route.path}>
+                <Shown route={route} />
+              </At>
+            ))}
+            <At>
+              <NoSuchPage />
+            </At>
+          </Switch>
+        </Router>
+      </PagesContext.Provider>
     </QueryClientProvider>
   );
 }
 
-function Page() {
-  const cluster = useQuery({ queryKey: ["chosen cluster"], queryFn: () => chooseCluster(location.search, sessionStorage, listClusters), staleTime: Infinity, retry: Infinity, retryDelay: 2000 });
-  const catalogue = useQuery({ queryKey: ["catalogue"], queryFn: fetchCatalogue, staleTime: Infinity, retry: Infinity, retryDelay: 2000 });
-  if (location.pathname === "/sources")
+/** One page, as soon as what it needs is known. */
+function Shown({ route }: { route: Route }) {
+  const cluster = useQuery({
+    queryKey: ["chosen cluster"],
+    queryFn: () => chooseCluster(location.search, sessionStorage, listClusters),
+    staleTime: Infinity,
+    retry: retryForever,
+    retryDelay: 2000,
+  });
+  const catalogue = useQuery({
+    queryKey: ["catalogue"],
+    queryFn: fetchCatalogue,
+    staleTime: Infinity,
+    retry: retryForever,
+    retryDelay: 2000,
+  });
+  useEffect(() => {
+    document.title = `${route.title} · Marey`;
+  }, [route]);
+  if (route.needs !== "nothing" && cluster.data === undefined)
+    return <Start failures={cluster.failureCount} reason={cluster.failureReason} />;
+  if (route.needs !== "catalogue")
     return (
-      <Suspense fallback={<div className="start" role="status">Marey</div>}>
-        <Sources />
+      <Suspense fallback={<Start failures={0} reason={null} />}>
+        <route.Page />
       </Suspense>
     );
-  if (cluster.data === undefined) return <Start failures={cluster.failureCount} reason={cluster.failureReason} />;
-  if (location.pathname === "/findings" || location.pathname === "/waste")
-    return (
-      <Suspense fallback={<div className="start" role="status">Marey</div>}>
-        {location.pathname === "/findings" ? <Findings /> : <Waste />}
-      </Suspense>
-    );
-  if (location.pathname === "/workload") {
-    if (!catalogue.data) return <Start failures={catalogue.failureCount} reason={catalogue.failureReason} />;
-    return (
-      <Suspense fallback={<div className="start" role="status">Marey</div>}>
-        <Diagnostics workload={new URLSearchParams(location.search).get("id") ?? ""} catalogue={catalogue.data} />
-      </Suspense>
-    );
-  }
-  if (location.pathname !== "/") return <NoSuchPage />;
-  if (catalogue.data) return <Overview session={theSession()} catalogue={catalogue.data} />;
-  return <Start failures={catalogue.failureCount} reason={catalogue.failureReason} />;
+  if (!catalogue.data)
+    return <Start failures={catalogue.failureCount} reason={catalogue.failureReason} />;
+  return (
+    <Suspense fallback={<Start failures={0} reason={null} />}>
+      <route.Page catalogue={catalogue.data} />
+    </Suspense>
+  );
 }
 
 function NoSuchPage() {
+  const path = usePathname();
   return (
     <>
       <PageHead />
-      <main className="start" role="alert">
-        There is no page {location.pathname.slice(0, 80)}.
+      <main className={styles["start"]}>
+        <div role="alert">
+          <h1>{texts.pageNotFound(path.slice(0, 80))}</h1>
+        </div>
+        <PageLink className={ui["button"]} href="/">
+          {texts.goToTheOverview}
+        </PageLink>
       </main>
     </>
   );
@@ -76,8 +117,8 @@ function NoSuchPage() {
 
 function Start({ failures, reason }: { failures: number; reason: Error | null }) {
   return (
-    <div className="start" role="status">
-      {failures > 0 ? `${reason?.message ?? "The server does not answer."} Trying again…` : "Marey"}
+    <div className={styles["start"]} role="status">
+      {failures > 0 ? texts.retrying(reason?.message ?? texts.theServerIsNotResponding) : "Marey"}
     </div>
   );
 }

@@ -1,5 +1,6 @@
 /** What a unit can be grouped, sorted, filtered and coloured by: facts of the model, and every metric. */
 
+import { baseTexts as texts } from "@/texts";
 export interface Attribute {
   id: string;
   label: string;
@@ -33,29 +34,29 @@ function number(id: string, label: string, unit: string, description: string): A
 }
 
 export const FACTS: readonly Attribute[] = [
-  text("pool", "Pool", "Whether the unit is a GPU or a waiting request"),
-  text("cluster", "Cluster", "The cluster"),
-  text("partition", "Partition", "The scheduler's partition of the GPU, or the one asked for"),
-  text("rack", "Rack", "Where the host stands"),
-  text("host", "Host", "The machine"),
-  text("known_by", "Known by", "Who speaks of the host: scheduler, metrics or both"),
+  text("pool", texts.pool, texts.gpuOrWaitingRequest),
+  text("cluster", texts.cluster, texts.clusterTheUnitBelongsTo),
+  text("partition", texts.partition, texts.schedulerPartitionOfTheGpuOr),
+  text("rack", texts.rack, texts.rackTheHostIsIn),
+  text("host", texts.host, texts.hostOfTheGpu),
+  text("known_by", texts.reportedBy, texts.whichSourcesReportTheHostScheduler),
   text("gpu", "GPU", "host:index"),
-  text("model", "GPU type", "The GPU's model"),
-  text("resource_type", "Resource type", "GPU model and count per host"),
-  text("state", "State", "idle, allocated, drained, down, failed or waiting"),
-  text("reason", "Reason", "Why the GPU is out of work, or why the workload waits"),
-  text("user", "User", "Who runs it"),
-  text("project", "Project", "The project it is charged to"),
-  text("experiment", "Experiment", "The experiment it belongs to"),
-  text("workload", "Workload", "The workload's id"),
-  text("name", "Workload name", "What its user called it"),
-  text("qos", "Quality of service", "The scheduler's class of service"),
-  number("index", "GPU index", "", "Index of the GPU in its host"),
-  number("gpus_requested", "GPUs of the workload", "GPUs", "How many GPUs the workload asked for"),
-  number("waiting_s", "Waiting time", "s", "Since it was submitted"),
-  number("running_s", "Running time", "s", "Since it was started"),
-  number("priority", "Priority", "", "The scheduler's priority"),
-  number("queue_position", "Place in the queue", "", "Order in which the scheduler considers it; 1 is next"),
+  text("model", texts.gpuType, texts.gpuModel),
+  text("resource_type", texts.resourceType, texts.gpuModelAndNumberOfGpus),
+  text("state", texts.state, texts.idleAllocatedDrainedDownFailedOr),
+  text("reason", texts.reason, texts.whyTheGpuIsUnavailableOr),
+  text("user", texts.user, texts.userWhoSubmittedTheWorkload),
+  text("project", texts.project, texts.projectTheWorkloadIsChargedTo),
+  text("experiment", texts.experiment, texts.experimentTheWorkloadBelongsTo),
+  text("workload", texts.workload, texts.workloadId),
+  text("name", texts.workloadName, texts.nameGivenByTheUser),
+  text("qos", texts.qualityOfService, texts.schedulerQualityOfServiceQos),
+  number("index", texts.gpuIndex, "", texts.indexOfTheGpuWithinIts),
+  number("gpus_requested", texts.workloadSize, "GPUs", texts.numberOfGpusTheWorkloadRequested),
+  number("waiting_s", texts.waitTime, "s", texts.timeSinceSubmission),
+  number("running_s", texts.runTime, "s", texts.timeSinceStart),
+  number("priority", texts.priority, "", texts.schedulerPriority),
+  number("queue_position", texts.queuePosition, "", texts.orderInWhichTheSchedulerConsiders),
 ];
 
 const LEVELS = new Set(["mem_share", "power_share", "fan", "host_mem_share"]);

@@ -1,21 +1,11 @@
 /** The metric catalogue and the attributes made of it, fetched once. */
 
+import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import type { Attribute, Metric } from "@/base/attributes";
 import { attributeList } from "@/base/attributes";
 
-interface MetricDocument {
-  metric: string;
-  label: string;
-  unit: string;
-  entity: string;
-  kind: string;
-  minimum: number;
-  maximum: number;
-  resolution: number;
-  description: string;
-  live: object | null;
-}
+type MetricDocument = Document<"MetricDocument">;
 
 export interface Catalogue {
   metrics: Metric[];

@@ -17,9 +17,37 @@ export interface Change {
   metrics: string[];
 }
 
-const GPU_TEXTS = ["cluster", "gpu", "host", "rack", "switch", "nvlink_domain", "known_by", "model", "resource_type", "state"] as const;
-const WORKLOAD_TEXTS = ["name", "user", "project", "experiment", "partition", "qos", "state", "reason", "resource_type"] as const;
-const WORKLOAD_NUMBERS = ["priority", "queue_position", "submit_ms", "start_ms", "time_limit_s", "gpus_requested"] as const;
+const GPU_TEXTS = [
+  "cluster",
+  "gpu",
+  "host",
+  "rack",
+  "switch",
+  "nvlink_domain",
+  "known_by",
+  "model",
+  "resource_type",
+  "state",
+] as const;
+const WORKLOAD_TEXTS = [
+  "name",
+  "user",
+  "project",
+  "experiment",
+  "partition",
+  "qos",
+  "state",
+  "reason",
+  "resource_type",
+] as const;
+const WORKLOAD_NUMBERS = [
+  "priority",
+  "queue_position",
+  "submit_ms",
+  "start_ms",
+  "time_limit_s",
+  "gpus_requested",
+] as const;
 // Free attributes become columns; a cluster with thousands of distinct keys shows the first of them.
 const MOST_ATTRIBUTES = 40;
 
@@ -50,7 +78,8 @@ class MetricColumn implements NumberColumn {
   private decode(): Float32Array {
     const { codes, offset, step } = this;
     const values = new Float32Array(Math.max(this.rows, codes.length)).fill(NaN);
-    for (let i = 0; i < codes.length; i++) if (codes[i] !== NO_VALUE) values[i] = offset + codes[i] * step;
+    for (let i = 0; i < codes.length; i++)
+      if (codes[i] !== NO_VALUE) values[i] = offset + codes[i] * step;
     return values;
   }
 }
@@ -92,14 +121,19 @@ export class Cluster {
       (header.removed_workloads?.length ?? 0) > 0;
     if (structure) this.builtParts = null;
     this.built = null;
-    return { structure, rows: header.type === "snapshot" ? new Int32Array(0) : rows, metrics: message.metrics.map((part) => part.metric) };
+    return {
+      structure,
+      rows: header.type === "snapshot" ? new Int32Array(0) : rows,
+      metrics: message.metrics.map((part) => part.metric),
+    };
   }
 
   /** The state now; the same object until the next message. */
   state(): ClusterState {
     if (this.built) return this.built;
     const columns = new Map<string, Column>(this.metricColumns);
-    for (const [name, { words, codes }] of this.texts) columns.set(name, { kind: "text", codes, words: words.list });
+    for (const [name, { words, codes }] of this.texts)
+      columns.set(name, { kind: "text", codes, words: words.list });
     columns.set("index", { kind: "number", values: this.index });
     const workloads = this.builtParts ?? this.buildWorkloads();
     this.builtParts = workloads;
@@ -147,12 +181,20 @@ export class Cluster {
     return rows;
   }
 
-  private putTexts(name: string, rows: Int32Array, given: { codes: Int32Array; words: readonly string[] }): void {
-    const column = this.texts.get(name) ?? { words: new Words(), codes: new Int32Array(this.rows).fill(-1) };
+  private putTexts(
+    name: string,
+    rows: Int32Array,
+    given: { codes: Int32Array; words: readonly string[] },
+  ): void {
+    const column = this.texts.get(name) ?? {
+      words: new Words(),
+      codes: new Int32Array(this.rows).fill(-1),
+    };
     const mine = given.words.map((word) => column.words.code(word));
     // A new array each time: the renderer and the worker may still read the old one.
     const codes = column.codes.slice();
-    for (let i = 0; i < rows.length; i++) codes[rows[i]] = given.codes[i] < 0 ? -1 : mine[given.codes[i]];
+    for (let i = 0; i < rows.length; i++)
+      codes[rows[i]] = given.codes[i] < 0 ? -1 : mine[given.codes[i]];
     this.texts.set(name, { words: column.words, codes });
   }
 
@@ -163,9 +205,11 @@ export class Cluster {
     const attributes = codedTexts(table, "attributes");
     for (let i = 0; i < table.numRows; i++) {
       const record: WorkloadRecord = { id: id.words[id.codes[i]] };
-      for (const [name, column] of texts) record[name] = column.codes[i] < 0 ? "" : column.words[column.codes[i]];
+      for (const [name, column] of texts)
+        record[name] = column.codes[i] < 0 ? "" : column.words[column.codes[i]];
       for (const [name, column] of values) record[name] = column[i];
-      if (attributes.codes[i] >= 0) Object.assign(record, freeAttributes(attributes.words[attributes.codes[i]]));
+      if (attributes.codes[i] >= 0)
+        Object.assign(record, freeAttributes(attributes.words[attributes.codes[i]]));
       this.workloads.set(record.id, record);
     }
   }
@@ -183,14 +227,25 @@ export class Cluster {
     const rowOf = new Map(records.map((record, row) => [record.id, row]));
     const columns = new Map<string, Column>();
     columns.set("workload", textColumn(records.map((record) => record.id)));
-    for (const name of WORKLOAD_TEXTS) columns.set(name, textColumn(records.map((record) => record[name] as string)));
+    for (const name of WORKLOAD_TEXTS)
+      columns.set(name, textColumn(records.map((record) => record[name] as string)));
     for (const name of WORKLOAD_NUMBERS) {
-      columns.set(name, { kind: "number", values: Float64Array.from(records, (record) => record[name] as number) });
+      columns.set(name, {
+        kind: "number",
+        values: Float64Array.from(records, (record) => record[name] as number),
+      });
     }
     for (const name of attributeNames(records)) {
-      columns.set(name, textColumn(records.map((record) => (record[name] as string | undefined) ?? "")));
+      columns.set(
+        name,
+        textColumn(records.map((record) => (record[name] as string | undefined) ?? "")),
+      );
     }
-    return { workloads: { rows: records.length, columns }, allocations: this.buildAllocations(rowOf), present: this.present };
+    return {
+      workloads: { rows: records.length, columns },
+      allocations: this.buildAllocations(rowOf),
+      present: this.present,
+    };
   }
 
   private buildAllocations(rowOf: ReadonlyMap<string, number>): Allocations {
@@ -205,7 +260,11 @@ export class Cluster {
         share.push(1 / holders.length);
       }
     }
-    return { gpu: Int32Array.from(gpu), workload: Int32Array.from(workload), share: Float32Array.from(share) };
+    return {
+      gpu: Int32Array.from(gpu),
+      workload: Int32Array.from(workload),
+      share: Float32Array.from(share),
+    };
   }
 }
 
@@ -218,7 +277,9 @@ function longer(codes: Int32Array, rows: number): Int32Array {
 function freeAttributes(json: string): Record<string, string> {
   try {
     const parsed = JSON.parse(json) as Record<string, unknown>;
-    return Object.fromEntries(Object.entries(parsed).map(([key, value]) => [`attributes.${key}`, String(value)]));
+    return Object.fromEntries(
+      Object.entries(parsed).map(([key, value]) => [`attributes.${key}`, String(value)]),
+    );
   } catch {
     return {};
   }

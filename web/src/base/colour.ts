@@ -55,12 +55,19 @@ export function stateColours(theme: Theme): Readonly<Record<string, Rgb>> {
     down: hexColour(theme === "dark" ? "#a765bb" : "#8c4a9f"),
     failed: hexColour(theme === "dark" ? "#ec5b34" : "#d1451f"),
     unknown: hexColour("#8d8d8d"),
+    unclaimed: hexColour(theme === "dark" ? "#5fb3a3" : "#2f8f7d"),
     waiting: hexColour(theme === "dark" ? "#8ea3c8" : "#7388b0"),
   };
 }
 
 /** States in which the hardware is not at work: shown as the state even when a metric is coloured. */
-export const STATES_ABOVE_VALUES: readonly string[] = ["idle", "drained", "down", "failed", "unknown"];
+export const STATES_ABOVE_VALUES: readonly string[] = [
+  "idle",
+  "drained",
+  "down",
+  "failed",
+  "unknown",
+];
 
 /** Four bytes as the little-endian integer that a Uint32Array shares with an RGBA buffer. */
 export function packed([r, g, b]: Rgb, alpha = 255): number {
@@ -112,7 +119,11 @@ export interface Scale {
 }
 
 /** Build a scale over values; the catalogue's range holds unless the data or the user says otherwise. */
-export function buildScale(spec: ScaleSpec, values: Float64Array | Float32Array, range: [number | null, number | null]): Scale {
+export function buildScale(
+  spec: ScaleSpec,
+  values: Float64Array | Float32Array,
+  range: [number | null, number | null],
+): Scale {
   const [low, high] = dataRange(values);
   const min = spec.min ?? range[0] ?? low;
   const max = Math.max(spec.max ?? range[1] ?? high, min + 1e-9);
@@ -120,7 +131,9 @@ export function buildScale(spec: ScaleSpec, values: Float64Array | Float32Array,
     case "log":
       return logScale(spec.min ?? Math.max(min, 0), max, low);
     case "quantize":
-      return steps(Array.from({ length: spec.bins + 1 }, (_, i) => min + ((max - min) * i) / spec.bins));
+      return steps(
+        Array.from({ length: spec.bins + 1 }, (_, i) => min + ((max - min) * i) / spec.bins),
+      );
     case "quantile":
       return steps(quantileEdges(values, spec.bins, min, max));
     case "linear":
@@ -135,7 +148,11 @@ export function buildScale(spec: ScaleSpec, values: Float64Array | Float32Array,
 
 function logScale(min: number, max: number, low: number): Scale {
   // A logarithm needs a start above zero: the smallest positive value, at most five decades below the top.
-  const start = Math.max(max / 1e9, 1e-12, min > 0 ? min : Math.max(max / 1e5, low > 0 ? low : max / 1e3));
+  const start = Math.max(
+    max / 1e9,
+    1e-12,
+    min > 0 ? min : Math.max(max / 1e5, low > 0 ? low : max / 1e3),
+  );
   const span = Math.log(Math.max(max, start * 1.0001) / start);
   return {
     domain: [start, max],
@@ -164,13 +181,22 @@ function steps(edges: number[]): Scale {
   };
 }
 
-function quantileEdges(values: ArrayLike<number>, bins: number, min: number, max: number): number[] {
+function quantileEdges(
+  values: ArrayLike<number>,
+  bins: number,
+  min: number,
+  max: number,
+): number[] {
   const step = Math.max(1, Math.floor(values.length / 20_000));
   const sample: number[] = [];
-  for (let i = 0; i < values.length; i += step) if (values[i] >= min && values[i] <= max) sample.push(values[i]);
+  for (let i = 0; i < values.length; i += step)
+    if (values[i] >= min && values[i] <= max) sample.push(values[i]);
   const sorted = Float64Array.from(sample).sort();
   if (sorted.length === 0) return [min, max];
-  const edges = Array.from({ length: bins + 1 }, (_, i) => sorted[Math.min(sorted.length - 1, Math.floor((i * sorted.length) / bins))]);
+  const edges = Array.from(
+    { length: bins + 1 },
+    (_, i) => sorted[Math.min(sorted.length - 1, Math.floor((i * sorted.length) / bins))],
+  );
   const distinct = edges.filter((edge, i) => i === 0 || edge > edges[i - 1]);
   return distinct.length > 1 ? distinct : [distinct[0], distinct[0] + 1e-9];
 }
@@ -188,5 +214,7 @@ function dataRange(values: ArrayLike<number>): [number, number] {
 /** 256 packed colours along a continuous scheme. */
 export function ramp(schemeName: string | null, reverse: boolean, theme: Theme): Uint32Array {
   const scheme = continuousScheme(schemeName, theme);
-  return Uint32Array.from({ length: 256 }, (_, i) => packed(interpolate(scheme, (reverse ? 255 - i : i) / 255)));
+  return Uint32Array.from({ length: 256 }, (_, i) =>
+    packed(interpolate(scheme, (reverse ? 255 - i : i) / 255)),
+  );
 }

@@ -4,7 +4,9 @@ const THIN = "\u2009";
 
 /** A count with separators. */
 export function formatCount(value: number): string {
-  return Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumFractionDigits: 1 });
+  return Number.isInteger(value)
+    ? value.toLocaleString("en")
+    : value.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
 /** A duration: "45 s", "12 min", "3 h 20 min", "2 d 4 h". */
@@ -18,7 +20,9 @@ export function formatDuration(seconds: number): string {
 }
 
 function joined(large: number, largeUnit: string, small: number, smallUnit: string): string {
-  return small > 0 ? `${large}${THIN}${largeUnit} ${small}${THIN}${smallUnit}` : `${large}${THIN}${largeUnit}`;
+  return small > 0
+    ? `${large}${THIN}${largeUnit} ${small}${THIN}${smallUnit}`
+    : `${large}${THIN}${largeUnit}`;
 }
 
 /** A value with its unit, to three significant digits; seconds become words. */

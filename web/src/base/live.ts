@@ -5,8 +5,9 @@ import type { ClusterFeed, ConnectionState, FeedListener } from "@/api/live";
 import type { LiveMessage, SourceState } from "@/api/wire";
 import type { Change } from "@/base/cluster";
 import { Cluster } from "@/base/cluster";
-import type { Verdicts } from "@/base/rules/verdicts";
+import type { Verdicts } from "@/base/verdicts/verdicts";
 import type { ClusterState } from "@/base/units";
+import { baseTexts as texts } from "@/texts";
 
 export interface LiveFacts {
   connection: ConnectionState;
@@ -40,7 +41,11 @@ export const useLive = create<LiveFacts>(() => ({
 }));
 
 /** Asks for the cluster as it was. */
-export type FetchMoment = (timeMs: number, metrics: readonly string[], signal: AbortSignal) => Promise<LiveMessage>;
+export type FetchMoment = (
+  timeMs: number,
+  metrics: readonly string[],
+  signal: AbortSignal,
+) => Promise<LiveMessage>;
 
 export type StateListener = (state: ClusterState, change: Change) => void;
 
@@ -120,7 +125,9 @@ export class LiveSession {
     else this.verdicts = verdicts;
     if (!this.shown || past !== (this.past !== null)) return;
     const held = !past && useLive.getState().hold && before;
-    const next = held ? new Map([...verdicts].map(([field, verdict]) => [field, before.get(field) ?? verdict])) : verdicts;
+    const next = held
+      ? new Map([...verdicts].map(([field, verdict]) => [field, before.get(field) ?? verdict]))
+      : verdicts;
     this.shown = { ...this.shown, verdicts: next };
     this.tell(this.shown, { structure: false, rows: new Int32Array(0), metrics: [...next.keys()] });
   }
@@ -151,7 +158,11 @@ export class LiveSession {
       }
       useLive.setState({ travelling: false, travelProblem: "" });
     } catch (error) {
-      if (this.journey === journey) useLive.setState({ travelling: false, travelProblem: error instanceof Error ? error.message : "The moment could not be read." });
+      if (this.journey === journey)
+        useLive.setState({
+          travelling: false,
+          travelProblem: error instanceof Error ? error.message : texts.thatMomentCouldNotBeLoaded,
+        });
     } finally {
       if (this.journey === journey) this.journey = null;
     }
@@ -163,15 +174,28 @@ export class LiveSession {
     const { hold, at } = useLive.getState();
     if (at === null && (!hold || !this.shown)) this.publish(change);
     else if (at === null && this.shown) this.addMissing(this.shown);
-    useLive.setState({ arrivedMs: Date.now(), sources: this.cluster.sources, speed: this.cluster.speed });
+    useLive.setState({
+      arrivedMs: Date.now(),
+      sources: this.cluster.sources,
+      speed: this.cluster.speed,
+    });
   }
 
   /** A held picture still gets columns it has never had: a card or a colour may ask for them. */
   private addMissing(held: ClusterState): void {
-    const fresh = [...this.cluster.state().gpus.columns].filter(([name]) => !held.gpus.columns.has(name));
+    const fresh = [...this.cluster.state().gpus.columns].filter(
+      ([name]) => !held.gpus.columns.has(name),
+    );
     if (fresh.length === 0) return;
-    this.shown = { ...held, gpus: { ...held.gpus, columns: new Map([...held.gpus.columns, ...fresh]) } };
-    this.tell(this.shown, { structure: false, rows: new Int32Array(0), metrics: fresh.map(([name]) => name) });
+    this.shown = {
+      ...held,
+      gpus: { ...held.gpus, columns: new Map([...held.gpus.columns, ...fresh]) },
+    };
+    this.tell(this.shown, {
+      structure: false,
+      rows: new Int32Array(0),
+      metrics: fresh.map(([name]) => name),
+    });
   }
 
   private tell(state: ClusterState, change: Change): void {
@@ -179,7 +203,9 @@ export class LiveSession {
   }
 
   private publish(change: Change): void {
-    this.shown = this.past ? { ...this.past.state(), verdicts: this.found } : { ...this.cluster.state(), verdicts: this.verdicts };
+    this.shown = this.past
+      ? { ...this.past.state(), verdicts: this.found }
+      : { ...this.cluster.state(), verdicts: this.verdicts };
     useLive.setState({ timeMs: this.shown.timeMs, ready: true });
     this.tell(this.shown, change);
   }

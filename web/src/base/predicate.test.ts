@@ -11,20 +11,33 @@ interface Golden {
   cases: { name: string; predicate: unknown; matches: boolean }[];
   refused: unknown[];
 }
-const golden = JSON.parse(readFileSync(new URL("../../../tests/golden/predicates.json", import.meta.url), "utf8")) as Golden;
+const golden = JSON.parse(
+  readFileSync(new URL("../../../tests/golden/predicates.json", import.meta.url), "utf8"),
+) as Golden;
 
 test.each(golden.cases)("golden case '$name' is judged as Python judges it", (one) => {
   expect(matches(parsePredicate(one.predicate), golden.row)).toBe(one.matches);
 });
 
-test.each(golden.refused.map((document) => [JSON.stringify(document), document]))("%s is refused with its place", (_, document) => {
-  expect(() => parsePredicate(document)).toThrow(PredicateError);
-  expect(() => parsePredicate(document)).toThrow(/at \$.*allowed|nested deeper/);
-});
+test.each(golden.refused.map((document) => [JSON.stringify(document), document]))(
+  "%s is refused with its place",
+  (_, document) => {
+    expect(() => parsePredicate(document)).toThrow(PredicateError);
+    expect(() => parsePredicate(document)).toThrow(/at \$.*allowed|nested deeper/);
+  },
+);
 
-const scalars = fc.oneof(fc.constantFrom("ada", "bob", "Ada", ""), fc.integer({ min: -3, max: 3 }), fc.double({ noNaN: true, min: -3, max: 3 }));
+const scalars = fc.oneof(
+  fc.constantFrom("ada", "bob", "Ada", ""),
+  fc.integer({ min: -3, max: 3 }),
+  fc.double({ noNaN: true, min: -3, max: 3 }),
+);
 const comparisons = fc
-  .record({ field: fc.constantFrom("user", "gpus", "nothing"), op: fc.constantFrom(...OPERATORS), value: scalars })
+  .record({
+    field: fc.constantFrom("user", "gpus", "nothing"),
+    op: fc.constantFrom(...OPERATORS),
+    value: scalars,
+  })
   .map(({ field, op, value }): Predicate => {
     if (op === "missing") return { field, op, value: value === 0 };
     if (op === "in") return { field, op, value: [value] };
@@ -52,7 +65,9 @@ test("selecting from columns agrees with matching row by row", () => {
   fc.assert(
     fc.property(predicates, (predicate) => {
       const kept = select(parsePredicate(predicate), { rows: 4, columns });
-      const expected = users.map((user, i) => (matches(predicate, { user: user || null, gpus: gpus[i] }) ? 1 : 0));
+      const expected = users.map((user, i) =>
+        matches(predicate, { user: user || null, gpus: gpus[i] }) ? 1 : 0,
+      );
       expect([...kept]).toEqual(expected);
     }),
   );

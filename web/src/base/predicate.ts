@@ -4,8 +4,21 @@
  */
 
 import type { Column, Table } from "@/base/columns";
+import { baseTexts as texts } from "@/texts";
 
-export const OPERATORS = ["eq", "ne", "lt", "le", "gt", "ge", "in", "between", "contains", "prefix", "missing"] as const;
+export const OPERATORS = [
+  "eq",
+  "ne",
+  "lt",
+  "le",
+  "gt",
+  "ge",
+  "in",
+  "between",
+  "contains",
+  "prefix",
+  "missing",
+] as const;
 export type Operator = (typeof OPERATORS)[number];
 export type Scalar = string | number | boolean;
 
@@ -14,7 +27,8 @@ export interface Comparison {
   op: Operator;
   value?: Scalar | Scalar[] | null;
 }
-export type Predicate = Comparison | { and: Predicate[] } | { or: Predicate[] } | { not: Predicate };
+export type Predicate =
+  Comparison | { and: Predicate[] } | { or: Predicate[] } | { not: Predicate };
 
 export const EVERYTHING: Predicate = { and: [] };
 const DEPTH_LIMIT = 32;
@@ -24,28 +38,34 @@ export class PredicateError extends Error {}
 
 /** Check a document and return it as a predicate; the error says where and what is allowed. */
 export function parsePredicate(document: unknown, place = "$", depth = 0): Predicate {
-  if (depth > DEPTH_LIMIT) throw new PredicateError(`The filter at ${place.slice(0, 80)}… is nested deeper than ${DEPTH_LIMIT}.`);
-  if (!isObject(document)) throw wrong(place, document, 'an object such as {"field": "user", "op": "eq", "value": "ada"}');
+  if (depth > DEPTH_LIMIT)
+    throw new PredicateError(texts.theFilterAtIsNestedDeeper(place.slice(0, 80), DEPTH_LIMIT));
+  if (!isObject(document)) throw wrong(place, document, texts.anObjectSuchAsFieldUser);
   const keys = Object.keys(document);
   if (keys.length === 1 && (keys[0] === "and" || keys[0] === "or")) {
     const word = keys[0];
     const parts = document[word];
-    if (!Array.isArray(parts) || parts.length > LIST_LIMIT) throw wrong(`${place}.${word}`, parts, "a list of filters");
-    const parsed = parts.map((part, i) => parsePredicate(part, `${place}.${word}[${i}]`, depth + 1));
+    if (!Array.isArray(parts) || parts.length > LIST_LIMIT)
+      throw wrong(`${place}.${word}`, parts, texts.aListOfFilters);
+    const parsed = parts.map((part, i) =>
+      parsePredicate(part, `${place}.${word}[${i}]`, depth + 1),
+    );
     return word === "and" ? { and: parsed } : { or: parsed };
   }
-  if (keys.length === 1 && keys[0] === "not") return { not: parsePredicate(document["not"], `${place}.not`, depth + 1) };
+  if (keys.length === 1 && keys[0] === "not")
+    return { not: parsePredicate(document["not"], `${place}.not`, depth + 1) };
   return parseComparison(document, place);
 }
 
 function parseComparison(node: Record<string, unknown>, place: string): Comparison {
   const extra = Object.keys(node).filter((key) => !["field", "op", "value"].includes(key));
   if (extra.length > 0 || !("field" in node) || !("op" in node)) {
-    throw wrong(place, Object.keys(node), "'field', 'op' and 'value', or one of 'and', 'or', 'not'");
+    throw wrong(place, Object.keys(node), texts.fieldOpAndValueOrOne);
   }
   const { field, op, value } = node;
   if (typeof field !== "string") throw wrong(`${place}.field`, field, "text");
-  if (!OPERATORS.includes(op as Operator)) throw wrong(`${place}.op`, op, `one of ${OPERATORS.join(", ")}`);
+  if (!OPERATORS.includes(op as Operator))
+    throw wrong(`${place}.op`, op, texts.oneOf(OPERATORS.join(", ")));
   checkValue(op as Operator, value ?? null, `${place}.value`);
   return { field, op: op as Operator, value: (value ?? null) as Comparison["value"] & {} };
 }
@@ -57,19 +77,22 @@ function checkValue(op: Operator, value: unknown, place: string): void {
   const [good, wanted] = ((): [boolean, string] => {
     switch (op) {
       case "missing":
-        return [value === null || typeof value === "boolean", "true or false"];
+        return [value === null || typeof value === "boolean", texts.trueOrFalse];
       case "in":
-        return [list(value) && value.length <= LIST_LIMIT && value.every(scalar), "a list of texts or numbers"];
+        return [
+          list(value) && value.length <= LIST_LIMIT && value.every(scalar),
+          texts.aListOfTextsOrNumbers,
+        ];
       case "between":
-        return [list(value) && value.length === 2 && value.every(number), "two numbers, [low, high]"];
+        return [list(value) && value.length === 2 && value.every(number), texts.twoNumbersLowHigh];
       case "contains":
       case "prefix":
         return [typeof value === "string", "text"];
       case "eq":
       case "ne":
-        return [scalar(value), "text, a number, true or false"];
+        return [scalar(value), texts.textANumberTrueOrFalse];
       default:
-        return [number(value) || typeof value === "string", "a number or text"];
+        return [number(value) || typeof value === "string", texts.aNumberOrText];
     }
   })();
   if (!good) throw wrong(place, value, wanted);
@@ -77,7 +100,7 @@ function checkValue(op: Operator, value: unknown, place: string): void {
 
 function wrong(place: string, value: unknown, wanted: string): PredicateError {
   const shown = (JSON.stringify(value) ?? "nothing").slice(0, 80);
-  return new PredicateError(`The filter at ${place} has ${shown}; allowed: ${wanted}.`);
+  return new PredicateError(texts.theFilterAtHasAllowed(place, shown, wanted));
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
@@ -116,7 +139,11 @@ function test(op: Operator, a: Scalar, v: Scalar | Scalar[]): boolean {
     case "in":
       return (v as Scalar[]).includes(a);
     case "between":
-      return typeof a !== "string" && Number(a) >= Number((v as Scalar[])[0]) && Number(a) <= Number((v as Scalar[])[1]);
+      return (
+        typeof a !== "string" &&
+        Number(a) >= Number((v as Scalar[])[0]) &&
+        Number(a) <= Number((v as Scalar[])[1])
+      );
     case "contains":
       return typeof a === "string" && a.toLowerCase().includes((v as string).toLowerCase());
     case "prefix":
@@ -150,12 +177,17 @@ export function select(predicate: Predicate, table: Table): Uint8Array {
   return selectColumn(predicate, table.columns.get(predicate.field), kept);
 }
 
-function selectColumn(comparison: Comparison, column: Column | undefined, kept: Uint8Array): Uint8Array {
+function selectColumn(
+  comparison: Comparison,
+  column: Column | undefined,
+  kept: Uint8Array,
+): Uint8Array {
   const absent = compare(comparison, null) ? 1 : 0;
   if (!column) return kept.fill(absent);
   if (column.kind === "text") {
     const verdicts = column.words.map((word) => (compare(comparison, word) ? 1 : 0));
-    for (let i = 0; i < kept.length; i++) kept[i] = column.codes[i] < 0 ? absent : verdicts[column.codes[i]];
+    for (let i = 0; i < kept.length; i++)
+      kept[i] = column.codes[i] < 0 ? absent : verdicts[column.codes[i]];
     return kept;
   }
   const { values } = column;

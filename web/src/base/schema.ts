@@ -30,13 +30,16 @@ export function schemaErrors(document: unknown, schema: Schema): string[] {
 
   function check(value: unknown, given: Schema, place: string): void {
     const rule = given.$ref ? (schema.$defs?.[given.$ref.replace("#/$defs/", "")] ?? {}) : given;
-    if ("const" in rule && value !== rule.const) return say(place, value, JSON.stringify(rule.const));
+    if ("const" in rule && value !== rule.const)
+      return say(place, value, JSON.stringify(rule.const));
     if (rule.enum && !rule.enum.includes(value)) return say(place, value, rule.enum.join(", "));
-    if (rule.type && !ofType(value, rule.type)) return say(place, value, [rule.type].flat().join(" or "));
+    if (rule.type && !ofType(value, rule.type))
+      return say(place, value, [rule.type].flat().join(" or "));
     if (typeof value === "number") checkNumber(value, rule, place);
     else if (typeof value === "string") checkText(value, rule, place);
     else if (Array.isArray(value)) checkList(value, rule, place);
-    else if (typeof value === "object" && value !== null) checkObject(value as Record<string, unknown>, rule, place);
+    else if (typeof value === "object" && value !== null)
+      checkObject(value as Record<string, unknown>, rule, place);
   }
 
   function checkNumber(value: number, rule: Schema, place: string): void {
@@ -47,23 +50,27 @@ export function schemaErrors(document: unknown, schema: Schema): string[] {
 
   function checkText(value: string, rule: Schema, place: string): void {
     if (value.length < (rule.minLength ?? 0)) say(place, value, "a text that is not empty");
-    if (value.length > (rule.maxLength ?? Infinity)) say(place, value, `at most ${rule.maxLength} characters`);
+    if (value.length > (rule.maxLength ?? Infinity))
+      say(place, value, `at most ${rule.maxLength} characters`);
   }
 
   function checkList(value: unknown[], rule: Schema, place: string): void {
-    if (value.length > (rule.maxItems ?? Infinity)) say(place, `${value.length} entries`, `at most ${rule.maxItems}`);
+    if (value.length > (rule.maxItems ?? Infinity))
+      say(place, `${value.length} entries`, `at most ${rule.maxItems}`);
     if (rule.items) value.forEach((item, i) => check(item, rule.items as Schema, `${place}[${i}]`));
   }
 
   function checkObject(value: Record<string, unknown>, rule: Schema, place: string): void {
     const known = Object.keys(rule.properties ?? {});
     for (const key of rule.required ?? []) {
-      if (!Object.hasOwn(value, key)) errors.push(`At ${place}: '${key}' is missing; it is required.`);
+      if (!Object.hasOwn(value, key))
+        errors.push(`At ${place}: '${key}' is missing; it is required.`);
     }
     for (const [key, item] of Object.entries(value)) {
       const inner = Object.hasOwn(rule.properties ?? {}, key) ? rule.properties?.[key] : undefined;
       if (inner) check(item, inner, `${place}.${key}`);
-      else if (rule.additionalProperties === false) say(`${place}.${key.slice(0, 40)}`, key, known.join(", "));
+      else if (rule.additionalProperties === false)
+        say(`${place}.${key.slice(0, 40)}`, key, known.join(", "));
     }
   }
 }
@@ -74,7 +81,8 @@ function ofType(value: unknown, type: string | string[]): boolean {
     if (name === "array") return Array.isArray(value);
     if (name === "integer") return Number.isInteger(value);
     if (name === "number") return typeof value === "number" && Number.isFinite(value);
-    if (name === "object") return typeof value === "object" && value !== null && !Array.isArray(value);
+    if (name === "object")
+      return typeof value === "object" && value !== null && !Array.isArray(value);
     return typeof value === name;
   });
 }

@@ -26,7 +26,11 @@ function cluster(): ClusterState {
     gpus: { rows: 4, columns: gpus },
     workloads: { rows: 4, columns: workloads },
     // GPU 0 is shared by workloads 0 and 1; GPU 1 belongs to workload 1.
-    allocations: { gpu: Int32Array.from([0, 0, 1]), workload: Int32Array.from([0, 1, 1]), share: Float32Array.from([0.5, 0.5, 1]) },
+    allocations: {
+      gpu: Int32Array.from([0, 0, 1]),
+      workload: Int32Array.from([0, 1, 1]),
+      share: Float32Array.from([0.5, 0.5, 1]),
+    },
     present: Uint8Array.from([1, 1, 1, 1]),
   };
 }
@@ -38,7 +42,12 @@ describe("units", () => {
     expect([...units.gpu]).toEqual([0, 0, 1, 2, 3]);
     expect([...(units.shares?.share ?? [])]).toEqual([0.5, 0.5, 1, 1, 1]);
     expect([...(units.shares?.offset ?? [])].slice(0, 2)).toEqual([0, 0.5]);
-    expect([0, 1, 2, 3].map((i) => valueAt(units.column("user"), i))).toEqual(["ada", "bob", "bob", null]);
+    expect([0, 1, 2, 3].map((i) => valueAt(units.column("user"), i))).toEqual([
+      "ada",
+      "bob",
+      "bob",
+      null,
+    ]);
   });
 
   test("waiting workloads come in the scheduler's order, one square per requested GPU", () => {
@@ -51,7 +60,9 @@ describe("units", () => {
   });
 
   test("or one square per workload", () => {
-    expect([...buildUnits(cluster(), { units: "waiting", waiting_unit: "workload" }).workload]).toEqual([3, 2]);
+    expect([
+      ...buildUnits(cluster(), { units: "waiting", waiting_unit: "workload" }).workload,
+    ]).toEqual([3, 2]);
   });
 
   test("both pools stand on one canvas, told apart by pool", () => {
@@ -64,6 +75,8 @@ describe("units", () => {
 
   test("a GPU that went away has no square", () => {
     const state = { ...cluster(), present: Uint8Array.from([1, 1, 1, 0]) };
-    expect([...buildUnits(state, { units: "gpus", waiting_unit: "gpu" }).gpu]).toEqual([0, 0, 1, 2]);
+    expect([...buildUnits(state, { units: "gpus", waiting_unit: "gpu" }).gpu]).toEqual([
+      0, 0, 1, 2,
+    ]);
   });
 });

@@ -2,8 +2,8 @@
 
 import type { Column, Table, TextColumn } from "@/base/columns";
 import { Words } from "@/base/columns";
-import type { Verdicts } from "@/base/rules/verdicts";
-import { isVerdictField, verdictColumn } from "@/base/rules/verdicts";
+import type { Verdicts } from "@/base/verdicts/verdicts";
+import { isVerdictField, verdictColumn } from "@/base/verdicts/verdicts";
 
 /** Which workload holds which GPU, sorted by GPU. */
 export interface Allocations {
@@ -94,7 +94,9 @@ function listRows(state: ClusterState, options: UnitOptions): UnitRows {
   const split = options.units !== "waiting" && addGpus(state, add);
   if (options.units !== "gpus") addWaiting(state, options.waiting_unit, add);
   const gpuRows = Int32Array.from(gpu);
-  const shares = split ? { gpu: gpuRows, offset: Float32Array.from(offset), share: Float32Array.from(share) } : null;
+  const shares = split
+    ? { gpu: gpuRows, offset: Float32Array.from(offset), share: Float32Array.from(share) }
+    : null;
   return { rows: gpu.length, gpu: gpuRows, workload: Int32Array.from(workload), shares };
 }
 
@@ -139,16 +141,22 @@ function waitingOrder(workloads: Table): number[] {
   if (state?.kind !== "text") return [];
   const pending = state.words.indexOf("pending");
   const rows: number[] = [];
-  for (let w = 0; w < workloads.rows; w++) if (state.codes[w] === pending && pending >= 0) rows.push(w);
+  for (let w = 0; w < workloads.rows; w++)
+    if (state.codes[w] === pending && pending >= 0) rows.push(w);
   if (position?.kind !== "number") return rows;
-  const place = (w: number): number => (Number.isNaN(position.values[w]) ? Infinity : position.values[w]);
+  const place = (w: number): number =>
+    Number.isNaN(position.values[w]) ? Infinity : position.values[w];
   return rows.sort((a, b) => place(a) - place(b) || a - b);
 }
 
 function gather(state: ClusterState, units: UnitRows, name: string): Column | undefined {
   switch (name) {
     case "pool":
-      return { kind: "text", codes: units.gpu.map((g) => (g < 0 ? 1 : 0)), words: ["GPUs", "Waiting"] };
+      return {
+        kind: "text",
+        codes: units.gpu.map((g) => (g < 0 ? 1 : 0)),
+        words: ["GPUs", "Waiting"],
+      };
     case "state":
       return withWaiting(gatherText(units.gpu, state.gpus.columns.get("state")), units.gpu);
     case "waiting_s":
@@ -156,7 +164,10 @@ function gather(state: ClusterState, units: UnitRows, name: string): Column | un
     case "running_s":
       return since(state, units, "start_ms", false);
     case "queue_position":
-      return waitingOnly(gatherNumber(units.workload, state.workloads.columns.get(name)), units.gpu);
+      return waitingOnly(
+        gatherNumber(units.workload, state.workloads.columns.get(name)),
+        units.gpu,
+      );
     default:
       if (isVerdictField(name)) return verdictOf(state, units, name);
       return merged(units, state.gpus.columns.get(name), state.workloads.columns.get(name));
@@ -167,17 +178,28 @@ function gather(state: ClusterState, units: UnitRows, name: string): Column | un
 function verdictOf(state: ClusterState, units: UnitRows, name: string): Column | undefined {
   const verdict = state.verdicts?.get(name);
   if (!verdict) return undefined;
-  return verdictColumn(verdict, gatherText(units.gpu, state.gpus.columns.get("gpu")), gatherText(units.workload, state.workloads.columns.get("workload")));
+  return verdictColumn(
+    verdict,
+    gatherText(units.gpu, state.gpus.columns.get("gpu")),
+    gatherText(units.workload, state.workloads.columns.get("workload")),
+  );
 }
 
 /** The GPU's own value where it has one, else its workload's. */
-function merged(units: UnitRows, ofGpu: Column | undefined, ofWorkload: Column | undefined): Column | undefined {
+function merged(
+  units: UnitRows,
+  ofGpu: Column | undefined,
+  ofWorkload: Column | undefined,
+): Column | undefined {
   if (ofGpu?.kind === "number") return { kind: "number", values: gatherNumber(units.gpu, ofGpu) };
-  if (!ofGpu && ofWorkload?.kind === "number") return { kind: "number", values: gatherNumber(units.workload, ofWorkload) };
+  if (!ofGpu && ofWorkload?.kind === "number")
+    return { kind: "number", values: gatherNumber(units.workload, ofWorkload) };
   if (!ofGpu && ofWorkload?.kind === "text") return gatherText(units.workload, ofWorkload);
   if (ofGpu?.kind !== "text") return undefined;
   const own = gatherText(units.gpu, ofGpu);
-  return ofWorkload?.kind === "text" && units.gpu.includes(-1) ? filled(own, units, ofWorkload) : own;
+  return ofWorkload?.kind === "text" && units.gpu.includes(-1)
+    ? filled(own, units, ofWorkload)
+    : own;
 }
 
 function filled(own: TextColumn, units: UnitRows, ofWorkload: TextColumn): TextColumn {
@@ -186,13 +208,15 @@ function filled(own: TextColumn, units: UnitRows, ofWorkload: TextColumn): TextC
   const codes = own.codes.slice();
   for (let i = 0; i < units.rows; i++) {
     const w = units.workload[i];
-    if (units.gpu[i] < 0 && w >= 0 && ofWorkload.codes[w] >= 0) codes[i] = words.code(ofWorkload.words[ofWorkload.codes[w]]);
+    if (units.gpu[i] < 0 && w >= 0 && ofWorkload.codes[w] >= 0)
+      codes[i] = words.code(ofWorkload.words[ofWorkload.codes[w]]);
   }
   return { kind: "text", codes, words: words.list };
 }
 
 function gatherText(rows: Int32Array, column: Column | undefined): TextColumn {
-  if (column?.kind !== "text") return { kind: "text", codes: new Int32Array(rows.length).fill(-1), words: [] };
+  if (column?.kind !== "text")
+    return { kind: "text", codes: new Int32Array(rows.length).fill(-1), words: [] };
   const codes = new Int32Array(rows.length);
   for (let i = 0; i < rows.length; i++) codes[i] = rows[i] < 0 ? -1 : column.codes[rows[i]];
   return { kind: "text", codes, words: column.words };
@@ -208,7 +232,11 @@ function gatherNumber(rows: Int32Array, column: Column | undefined): Float32Arra
 
 function withWaiting(column: TextColumn, gpu: Int32Array): TextColumn {
   const words = [...column.words, "waiting"];
-  return { kind: "text", codes: column.codes.map((code, i) => (gpu[i] < 0 ? words.length - 1 : code)), words };
+  return {
+    kind: "text",
+    codes: column.codes.map((code, i) => (gpu[i] < 0 ? words.length - 1 : code)),
+    words,
+  };
 }
 
 function waitingOnly(values: Float32Array, gpu: Int32Array): Column {
@@ -221,12 +249,16 @@ function since(state: ClusterState, units: UnitRows, field: string, waiting: boo
   if (started?.kind === "number") {
     for (let i = 0; i < units.rows; i++) {
       const w = units.workload[i];
-      if (w >= 0 && units.gpu[i] < 0 === waiting) values[i] = (state.timeMs - started.values[w]) / 1000;
+      if (w >= 0 && units.gpu[i] < 0 === waiting)
+        values[i] = (state.timeMs - started.values[w]) / 1000;
     }
   }
   return { kind: "number", values };
 }
 
 function lazy(column: (name: string) => Column | undefined): ReadonlyMap<string, Column> {
-  return { get: column, has: (name: string) => column(name) !== undefined } as unknown as ReadonlyMap<string, Column>;
+  return {
+    get: column,
+    has: (name: string) => column(name) !== undefined,
+  } as unknown as ReadonlyMap<string, Column>;
 }

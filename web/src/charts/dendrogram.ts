@@ -31,13 +31,20 @@ export function layoutTree(tree: Tree, width: number, height: number): DrawnTree
   const count = tree.leaves.length;
   const top = Math.max(1e-9, ...tree.merges.map((merge) => merge.height));
   const x = (value: number) => (value / top) * (width - 4) + 2;
-  const nodes = tree.leaves.map((leaf, i) => ({ x: 0, y: ((i + 0.5) / count) * height, cluster: leaf.cluster }));
+  const nodes = tree.leaves.map((leaf, i) => ({
+    x: 0,
+    y: ((i + 0.5) / count) * height,
+    cluster: leaf.cluster,
+  }));
   const elbows: Elbow[] = [];
   for (const merge of tree.merges) {
     const [a, b] = [nodes[merge.left], nodes[merge.right]];
     const at = x(merge.height);
     const cluster = a.cluster !== null && a.cluster === b.cluster ? a.cluster : null;
-    elbows.push({ path: `M${a.x.toFixed(1)} ${a.y.toFixed(1)}H${at.toFixed(1)}V${b.y.toFixed(1)}H${b.x.toFixed(1)}`, cluster });
+    elbows.push({
+      path: `M${a.x.toFixed(1)} ${a.y.toFixed(1)}H${at.toFixed(1)}V${b.y.toFixed(1)}H${b.x.toFixed(1)}`,
+      cluster,
+    });
     nodes.push({ x: at, y: (a.y + b.y) / 2, cluster });
   }
   const heights = tree.merges.map((merge) => merge.height).sort((a, b) => b - a);

@@ -30,7 +30,12 @@ export const PHASE_COLOURS: Readonly<Record<string, string>> = {
   pause: "var(--warn)",
   stall: "var(--alert)",
 };
-const EVENT_COLOURS: Readonly<Record<string, string>> = { xid: "var(--alert)", throttle: "var(--warn)", node_down: "var(--alert)", node_drain: "var(--warn)" };
+const EVENT_COLOURS: Readonly<Record<string, string>> = {
+  xid: "var(--alert)",
+  throttle: "var(--warn)",
+  node_down: "var(--alert)",
+  node_drain: "var(--warn)",
+};
 const WIDTH = 1000;
 const HEIGHT = 46;
 const MOST_EVENTS = 200;
@@ -42,7 +47,8 @@ export function lifeScale(spans: readonly LifeSpan[]): (time: number) => number 
   const waited = ((start - begin) / Math.max(1, end - begin)) * WIDTH;
   const waiting = start <= begin ? 0 : spans.length === 1 ? WIDTH : Math.min(WIDTH / 5, waited);
   return (time) => {
-    if (time <= start) return start > begin ? (Math.max(0, time - begin) / (start - begin)) * waiting : 0;
+    if (time <= start)
+      return start > begin ? (Math.max(0, time - begin) / (start - begin)) * waiting : 0;
     return waiting + Math.min(1, (time - start) / Math.max(1, end - start)) * (WIDTH - waiting);
   };
 }
@@ -54,20 +60,54 @@ export function drawLife(svg: SVGSVGElement, { spans, events, progress }: Life):
   svg.setAttribute("preserveAspectRatio", "none");
   if (spans.length === 0) return;
   const place = lifeScale(spans);
-  for (const span of spans) add(svg, place(span.from), 24, Math.max(0.8, place(span.to) - place(span.from)), 14, PHASE_COLOURS[span.phase] ?? "var(--muted)", span.text);
+  for (const span of spans)
+    add(
+      svg,
+      place(span.from),
+      24,
+      Math.max(0.8, place(span.to) - place(span.from)),
+      14,
+      PHASE_COLOURS[span.phase] ?? "var(--muted)",
+      span.text,
+    );
   if (progress.length > 1) {
     const [first, last] = [place(progress[0].time), place(progress[progress.length - 1].time)];
     const line = element(svg, "path");
     line.setAttribute("class", "progress-line");
     line.setAttribute("transform", `translate(${first} 2)`);
-    line.setAttribute("d", sparklinePath(progress.map((one) => one.value), last - first, 18));
+    line.setAttribute(
+      "d",
+      sparklinePath(
+        progress.map((one) => one.value),
+        last - first,
+        18,
+      ),
+    );
   }
-  for (const event of events.slice(0, MOST_EVENTS)) add(svg, place(event.time) - 1, 20, 2.4, 22, EVENT_COLOURS[event.kind] ?? "var(--text)", event.text);
+  for (const event of events.slice(0, MOST_EVENTS))
+    add(
+      svg,
+      place(event.time) - 1,
+      20,
+      2.4,
+      22,
+      EVENT_COLOURS[event.kind] ?? "var(--text)",
+      event.text,
+    );
 }
 
-function add(svg: SVGSVGElement, x: number, y: number, width: number, height: number, fill: string, text: string): void {
+function add(
+  svg: SVGSVGElement,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  fill: string,
+  text: string,
+): void {
   const rect = element(svg, "rect");
-  for (const [name, value] of Object.entries({ x, y, width, height })) rect.setAttribute(name, value.toFixed(2));
+  for (const [name, value] of Object.entries({ x, y, width, height }))
+    rect.setAttribute(name, value.toFixed(2));
   rect.style.fill = fill;
   const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
   title.textContent = text;

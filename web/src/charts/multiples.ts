@@ -58,13 +58,22 @@ const HEADING = 15;
 
 /** The size at which this many plots stay legible: large while they fit, then smaller. */
 export function cellSize(count: number, kind: PlotKind, zoom: number): CellSize {
-  if (kind === "strip") return { width: Math.round((count > 1024 ? 96 : 150) * zoom), height: Math.max(4, Math.round((count > 1024 ? 5 : 9) * zoom)) };
+  if (kind === "strip")
+    return {
+      width: Math.round((count > 1024 ? 96 : 150) * zoom),
+      height: Math.max(4, Math.round((count > 1024 ? 5 : 9) * zoom)),
+    };
   const width = count <= 16 ? 128 : count <= 128 ? 78 : count <= 512 ? 50 : 34;
   return { width: Math.round(width * zoom), height: Math.round(width * 0.6 * zoom) };
 }
 
 /** Boxes flow from left to right; inside a box plots stand in a row (strips in a column). */
-export function layoutMultiples(multiples: readonly Multiple[], width: number, size: CellSize, kind: PlotKind): MultiplesLayout {
+export function layoutMultiples(
+  multiples: readonly Multiple[],
+  width: number,
+  size: CellSize,
+  kind: PlotKind,
+): MultiplesLayout {
   const groups = new Map<string, Multiple[]>();
   for (const multiple of multiples) {
     const members = groups.get(multiple.group);
@@ -76,7 +85,8 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
   let [x, y, rowHeight] = [0, 0, 0];
   for (const [group, members] of groups) {
     const fitting = Math.max(1, Math.floor((width + GAP) / (size.width + GAP)));
-    const perRow = group === "" ? fitting : kind === "strip" ? 1 : evenRows(members.length, fitting);
+    const perRow =
+      group === "" ? fitting : kind === "strip" ? 1 : evenRows(members.length, fitting);
     const gap = kind === "strip" ? 1 : GAP;
     const rows = Math.ceil(members.length / perRow);
     const boxWidth = perRow * (size.width + GAP) - GAP;
@@ -85,7 +95,8 @@ export function layoutMultiples(multiples: readonly Multiple[], width: number, s
     if (x > 0 && x + boxWidth > width) {
       [x, y, rowHeight] = [0, y + rowHeight + BOX_GAP, 0];
     }
-    if (group !== "") headings.push({ x, y, width: boxWidth, height: HEADING, group, slots: together(members) });
+    if (group !== "")
+      headings.push({ x, y, width: boxWidth, height: HEADING, group, slots: together(members) });
     members.forEach((multiple, i) => {
       cells.push({
         x: x + (i % perRow) * (size.width + GAP),
@@ -119,12 +130,18 @@ export function together(members: readonly Multiple[]): (RuleSlot | null)[] {
 
 /** The plot at a place, or -1. */
 export function cellAt(layout: MultiplesLayout, x: number, y: number): number {
-  return layout.cells.findIndex((cell) => x >= cell.x && x < cell.x + cell.width && y >= cell.y && y < cell.y + cell.height);
+  return layout.cells.findIndex(
+    (cell) => x >= cell.x && x < cell.x + cell.width && y >= cell.y && y < cell.y + cell.height,
+  );
 }
 
 /** The node's name at a place, or null. */
 export function headingAt(layout: MultiplesLayout, x: number, y: number): string | null {
-  return layout.headings.find((one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height)?.group ?? null;
+  return (
+    layout.headings.find(
+      (one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height,
+    )?.group ?? null
+  );
 }
 
 export interface MultiplesStyle {
@@ -141,7 +158,11 @@ export interface MultiplesStyle {
 }
 
 /** Draw every plot; the caller has scaled the context to the screen's pixels. */
-export function drawMultiples(context: CanvasRenderingContext2D, layout: MultiplesLayout, style: MultiplesStyle): void {
+export function drawMultiples(
+  context: CanvasRenderingContext2D,
+  layout: MultiplesLayout,
+  style: MultiplesStyle,
+): void {
   const most = Math.max(1, ...layout.cells.map((cell) => Math.max(0, ...cell.multiple.counts)));
   context.font = "11px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -149,8 +170,18 @@ export function drawMultiples(context: CanvasRenderingContext2D, layout: Multipl
   for (const heading of layout.headings) {
     const reserve = heading.slots.length * SLOT_PITCH;
     context.fillStyle = style.colours.text;
-    context.fillText(fitted(context, heading.group, heading.width - reserve), heading.x, heading.y + 6);
-    drawSlots(context, heading.slots, heading.x + heading.width - reserve, heading.y + 4, style.colours.line);
+    context.fillText(
+      fitted(context, heading.group, heading.width - reserve),
+      heading.x,
+      heading.y + 6,
+    );
+    drawSlots(
+      context,
+      heading.slots,
+      heading.x + heading.width - reserve,
+      heading.y + 4,
+      style.colours.line,
+    );
   }
   layout.cells.forEach((cell, i) => {
     const { multiple } = cell;
@@ -161,7 +192,8 @@ export function drawMultiples(context: CanvasRenderingContext2D, layout: Multipl
     else {
       context.fillStyle = style.colours.ground;
       context.fillRect(cell.x, cell.y, cell.width, cell.height);
-      if (style.kind === "histogram") drawHistogram(context, cell, style.shared ? most : Math.max(1, ...multiple.counts));
+      if (style.kind === "histogram")
+        drawHistogram(context, cell, style.shared ? most : Math.max(1, ...multiple.counts));
       else drawLine(context, cell, style);
     }
     drawCellSlots(context, cell, style);
@@ -181,7 +213,11 @@ function css([r, g, b]: Rgb, alpha = 1): string {
   return `rgb(${r} ${g} ${b} / ${alpha})`;
 }
 
-function drawHistogram(context: CanvasRenderingContext2D, { x, y, width, height, multiple }: Cell, most: number): void {
+function drawHistogram(
+  context: CanvasRenderingContext2D,
+  { x, y, width, height, multiple }: Cell,
+  most: number,
+): void {
   const bins = multiple.counts.length;
   const bar = width / bins;
   context.fillStyle = css(multiple.colour);
@@ -194,10 +230,15 @@ function drawHistogram(context: CanvasRenderingContext2D, { x, y, width, height,
   context.fill();
 }
 
-function drawLine(context: CanvasRenderingContext2D, { x, y, width, height, multiple }: Cell, style: MultiplesStyle): void {
+function drawLine(
+  context: CanvasRenderingContext2D,
+  { x, y, width, height, multiple }: Cell,
+  style: MultiplesStyle,
+): void {
   const present = multiple.line.filter((value): value is number => value !== null);
   let [low, high] = style.limits;
-  if (!style.shared && present.length > 0) [low, high] = [Math.min(...present), Math.max(...present)];
+  if (!style.shared && present.length > 0)
+    [low, high] = [Math.min(...present), Math.max(...present)];
   const span = high > low ? high - low : 1;
   const step = multiple.line.length > 1 ? width / (multiple.line.length - 1) : 0;
   context.strokeStyle = css(multiple.colour);
@@ -209,7 +250,8 @@ function drawLine(context: CanvasRenderingContext2D, { x, y, width, height, mult
       pen = false;
       return;
     }
-    const at = y + height - 1 - ((Math.min(high, Math.max(low, value)) - low) / span) * (height - 2);
+    const at =
+      y + height - 1 - ((Math.min(high, Math.max(low, value)) - low) / span) * (height - 2);
     if (pen) context.lineTo(x + i * step, at);
     else context.moveTo(x + i * step, at);
     pen = true;
@@ -217,10 +259,15 @@ function drawLine(context: CanvasRenderingContext2D, { x, y, width, height, mult
   context.stroke();
 }
 
-function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, multiple }: Cell, style: MultiplesStyle): void {
+function drawStrip(
+  context: CanvasRenderingContext2D,
+  { x, y, width, height, multiple }: Cell,
+  style: MultiplesStyle,
+): void {
   const present = multiple.line.filter((value): value is number => value !== null);
   let [low, high] = style.limits;
-  if (!style.shared && present.length > 0) [low, high] = [Math.min(...present), Math.max(...present)];
+  if (!style.shared && present.length > 0)
+    [low, high] = [Math.min(...present), Math.max(...present)];
   const span = high > low ? high - low : 1;
   const mark = Math.min(4, width * 0.04);
   context.fillStyle = css(multiple.colour);
@@ -238,7 +285,11 @@ function drawStrip(context: CanvasRenderingContext2D, { x, y, width, height, mul
 /** From this width on a plot has room for its name beside the rules' slots. */
 const LABEL_FROM = 48;
 
-function drawLabel(context: CanvasRenderingContext2D, { x, y, width, multiple }: Cell, style: MultiplesStyle): void {
+function drawLabel(
+  context: CanvasRenderingContext2D,
+  { x, y, width, multiple }: Cell,
+  style: MultiplesStyle,
+): void {
   if (width < LABEL_FROM) return;
   const left = 3 + multiple.slots.length * SLOT_PITCH;
   context.fillStyle = style.colours.text;
@@ -249,15 +300,39 @@ const SLOT_PITCH = 6;
 const SLOT_SIZE = 4;
 
 /** On a plot slots stand above it at the left; beside a strip, behind its end. */
-function drawCellSlots(context: CanvasRenderingContext2D, { x, y, width, height, multiple }: Cell, style: MultiplesStyle): void {
+function drawCellSlots(
+  context: CanvasRenderingContext2D,
+  { x, y, width, height, multiple }: Cell,
+  style: MultiplesStyle,
+): void {
   const { slots } = multiple;
   if (slots.length === 0) return;
-  if (style.kind === "strip") drawSlots(context, slots, x + width - slots.length * SLOT_PITCH + 2, y + Math.max(0, (height - SLOT_SIZE) / 2), null);
-  else drawSlots(context, slots, x + 2, y + 2, width >= slots.length * SLOT_PITCH + 20 ? style.colours.line : null);
+  if (style.kind === "strip")
+    drawSlots(
+      context,
+      slots,
+      x + width - slots.length * SLOT_PITCH + 2,
+      y + Math.max(0, (height - SLOT_SIZE) / 2),
+      null,
+    );
+  else
+    drawSlots(
+      context,
+      slots,
+      x + 2,
+      y + 2,
+      width >= slots.length * SLOT_PITCH + 20 ? style.colours.line : null,
+    );
 }
 
 /** Filled where a rule is met now, a frame where it was met earlier, empty (or nothing) where it is not. */
-function drawSlots(context: CanvasRenderingContext2D, slots: readonly (RuleSlot | null)[], x: number, y: number, empty: string | null): void {
+function drawSlots(
+  context: CanvasRenderingContext2D,
+  slots: readonly (RuleSlot | null)[],
+  x: number,
+  y: number,
+  empty: string | null,
+): void {
   slots.forEach((slot, i) => {
     const left = x + i * SLOT_PITCH;
     if (slot?.now) {

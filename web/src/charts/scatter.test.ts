@@ -4,14 +4,30 @@ import { ellipse, inside, scatterScales, ticks } from "@/charts/scatter";
 test("every point of the ellipse is at the limit's distance", () => {
   const [a, b, d] = [4, 1.5, 2];
   const determinant = a * d - b * b;
-  for (const [x, y] of ellipse({ centre: [10, 20], covariance: [[a, b], [b, d]], limit: 3 })) {
+  for (const [x, y] of ellipse({
+    centre: [10, 20],
+    covariance: [
+      [a, b],
+      [b, d],
+    ],
+    limit: 3,
+  })) {
     const [u, v] = [x - 10, y - 20];
     expect(Math.sqrt((d * u * u - 2 * b * u * v + a * v * v) / determinant)).toBeCloseTo(3, 6);
   }
 });
 
 test("a metric without spread has no ellipse", () => {
-  expect(ellipse({ centre: [1, 1], covariance: [[0, 0], [0, 1]], limit: 3 })).toEqual([]);
+  expect(
+    ellipse({
+      centre: [1, 1],
+      covariance: [
+        [0, 0],
+        [0, 1],
+      ],
+      limit: 3,
+    }),
+  ).toEqual([]);
 });
 
 test("places and values are each other's inverse", () => {
@@ -21,7 +37,13 @@ test("places and values are each other's inverse", () => {
 });
 
 test("a brush takes what lies in it, gaps never", () => {
-  const points = { gpu: [0, 1, 2], time_ms: [1, 2, 3], x: [1, 5, null], y: [1, 5, 1], score: [0, 0, 0] };
+  const points = {
+    gpu: [0, 1, 2],
+    time_ms: [1, 2, 3],
+    x: [1, 5, null],
+    y: [1, 5, 1],
+    score: [0, 0, 0],
+  };
   expect(inside(points, { x: [0, 2], y: [0, 2] })).toEqual([0]);
 });
 

@@ -41,7 +41,11 @@ export interface ScatterScales {
 }
 
 /** Scales with a little air around the values. */
-export function scatterScales(limits: ScatterData["limits"], width: number, height: number): ScatterScales {
+export function scatterScales(
+  limits: ScatterData["limits"],
+  width: number,
+  height: number,
+): ScatterScales {
   const frame = { left: 52, top: 8, width: width - 62, height: height - 44 };
   const [xLow, xHigh] = padded(limits.x);
   const [yLow, yHigh] = padded(limits.y);
@@ -67,12 +71,19 @@ export function ticks(low: number, high: number, about: number): number[] {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough) ?? rough;
   const found: number[] = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Number(value.toPrecision(12)));
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step)
+    found.push(Number(value.toPrecision(12)));
   return found;
 }
 
 /** Draw everything but the brush. */
-export function drawScatter(context: CanvasRenderingContext2D, data: ScatterData, scales: ScatterScales, labels: { x: string; y: string }, style: ScatterStyle): void {
+export function drawScatter(
+  context: CanvasRenderingContext2D,
+  data: ScatterData,
+  scales: ScatterScales,
+  labels: { x: string; y: string },
+  style: ScatterStyle,
+): void {
   drawAxes(context, scales, labels, style);
   const { frame } = scales;
   context.save();
@@ -86,7 +97,14 @@ export function drawScatter(context: CanvasRenderingContext2D, data: ScatterData
   context.restore();
 }
 
-function drawPoints(context: CanvasRenderingContext2D, points: ScatterPoints, scales: ScatterScales, style: ScatterStyle, size: number, alpha: number): void {
+function drawPoints(
+  context: CanvasRenderingContext2D,
+  points: ScatterPoints,
+  scales: ScatterScales,
+  style: ScatterStyle,
+  size: number,
+  alpha: number,
+): void {
   for (let i = 0; i < points.x.length; i++) {
     const [x, y] = [points.x[i], points.y[i]];
     if (x === null || y === null) continue;
@@ -97,7 +115,12 @@ function drawPoints(context: CanvasRenderingContext2D, points: ScatterPoints, sc
   context.globalAlpha = 1;
 }
 
-function drawDensity(context: CanvasRenderingContext2D, data: ScatterData, scales: ScatterScales, style: ScatterStyle): void {
+function drawDensity(
+  context: CanvasRenderingContext2D,
+  data: ScatterData,
+  scales: ScatterScales,
+  style: ScatterStyle,
+): void {
   const rows = data.density ?? [];
   const most = Math.log1p(Math.max(1, ...rows.flat()));
   const [x0, x1] = [scales.x(data.limits.x[0]), scales.x(data.limits.x[1])];
@@ -115,7 +138,10 @@ function drawDensity(context: CanvasRenderingContext2D, data: ScatterData, scale
 }
 
 /** Points at the limit's distance around the centre. */
-export function ellipse(data: Pick<ScatterData, "centre" | "covariance" | "limit">, steps = 72): [number, number][] {
+export function ellipse(
+  data: Pick<ScatterData, "centre" | "covariance" | "limit">,
+  steps = 72,
+): [number, number][] {
   const [cx, cy] = data.centre;
   const [[a, b], [, d]] = data.covariance;
   if (cx === null || cy === null || a === null || b === null || d === null || a <= 0) return [];
@@ -123,22 +149,37 @@ export function ellipse(data: Pick<ScatterData, "centre" | "covariance" | "limit
   const l21 = b / l11;
   const l22 = Math.sqrt(Math.max(0, d - l21 * l21));
   return Array.from({ length: steps + 1 }, (_, i) => {
-    const [u, v] = [Math.cos((i / steps) * 2 * Math.PI) * data.limit, Math.sin((i / steps) * 2 * Math.PI) * data.limit];
+    const [u, v] = [
+      Math.cos((i / steps) * 2 * Math.PI) * data.limit,
+      Math.sin((i / steps) * 2 * Math.PI) * data.limit,
+    ];
     return [cx + l11 * u, cy + l21 * u + l22 * v];
   });
 }
 
-function drawEllipse(context: CanvasRenderingContext2D, data: ScatterData, scales: ScatterScales, style: ScatterStyle): void {
+function drawEllipse(
+  context: CanvasRenderingContext2D,
+  data: ScatterData,
+  scales: ScatterScales,
+  style: ScatterStyle,
+): void {
   context.strokeStyle = style.colours.text;
   context.lineWidth = 1;
   context.setLineDash([4, 3]);
   context.beginPath();
-  ellipse(data).forEach(([x, y], i) => (i === 0 ? context.moveTo(scales.x(x), scales.y(y)) : context.lineTo(scales.x(x), scales.y(y))));
+  ellipse(data).forEach(([x, y], i) =>
+    i === 0 ? context.moveTo(scales.x(x), scales.y(y)) : context.lineTo(scales.x(x), scales.y(y)),
+  );
   context.stroke();
   context.setLineDash([]);
 }
 
-function drawAxes(context: CanvasRenderingContext2D, { frame, x, y, valueX, valueY }: ScatterScales, labels: { x: string; y: string }, style: ScatterStyle): void {
+function drawAxes(
+  context: CanvasRenderingContext2D,
+  { frame, x, y, valueX, valueY }: ScatterScales,
+  labels: { x: string; y: string },
+  style: ScatterStyle,
+): void {
   context.font = "11px system-ui, sans-serif";
   context.strokeStyle = style.colours.line;
   context.fillStyle = style.colours.text;
@@ -167,10 +208,20 @@ function drawAxes(context: CanvasRenderingContext2D, { frame, x, y, valueX, valu
 
 function short(value: number): string {
   const size = Math.abs(value);
-  return size >= 1e6 ? `${Number((value / 1e6).toPrecision(3))}M` : size >= 1e4 ? `${Number((value / 1e3).toPrecision(3))}k` : String(Number(value.toPrecision(4)));
+  return size >= 1e6
+    ? `${Number((value / 1e6).toPrecision(3))}M`
+    : size >= 1e4
+      ? `${Number((value / 1e3).toPrecision(3))}k`
+      : String(Number(value.toPrecision(4)));
 }
 
-function line(context: CanvasRenderingContext2D, x0: number, y0: number, x1: number, y1: number): void {
+function line(
+  context: CanvasRenderingContext2D,
+  x0: number,
+  y0: number,
+  x1: number,
+  y1: number,
+): void {
   context.beginPath();
   context.moveTo(Math.round(x0) + 0.5, Math.round(y0) + 0.5);
   context.lineTo(Math.round(x1) + 0.5, Math.round(y1) + 0.5);
@@ -187,7 +238,15 @@ export function inside(points: ScatterPoints, box: Box): number[] {
   const found: number[] = [];
   for (let i = 0; i < points.x.length; i++) {
     const [x, y] = [points.x[i], points.y[i]];
-    if (x !== null && y !== null && x >= box.x[0] && x <= box.x[1] && y >= box.y[0] && y <= box.y[1]) found.push(i);
+    if (
+      x !== null &&
+      y !== null &&
+      x >= box.x[0] &&
+      x <= box.x[1] &&
+      y >= box.y[0] &&
+      y <= box.y[1]
+    )
+      found.push(i);
   }
   return found;
 }

@@ -2,15 +2,22 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { moved, within, zoomed } from "@/charts/span";
 
-const spans = fc.tuple(fc.integer({ min: 0, max: 1e9 }), fc.integer({ min: 2_000, max: 1e8 })).map(([from, length]) => [from, from + length] as const);
+const spans = fc
+  .tuple(fc.integer({ min: 0, max: 1e9 }), fc.integer({ min: 2_000, max: 1e8 }))
+  .map(([from, length]) => [from, from + length] as const);
 
 test("zooming in and out again about the same place gives the span back", () => {
   fc.assert(
-    fc.property(spans, fc.double({ min: 0, max: 1, noNaN: true }), fc.double({ min: 0.2, max: 5, noNaN: true }), (span, about, factor) => {
-      const back = zoomed(zoomed(span, factor, about), 1 / factor, about);
-      expect(back[0]).toBeCloseTo(span[0], 0);
-      expect(back[1]).toBeCloseTo(span[1], 0);
-    }),
+    fc.property(
+      spans,
+      fc.double({ min: 0, max: 1, noNaN: true }),
+      fc.double({ min: 0.2, max: 5, noNaN: true }),
+      (span, about, factor) => {
+        const back = zoomed(zoomed(span, factor, about), 1 / factor, about);
+        expect(back[0]).toBeCloseTo(span[0], 0);
+        expect(back[1]).toBeCloseTo(span[1], 0);
+      },
+    ),
   );
 });
 

@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { moved, zoomed } from "@/charts/span";
 import type { Span } from "@/charts/span";
+import { chartsTexts as texts } from "@/texts";
 
 /** Null is no value: the line has a gap there. */
 export type Values = readonly (number | null)[];
@@ -85,14 +86,24 @@ export function joined(data: TimelineData): uPlot.AlignedData {
   const seconds = (times: readonly number[]) => times.map((time) => time / 1000);
   const columns = [band.low, band.p10, band.median, band.p90, band.high];
   // The server gives lines at the band's moments; where it could not, they are joined.
-  if (data.lines.every((line) => sameTimes(line.time_ms, band.time_ms))) return [seconds(band.time_ms), ...[...columns, ...data.lines.map((line) => line.value)].map(bridged)] as uPlot.AlignedData;
-  const tables = [[seconds(band.time_ms), ...columns], ...data.lines.map((line) => [seconds(line.time_ms), line.value])] as uPlot.AlignedData[];
+  if (data.lines.every((line) => sameTimes(line.time_ms, band.time_ms)))
+    return [
+      seconds(band.time_ms),
+      ...[...columns, ...data.lines.map((line) => line.value)].map(bridged),
+    ] as uPlot.AlignedData;
+  const tables = [
+    [seconds(band.time_ms), ...columns],
+    ...data.lines.map((line) => [seconds(line.time_ms), line.value]),
+  ] as uPlot.AlignedData[];
   return uPlot.join(tables);
 }
 
 const SHORT_GAP = 3;
 
-/** Short runs without a value become `undefined`, which uPlot draws across: a metric that is sampled less often has no gap. */
+/**
+ * Short runs without a value become `undefined`, which uPlot draws across: a metric that is sampled less often has no
+ * gap.
+ */
 export function bridged(values: Values): (number | null | undefined)[] {
   if (!values.includes(null)) return values as (number | null)[];
   const found: (number | null | undefined)[] = [...values];
@@ -113,12 +124,28 @@ const FONT = "11px system-ui, sans-serif";
 const WHEEL_STEP = 1.25;
 
 /** Draw into an element; the same lines take new values by `update`. */
-export function drawTimeline(element: HTMLElement, first: TimelineData, style: TimelineStyle, size: { width: number; height: number }, events: TimelineEvents): Timeline {
+export function drawTimeline(
+  element: HTMLElement,
+  first: TimelineData,
+  style: TimelineStyle,
+  size: { width: number; height: number },
+  events: TimelineEvents,
+): Timeline {
   let data = first;
   let shown: Span | null = null;
   const hidden = { stroke: "transparent", width: 0, points: { show: false } };
-  const axis = { stroke: style.text, grid: { stroke: style.grid, width: 1 }, ticks: { stroke: style.grid, width: 1 }, font: FONT };
-  const line = (label: string, stroke: string, width: number) => ({ label, stroke, width, points: { show: false } });
+  const axis = {
+    stroke: style.text,
+    grid: { stroke: style.grid, width: 1 },
+    ticks: { stroke: style.grid, width: 1 },
+    font: FONT,
+  };
+  const line = (label: string, stroke: string, width: number) => ({
+    label,
+    stroke,
+    width,
+    points: { show: false },
+  });
   const options: uPlot.Options = {
     ...size,
     legend: { show: false },
@@ -126,27 +153,59 @@ export function drawTimeline(element: HTMLElement, first: TimelineData, style: T
       points: { show: false },
       drag: { x: true, y: false, setScale: false },
       // The crosshair is shared; brushes are not: one chart tells the page, the page tells all.
-      sync: { key: "marey-timelines", filters: { pub: (type) => type === "mousemove" || type === "mouseleave", sub: () => true } },
+      sync: {
+        key: "marey-timelines",
+        filters: { pub: (type) => type === "mousemove" || type === "mouseleave", sub: () => true },
+      },
       bind: {
         mousedown: (_plot, _target, handle) => (event) => (event.shiftKey ? null : handle(event)),
         dblclick: () => () => (events.brush(null), events.view(null), null),
       },
     },
-    scales: { x: { time: true, auto: false, ...spanOf(data.band) }, y: data.range ? { range: [data.range[0], data.range[1]] } : {} },
-    axes: [{ ...axis, values: (_plot, splits) => clockTexts(splits) }, { ...axis, size: 56, label: `${data.label}${data.unit ? ` (${data.unit})` : ""}`, labelSize: 16, labelFont: FONT }],
+    scales: {
+      x: { time: true, auto: false, ...spanOf(data.band) },
+      y: data.range ? { range: [data.range[0], data.range[1]] } : {},
+    },
+    axes: [
+      { ...axis, values: (_plot, splits) => clockTexts(splits) },
+      {
+        ...axis,
+        size: 56,
+        label: `${data.label}${data.unit ? ` (${data.unit})` : ""}`,
+        labelSize: 16,
+        labelFont: FONT,
+      },
+    ],
     bands: [
       { series: [5, 1], fill: style.faint },
       { series: [4, 2], fill: style.band },
     ],
-    series: [{}, hidden, hidden, line("median", style.median, 1.4), hidden, hidden, ...data.lines.map((one) => line(one.label, one.colour, 1.2))],
+    series: [
+      {},
+      hidden,
+      hidden,
+      line("median", style.median, 1.4),
+      hidden,
+      hidden,
+      ...data.lines.map((one) => line(one.label, one.colour, 1.2)),
+    ],
     hooks: {
       setSelect: [
         (plot) => {
-          if (plot.select.width >= 3) events.brush([plot.posToVal(plot.select.left, "x") * 1000, plot.posToVal(plot.select.left + plot.select.width, "x") * 1000]);
+          if (plot.select.width >= 3)
+            events.brush([
+              plot.posToVal(plot.select.left, "x") * 1000,
+              plot.posToVal(plot.select.left + plot.select.width, "x") * 1000,
+            ]);
           plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
         },
       ],
-      setCursor: [(plot) => events.tell(plot.cursor.left === undefined || plot.cursor.left < 0 ? "" : told(plot, data))],
+      setCursor: [
+        (plot) =>
+          events.tell(
+            plot.cursor.left === undefined || plot.cursor.left < 0 ? "" : told(plot, data),
+          ),
+      ],
       drawClear: [(plot) => shade(plot, data.shades)],
       draw: [(plot) => mark(plot, data, style), (plot) => veil(plot, data.window, style.veil)],
     },
@@ -187,7 +246,8 @@ function listen(plot: uPlot, now: () => Span, events: TimelineEvents): () => voi
     event.preventDefault();
     const share = event.offsetX / Math.max(1, over.clientWidth);
     const amount = event.deltaY || event.deltaX;
-    if (event.ctrlKey || event.metaKey) events.view(zoomed(now(), amount > 0 ? WHEEL_STEP : 1 / WHEEL_STEP, share));
+    if (event.ctrlKey || event.metaKey)
+      events.view(zoomed(now(), amount > 0 ? WHEEL_STEP : 1 / WHEEL_STEP, share));
     else events.view(moved(now(), Math.sign(event.deltaX || event.deltaY) * 0.1));
   };
   let from: { x: number; span: Span } | null = null;
@@ -197,7 +257,8 @@ function listen(plot: uPlot, now: () => Span, events: TimelineEvents): () => voi
     over.setPointerCapture(event.pointerId);
   };
   const drag = (event: PointerEvent) => {
-    if (from) events.view(moved(from.span, (from.x - event.clientX) / Math.max(1, over.clientWidth)));
+    if (from)
+      events.view(moved(from.span, (from.x - event.clientX) / Math.max(1, over.clientWidth)));
   };
   const up = () => (from = null);
   over.addEventListener("wheel", wheel, { passive: false });
@@ -221,16 +282,34 @@ function told(plot: uPlot, data: TimelineData): string {
   if (idx === null || idx === undefined) return "";
   const second = plot.data[0][idx];
   const value = (series: number) => plot.data[series]?.[idx] ?? null;
-  const number = (of: number | null) => (of === null ? "–" : `${Number(of.toPrecision(4))}${data.unit ? `\u2009${data.unit}` : ""}`);
-  const parts = [`${new Date(second * 1000).toLocaleTimeString("en-GB")}: median ${number(value(3))}, all ${number(value(1))} to ${number(value(5))}`];
+  const number = (of: number | null) =>
+    of === null ? "–" : `${Number(of.toPrecision(4))}${data.unit ? `\u2009${data.unit}` : ""}`;
+  const parts = [
+    texts.readout(
+      new Date(second * 1000).toLocaleTimeString("en-GB"),
+      number(value(3)),
+      number(value(1)),
+      number(value(5)),
+    ),
+  ];
   const near = data.lines
     .map((line, i) => ({ line, of: value(6 + i) }))
     .filter(({ of }) => of !== null && Math.abs(plot.valToPos(of, "y") - top) <= 3 * NEAR_PX)
     .slice(0, MOST_NAMED);
   parts.push(...near.map(({ line, of }) => `${line.label} ${number(of)}`));
   const at = (time: number) => plot.valToPos(time / 1000, "x");
-  parts.push(...data.marks.filter((one) => Math.abs(at(one.timeMs) - left) <= NEAR_PX).slice(0, MOST_NAMED).map((one) => one.text));
-  parts.push(...data.shades.filter((one) => at(one.fromMs) <= left && left <= at(one.toMs)).slice(0, 2).map((one) => one.text));
+  parts.push(
+    ...data.marks
+      .filter((one) => Math.abs(at(one.timeMs) - left) <= NEAR_PX)
+      .slice(0, MOST_NAMED)
+      .map((one) => one.text),
+  );
+  parts.push(
+    ...data.shades
+      .filter((one) => at(one.fromMs) <= left && left <= at(one.toMs))
+      .slice(0, 2)
+      .map((one) => one.text),
+  );
   return parts.join(" · ");
 }
 
@@ -241,7 +320,11 @@ function clockTexts(seconds: readonly number[]): string[] {
   return seconds.map((second, i) => {
     const time = new Date(second * 1000);
     const day = time.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
-    const clock = time.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(fine ? { second: "2-digit" } : {}) });
+    const clock = time.toLocaleTimeString("en-GB", {
+      hour: "2-digit",
+      minute: "2-digit",
+      ...(fine ? { second: "2-digit" } : {}),
+    });
     const changed = i === 0 || new Date(seconds[i - 1] * 1000).getDate() !== time.getDate();
     return days ? day : changed ? `${clock}\n${day}` : clock;
   });
@@ -279,7 +362,8 @@ function mark(plot: uPlot, data: TimelineData, style: TimelineStyle): void {
   ctx.fillStyle = style.lit;
   for (const time of data.lit) {
     const x = plot.valToPos(time / 1000, "x", true);
-    if (x >= bbox.left && x <= bbox.left + bbox.width) ctx.fillRect(x - pixel, bbox.top + bbox.height - 8 * pixel, 2 * pixel, 8 * pixel);
+    if (x >= bbox.left && x <= bbox.left + bbox.width)
+      ctx.fillRect(x - pixel, bbox.top + bbox.height - 8 * pixel, 2 * pixel, 8 * pixel);
   }
   ctx.restore();
 }
@@ -288,7 +372,8 @@ function mark(plot: uPlot, data: TimelineData, style: TimelineStyle): void {
 function veil(plot: uPlot, window: Span | null, colour: string): void {
   if (!window) return;
   const { ctx, bbox } = plot;
-  const place = (time: number) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(time / 1000, "x", true)));
+  const place = (time: number) =>
+    Math.max(bbox.left, Math.min(bbox.left + bbox.width, plot.valToPos(time / 1000, "x", true)));
   const [from, to] = [place(window[0]), place(window[1])];
   ctx.save();
   ctx.fillStyle = colour;

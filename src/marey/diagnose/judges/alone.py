@@ -46,28 +46,28 @@ class Change:
         return self.evidence.value / self.evidence.against
 
 
-def slow_alone(signals: Signals) -> Iterator[Claim]:
+def judge_slow_alone(signals: Signals) -> Iterator[Claim]:
     """The only node, or what connects its GPUs, is slower than it was, and so is the work."""
-    change = lasting_change(signals)
+    change = find_lasting_change(signals)
     if change is None:
         return
     span = signals.columns_of(*change.blocks)
-    slower, busier = _slower_work(signals, span), _busier_host(signals, span)
+    slower, busier = _find_slower_work(signals, span), _find_busier_host(signals, span)
     if slower is None and (busier is None or change.share > FAR):
         return
     host = signals.matrix.hosts[0]
     late = change.kind is FaultKind.SLOW_NODE
     yield Claim(
-        change.kind,
-        ~signals.idle_rows,
-        span,
-        f"Node {host} feeds its GPUs later than it did before."
+        kind=change.kind,
+        rows=~signals.idle_rows,
+        span=span,
+        summary=f"Node {host} feeds its GPUs later than it did before."
         if late
         else f"All GPUs of node {host} wait for each other longer than they did before.",
-        tuple(e for e in (change.evidence, slower, busier) if e is not None),
-        0.7 if slower is not None and busier is not None else 0.6,
-        1.0 - change.share,
-        "There is no other node to compare with: run it on another one. "
+        evidence=tuple(e for e in (change.evidence, slower, busier) if e is not None),
+        confidence=0.7 if slower is not None and busier is not None else 0.6,
+        lost=1.0 - change.share,
+        next="There is no other node to compare with: run it on another one. "
         + (
             "Look at what else uses this node's CPUs, memory and disks."
             if late
@@ -76,12 +76,12 @@ def slow_alone(signals: Signals) -> Iterator[Claim]:
     )
 
 
-def lasting_change(signals: Signals) -> Change | None:
+def find_lasting_change(signals: Signals) -> Change | None:
     """All GPUs of a one-node workload do less than before, for the rest of it or for long."""
     if len(signals.matrix.hosts) != 1 or not signals.has("util"):
         return None
     util = common(signals, "util")
-    found = _fall(util, util >= 0.25 * WORKING_UTIL, LATE)
+    found = _find_fall(util, util >= 0.25 * WORKING_UTIL, LATE)
     # Below that it is no training at full speed: serving follows its users, sessions their owner.
     if found is not None and found[2] >= WORKING_UTIL:
         first, last, before = found
@@ -91,7 +91,7 @@ def lasting_change(signals: Signals) -> Change | None:
     if metric is None:
         return None
     level = common(signals, metric)
-    found = _fall(level, util >= WORKING_UTIL, FALLEN)
+    found = _find_fall(level, util >= WORKING_UTIL, FALLEN)
     if found is None:
         return None
     first, last, before = found
@@ -99,7 +99,7 @@ def lasting_change(signals: Signals) -> Change | None:
     return Change(FaultKind.SLOW_FABRIC, (first, last), against_before(metric, now, before))
 
 
-def _fall(
+def _find_fall(
     level: NDArray[np.float64], working: Flags, share: float
 ) -> tuple[int, int, float] | None:
     """The first long run of blocks below a share of what was before it, and what that was."""
@@ -118,7 +118,7 @@ def _fall(
     return None
 
 
-def _slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | None:
+def _find_slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | None:
     """What the training script says of its speed, in the window and before it."""
     times = signals.matrix.time_ms
     begin, first, end = times[signals.begin], times[span[0]], times[span[1] - 1]
@@ -133,7 +133,7 @@ def _slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | None:
     return Evidence("progress against before", now, usual, unit) if now < SLOWER * usual else None
 
 
-def _busier_host(signals: Signals, span: tuple[int, int]) -> Evidence | None:
+def _find_busier_host(signals: Signals, span: tuple[int, int]) -> Evidence | None:
     cpu = signals.matrix.host_columns.get("host_cpu")
     if cpu is None:
         return None

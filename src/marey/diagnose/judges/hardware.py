@@ -20,7 +20,7 @@ THROTTLED_SHARE = 0.85
 BUSY_UTIL = 50.0
 
 
-def node_failure(signals: Signals) -> Iterator[Claim]:
+def judge_node_failure(signals: Signals) -> Iterator[Claim]:
     """A node that the scheduler called down, or that fell silent while others go on."""
     matrix = signals.matrix
     told = {
@@ -30,7 +30,7 @@ def node_failure(signals: Signals) -> Iterator[Claim]:
     }
     for row, host in enumerate(matrix.hosts):
         members = signals.host_of == row
-        silent_from = _silent_from(signals, members)
+        silent_from = _find_silence(signals, members)
         # The scheduler says that a node failed; with one node there is no question which.
         lone = len(matrix.hosts) == 1 and matrix.facts.state == WorkloadState.NODE_FAIL
         if host not in told and silent_from is None and not lone:
@@ -43,18 +43,18 @@ def node_failure(signals: Signals) -> Iterator[Claim]:
         first = min(first, columns - 1)
         minutes = (matrix.time_ms[-1] - matrix.time_ms[first]) / MINUTE_MS
         yield Claim(
-            FaultKind.NODE_FAILURE,
-            members,
-            (first, columns),
-            f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
-            (Evidence("without a sample of the node", float(minutes), unit="min"),),
-            0.97 if host in told or lone else 0.8,
-            1.0,
-            "Restart from the last checkpoint without this node; have it drained and checked.",
+            kind=FaultKind.NODE_FAILURE,
+            rows=members,
+            span=(first, columns),
+            summary=f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
+            evidence=(Evidence("without a sample of the node", float(minutes), unit="min"),),
+            confidence=0.97 if host in told or lone else 0.8,
+            lost=1.0,
+            next="Restart from the last checkpoint without this node; have it drained and checked.",
         )
 
 
-def _silent_from(signals: Signals, members: Flags) -> int | None:
+def _find_silence(signals: Signals, members: Flags) -> int | None:
     """The column from which on none of the members report while others do."""
     matrix = signals.matrix
     if not matrix.columns or members.all():
@@ -69,7 +69,7 @@ def _silent_from(signals: Signals, members: Flags) -> int | None:
     return last if others[last:].sum() >= least else None
 
 
-def xid(signals: Signals) -> Iterator[Claim]:
+def judge_xid(signals: Signals) -> Iterator[Claim]:
     """Errors that the driver reported for GPUs of the workload."""
     matrix = signals.matrix
     names = {gpu.gpu: row for row, gpu in enumerate(matrix.gpus)}
@@ -83,18 +83,18 @@ def xid(signals: Signals) -> Iterator[Claim]:
     first = min(first, len(matrix.time_ms) - 1)
     texts = sorted({e.text for e in found if e.text})
     yield Claim(
-        FaultKind.XID,
-        rows,
-        (first, len(matrix.time_ms)),
-        f"The driver reported an error: {texts[0] if texts else 'XID'}.",
-        tuple(Evidence(f"XID on {e.gpu}", e.value or 0.0) for e in found[:8]),
-        0.99,
-        float(rows.mean()),
-        "Look the number up in the vendor's table; reset or replace the GPU if it comes back.",
+        kind=FaultKind.XID,
+        rows=rows,
+        span=(first, len(matrix.time_ms)),
+        summary=f"The driver reported an error: {texts[0] if texts else 'XID'}.",
+        evidence=tuple(Evidence(f"XID on {e.gpu}", e.value or 0.0) for e in found[:8]),
+        confidence=0.99,
+        lost=float(rows.mean()),
+        next="Look the number up in the vendor's table; reset or replace the GPU if it comes back.",
     )
 
 
-def throttled_gpu(signals: Signals) -> Iterator[Claim]:
+def judge_throttled_gpu(signals: Signals) -> Iterator[Claim]:
     """A busy GPU whose clock stays well below that of its peers."""
     if not signals.has("sm_clock", "util"):
         return
@@ -135,12 +135,13 @@ def throttled_gpu(signals: Signals) -> Iterator[Claim]:
             )
         )
     yield Claim(
-        FaultKind.THROTTLED_GPU,
-        rows,
-        signals.columns_of(first, last),
-        "Clocks are held down by heat or power; the other ranks wait for this GPU.",
-        tuple(evidence),
-        0.95,
-        1.0 - share,
-        "Check cooling, power cap and the node's inlet; exclude the node until it is repaired.",
+        kind=FaultKind.THROTTLED_GPU,
+        rows=rows,
+        span=signals.columns_of(first, last),
+        summary="Clocks are held down by heat or power; the other ranks wait for this GPU.",
+        evidence=tuple(evidence),
+        confidence=0.95,
+        lost=1.0 - share,
+        next="Check cooling, power cap and the node's inlet; "
+        "exclude the node until it is repaired.",
     )

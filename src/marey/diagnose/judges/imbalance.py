@@ -38,7 +38,7 @@ def first_of_node(signals: Signals) -> Flags:
     return flags
 
 
-def biased_load(signals: Signals) -> Iterator[Claim]:
+def judge_biased_load(signals: Signals) -> Iterator[Claim]:
     """The first GPU of every node works more, and holds more, than all the others."""
     if not signals.has("util") or signals.count < LEAST_GPUS:
         return
@@ -46,7 +46,7 @@ def biased_load(signals: Signals) -> Iterator[Claim]:
     if masters.sum() * 2 > signals.count:
         return
     util = quiet_mean(signals.after_start("util"), 1)
-    if util[masters].mean() < LEAST_UTIL or not _apart(util, masters, BIAS):
+    if util[masters].mean() < LEAST_UTIL or not _stands_apart(util, masters, BIAS):
         return
     evidence = [
         Evidence("mean utilization", float(util[masters].mean()), float(util[~masters].mean()), "%")
@@ -54,7 +54,7 @@ def biased_load(signals: Signals) -> Iterator[Claim]:
     confidence = 0.85
     if signals.has("mem_used"):
         memory = quiet_median(signals.after_start("mem_used"), 1)
-        heavier = _apart(memory, masters, 1.05)
+        heavier = _stands_apart(memory, masters, 1.05)
         confidence = 0.97 if heavier else 0.75
         evidence.append(
             Evidence(
@@ -62,19 +62,19 @@ def biased_load(signals: Signals) -> Iterator[Claim]:
             )
         )
     yield Claim(
-        FaultKind.BIASED_LOAD,
-        masters,
-        (signals.begin, len(signals.matrix.time_ms)),
-        "The first GPU of every node carries more load than the others, which wait for it.",
-        tuple(evidence),
-        confidence,
-        1.0 - float(util[~masters].mean() / util[masters].mean()),
-        "Move work off local rank 0: replace DataParallel by DistributedDataParallel, spread "
+        kind=FaultKind.BIASED_LOAD,
+        rows=masters,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary="The first GPU of every node carries more load than the others, which wait for it.",
+        evidence=tuple(evidence),
+        confidence=confidence,
+        lost=1.0 - float(util[~masters].mean() / util[masters].mean()),
+        next="Move work off local rank 0: replace DataParallel by DistributedDataParallel, spread "
         "evaluation, logging, loss and gathering of outputs over the ranks.",
     )
 
 
-def _apart(values: NDArray[Any], inside: Flags, factor: float) -> bool:
+def _stands_apart(values: NDArray[Any], inside: Flags, factor: float) -> bool:
     """Whether the least inside is clearly above the others' usual and nearly all of them."""
     others = values[~inside]
     return bool(
@@ -83,7 +83,7 @@ def _apart(values: NDArray[Any], inside: Flags, factor: float) -> bool:
     )
 
 
-def memory_imbalance(signals: Signals) -> Iterator[Claim]:
+def judge_memory_imbalance(signals: Signals) -> Iterator[Claim]:
     """Some ranks hold far more memory than the rest."""
     used = ~signals.idle_rows
     if not signals.has("mem_used") or used.sum() < LEAST_GPUS:
@@ -102,11 +102,12 @@ def memory_imbalance(signals: Signals) -> Iterator[Claim]:
     heavy_are_few = len(ranked) - at <= at
     rows[order[at : len(ranked)] if heavy_are_few else order[:at]] = True
     yield Claim(
-        FaultKind.MEMORY_IMBALANCE,
-        rows,
-        (signals.begin, len(signals.matrix.time_ms)),
-        f"{rows.sum()} GPUs hold {'more' if heavy_are_few else 'less'} memory than their peers.",
-        (
+        kind=FaultKind.MEMORY_IMBALANCE,
+        rows=rows,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary=f"{rows.sum()} GPUs hold {'more' if heavy_are_few else 'less'} memory "
+        "than their peers.",
+        evidence=(
             Evidence(
                 "memory used",
                 float(np.nanmedian(values[rows])),
@@ -114,8 +115,8 @@ def memory_imbalance(signals: Signals) -> Iterator[Claim]:
                 "MiB",
             ),
         ),
-        0.92,
-        0.05,
-        "Check how data and parameters are sharded: uneven batches, a tensor kept on some ranks, "
-        "or another process on the same GPU.",
+        confidence=0.92,
+        lost=0.05,
+        next="Check how data and parameters are sharded: uneven batches, a tensor kept "
+        "on some ranks, or another process on the same GPU.",
     )

@@ -22,39 +22,39 @@ SESSION_BUSY_SHARE = 0.08
 SESSION_MS = 45 * MINUTE_MS
 
 
-def stalled(signals: Signals) -> Iterator[Claim]:
+def judge_stalled(signals: Signals) -> Iterator[Claim]:
     """Utilization near 100 % while nothing is computed, on nearly all GPUs."""
     if not signals.has("util"):
         return
-    spinning, confidence = _spinning(signals)
+    spinning, confidence = _find_spinning(signals)
     if spinning is None:
         return
     known = ~np.isnan(signals.matrix.columns["util"])
     rows_used = ~signals.idle_rows
     share = (spinning & known)[rows_used].sum(axis=0) / np.maximum(1, known[rows_used].sum(axis=0))
     least = max(2, round(STALL_MS / signals.matrix.step_ms))
-    spans = [span for span in runs(share >= 0.9, least) if not _progressed(signals, span)]
+    spans = [span for span in runs(share >= 0.9, least) if not _has_progressed(signals, span)]
     if not spans:
         return
     first, last = max(spans, key=lambda span: span[1] - span[0])
     rows = (spinning | ~known)[:, first:last].mean(axis=1) >= 0.9
     util = float(quiet_median(signals.matrix.columns["util"][rows, first:last]))
     evidence = [Evidence("utilization", util, SPIN_UTIL, "%")]
-    evidence += _activity_evidence(signals, rows, (first, last))
+    evidence += _collect_activity(signals, rows, (first, last))
     yield Claim(
-        FaultKind.STALLED,
-        rows,
-        (first, last),
-        "The GPUs spin without computing: a collective that never completes.",
-        tuple(evidence),
-        confidence,
-        1.0,
-        "Stop it and restart from the last checkpoint; look for the rank that left the "
+        kind=FaultKind.STALLED,
+        rows=rows,
+        span=(first, last),
+        summary="The GPUs spin without computing: a collective that never completes.",
+        evidence=tuple(evidence),
+        confidence=confidence,
+        lost=1.0,
+        next="Stop it and restart from the last checkpoint; look for the rank that left the "
         "collective first (its log ends earliest) and set a collective timeout.",
     )
 
 
-def _spinning(signals: Signals) -> tuple[Flags | None, float]:
+def _find_spinning(signals: Signals) -> tuple[Flags | None, float]:
     """Which samples look like a spin, judged by the best of what there is."""
     columns = signals.matrix.columns
     busy = columns["util"] >= SPIN_UTIL
@@ -71,7 +71,7 @@ def _spinning(signals: Signals) -> tuple[Flags | None, float]:
     return busy & calm, confidence
 
 
-def _progressed(signals: Signals, span: tuple[int, int]) -> bool:
+def _has_progressed(signals: Signals, span: tuple[int, int]) -> bool:
     times = signals.matrix.time_ms
     # The first minutes may still see a report of a step made before.
     first = int(times[span[0]]) + 2 * MINUTE_MS
@@ -83,7 +83,7 @@ def _progressed(signals: Signals, span: tuple[int, int]) -> bool:
     return len(steps) > 1 and steps[-1] > steps[0]
 
 
-def _activity_evidence(signals: Signals, rows: Flags, span: tuple[int, int]) -> list[Evidence]:
+def _collect_activity(signals: Signals, rows: Flags, span: tuple[int, int]) -> list[Evidence]:
     first, last = span
     found = []
     for metric, label, unit in (
@@ -101,7 +101,7 @@ def _activity_evidence(signals: Signals, rows: Flags, span: tuple[int, int]) -> 
     return [e for e in found if e.against == e.against]
 
 
-def idle_gpus(signals: Signals) -> Iterator[Claim]:
+def judge_idle_gpus(signals: Signals) -> Iterator[Claim]:
     """GPUs of the allocation that never work while others do."""
     rows = signals.idle_rows
     if not rows.any():
@@ -109,11 +109,11 @@ def idle_gpus(signals: Signals) -> Iterator[Claim]:
     util = signals.after_start("util")
     minutes = util.shape[1] * signals.matrix.step_ms / MINUTE_MS
     yield Claim(
-        FaultKind.IDLE_GPUS,
-        rows,
-        (0, len(signals.matrix.time_ms)),
-        f"{rows.sum()} of {signals.count} GPUs have never been used.",
-        (
+        kind=FaultKind.IDLE_GPUS,
+        rows=rows,
+        span=(0, len(signals.matrix.time_ms)),
+        summary=f"{rows.sum()} of {signals.count} GPUs have never been used.",
+        evidence=(
             Evidence(
                 "mean utilization",
                 float(np.nanmean(util[rows])),
@@ -121,13 +121,13 @@ def idle_gpus(signals: Signals) -> Iterator[Claim]:
                 "%",
             ),
         ),
-        0.97 if minutes >= 20 else 0.7,
-        float(rows.mean()),
-        "Ask for fewer GPUs, or start one process per GPU (check the launcher's world size).",
+        confidence=0.97 if minutes >= 20 else 0.7,
+        lost=float(rows.mean()),
+        next="Ask for fewer GPUs, or start one process per GPU (check the launcher's world size).",
     )
 
 
-def idle_session(signals: Signals) -> Iterator[Claim]:
+def judge_idle_session(signals: Signals) -> Iterator[Claim]:
     """An allocation that is held for long and hardly used."""
     if not signals.has("util"):
         return
@@ -138,17 +138,17 @@ def idle_session(signals: Signals) -> Iterator[Claim]:
     if span_ms < SESSION_MS or busy.max() > SESSION_BUSY_SHARE:
         return
     yield Claim(
-        FaultKind.IDLE_SESSION,
-        np.ones(signals.count, bool),
-        (0, len(signals.matrix.time_ms)),
-        "The GPUs are held but hardly ever used.",
-        (
+        kind=FaultKind.IDLE_SESSION,
+        rows=np.ones(signals.count, bool),
+        span=(0, len(signals.matrix.time_ms)),
+        summary="The GPUs are held but hardly ever used.",
+        evidence=(
             Evidence(
                 "share of time in use", 100 * float(busy.max()), 100 * SESSION_BUSY_SHARE, "%"
             ),
             Evidence("held for", span_ms / HOUR_MS, SESSION_MS / HOUR_MS, "h"),
         ),
-        0.95,
-        1.0 - float(busy.mean()),
-        "Release the session; run interactively on a smaller or shared GPU.",
+        confidence=0.95,
+        lost=1.0 - float(busy.mean()),
+        next="Release the session; run interactively on a smaller or shared GPU.",
     )

@@ -32,15 +32,15 @@ def hardly_working(signals: Signals) -> Iterator[Claim]:
     if usual < WORKING_UTIL or not rows.any() or rows.sum() * 2 > signals.count:
         return
     yield Claim(
-        FaultKind.IDLE_GPUS,
-        rows,
-        (signals.begin, len(signals.matrix.time_ms)),
-        f"{_capital(rank_pattern(signals.matrix.gpus, rows))} hardly work while the others are "
-        "busy.",
-        (Evidence("utilization", float(quiet_median(util[rows])), usual, "%"),),
-        0.7,
-        float(rows.mean()) * (1.0 - float(quiet_median(util[rows])) / usual),
-        "See whether ranks run on these GPUs at all, and what they wait for; if nothing does, "
+        kind=FaultKind.IDLE_GPUS,
+        rows=rows,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary=f"{_capitalise(rank_pattern(signals.matrix.gpus, rows))} hardly work "
+        "while the others are busy.",
+        evidence=(Evidence("utilization", float(quiet_median(util[rows])), usual, "%"),),
+        confidence=0.7,
+        lost=float(rows.mean()) * (1.0 - float(quiet_median(util[rows])) / usual),
+        next="See whether ranks run on these GPUs at all, and what they wait for; if nothing does, "
         "ask for fewer GPUs.",
     )
 
@@ -66,5 +66,5 @@ def strange_clusters(signals: Signals) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def _capital(text: str) -> str:
+def _capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -31,7 +31,7 @@ OVERSIZED_UTIL = 35.0
 OVERSIZED_MEMORY = 0.12
 
 
-def input_bound(signals: Signals) -> Iterator[Claim]:
+def judge_input_bound(signals: Signals) -> Iterator[Claim]:
     """Utilization of all GPUs rises and falls together and regularly: they wait for data."""
     if not signals.has("util"):
         return
@@ -44,8 +44,8 @@ def input_bound(signals: Signals) -> Iterator[Claim]:
     if top < 20.0:
         return
     hours = len(util) * signals.matrix.step_ms / HOUR_MS
-    wait = _short_waits(util, top, hours, training=bool(signals.matrix.progress))
-    wait = wait or _long_pauses(util, top, hours)
+    wait = _find_short_waits(util, top, hours, training=bool(signals.matrix.progress))
+    wait = wait or _find_long_pauses(util, top, hours)
     if wait is None:
         return
     evidence = [
@@ -56,14 +56,14 @@ def input_bound(signals: Signals) -> Iterator[Claim]:
     if cpu is not None:
         evidence.append(Evidence("host CPU", float(quiet_median(cpu)), 50.0, "%"))
     yield Claim(
-        FaultKind.INPUT_BOUND,
-        rows,
-        (signals.begin, len(signals.matrix.time_ms)),
-        wait.summary,
-        tuple(evidence),
-        wait.confidence,
-        wait.share,
-        "Give the data loader more workers and prefetching, move decoding off the critical "
+        kind=FaultKind.INPUT_BOUND,
+        rows=rows,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary=wait.summary,
+        evidence=tuple(evidence),
+        confidence=wait.confidence,
+        lost=wait.share,
+        next="Give the data loader more workers and prefetching, move decoding off the critical "
         "path, or stage the data on local disks.",
     )
 
@@ -78,37 +78,37 @@ class Wait:
     confidence: float
 
 
-def _short_waits(
+def _find_short_waits(
     util: NDArray[np.float64], top: float, hours: float, *, training: bool
 ) -> Wait | None:
     starved = util < 0.6 * top
-    share, begun = float(starved.mean()), _begun(starved)
+    share, begun = float(starved.mean()), _count_beginnings(starved)
     often = begun / hours >= STARVED_CYCLES_PER_HOUR
     if not STARVED_SHARE[0] <= share <= STARVED_SHARE[1] or not often:
         return None
     # People at a notebook come and go irregularly; a loader has a beat.
-    if _regularity(util) < (0.25 if training else 0.65):
+    if _measure_regularity(util) < (0.25 if training else 0.65):
         return None
     text = "The GPUs wait for data again and again."
     return Wait(share, begun / hours, text, 0.93 if training else 0.8)
 
 
-def _long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wait | None:
+def _find_long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wait | None:
     still = util < 0.25 * top
-    share, begun = float(still.mean()), _begun(still)
+    share, begun = float(still.mean()), _count_beginnings(still)
     if not PAUSED_SHARE <= share <= STARVED_SHARE[1] or begun < PAUSED_CYCLES:
         return None
-    if _regularity(util) < PAUSED_BEAT:
+    if _measure_regularity(util) < PAUSED_BEAT:
         return None
     text = "The GPUs stand still in long, regular pauses: the host or the input holds them up."
     return Wait(share, begun / hours, text, 0.7)
 
 
-def _begun(flags: NDArray[np.bool_]) -> int:
+def _count_beginnings(flags: NDArray[np.bool_]) -> int:
     return int((np.diff(flags.astype(np.int8)) == 1).sum())
 
 
-def _regularity(values: NDArray[np.float64]) -> float:
+def _measure_regularity(values: NDArray[np.float64]) -> float:
     """The highest autocorrelation after the first dip: near 1 for a steady beat."""
     centred = values - values.mean()
     size = 1 << int(np.ceil(np.log2(2 * len(centred))))
@@ -121,7 +121,7 @@ def _regularity(values: NDArray[np.float64]) -> float:
     return float(correlation[dips[0] :].max()) if len(dips) else 0.0
 
 
-def memory_leak(signals: Signals) -> Iterator[Claim]:
+def judge_memory_leak(signals: Signals) -> Iterator[Claim]:
     """Memory that grows steadily on most GPUs and will run out."""
     if not signals.has("mem_used"):
         return
@@ -129,8 +129,8 @@ def memory_leak(signals: Signals) -> Iterator[Claim]:
     if memory.shape[1] * signals.per_block * signals.matrix.step_ms < LEAK_MS:
         return
     hours = np.arange(memory.shape[1]) * signals.per_block * signals.matrix.step_ms / HOUR_MS
-    slope, fit = _trend(memory, hours)
-    capacity = _capacity(signals, memory)
+    slope, fit = _fit_trend(memory, hours)
+    capacity = _find_capacity(signals, memory)
     growing = (slope > LEAK_PER_HOUR * capacity) & (fit >= LEAK_FIT) & ~signals.idle_rows
     used = ~signals.idle_rows
     if growing.sum() < max(1, 0.5 * used.sum()):
@@ -140,20 +140,22 @@ def memory_leak(signals: Signals) -> Iterator[Claim]:
     left = float(np.median((capacity[growing] - last) / np.maximum(slope[growing], 1e-9)))
     known = all(gpu.memory_mib for gpu in signals.matrix.gpus)
     yield Claim(
-        FaultKind.MEMORY_LEAK,
-        growing,
-        (signals.begin, len(signals.matrix.time_ms)),
-        f"GPU memory grows by {rate:.0f} MiB an hour"
+        kind=FaultKind.MEMORY_LEAK,
+        rows=growing,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary=f"GPU memory grows by {rate:.0f} MiB an hour"
         + (f"; it is full in about {max(0.0, left):.1f} h." if known else "."),
-        (Evidence("growth per hour", rate, LEAK_PER_HOUR * float(np.median(capacity)), "MiB"),),
-        0.95 if float(np.median(fit[growing])) > 0.97 else 0.85,
-        0.1,
-        "Look for tensors kept between steps (losses appended with their graph, caches, "
+        evidence=(
+            Evidence("growth per hour", rate, LEAK_PER_HOUR * float(np.median(capacity)), "MiB"),
+        ),
+        confidence=0.95 if float(np.median(fit[growing])) > 0.97 else 0.85,
+        lost=0.1,
+        next="Look for tensors kept between steps (losses appended with their graph, caches, "
         "growing sequences); save a checkpoint before it runs out.",
     )
 
 
-def _trend(
+def _fit_trend(
     values: NDArray[np.float64], hours: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Slope per row and the share of the variance that a straight line explains."""
@@ -169,12 +171,12 @@ def _trend(
     return slope, fit
 
 
-def _capacity(signals: Signals, memory: NDArray[np.float64]) -> NDArray[np.float64]:
+def _find_capacity(signals: Signals, memory: NDArray[np.float64]) -> NDArray[np.float64]:
     stated = np.array([gpu.memory_mib or np.nan for gpu in signals.matrix.gpus])
     return np.where(np.isnan(stated), np.nanmax(memory, axis=1) * 1.25, stated)
 
 
-def underused(signals: Signals) -> Iterator[Claim]:
+def judge_underused(signals: Signals) -> Iterator[Claim]:
     """Always a kernel running, always a small one: the GPU is hardly working."""
     if not signals.has("util"):
         return
@@ -204,26 +206,26 @@ def underused(signals: Signals) -> Iterator[Claim]:
     if not all(low):
         return
     yield Claim(
-        FaultKind.UNDERUSED,
-        rows,
-        (signals.begin, len(signals.matrix.time_ms)),
-        "The GPUs are busy all the time, but with little of what they can do.",
-        tuple(evidence),
-        confidence,
-        0.5,
-        "Use larger batches, mixed precision or compiled (fused) kernels; several such runs "
+        kind=FaultKind.UNDERUSED,
+        rows=rows,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary="The GPUs are busy all the time, but with little of what they can do.",
+        evidence=tuple(evidence),
+        confidence=confidence,
+        lost=0.5,
+        next="Use larger batches, mixed precision or compiled (fused) kernels; several such runs "
         "could share one GPU.",
     )
 
 
-def oversized(signals: Signals) -> Iterator[Claim]:
+def judge_oversized(signals: Signals) -> Iterator[Claim]:
     """Far more GPUs than the work can use: little memory, short bursts, long waits."""
     rows = ~signals.idle_rows
     if not signals.has("util", "mem_used") or rows.sum() < 2:
         return
     util = float(quiet_median(signals.after_start("util")[rows]))
     memory = quiet_median(signals.after_start("mem_used")[rows], 1)
-    capacity = _capacity(signals, signals.by_block("mem_used"))[rows]
+    capacity = _find_capacity(signals, signals.by_block("mem_used"))[rows]
     known = all(gpu.memory_mib for gpu in signals.matrix.gpus)
     share = float(np.nanmedian(memory / capacity)) if known else float("nan")
     if not 2.0 <= util <= OVERSIZED_UTIL or (known and share > OVERSIZED_MEMORY):
@@ -236,12 +238,12 @@ def oversized(signals: Signals) -> Iterator[Claim]:
     if known:
         evidence.append(Evidence("memory share", 100 * share, 100 * OVERSIZED_MEMORY, "%"))
     yield Claim(
-        FaultKind.OVERSIZED,
-        rows,
-        (signals.begin, len(signals.matrix.time_ms)),
-        f"The work does not need {rows.sum()} GPUs: they are mostly idle and nearly empty.",
-        tuple(evidence),
-        0.92 if known else 0.6,
-        1.0 - util / 100.0,
-        "Run it on fewer or smaller GPUs; it will hardly be slower.",
+        kind=FaultKind.OVERSIZED,
+        rows=rows,
+        span=(signals.begin, len(signals.matrix.time_ms)),
+        summary=f"The work does not need {rows.sum()} GPUs: they are mostly idle and nearly empty.",
+        evidence=tuple(evidence),
+        confidence=0.92 if known else 0.6,
+        lost=1.0 - util / 100.0,
+        next="Run it on fewer or smaller GPUs; it will hardly be slower.",
     )

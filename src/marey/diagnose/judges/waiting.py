@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.signals import Flags, Signals, quiet_median, runs
+from marey.diagnose.signals import Flags, Signals, quiet_mean, quiet_median, runs
 from marey.model.faults import FaultKind
 from marey.model.metrics import catalogue
 
@@ -21,11 +21,19 @@ LEAST_BLOCKS = 2
 FALLEN = 0.75
 FALLEN_BLOCKS = 3
 WORKING_UTIL = 50.0
+# Power that a GPU keeps beyond its peers when all fall: this share of its own, and this many
+# deviations of the peers.
+KEPT_MORE = 0.01
+KEPT_DEVIATIONS = 5.0
+MAD_TO_DEVIATION = 1.4826
 
 
-def slow_gpu(signals: Signals) -> Iterator[Claim]:
+def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     """One GPU at full clocks whose multiprocessors are busy while all others wait."""
-    if not signals.has("sm_active", "util") or signals.count < 4:
+    if not signals.has("util") or signals.count < 4:
+        return
+    if not signals.has("sm_active"):
+        yield from _judge_slow_gpu_by_power(signals)
         return
     active, util = signals.by_block("sm_active"), signals.by_block("util")
     usual = quiet_median(active, 0)
@@ -52,18 +60,52 @@ def slow_gpu(signals: Signals) -> Iterator[Claim]:
             )
         )
     yield Claim(
-        FaultKind.SLOW_GPU,
-        slow,
-        signals.columns_of(first, last),
-        "This GPU needs longer for the same work at full clocks; all others wait for it.",
-        tuple(evidence),
-        0.93,
-        1.0 - min(1.0, others / own),
-        "Run a burn-in on it and compare with a neighbour; exclude it and have it replaced.",
+        kind=FaultKind.SLOW_GPU,
+        rows=slow,
+        span=signals.columns_of(first, last),
+        summary="This GPU needs longer for the same work at full clocks; all others wait for it.",
+        evidence=tuple(evidence),
+        confidence=0.93,
+        lost=1.0 - min(1.0, others / own),
+        next="Run a burn-in on it and compare with a neighbour; exclude it and have it replaced.",
     )
 
 
-def slow_node(signals: Signals) -> Iterator[Claim]:
+def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
+    """The same where nothing tells how busy multiprocessors are.
+
+    When all ranks begin to wait, their power falls; the one they wait for computes on, so its own
+    falls less. Each GPU is held against itself before, because boards differ by more than that.
+    """
+    activity = activity_metric(signals)
+    if activity is None or not signals.has("power"):
+        return
+    found = _find_fall(common(signals, activity), common(signals, "util"))
+    if found is None or found[0] == 0:
+        return
+    first, last, _ = found
+    power = signals.by_block("power")
+    kept = quiet_mean(power[:, first:last], 1) / quiet_mean(power[:, :first], 1)
+    kept[signals.idle_rows] = np.nan
+    usual = float(quiet_median(kept))
+    spread = MAD_TO_DEVIATION * float(quiet_median(np.abs(kept - usual)))
+    slow: Flags = kept - usual > max(KEPT_MORE, KEPT_DEVIATIONS * spread)
+    if not slow.any() or slow.sum() > max(1, signals.count // 16):
+        return
+    yield Claim(
+        kind=FaultKind.SLOW_GPU,
+        rows=slow,
+        span=signals.columns_of(first, last),
+        summary="All GPUs wait, and the power of this one fell less: they seem to wait for it.",
+        evidence=(Evidence("power kept", 100 * float(quiet_median(kept[slow])), 100 * usual, "%"),),
+        confidence=0.7,
+        lost=1.0 - usual,
+        next="Collect SM activity (DCGM profiling metrics) to be sure; run a burn-in on it and "
+        "compare with a neighbour.",
+    )
+
+
+def judge_slow_node(signals: Signals) -> Iterator[Claim]:
     """All GPUs of one node have gaps while those of the other nodes wait busily."""
     matrix = signals.matrix
     if not signals.has("util") or len(matrix.hosts) < 2:
@@ -85,20 +127,20 @@ def slow_node(signals: Signals) -> Iterator[Claim]:
         own = float(quiet_median(by_host[host, first:last]))
         others = float(quiet_median(usual[first:last]))
         evidence = [Evidence("utilization", own, others, "%")]
-        evidence += _host_evidence(signals, int(host), signals.columns_of(first, last))
+        evidence += _collect_host_evidence(signals, int(host), signals.columns_of(first, last))
         yield Claim(
-            FaultKind.SLOW_NODE,
-            signals.host_of == host,
-            signals.columns_of(first, last),
-            f"Node {matrix.hosts[host]} feeds its GPUs late; the other nodes wait for it.",
-            tuple(evidence),
-            0.93 if len(evidence) > 1 else 0.85,
-            1.0 - own / others,
-            "Look at the node's CPU load, memory and PCIe links; exclude it and compare.",
+            kind=FaultKind.SLOW_NODE,
+            rows=signals.host_of == host,
+            span=signals.columns_of(first, last),
+            summary=f"Node {matrix.hosts[host]} feeds its GPUs late; the other nodes wait for it.",
+            evidence=tuple(evidence),
+            confidence=0.93 if len(evidence) > 1 else 0.85,
+            lost=1.0 - own / others,
+            next="Look at the node's CPU load, memory and PCIe links; exclude it and compare.",
         )
 
 
-def _host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[Evidence]:
+def _collect_host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[Evidence]:
     values = signals.matrix.host_columns.get("host_cpu")
     if values is None:
         return []
@@ -107,7 +149,7 @@ def _host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[E
     return [Evidence("host CPU", own, others, "%")] if own == own and own > 1.2 * others else []
 
 
-def slow_fabric(signals: Signals) -> Iterator[Claim]:
+def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
     """All ranks of several nodes wait in communication: less work at the same utilization."""
     matrix = signals.matrix
     activity = activity_metric(signals)
@@ -115,7 +157,7 @@ def slow_fabric(signals: Signals) -> Iterator[Claim]:
         return
     level = common(signals, activity)
     util = common(signals, "util")
-    found = _fallen(level, util)
+    found = _find_fall(level, util)
     if found is None:
         return
     first, last, usual = found
@@ -130,16 +172,23 @@ def slow_fabric(signals: Signals) -> Iterator[Claim]:
         if before == before:
             evidence.append(Evidence("network received against before", carried, before, "MB/s"))
     yield Claim(
-        FaultKind.SLOW_FABRIC,
-        rows,
-        span,
-        "All ranks wait in communication between nodes; no single GPU or node is slower.",
-        tuple(evidence),
-        0.85 if activity == "tensor_active" else 0.65,
-        1.0 - now / usual,
-        "Check the links and switches between these nodes (errors, speed, congestion) and "
+        kind=FaultKind.SLOW_FABRIC,
+        rows=rows,
+        span=span,
+        summary="All ranks wait in communication between nodes; no single GPU or node is slower.",
+        evidence=tuple(evidence),
+        confidence=_weigh_fabric(signals, activity),
+        lost=1.0 - now / usual,
+        next="Check the links and switches between these nodes (errors, speed, congestion) and "
         "where else the same switches are used.",
     )
+
+
+def _weigh_fabric(signals: Signals, activity: str) -> float:
+    if activity == "tensor_active":
+        return 0.85
+    # One slow GPU makes all others wait as well; without its power it cannot be told apart.
+    return 0.65 if signals.has("power") else 0.55
 
 
 def activity_metric(signals: Signals) -> str | None:
@@ -158,7 +207,9 @@ def common(signals: Signals, metric: str) -> NDArray[np.float64]:
     return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
 
 
-def _fallen(level: NDArray[np.float64], util: NDArray[np.float64]) -> tuple[int, int, float] | None:
+def _find_fall(
+    level: NDArray[np.float64], util: NDArray[np.float64]
+) -> tuple[int, int, float] | None:
     """The blocks in which activity is far below its usual while utilization is not."""
     working = util >= WORKING_UTIL
     if working.sum() < FALLEN_BLOCKS + 1:

@@ -10,16 +10,19 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from marey.model.errors import InvalidInput, Unavailable, shown
+from marey.model.system.secrets import Secret
+from marey.sources.kubernetes.exec_credentials import ExecCredentials, read_exec_credentials
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KUBECONFIG_LIMIT = 1 << 20
-NOT_SUPPORTED = ("exec", "auth-provider", "username", "password", "impersonate", "as")
+NOT_SUPPORTED = ("auth-provider", "username", "password", "impersonate", "as")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Access:
     server: str
     token: str = ""
     token_file: str = ""
+    program: ExecCredentials | None = None
     ca_file: str = ""
     ca_data: str = ""
     certificate: bytes = b""
@@ -43,19 +47,21 @@ class Access:
             )
 
     def headers(self) -> dict[str, str]:
-        """What is sent with every request; service account tokens are renewed in their file."""
+        """Return what is sent with every request.
+
+        Service account tokens are renewed in their file.
+        """
         token = self.token
         if self.token_file:
-            try:
-                token = Path(self.token_file).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise Unavailable(f"The token file '{self.token_file}': {error}.") from None
+            token = Secret(file=self.token_file, file_key="The token file").read(Unavailable)
+        elif self.program is not None:
+            token = self.program.read_token()
         if not all(33 <= ord(c) < 127 for c in token):
             raise Unavailable("The Kubernetes token holds what a header may not.")
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def tls(self) -> ssl.SSLContext | None:
-        """What the server's certificate is checked against; None for plain http."""
+        """Return what the server's certificate is checked against; None for plain http."""
         if not self.server.startswith("https://"):
             return None
         try:
@@ -85,12 +91,15 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
         os.unlink(path)
 
 
-def inside_cluster(
+def find_cluster_access(
     environment: Mapping[str, str] | None = None, folder: Path = SERVICE_ACCOUNT
 ) -> Access:
-    """The API server of the cluster that this process runs in, as its service account."""
-    told = os.environ if environment is None else environment
-    host, port = told.get("KUBERNETES_SERVICE_HOST", ""), told.get("KUBERNETES_SERVICE_PORT", "443")
+    """Return the API server of the cluster that this process runs in, as its service account."""
+    given = os.environ if environment is None else environment
+    host, port = (
+        given.get("KUBERNETES_SERVICE_HOST", ""),
+        given.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
     if not host or not (folder / "token").exists():
         raise InvalidInput(
             "Not inside a Kubernetes cluster (no service account is mounted); set url and "
@@ -104,35 +113,37 @@ def inside_cluster(
     )
 
 
-def from_kubeconfig(path: Path, context: str = "") -> Access:
-    """The server and user of a kubeconfig's context (the current one unless told).
+def read_kubeconfig(path: Path, context: str = "") -> Access:
+    """Return the server and user of a kubeconfig's context (the current one by default).
 
-    Understood: server, CA, token, token file, client certificate. Programs that make tokens
-    (``exec``), auth providers, passwords and impersonation are not: use a token file.
+    Understood: server, CA, token, token file, client certificate, and programs that make tokens
+    (``exec``). Auth providers, passwords and impersonation are not: use a token file.
     """
     document = _read_kubeconfig(path)
     wanted = context or str(document.get("current-context") or "")
-    chosen = _named(document, "contexts", wanted).get("context") or {}
-    cluster = _named(document, "clusters", str(chosen.get("cluster"))).get("cluster") or {}
-    user = _named(document, "users", str(chosen.get("user"))).get("user") or {}
+    chosen = _find_entry(document, "contexts", wanted).get("context") or {}
+    cluster = _find_entry(document, "clusters", str(chosen.get("cluster"))).get("cluster") or {}
+    user = _find_entry(document, "users", str(chosen.get("user"))).get("user") or {}
     refused = [key for key in NOT_SUPPORTED if user.get(key)]
     if refused and not user.get("token") and not user.get("tokenFile"):
         raise InvalidInput(
             f"kubeconfig '{shown(str(path))}': the user of context '{shown(wanted)}' is let in by "
-            f"{refused[0]}, which is not supported; allowed: token, tokenFile, client certificate. "
-            "Set url and token_file instead."
+            f"{refused[0]}, which is not supported; allowed: token, tokenFile, exec, client "
+            "certificate. Set url and token_file instead."
         )
     folder = path.parent
+    made = bool(user.get("exec")) and not user.get("token") and not user.get("tokenFile")
     ca_file = str(cluster.get("certificate-authority") or "")
     token_file = str(user.get("tokenFile") or "")
     return Access(
         str(cluster.get("server") or "").rstrip("/"),
         token="" if token_file else str(user.get("token") or ""),
         token_file=str(folder / token_file) if token_file else "",
+        program=read_exec_credentials(user["exec"], folder) if made else None,
         ca_file=str(folder / ca_file) if ca_file else "",
-        ca_data=_decoded(cluster, "certificate-authority-data").decode("ascii", "replace"),
-        certificate=_file_or_data(folder, user, "client-certificate"),
-        key=_file_or_data(folder, user, "client-key"),
+        ca_data=_decode_entry(cluster, "certificate-authority-data").decode("ascii", "replace"),
+        certificate=_read_file_or_data(folder, user, "client-certificate"),
+        key=_read_file_or_data(folder, user, "client-key"),
         verify=not cluster.get("insecure-skip-tls-verify", False),
     )
 
@@ -143,7 +154,7 @@ def _read_kubeconfig(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"kubeconfig '{shown(str(path))}' cannot be read: {error}.") from None
     try:
-        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
     except ValueError as error:
         raise InvalidInput(
             f"kubeconfig '{shown(str(path))}' cannot be read: {shown(str(error))}"
@@ -153,21 +164,15 @@ def _read_kubeconfig(path: Path) -> dict[str, Any]:
     return document
 
 
-def _yaml(text: str) -> Any:
-    """YAML where a reader is installed; JSON, which kubectl writes too, needs none."""
-    try:
-        yaml = import_module("yaml")
-    except ImportError:
-        raise ValueError(
-            "PyYAML is not installed; write it as JSON: kubectl config view --raw -o json"
-        ) from None
+def _parse_yaml(text: str) -> Any:
+    """Return what a YAML text says; only plain values are made of it."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
 
-def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+def _find_entry(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     entries = document.get(kind)
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, dict) and entry.get("name") == name:
@@ -175,16 +180,16 @@ def _named(document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     raise InvalidInput(f"The kubeconfig has no '{shown(name)}' among its {kind}.")
 
 
-def _decoded(entry: dict[str, Any], key: str) -> bytes:
+def _decode_entry(entry: dict[str, Any], key: str) -> bytes:
     try:
         return base64.b64decode(str(entry.get(key) or ""), validate=True)
     except binascii.Error:
         raise InvalidInput(f"The kubeconfig's {key} is not base64.") from None
 
 
-def _file_or_data(folder: Path, entry: dict[str, Any], key: str) -> bytes:
+def _read_file_or_data(folder: Path, entry: dict[str, Any], key: str) -> bytes:
     if not entry.get(key):
-        return _decoded(entry, f"{key}-data")
+        return _decode_entry(entry, f"{key}-data")
     try:
         return (folder / str(entry[key])).read_bytes()
     except OSError as error:

@@ -15,9 +15,10 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from marey.model.errors import Unavailable, shown
-from marey.sources.fetching import unpacked
+from marey.model.system.failure_codes import get_failure_code, get_status_code
+from marey.sources.http_fetch import unpack_body
 from marey.sources.kubernetes.access import Access
-from marey.sources.kubernetes.documents import Status
+from marey.sources.kubernetes.kubernetes_json import Status
 
 LIST_LIMIT = 256 << 20
 LINE_LIMIT = 8 << 20
@@ -28,11 +29,11 @@ KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Refused(Unavailable):
-    """The server answered, and its answer was no; ``code`` is the status."""
+    """The server answered, and its answer was no."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+    def __init__(self, http_status: int, text: str) -> None:
+        super().__init__(text, code=get_status_code(http_status))
+        self.http_status = http_status
 
 
 class Gone(Unavailable):
@@ -62,9 +63,9 @@ class ApiClient:
         return self._access.server
 
     def get(self, path: str, asked: dict[str, str]) -> bytes:
-        """The body of a 200, within the time limit and never beyond the size limit."""
+        """Return the body of a 200, within the time limit and never beyond the size limit."""
         deadline = time.monotonic() + self._timeout_s
-        with self._answered(path, asked, {"Accept-Encoding": "gzip"}) as answer:
+        with self._request(path, asked, {"Accept-Encoding": "gzip"}) as answer:
             pieces: list[bytes] = []
             size = 0
             while piece := answer.read1(1 << 20):
@@ -78,54 +79,57 @@ class ApiClient:
                 raise Unavailable(f"{path}: ended {answer.length} bytes before it said it would")
             packed = answer.getheader("Content-Encoding", "") == "gzip"
         body = b"".join(pieces)
-        return unpacked(body, LIST_LIMIT) if packed else body
+        return unpack_body(body, LIST_LIMIT) if packed else body
 
     @contextmanager
     def watch(self, path: str, asked: dict[str, str], silent_s: float) -> Iterator[Iterator[bytes]]:
-        """Lines as they come; a server silent for longer than told is given up."""
-        with self._answered(path, asked, {}, silent_s) as answer:
-            yield self._lines(path, answer)
+        """Lines as they come; a server silent for longer than allowed is given up."""
+        with self._request(path, asked, {}, silent_s) as answer:
+            yield self._read_lines(path, answer)
 
-    def _lines(self, path: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _read_lines(self, path: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
         while line := answer.readline(LINE_LIMIT + 1):
             if len(line) > LINE_LIMIT:
                 raise Unavailable(f"{path}: sends a line of more than {LINE_LIMIT} bytes")
             yield line
 
     @contextmanager
-    def _answered(
+    def _request(
         self,
         path: str,
         asked: dict[str, str],
         headers: dict[str, str],
         silent_s: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self._connection()
+        connection = self._open_connection()
         try:
             self._send(connection, path, asked, headers)
             answer = connection.getresponse()
-            self._note_clock(answer.getheader("Date"))
+            self._record_clock(answer.getheader("Date"))
             if answer.status != 200:
-                raise _refusal(path, answer.status, answer.read(ERROR_LIMIT))
+                raise _make_refusal(path, answer.status, answer.read(ERROR_LIMIT))
             if silent_s is not None and connection.sock is not None:
                 connection.sock.settimeout(silent_s)
             yield answer
         except TimeoutError:
             waited = silent_s or self._timeout_s
-            raise Unavailable(f"{path}: silent for more than {waited:g} s") from None
+            text = f"{path}: silent for more than {waited:g} s"
+            raise Unavailable(text, code="timeout") from None
         except ssl.SSLCertVerificationError as error:
             raise Unavailable(
-                f"{self.server}: its certificate is not trusted: {error.verify_message}"
+                f"{self.server}: its certificate is not trusted: {error.verify_message}",
+                code=get_failure_code(error),
             ) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             text = str(error) or type(error).__name__
-            raise Unavailable(f"{self.server}{path}: {shown(text)}") from None
+            text = f"{self.server}{path}: {shown(text)}"
+            raise Unavailable(text, code=get_failure_code(error)) from None
         finally:
             with self._lock:
                 self._open.discard(connection)
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _open_connection(self) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection
         if self._tls is not None:
             connection = http.client.HTTPSConnection(
@@ -158,7 +162,7 @@ class ApiClient:
         target = f"{self._base}{path}?{urlencode(asked)}"
         connection.request("GET", target, headers={**sent, **self._access.headers()})
 
-    def _note_clock(self, date: str | None) -> None:
+    def _record_clock(self, date: str | None) -> None:
         """The header has whole seconds; what is within a few of them is no difference."""
         try:
             told_ms = parsedate_to_datetime(date or "").timestamp() * 1000
@@ -177,16 +181,16 @@ class ApiClient:
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _refusal(path: str, code: int, body: bytes) -> Unavailable:
+def _make_refusal(path: str, status: int, body: bytes) -> Unavailable:
     try:
         said = msgspec.json.decode(body, type=Status).message or ""
     except msgspec.MsgspecError:
         said = body[:200].decode("utf-8", "replace")
-    text = f"{path}: status {code}{': ' + shown(said.strip()) if said.strip() else ''}"
-    if code == 410:
+    text = f"{path}: status {status}{': ' + shown(said.strip()) if said.strip() else ''}"
+    if status == 410:
         return Gone(text)
-    if code == 401:
+    if status == 401:
         text += " (is the token expired?)"
-    if code == 403:
+    if status == 403:
         text += " (the account needs the verbs list and watch on it)"
-    return Refused(code, text)
+    return Refused(status, text)

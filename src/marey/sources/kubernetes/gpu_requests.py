@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from marey.sources.kubernetes.documents import Container, PodSpec
+from marey.sources.kubernetes.kubernetes_json import Container, PodSpec
 
 # Every vendor's device plugin names its GPUs ``vendor/gpu``; these are the others.
 WHOLE_GPUS = ("*/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
@@ -20,7 +20,7 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-def quantity(text: str | int | None) -> float:
+def parse_quantity(text: str | int | None) -> float:
     """``512Gi``, ``1500m`` or ``8`` as a number; 0 for what is none."""
     if text is None or isinstance(text, int):
         return float(text or 0)
@@ -38,32 +38,32 @@ class GpuResources:
     added: tuple[str, ...] = ()
 
     def is_gpu(self, name: str) -> bool:
-        """Whether a resource of this name is a GPU, a share of one or an instance of one."""
+        """Return whether a resource of this name is a GPU, a share of one or an instance of one."""
         return self._matches(name, (*WHOLE_GPUS, *SHARED_GPUS, *INSTANCES))
 
     def is_instance(self, name: str) -> bool:
-        """Whether it is a part cut out of a GPU (MIG)."""
+        """Return whether it is a part cut out of a GPU (MIG)."""
         return any(fnmatchcase(name, pattern) for pattern in INSTANCES)
 
     def is_shared(self, name: str) -> bool:
-        """Whether it is a turn on a GPU that others use too."""
+        """Return whether it is a turn on a GPU that others use too."""
         return any(fnmatchcase(name, pattern) for pattern in SHARED_GPUS)
 
     def _matches(self, name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in (*self.added, *patterns))
 
     def counts(self, amounts: Mapping[str, str | int] | None) -> dict[str, int]:
-        """The GPUs among these amounts, by resource; none of what is zero."""
+        """Return the GPUs among these amounts, by resource; none of what is zero."""
         found = {}
         for name, amount in (amounts or {}).items():
             if self.is_gpu(name):
-                count = round(min(max(quantity(amount), 0.0), LIMIT))
+                count = round(min(max(parse_quantity(amount), 0.0), LIMIT))
                 if count:
                     found[name] = count
         return found
 
     def of_pod(self, spec: PodSpec) -> dict[str, int]:
-        """What the scheduler sets aside for a pod.
+        """Return what the scheduler sets aside for a pod.
 
         Containers run side by side and add up; init containers run before them one by one, so
         the greatest counts, on top of the sidecars started before it.

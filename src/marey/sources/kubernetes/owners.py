@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marey.model.names import bounded
-from marey.sources.kubernetes.documents import Job, Meta, Owner
+from marey.sources.kubernetes.kubernetes_json import KubernetesJob, Meta, Owner
 
 POD_GROUP = "kueue.x-k8s.io/pod-group-name"
 QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
@@ -42,41 +42,46 @@ class Root:
         return bounded(f"{self.namespace}.{self.name}.{tail}")
 
 
-def controller_of(meta: Meta) -> Owner | None:
-    """The owner that manages an object, or its only one."""
+def find_controller(meta: Meta) -> Owner | None:
+    """Return the owner that manages an object, or its only one."""
     owners = meta.owner_references or []
     return next((o for o in owners if o.controller), owners[0] if len(owners) == 1 else None)
 
 
-def root_of_pod(meta: Meta, jobs: Mapping[str, Job]) -> Root:
-    """The workload of a pod; ``jobs`` by uid, as far as they may be seen."""
+def find_pod_root(meta: Meta, jobs: Mapping[str, KubernetesJob]) -> Root:
+    """Return the workload of a pod; ``jobs`` by uid, as far as they may be seen."""
     group = meta.label(POD_GROUP)
     if group:
         return Root("PodGroup", meta.namespace, group)
-    owner = controller_of(meta)
+    owner = find_controller(meta)
     if owner is None:
-        labelled = _labelled(meta, Owner())
+        labelled = _find_labelled_root(meta, Owner())
         return labelled or Root("Pod", meta.namespace, meta.name, meta.uid)
     if owner.kind == "Job" and owner.uid in jobs:
-        return root_of_job(jobs[owner.uid])
-    return _labelled(meta, owner) or _by_owner(meta, owner)
+        return find_job_root(jobs[owner.uid])
+    return _find_labelled_root(meta, owner) or _find_owner_root(meta, owner)
 
 
-def root_of_job(job: Job) -> Root:
-    """The workload of a job: itself, or the suite that made it; each run of a CronJob is one."""
+def find_job_root(job: KubernetesJob) -> Root:
+    """Return the workload of a job: itself, or the suite that made it.
+
+    Each run of a CronJob is one.
+    """
     meta = job.metadata
-    owner = controller_of(meta)
+    owner = find_controller(meta)
     if owner is None:
-        return _labelled(meta, Owner()) or Root("Job", meta.namespace, meta.name, meta.uid)
+        return _find_labelled_root(meta, Owner()) or Root(
+            "Job", meta.namespace, meta.name, meta.uid
+        )
     if owner.kind == "CronJob":
         return Root("Job", meta.namespace, meta.name, meta.uid, cron_job=owner.name)
     return Root(owner.kind, meta.namespace, owner.name, owner.uid)
 
 
-def _labelled(meta: Meta, owner: Owner) -> Root | None:
+def _find_labelled_root(meta: Meta, owner: Owner) -> Root | None:
     """By the label of a suite; its uid where the pod's own owner is the suite's object."""
     if owner.kind == "RayCluster" or meta.label(RAY_CLUSTER):
-        return _ray(meta, owner)
+        return _find_ray_root(meta, owner)
     for label, kind in LABELLED:
         name = meta.label(label)
         if name:
@@ -86,8 +91,11 @@ def _labelled(meta: Meta, owner: Owner) -> Root | None:
     return None
 
 
-def _ray(meta: Meta, owner: Owner) -> Root:
-    """A RayJob or RayService makes a RayCluster per run: that one's uid tells the runs apart."""
+def _find_ray_root(meta: Meta, owner: Owner) -> Root:
+    """Return a RayJob or RayService makes a RayCluster per run.
+
+    That one's uid tells the runs apart.
+    """
     uid = owner.uid if owner.kind == "RayCluster" else ""
     made_by, kind = meta.label(RAY_FROM), meta.label(RAY_FROM_KIND)
     if made_by and kind and kind != "RayCluster":
@@ -95,7 +103,7 @@ def _ray(meta: Meta, owner: Owner) -> Root:
     return Root("RayCluster", meta.namespace, owner.name or meta.label(RAY_CLUSTER), uid)
 
 
-def _by_owner(meta: Meta, owner: Owner) -> Root:
+def _find_owner_root(meta: Meta, owner: Owner) -> Root:
     if owner.kind == "ReplicaSet":
         tail = f"-{meta.label('pod-template-hash')}"
         if len(tail) > 1 and owner.name.endswith(tail):
@@ -108,8 +116,8 @@ def _by_owner(meta: Meta, owner: Owner) -> Root:
     return Root(owner.kind or "Pod", meta.namespace, owner.name, owner.uid)
 
 
-def joined(roots: list[Root]) -> dict[Root, Root]:
-    """Roots known by name only, to those of the same name whose uid another pod told."""
+def join_roots(roots: list[Root]) -> dict[Root, Root]:
+    """Return roots known by name only, to those of the same name whose uid another pod names."""
     by_name: dict[tuple[str, str], list[Root]] = {}
     for root in roots:
         if root.uid:

@@ -10,9 +10,15 @@ from marey.model.errors import InvalidInput
 from marey.model.names import bounded
 from marey.model.times import parse_time
 from marey.model.workloads import WorkloadState
-from marey.sources.kubernetes.documents import Condition, Job, Pod, PodStatus
 from marey.sources.kubernetes.gpu_requests import GpuResources
-from marey.sources.kubernetes.owners import Root, root_of_pod
+from marey.sources.kubernetes.kubernetes_json import (
+    Condition,
+    ContainerStatus,
+    KubernetesJob,
+    Pod,
+    PodStatus,
+)
+from marey.sources.kubernetes.owners import Root, find_pod_root
 
 RANK = "marey/rank"
 # Where device plugins and GPU schedulers write which GPUs a pod got: indices or UUIDs.
@@ -32,6 +38,8 @@ _FIRST_TYPES = ("master", "chief", "launcher", "leader")
 _ORDINAL = re.compile(r"-(\d{1,6})$")
 _LOST = frozenset(("NodeLost", "NodeShutdown", "Terminated", "NodeAffinity"))
 _CANCELLED = frozenset(("Preempted", "Preempting"))
+# Every pod waits like this for a moment.
+_USUAL_WAITS = frozenset(("PodInitializing", "ContainerCreating"))
 _DEVICE = re.compile(r"^(?:\d{1,4}|(?:GPU|MIG)-[0-9A-Za-z/-]{4,80})$")
 
 
@@ -68,8 +76,8 @@ class SeenPod:
         return bool(self.host) and not self.state.ended
 
 
-def time_ms(text: str | None, skew_ms: int = 0) -> int | None:
-    """A moment of the server's clock in ours; None where none is told."""
+def parse_time_ms(text: str | None, skew_ms: int = 0) -> int | None:
+    """Return a moment of the server's clock in ours; None where none is given."""
     if not text:
         return None
     try:
@@ -79,53 +87,56 @@ def time_ms(text: str | None, skew_ms: int = 0) -> int | None:
 
 
 def read_pod(
-    pod: Pod, jobs: Mapping[str, Job], resources: GpuResources, skew_ms: int = 0
+    pod: Pod, jobs: Mapping[str, KubernetesJob], resources: GpuResources, skew_ms: int = 0
 ) -> SeenPod:
-    """Everything that counts of a pod."""
+    """Return everything that counts of a pod."""
     meta, spec = pod.metadata, pod.spec
     counts = resources.of_pod(spec)
     host = bounded(spec.node_name or "")
-    state, reason = _life(pod.status, host)
+    state, reason = _read_state(pod.status, host)
     if not reason and spec.scheduling_gates and not host:
         reason = f"SchedulingGated: {', '.join(g.name for g in spec.scheduling_gates)}"
     rank = meta.label(RANK)
     return SeenPod(
         namespace=bounded(meta.namespace),
         name=bounded(meta.name),
-        root=root_of_pod(meta, jobs),
+        root=find_pod_root(meta, jobs),
         gpus=sum(counts.values()),
         shared=any(resources.is_shared(name) for name in counts),
         host=host,
         state=state,
         reason=bounded(reason),
         priority=float(spec.priority or 0),
-        order=pod_order(pod),
+        order=parse_pod_order(pod),
         first_rank=int(rank) if _is_number(rank) else None,
-        devices=_devices(pod),
-        created_ms=time_ms(meta.creation_timestamp, skew_ms),
-        placed_ms=_placed_ms(pod, skew_ms) if host else None,
-        ended_ms=_ended_ms(pod, skew_ms) if state.ended else None,
+        devices=_read_devices(pod),
+        created_ms=parse_time_ms(meta.creation_timestamp, skew_ms),
+        placed_ms=_read_placed_ms(pod, skew_ms) if host else None,
+        ended_ms=_read_ended_ms(pod, skew_ms) if state.ended else None,
         exit_code=_exit_code(pod.status) if state.ended else None,
         source=pod,
     )
 
 
-def _life(status: PodStatus, host: str) -> tuple[WorkloadState, str]:
-    """State and reason; a pod that has its node holds GPUs, and so runs, whatever it waits for."""
+def _read_state(status: PodStatus, host: str) -> tuple[WorkloadState, str]:
+    """Return state and reason.
+
+    A pod that has its node holds GPUs, and so runs, whatever it waits for.
+    """
     said = ": ".join(part for part in (status.reason, status.message) if part)
     if status.phase == "Succeeded":
         return WorkloadState.COMPLETED, said
     if status.phase == "Failed":
-        return _failed_as(status.reason or ""), said or _ended_by(status)
+        return _classify_failure(status.reason or ""), said or _find_end_reason(status)
     if host:
-        return WorkloadState.RUNNING, said or _waiting(status)
-    scheduled = _condition(status, "PodScheduled")
+        return WorkloadState.RUNNING, said or _find_waiting_reason(status)
+    scheduled = _find_condition(status, "PodScheduled")
     if scheduled is not None and scheduled.status == "False":
         said = ": ".join(part for part in (scheduled.reason, scheduled.message) if part)
     return WorkloadState.PENDING, said
 
 
-def _failed_as(reason: str) -> WorkloadState:
+def _classify_failure(reason: str) -> WorkloadState:
     if reason == "DeadlineExceeded":
         return WorkloadState.TIMEOUT
     if reason in _LOST:
@@ -133,17 +144,35 @@ def _failed_as(reason: str) -> WorkloadState:
     return WorkloadState.CANCELLED if reason in _CANCELLED else WorkloadState.FAILED
 
 
-def _waiting(status: PodStatus) -> str:
-    """Why the containers of a placed pod do not run: an image that cannot be had, a crash."""
-    for container in status.container_statuses or []:
+def _find_waiting_reason(status: PodStatus) -> str:
+    """Return why the containers of a placed pod do not run.
+
+    An image that cannot be had, a crash.
+    """
+    for container in _list_containers(status):
         waiting = container.state.waiting if container.state else None
-        if waiting and waiting.reason:
+        if waiting and waiting.reason and waiting.reason not in _USUAL_WAITS:
             return ": ".join(part for part in (waiting.reason, waiting.message) if part)
     return ""
 
 
-def _ended_by(status: PodStatus) -> str:
-    for container in status.container_statuses or []:
+def _list_containers(status: PodStatus) -> list[ContainerStatus]:
+    """Return containers in the order in which they start: one that fails holds up the others."""
+    return [*(status.init_container_statuses or []), *(status.container_statuses or [])]
+
+
+def find_disruption(status: PodStatus) -> str:
+    """Return who took the pod away, in words: a preemption, an eviction; empty where nobody did."""
+    condition = _find_condition(status, "DisruptionTarget")
+    if condition is not None and condition.status == "True":
+        said = ": ".join(part for part in (condition.reason, condition.message) if part)
+        return f"Preempted: {said}" if "Preempt" in (condition.reason or "") else f"Evicted: {said}"
+    reason = status.reason or ""
+    return f"{reason}: {status.message or ''}" if reason in (*_CANCELLED, "Evicted") else ""
+
+
+def _find_end_reason(status: PodStatus) -> str:
+    for container in _list_containers(status):
         ended = container.state.terminated if container.state else None
         if ended and ended.exit_code:
             return f"{ended.reason or 'Error'} (exit code {ended.exit_code})"
@@ -153,46 +182,51 @@ def _ended_by(status: PodStatus) -> str:
 def _exit_code(status: PodStatus) -> int | None:
     ended = [
         container.state.terminated.exit_code
-        for container in status.container_statuses or []
+        for container in _list_containers(status)
         if container.state and container.state.terminated
     ]
     return max(ended, key=abs) if ended else None
 
 
-def _condition(status: PodStatus, kind: str) -> Condition | None:
+def _find_condition(status: PodStatus, kind: str) -> Condition | None:
     return next((c for c in status.conditions or [] if c.type == kind), None)
 
 
-def _placed_ms(pod: Pod, skew_ms: int) -> int | None:
-    scheduled = _condition(pod.status, "PodScheduled")
-    told = scheduled.last_transition_time if scheduled and scheduled.status == "True" else None
-    return time_ms(told or pod.status.start_time or pod.metadata.creation_timestamp, skew_ms)
+def _read_placed_ms(pod: Pod, skew_ms: int) -> int | None:
+    scheduled = _find_condition(pod.status, "PodScheduled")
+    placed = scheduled.last_transition_time if scheduled and scheduled.status == "True" else None
+    return parse_time_ms(
+        placed or pod.status.start_time or pod.metadata.creation_timestamp, skew_ms
+    )
 
 
-def _ended_ms(pod: Pod, skew_ms: int) -> int | None:
+def _read_ended_ms(pod: Pod, skew_ms: int) -> int | None:
     ends = [
-        time_ms(container.state.terminated.finished_at, skew_ms)
+        parse_time_ms(container.state.terminated.finished_at, skew_ms)
         for container in pod.status.container_statuses or []
         if container.state and container.state.terminated
     ]
     known = [end for end in ends if end is not None]
-    ready = _condition(pod.status, "Ready")
-    fallback = time_ms(ready.last_transition_time, skew_ms) if ready else None
+    ready = _find_condition(pod.status, "Ready")
+    fallback = parse_time_ms(ready.last_transition_time, skew_ms) if ready else None
     return max(known) if known else fallback
 
 
-def pod_order(pod: Pod) -> tuple[int, ...] | None:
-    """Where the pod stands among its workload's, as the suites number them; None: nobody says."""
+def parse_pod_order(pod: Pod) -> tuple[int, ...] | None:
+    """Return where the pod stands among its workload's, as the suites number them.
+
+    None: nobody says.
+    """
     meta = pod.metadata
     replica, kind = meta.label(REPLICA_INDEX), meta.label(REPLICA_TYPE).lower()
     if _is_number(replica):
         return (0 if kind in _FIRST_TYPES else 1, int(replica))
     worker = meta.label(WORKER_INDEX)
     if _is_number(worker):
-        return _numbers(meta.label(GROUP_INDEX), worker)
+        return _parse_numbers(meta.label(GROUP_INDEX), worker)
     completion = meta.label(COMPLETION_INDEX)
     if _is_number(completion):
-        return _numbers(meta.label(JOBSET_INDEX), completion)
+        return _parse_numbers(meta.label(JOBSET_INDEX), completion)
     index = meta.label(POD_INDEX)
     if _is_number(index):
         return (int(index),)
@@ -203,7 +237,7 @@ def pod_order(pod: Pod) -> tuple[int, ...] | None:
     return None
 
 
-def _numbers(*texts: str) -> tuple[int, ...]:
+def _parse_numbers(*texts: str) -> tuple[int, ...]:
     return tuple(int(text) if _is_number(text) else 0 for text in texts)
 
 
@@ -211,10 +245,12 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 7
 
 
-def _devices(pod: Pod) -> tuple[str, ...]:
+def _read_devices(pod: Pod) -> tuple[str, ...]:
     for key in DEVICE_KEYS:
-        told = pod.metadata.label(key)
-        words = [word.strip() for word in told.split(",")] if told and len(told) < 4096 else []
+        listed = pod.metadata.label(key)
+        words = (
+            [word.strip() for word in listed.split(",")] if listed and len(listed) < 4096 else []
+        )
         if words and all(_DEVICE.match(word) for word in words):
             return tuple(words)
     return ()

@@ -12,12 +12,19 @@ from pathlib import Path
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import Partition
 from marey.model.times import format_time
-from marey.sources.slurm.about import About, about_of_text
-from marey.sources.slurm.documents import Document, Job, Node, Reservation, parse_document
-from marey.sources.slurm.factors import FORMAT, Factors, factors_of_text
+from marey.sources.slurm.factors import FORMAT, Factors, parse_factors
 from marey.sources.slurm.history import PastJob, parse_history
-from marey.sources.slurm.nodes import partition_of, partitions_of_text
-from marey.sources.slurm.reservations import reservations_of_text
+from marey.sources.slurm.reservations import parse_reservations
+from marey.sources.slurm.slurm_json import (
+    Document,
+    Job,
+    Node,
+    SlurmReservation,
+    find_slurm_code,
+    parse_document,
+)
+from marey.sources.slurm.slurm_nodes import make_partition, parse_partitions
+from marey.sources.slurm.versions import About, parse_about
 
 OLDEST = (22, 5)
 # Since this version scontrol writes JSON; before it only sinfo, squeue and sacct do.
@@ -39,12 +46,12 @@ class CommandLine:
         self._version: tuple[int, int] | None = None
 
     def version(self) -> tuple[int, int]:
-        """Slurm's version, asked once; too old a one is refused."""
+        """Return Slurm's version, asked once; too old a one is refused."""
         if self._version is None:
-            told = self._run("scontrol", "--version").decode("utf-8", "replace")
-            match = _VERSION.search(told)
+            reported = self._run("scontrol", "--version").decode("utf-8", "replace")
+            match = _VERSION.search(reported)
             if match is None:
-                raise Unavailable(f"scontrol --version says '{shown(told)}', not a version.")
+                raise Unavailable(f"scontrol --version says '{shown(reported)}', not a version.")
             self._version = (int(match[1]), int(match[2]))
         if self._version < OLDEST:
             raise InvalidInput(
@@ -53,51 +60,51 @@ class CommandLine:
         return self._version
 
     def nodes(self) -> list[Node]:
-        """Every node."""
+        """Return every node."""
         if self.version() >= SCONTROL_JSON:
-            document = self._document("nodes", "scontrol", "show", "nodes", "--json")
+            document = self._ask_document("nodes", "scontrol", "show", "nodes", "--json")
         else:
-            document = self._document("nodes", "sinfo", "--json")
+            document = self._ask_document("nodes", "sinfo", "--json")
         return document.nodes or []
 
     def jobs(self) -> list[Job]:
-        """Every job that the controller still remembers, ended ones for a while too."""
-        return self._document("jobs", "squeue", "--json").jobs or []
+        """Return every job that the controller still remembers, ended ones for a while too."""
+        return self._ask_document("jobs", "squeue", "--json").jobs or []
 
     def partitions(self) -> list[Partition]:
-        """Every partition that this user may see."""
+        """Return every partition that this user may see."""
         if self.version() >= SCONTROL_JSON:
-            told = self._document("partitions", "scontrol", "show", "partitions", "--json")
-            return [partition_of(partition) for partition in told.partitions or []]
-        return partitions_of_text(self._text("scontrol", "show", "partition"))
+            reported = self._ask_document("partitions", "scontrol", "show", "partitions", "--json")
+            return [make_partition(partition) for partition in reported.partitions or []]
+        return parse_partitions(self._ask_text("scontrol", "show", "partition"))
 
-    def reservations(self) -> list[Reservation]:
-        """Every reservation that this user may see."""
+    def reservations(self) -> list[SlurmReservation]:
+        """Return every reservation that this user may see."""
         if self.version() >= SCONTROL_JSON:
-            told = self._document("reservations", "scontrol", "show", "reservations", "--json")
-            return told.reservations or []
-        return reservations_of_text(self._text("scontrol", "show", "reservation"))
+            found = self._ask_document("reservations", "scontrol", "show", "reservations", "--json")
+            return found.reservations or []
+        return parse_reservations(self._ask_text("scontrol", "show", "reservation"))
 
     def factors(self) -> Mapping[int, Factors] | None:
-        """What the priority of each waiting job is made of."""
-        return factors_of_text(self._text("sprio", "--noheader", f"--format={FORMAT}"))
+        """Return what the priority of each waiting job is made of."""
+        return parse_factors(self._ask_text("sprio", "--noheader", f"--format={FORMAT}"))
 
     def about(self) -> About:
-        """The controller's version, clock and privacy."""
-        return about_of_text(self._text("scontrol", "show", "config"))
+        """Return the controller's version, clock and privacy."""
+        return parse_about(self._ask_text("scontrol", "show", "config"))
 
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
-        """What accounting says of jobs that the controller has forgotten."""
+        """Return what accounting says of jobs that the controller has forgotten."""
         named = ",".join(map(str, jobs))
         return parse_history(self._run("sacct", "--json", "--allusers", f"--jobs={named}"))
 
     def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
-        """What accounting says of every job that there was in a span."""
+        """Return what accounting says of every job that there was in a span."""
         return parse_history(self.history_document(from_ms, to_ms))
 
     def history_document(self, from_ms: int, to_ms: int) -> bytes:
-        """The same as ``sacct`` writes it."""
-        span = f"--starttime={_utc(from_ms)}", f"--endtime={_utc(to_ms)}"
+        """Return the same as ``sacct`` writes it."""
+        span = f"--starttime={_format_utc(from_ms)}", f"--endtime={_format_utc(to_ms)}"
         asked = ("sacct", "--json", "--allusers", *span)
         timeout_s = max(self._timeout_s, HISTORY_TIMEOUT_S)
         return run_tool(self._folder, asked, timeout_s).body
@@ -105,37 +112,38 @@ class CommandLine:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _document(self, what: str, *command: str) -> Document:
-        told = run_tool(self._folder, command, self._timeout_s)
+    def _ask_document(self, what: str, *command: str) -> Document:
+        reported = run_tool(self._folder, command, self._timeout_s)
         try:
-            return parse_document(told.body, what)
+            return parse_document(reported.body, what)
         except Unavailable as error:
             # 22.05 calls it a success when the controller is away, and says "Unspecified error".
-            said = told.said or "Is the controller up? `scontrol ping` tells."
-            raise Unavailable(f"{error} {said}") from None
+            said = reported.said or "Is the controller up? `scontrol ping` tells."
+            code = find_slurm_code(said, error.code)
+            raise Unavailable(f"{error} {said}", code=code) from None
 
-    def _text(self, *command: str) -> str:
+    def _ask_text(self, *command: str) -> str:
         return self._run(*command).decode("utf-8", "replace")
 
     def _run(self, *command: str) -> bytes:
         return run_tool(self._folder, command, self._timeout_s).body
 
 
-def _utc(moment_ms: int) -> str:
-    """A time as sacct takes it, which is told to be in UTC."""
+def _format_utc(moment_ms: int) -> str:
+    """Return a time as sacct takes it, which runs in UTC."""
     return format_time(moment_ms // 1000 * 1000).removesuffix("Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolOutput:
     """What a tool printed, and what it said beside it."""
 
     body: bytes
     said: str = ""
 
 
-def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> Told:
-    """What one of Slurm's tools prints; its failure or silence is ``Unavailable``."""
+def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> ToolOutput:
+    """Return what one of Slurm's tools prints; its failure or silence is ``Unavailable``."""
     program = str(Path(folder) / command[0]) if folder else command[0]
     asked = " ".join(command)
     try:
@@ -148,12 +156,15 @@ def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> Told:
             check=False,
         )
     except FileNotFoundError:
-        raise Unavailable(f"There is no program '{program}' on this machine.") from None
+        text = f"There is no program '{program}' on this machine."
+        raise Unavailable(text, code="no_program") from None
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{asked} gave no answer within {timeout_s:g} s.") from None
+        text = f"{asked} gave no answer within {timeout_s:g} s."
+        raise Unavailable(text, code="timeout") from None
     except OSError as error:
         raise Unavailable(f"{program} cannot be run: {error.strerror}.") from None
     said = shown(done.stderr.decode("utf-8", "replace").strip())
     if done.returncode != 0:
-        raise Unavailable(f"{asked} failed ({done.returncode}): {said}")
-    return Told(done.stdout, said)
+        text = f"{asked} failed ({done.returncode}): {said}"
+        raise Unavailable(text, code=find_slurm_code(said))
+    return ToolOutput(done.stdout, said)

@@ -14,14 +14,17 @@ FORMAT = "|".join(("%i", "%Y", *COLUMNS.values()))
 Factors = Mapping[str, str]
 
 
-def factors_of_text(listed: str) -> dict[int, Factors]:
-    """For each job id the factors that are not nothing; of several partitions the best counts."""
+def parse_factors(listed: str) -> dict[int, Factors]:
+    """Return for each job id the factors that are not nothing.
+
+    Of several partitions the best counts.
+    """
     found: dict[int, tuple[float, Factors]] = {}
     for line in listed.splitlines():
-        job, *told = (part.strip() for part in line.split("|"))
-        if not job.isdecimal() or len(told) != len(COLUMNS) + 1:
+        job, *reported = (part.strip() for part in line.split("|"))
+        if not job.isdecimal() or len(reported) != len(COLUMNS) + 1:
             continue
-        priority, *values = told
+        priority, *values = reported
         weight = float(priority) if priority.replace(".", "", 1).isdecimal() else 0.0
         factors = {
             f"priority.{name}": value

@@ -27,35 +27,38 @@ class GpuCount:
 
 
 @lru_cache(maxsize=4096)
-def gpu_counts(gres: str) -> tuple[GpuCount, ...]:
+def parse_gpu_counts(gres: str) -> tuple[GpuCount, ...]:
     """The GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
     plain = _BRACKETS.sub("", gres)
     found = [GpuCount(m[1] or "", int(m[2] or 1)) for m in _GPU.finditer(plain)]
     typed = [entry for entry in found if entry.model]
-    untyped = total(found) - total(typed)
+    untyped = count_gpus(found) - count_gpus(typed)
     if "=" not in plain or not typed or not untyped:
         return tuple(found)
     # Trackable resources name the total beside its parts.
-    rest = untyped - total(typed)
+    rest = untyped - count_gpus(typed)
     return (*typed, GpuCount("", rest)) if rest > 0 else tuple(typed)
 
 
-def total(counts: Sequence[GpuCount]) -> int:
-    """How many GPUs in all."""
+def count_gpus(counts: Sequence[GpuCount]) -> int:
+    """Return how many GPUs in all."""
     return sum(entry.count for entry in counts)
 
 
 @lru_cache(maxsize=4096)
-def node_models(gres: str) -> tuple[str, ...]:
-    """The model of each GPU of a node, by index."""
-    counts = gpu_counts(gres)
+def list_node_models(gres: str) -> tuple[str, ...]:
+    """Return the model of each GPU of a node, by index."""
+    counts = parse_gpu_counts(gres)
     models = [bounded(entry.model) for entry in counts for _ in range(min(entry.count, 999))]
     return tuple(models[:GPUS_PER_NODE_LIMIT])
 
 
 @lru_cache(maxsize=4096)
-def held_indices(gres_detail: str) -> tuple[tuple[int, str], ...]:
-    """Index and type of each GPU in ``gpu:h100:2(IDX:0-1),gpu:h200:1(IDX:4)``; a node's own."""
+def parse_held_indices(gres_detail: str) -> tuple[tuple[int, str], ...]:
+    """Return index and type of each GPU in ``gpu:h100:2(IDX:0-1),gpu:h200:1(IDX:4)``.
+
+    A node's own.
+    """
     return tuple(
         (int(index), match[1] or "")
         for match in _INDICES.finditer(gres_detail)

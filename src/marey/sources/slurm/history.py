@@ -11,9 +11,20 @@ from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import resource_type
 from marey.model.names import bounded
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
-from marey.sources.slurm.documents import problems_of, read_json
-from marey.sources.slurm.jobs import SeenJob, base_state, metadata
-from marey.sources.slurm.values import exit_status, number, text, time_ms, whole
+from marey.sources.slurm.jobs import (
+    SeenJob,
+    describe_state,
+    parse_base_state,
+    parse_metadata,
+)
+from marey.sources.slurm.slurm_json import find_slurm_code, list_problems, read_json
+from marey.sources.slurm.values import (
+    exit_status,
+    parse_number,
+    parse_text,
+    parse_time_ms,
+    parse_whole,
+)
 
 NO_INDICES = "not kept by Slurm's accounting"
 _TIMES = ("submission", "eligible", "start", "end")
@@ -49,59 +60,63 @@ class _History(msgspec.Struct):
 
 
 def parse_history(body: bytes) -> list[PastJob]:
-    """The jobs of the document; one that is none is ``Unavailable``."""
+    """Return the jobs of the document; one that is none is ``Unavailable``."""
     try:
         document = read_json(body, _History)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unavailable(f"Slurm's history cannot be read: {shown(str(error))}") from None
     if document.jobs is None:
-        why = problems_of(document.errors) or "it holds no jobs"
-        raise Unavailable(f"Slurm did not tell its history: {shown(why)}.")
+        why = list_problems(document.errors) or "it holds no jobs"
+        code = find_slurm_code(why)
+        raise Unavailable(f"Slurm did not tell its history: {shown(why)}.", code=code)
     return document.jobs
 
 
-def ended_jobs(
+def list_ended_jobs(
     past: Iterable[PastJob], *, gpu_only: bool = True, ahead_ms: int = 0
 ) -> Iterator[SeenJob]:
-    """Every job that has ended; where its GPUs were is told by node only.
+    """Yield every job that has ended; where its GPUs were is known by node only.
 
     ``ahead_ms`` is how far Slurm's clock is ahead of ours: its times are told in ours.
     """
     for job in past:
-        state = base_state(_inside(job.state, "current"))
+        state = parse_base_state(_get_inside(job.state, "current"))
         if state is None or not state.ended:
             continue
-        seen = _seen(job, WorkloadStatus(_name(job), state, _reason(job)), ahead_ms)
+        seen = _make_seen_job(
+            job, WorkloadStatus(_make_name(job), state, _find_reason(job)), ahead_ms
+        )
         if seen.workload.end_ms is not None and (seen.workload.gpus_requested or not gpu_only):
             yield seen
 
 
-def _seen(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJob:
-    gpus, model = _gpus(job)
-    hosts = whole(job.allocation_nodes) or 1
-    about = metadata(
-        text(_inside(job.comment, "job")),
-        text(_inside(job.comment, "administrator")),
-        text(_inside(job.wckey, "wckey") if isinstance(job.wckey, dict) else job.wckey),
-        text(job.account),
-        "",
-        text(_inside(job.reservation, "name")),
+def _make_seen_job(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJob:
+    gpus, model = _count_gpus(job)
+    hosts = parse_whole(job.allocation_nodes) or 1
+    about = parse_metadata(
+        parse_text(_get_inside(job.comment, "job")),
+        parse_text(_get_inside(job.comment, "administrator")),
+        parse_text(_get_inside(job.wckey, "wckey") if isinstance(job.wckey, dict) else job.wckey),
+        account=parse_text(job.account),
+        dependency="",
+        reservation=parse_text(_get_inside(job.reservation, "name")),
     )
-    told = {key: time_ms(_inside(job.time, key)) for key in _TIMES}
-    times = {key: None if at is None else at - ahead_ms for key, at in told.items()}
-    limit = number(_inside(job.time, "limit"))
-    nodes = "" if text(job.nodes) == "None assigned" else text(job.nodes)
-    extra = {"slurm_job_id": str(whole(job.job_id) or 0), "nodes": nodes}
+    reported = {key: parse_time_ms(_get_inside(job.time, key)) for key in _TIMES}
+    times = {key: None if at is None else at - ahead_ms for key, at in reported.items()}
+    limit = parse_number(_get_inside(job.time, "limit"))
+    nodes = "" if parse_text(job.nodes) == "None assigned" else parse_text(job.nodes)
+    extra = {"slurm_job_id": str(parse_whole(job.job_id) or 0), "nodes": nodes}
+    extra["scheduler_state"] = describe_state(_get_inside(job.state, "current"))
     if gpus and times["start"] is not None:
         extra["gpu_indices"] = NO_INDICES
     workload = Workload(
         workload=status.workload,
-        name=bounded(text(job.name)),
-        user=bounded(text(job.user) or text(_inside(job.association, "user"))),
+        name=bounded(parse_text(job.name)),
+        user=bounded(parse_text(job.user) or parse_text(_get_inside(job.association, "user"))),
         project=about.project,
         experiment=about.experiment,
-        partition=bounded(text(job.partition)),
-        qos=bounded(text(job.qos)),
+        partition=bounded(parse_text(job.partition)),
+        qos=bounded(parse_text(job.qos)),
         gpus_requested=gpus,
         gpus_per_host=-(-gpus // hosts),
         gpu_model=bounded(model),
@@ -114,7 +129,9 @@ def _seen(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJob:
         exit_code=_exit_code(job, status.state),
         attributes={**about.attributes, **{k: bounded(v) for k, v in extra.items() if v}},
     )
-    ended = WorkloadStatus(status.workload, status.state, status.reason, number(job.priority) or 0)
+    ended = WorkloadStatus(
+        status.workload, status.state, status.reason, parse_number(job.priority) or 0
+    )
     return SeenJob(workload, ended)
 
 
@@ -124,28 +141,34 @@ def _exit_code(job: PastJob, state: WorkloadState) -> int | None:
     return None if code == 0 and state is WorkloadState.FAILED else code
 
 
-def _name(job: PastJob) -> str:
+def _make_name(job: PastJob) -> str:
     """``16``, ``20_3`` for a task of an array, ``30+1`` for a part of a heterogeneous job."""
-    array, task = whole(_inside(job.array, "job_id")), whole(_inside(job.array, "task_id"))
-    het, offset = whole(_inside(job.het, "job_id")), whole(_inside(job.het, "job_offset"))
+    array, task = (
+        parse_whole(_get_inside(job.array, "job_id")),
+        parse_whole(_get_inside(job.array, "task_id")),
+    )
+    het, offset = (
+        parse_whole(_get_inside(job.het, "job_id")),
+        parse_whole(_get_inside(job.het, "job_offset")),
+    )
     if array and task is not None:
         return f"{array}_{task}"
     if het:
         return f"{het}+{offset or 0}"
-    return str(whole(job.job_id) or 0)
+    return str(parse_whole(job.job_id) or 0)
 
 
-def _reason(job: PastJob) -> str:
-    reason = text(_inside(job.state, "reason"))
+def _find_reason(job: PastJob) -> str:
+    reason = parse_text(_get_inside(job.state, "reason"))
     return bounded("" if reason == "None" else reason)
 
 
-def _gpus(job: PastJob) -> tuple[int, str]:
-    """How many GPUs, and of which types, were allocated, or asked for where none were."""
+def _count_gpus(job: PastJob) -> tuple[int, str]:
+    """Return how many GPUs, and of which types, were allocated, or asked for where none were."""
     for key in ("allocated", "requested"):
-        listed = _inside(job.tres, key)
+        listed = _get_inside(job.tres, key)
         entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
-        named = {text(e.get("name")): whole(e.get("count")) or 0 for e in entries}
+        named = {parse_text(e.get("name")): parse_whole(e.get("count")) or 0 for e in entries}
         typed = {name.partition(":")[2]: n for name, n in named.items() if name[:4] == "gpu:"}
         gpus = named.get("gpu", 0) or sum(typed.values())
         if gpus:
@@ -153,13 +176,13 @@ def _gpus(job: PastJob) -> tuple[int, str]:
     return 0, ""
 
 
-def _inside(group: Any, key: str) -> Any:
+def _get_inside(group: Any, key: str) -> Any:
     return group.get(key) if isinstance(group, dict) else None
 
 
 def read_history(body: bytes, name: str) -> list[SeenJob]:
-    """The ended GPU jobs in a file that ``sacct --json`` wrote."""
+    """Return the ended GPU jobs in a file that ``sacct --json`` wrote."""
     try:
-        return list(ended_jobs(parse_history(body)))
+        return list(list_ended_jobs(parse_history(body)))
     except Unavailable as error:
         raise InvalidInput(f"{name}: {error}") from None

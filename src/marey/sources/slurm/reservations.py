@@ -11,8 +11,8 @@ from marey.model.errors import InvalidInput
 from marey.model.events import Event, EventKind
 from marey.model.names import bounded
 from marey.model.times import format_time, parse_time
-from marey.sources.slurm.documents import Reservation as Told
-from marey.sources.slurm.values import expand_hosts, text, time_ms, words
+from marey.sources.slurm.slurm_json import SlurmReservation
+from marey.sources.slurm.values import expand_hosts, parse_text, parse_time_ms, parse_words
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
 FOR_LIMIT = 5
@@ -30,42 +30,42 @@ class Reservation:
     maintenance: bool = False
 
     def describe(self) -> str:
-        """One line for people, the same as long as the reservation is."""
+        """Return one line for people, the same as long as the reservation is."""
         kind = "maintenance" if self.maintenance else "reservation"
-        span = f"{_moment(self.start_ms)} to {_moment(self.end_ms)}"
+        span = f"{_format_moment(self.start_ms)} to {_format_moment(self.end_ms)}"
         named = ", ".join(self.people[:FOR_LIMIT])
         more = f" and {len(self.people) - FOR_LIMIT} more" if len(self.people) > FOR_LIMIT else ""
         return bounded(f"{kind} {self.name}, {span}{f', for {named}{more}' if named else ''}")
 
 
-def _moment(moment_ms: int | None) -> str:
+def _format_moment(moment_ms: int | None) -> str:
     return "?" if moment_ms is None else format_time(moment_ms)
 
 
-def reservation_of(told: Told, ahead_ms: int = 0) -> Reservation:
-    """A reservation of a JSON document (REST, and ``scontrol`` since 23.02)."""
-    start, end = time_ms(told.start_time), time_ms(told.end_time)
-    people = (*text(told.users).split(","), *text(told.accounts).split(","))
+def make_reservation(reported: SlurmReservation, ahead_ms: int = 0) -> Reservation:
+    """Return a reservation of a JSON document (REST, and ``scontrol`` since 23.02)."""
+    start, end = parse_time_ms(reported.start_time), parse_time_ms(reported.end_time)
+    people = (*parse_text(reported.users).split(","), *parse_text(reported.accounts).split(","))
     return Reservation(
-        bounded(text(told.name)),
+        bounded(parse_text(reported.name)),
         None if start is None else start - ahead_ms,
         None if end is None else end - ahead_ms,
-        tuple(bounded(host) for host in expand_hosts(text(told.node_list))),
-        tuple(bounded(name) for name in people if name),
-        "MAINT" in words(told.flags),
+        hosts=tuple(bounded(host) for host in expand_hosts(parse_text(reported.node_list))),
+        people=tuple(bounded(name) for name in people if name),
+        maintenance="MAINT" in parse_words(reported.flags),
     )
 
 
-def reservations_of_text(listed: str) -> list[Told]:
+def parse_reservations(listed: str) -> list[SlurmReservation]:
     """``scontrol show reservation`` of versions without JSON for it, asked with TZ=UTC."""
     found = []
     for block in listed.split("ReservationName=")[1:]:
         pairs = dict(_PAIR.findall("ReservationName=" + block))
         found.append(
-            Told(
+            SlurmReservation(
                 name=pairs.get("ReservationName", ""),
-                start_time=_seconds(pairs.get("StartTime", "")),
-                end_time=_seconds(pairs.get("EndTime", "")),
+                start_time=_parse_seconds(pairs.get("StartTime", "")),
+                end_time=_parse_seconds(pairs.get("EndTime", "")),
                 node_list=pairs.get("Nodes", ""),
                 users=pairs.get("Users", ""),
                 accounts=pairs.get("Accounts", ""),
@@ -75,7 +75,7 @@ def reservations_of_text(listed: str) -> list[Told]:
     return found
 
 
-def _seconds(written: str) -> Any:
+def _parse_seconds(written: str) -> Any:
     try:
         return parse_time(f"{written}Z") // 1000
     except InvalidInput:
@@ -84,36 +84,36 @@ def _seconds(written: str) -> Any:
 
 @dataclass(slots=True)
 class Calendar:
-    """The reservations told so far: what they say of each host, and what has begun or ended."""
+    """The reservations seen so far: what they say of each host, and what has begun or ended."""
 
     current: tuple[Reservation, ...] = ()
     _begun: set[Reservation] = field(default_factory=set)
 
     def reasons(self, now_ms: int) -> Mapping[str, str]:
-        """For each reserved host the reservations that have not ended."""
+        """Return for each reserved host the reservations that have not ended."""
         found: dict[str, list[str]] = {}
         for one in self.current:
             if one.end_ms is None or one.end_ms > now_ms:
                 for host in one.hosts:
                     found.setdefault(host, []).append(one.describe())
-        return {host: "; ".join(told) for host, told in found.items()}
+        return {host: "; ".join(reported) for host, reported in found.items()}
 
-    def update(self, told: Iterable[Reservation], now_ms: int) -> Sequence[Event]:
+    def update(self, reported: Iterable[Reservation], now_ms: int) -> Sequence[Event]:
         """Events of reservations that have begun, ended or been taken away since the last time."""
-        self.current = tuple(told)
+        self.current = tuple(reported)
         begun = {
             one
             for one in self.current
             if (one.start_ms or 0) <= now_ms and (one.end_ms is None or one.end_ms > now_ms)
         }
-        events = [_event(one.start_ms or now_ms, one, "begins") for one in begun - self._begun]
+        events = [_make_event(one.start_ms or now_ms, one, "begins") for one in begun - self._begun]
         for one in self._begun - begun:
             over_ms = min(now_ms, one.end_ms or now_ms)
-            events.append(_event(over_ms, one, "is over"))
+            events.append(_make_event(over_ms, one, "is over"))
         self._begun = begun
         return sorted(events, key=lambda event: (event.time_ms, event.text))
 
 
-def _event(moment_ms: int, one: Reservation, what: str) -> Event:
+def _make_event(moment_ms: int, one: Reservation, what: str) -> Event:
     hosts = f"{len(one.hosts)} host{'' if len(one.hosts) == 1 else 's'}"
     return Event(moment_ms, EventKind.RESERVATION, text=f"{one.describe()}, {hosts}: {what}")

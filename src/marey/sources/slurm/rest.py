@@ -11,14 +11,20 @@ import msgspec
 
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.inventory import Partition
-from marey.sources.fetching import Fetcher, FetchRules, parse_address, run_on
-from marey.sources.slurm.about import About
-from marey.sources.slurm.documents import Job, Node, Reservation, parse_document
+from marey.sources.http_fetch import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.slurm.factors import Factors
 from marey.sources.slurm.history import PastJob, parse_history
-from marey.sources.slurm.nodes import partition_of
+from marey.sources.slurm.slurm_json import (
+    Job,
+    Node,
+    SlurmReservation,
+    find_slurm_code,
+    parse_document,
+)
+from marey.sources.slurm.slurm_nodes import make_partition
 from marey.sources.slurm.token import Token
-from marey.sources.slurm.values import time_ms
+from marey.sources.slurm.values import parse_time_ms
+from marey.sources.slurm.versions import About
 
 # Newest first; 0.0.38 came with 22.05, 0.0.43 with 25.05, 0.0.44 with 25.11.
 VERSIONS = ("0.0.44", "0.0.43", "0.0.42", "0.0.41", "0.0.40", "0.0.39", "0.0.38")
@@ -48,20 +54,20 @@ class Rest:
         self._version = ""
 
     def nodes(self) -> list[Node]:
-        """Every node."""
+        """Return every node."""
         return parse_document(self._get("nodes"), "nodes").nodes or []
 
     def jobs(self) -> list[Job]:
-        """Every job that the controller still remembers."""
+        """Return every job that the controller still remembers."""
         return parse_document(self._get("jobs"), "jobs").jobs or []
 
     def partitions(self) -> list[Partition]:
-        """Every partition that this user may see."""
+        """Return every partition that this user may see."""
         found = parse_document(self._get("partitions"), "partitions").partitions or []
-        return [partition_of(partition) for partition in found]
+        return [make_partition(partition) for partition in found]
 
-    def reservations(self) -> list[Reservation]:
-        """Every reservation that this user may see."""
+    def reservations(self) -> list[SlurmReservation]:
+        """Return every reservation that this user may see."""
         return parse_document(self._get("reservations"), "reservations").reservations or []
 
     def factors(self) -> Mapping[int, Factors] | None:
@@ -69,51 +75,55 @@ class Rest:
         return None
 
     def about(self) -> About:
-        """The controller's version and clock; slurmrestd does not tell its privacy."""
+        """Return the controller's version and clock; slurmrestd does not tell its privacy."""
         try:
             document = msgspec.json.decode(self._get("diag"))
-            told = document["statistics"]["req_time"]
+            reported = document["statistics"]["req_time"]
             meta = document.get("meta", {})
             release = (meta.get("slurm") or meta.get("Slurm") or {}).get("release", "")
         except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
             raise Unavailable(f"slurmrestd's diag cannot be read: {error}") from None
-        return About(str(release), (), time_ms(told))
+        return About(str(release), (), parse_time_ms(reported))
 
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
-        """What accounting says of every job since a moment: one question, whatever their number."""
+        """Return what accounting says of every job since a moment.
+
+        One question, whatever their number.
+        """
         wanted: set[Any] = set(jobs)
         path = f"jobs?start_time=uts{since_ms // 1000}"
         return [job for job in parse_history(self._get(path, "slurmdb")) if job.job_id in wanted]
 
     def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
-        """What accounting says of every job that there was in a span."""
+        """Return what accounting says of every job that there was in a span."""
         path = f"jobs?start_time=uts{from_ms // 1000}&end_time=uts{to_ms // 1000}"
         return parse_history(self._get(path, "slurmdb"))
 
     def _get(self, what: str, part: str = "slurm") -> bytes:
         if not self._version:
-            self._version = self._newest()
+            self._version = self._find_newest_version()
         return self._fetch(f"/{part}/v{self._version}/{what}")
 
-    def _newest(self) -> str:
+    def _find_newest_version(self) -> str:
         for version in VERSIONS:
             try:
                 self._fetch(f"/slurm/v{version}/ping")
             except Unavailable as error:
-                if "status 404" in str(error):
+                if error.code == "no_such_path":
                     continue
                 raise
             return version
         raise Unavailable(f"slurmrestd at {self._url} speaks none of {', '.join(VERSIONS)}.")
 
     def _fetch(self, path: str) -> bytes:
-        fetcher = self._with_token()
+        fetcher = self._get_fetcher()
         try:
             return run_on(self._loop, fetcher.fetch(parse_address(self._url + path)))
         except Unavailable as error:
-            raise Unavailable(f"slurmrestd {path}: {error}") from None
+            code = find_slurm_code(str(error), error.code)
+            raise Unavailable(f"slurmrestd {path}: {error}", code=code) from None
 
-    def _with_token(self) -> Fetcher:
+    def _get_fetcher(self) -> Fetcher:
         token = self._token.current(time.time_ns() // 1_000_000)
         if self._fetcher is None or token != self._sent:
             if self._fetcher is not None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from marey.model.garbage import collecting_paused
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
-from marey.sources.slurm.documents import Job, Node
+from marey.model.system.garbage import collecting_paused
 from marey.sources.slurm.factors import Factors
-from marey.sources.slurm.jobs import PENDING, RUNNING, SeenJob, seen_jobs, with_priority
-from marey.sources.slurm.nodes import gpus_of, host_of, status_of
+from marey.sources.slurm.jobs import PENDING, RUNNING, SeenJob, seen_jobs, set_priority
 from marey.sources.slurm.reservations import Calendar, Reservation
-from marey.sources.slurm.values import text
+from marey.sources.slurm.slurm_json import Job, Node
+from marey.sources.slurm.slurm_nodes import list_gpus, make_host, read_status
+from marey.sources.slurm.values import parse_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Known(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class SnapshotReader:
-    """Turns snapshots into observations; a job that has ended is told once, not at every poll.
+    """Turns snapshots into observations; a job that has ended is reported once, not at every poll.
 
     With ``gpu_only`` (the default) nodes without GPUs, and jobs that ask for none, are left out.
     """
@@ -67,7 +67,7 @@ class SnapshotReader:
     _vanished: dict[str, SeenJob] = field(default_factory=dict)
 
     def observe(self, snapshot: Snapshot, now_ms: int, measured: Iterable[Gpu] = ()) -> Observation:
-        """The whole cluster at this moment: what it does not name has gone.
+        """Return the whole cluster at this moment: what it does not name has gone.
 
         GPUs that others measure lend Slurm's their UUID and model; on hosts that Slurm does not
         know they are told too, as unknown.
@@ -78,14 +78,14 @@ class SnapshotReader:
     def _observe(self, snapshot: Snapshot, now_ms: int, measured: Iterable[Gpu]) -> Observation:
         hosts, gpus, states = self._read_nodes(list(snapshot.nodes), list(measured))
         events = self._calendar.update(snapshot.reservations, now_ms)
-        news = self._without_old_ends(self._wanted(self._read_jobs(snapshot)))
+        news = self._drop_old_ends(self._list_wanted(self._read_jobs(snapshot)))
         return Observation(
             now_ms,
             self.cluster,
             hosts=hosts,
             gpus=gpus,
             partitions=tuple(snapshot.partitions),
-            host_states=with_reservations(states, self._calendar.reasons(now_ms)),
+            host_states=add_reservations(states, self._calendar.reasons(now_ms)),
             workloads=tuple([job.workload for job in news]),
             statuses=tuple([job.status for job in news]),
             allocations=tuple([a for job in news for a in job.allocations]),
@@ -96,19 +96,19 @@ class SnapshotReader:
     def take_vanished(self) -> dict[str, tuple[int, SeenJob]]:
         """Jobs that were not over when they were last seen and that Slurm no longer names."""
         taken, self._vanished = self._vanished, {}
-        return {name: (_job_id(seen), seen) for name, seen in taken.items()}
+        return {name: (_get_job_id(seen), seen) for name, seen in taken.items()}
 
     def _read_nodes(self, nodes: list[Node], measured: list[Gpu]) -> _Inventory:
         if nodes != self._nodes or measured != self._measured:
             self._nodes, self._measured = nodes, measured
-            found = [(node, gpus_of(node)) for node in nodes if text(node.name)]
+            found = [(node, list_gpus(node)) for node in nodes if parse_text(node.name)]
             kept = [(node, gpus) for node, gpus in found if gpus or not self.gpu_only]
-            told = (
-                tuple([host_of(node) for node, _ in kept]),
+            reported = (
+                tuple([make_host(node) for node, _ in kept]),
                 tuple([gpu for _, gpus in kept for gpu in gpus]),
-                tuple([status_of(node) for node, _ in kept]),
+                tuple([read_status(node) for node, _ in kept]),
             )
-            self._inventory = with_measured(told, measured)
+            self._inventory = add_measured_facts(reported, measured)
         return self._inventory
 
     def _read_jobs(self, snapshot: Snapshot) -> list[SeenJob]:
@@ -120,23 +120,26 @@ class SnapshotReader:
             key = job.job_id if isinstance(job.job_id, int) else 0
             factors = factors_of.get(key, _NO_FACTORS) if factors_of else _NO_FACTORS
             before = known.get(key)
-            if before is None or not _only_priority_changed(before.job, job):
+            if before is None or not _has_only_priority_changed(before.job, job):
                 seen = seen_jobs(job, ahead_ms)
-                told = [with_factors(one, factors) for one in seen] if factors else seen
+                reported = [add_factors(one, factors) for one in seen] if factors else seen
             elif before.factors != factors:
-                told = [with_factors(one, factors) for one in with_priority(before.seen, job)]
+                reported = [add_factors(one, factors) for one in set_priority(before.seen, job)]
             else:
-                told = with_priority(before.seen, job)
-            now[key] = _Known(job, factors, told)
-            found += told
+                reported = set_priority(before.seen, job)
+            now[key] = _Known(job, factors, reported)
+            found += reported
         self._jobs, self._ahead_ms = now, ahead_ms
         return found
 
-    def _wanted(self, seen: list[SeenJob]) -> list[SeenJob]:
+    def _list_wanted(self, seen: list[SeenJob]) -> list[SeenJob]:
         return [job for job in seen if job.workload.gpus_requested] if self.gpu_only else seen
 
-    def _without_old_ends(self, seen: list[SeenJob]) -> list[SeenJob]:
-        """All but ends told before; notes who is live, and who was and is no longer named."""
+    def _drop_old_ends(self, seen: list[SeenJob]) -> list[SeenJob]:
+        """Return all but ends reported before.
+
+        Notes who is live, and who was and is no longer named.
+        """
         live: dict[str, SeenJob] = {}
         ended: set[str] = set()
         news = []
@@ -155,28 +158,28 @@ class SnapshotReader:
         return news
 
 
-def _job_id(seen: SeenJob) -> int:
+def _get_job_id(seen: SeenJob) -> int:
     return int(seen.workload.attributes.get("slurm_job_id", "0"))
 
 
-def _only_priority_changed(before: Job, job: Job) -> bool:
+def _has_only_priority_changed(before: Job, job: Job) -> bool:
     priority, before.priority = before.priority, job.priority
     same = before == job
     before.priority = priority
     return bool(same)
 
 
-def with_factors(seen: SeenJob, factors: Factors) -> SeenJob:
-    """The same job with what its priority is made of now."""
+def add_factors(seen: SeenJob, factors: Factors) -> SeenJob:
+    """Return the same job with what its priority is made of now."""
     rest = {k: v for k, v in seen.workload.attributes.items() if not k.startswith("priority.")}
     workload = replace(seen.workload, attributes={**rest, **factors})
     return SeenJob(workload, seen.status, seen.allocations)
 
 
-def with_reservations(
+def add_reservations(
     states: tuple[HostStatus, ...], reasons: Mapping[str, str]
 ) -> tuple[HostStatus, ...]:
-    """The hosts' states; of one that is up and reserved the reservation is the reason."""
+    """Return the hosts' states; of one that is up and reserved the reservation is the reason."""
     if not reasons:
         return states
     return tuple(
@@ -187,11 +190,14 @@ def with_reservations(
     )
 
 
-def with_measured(told: _Inventory, measured: Sequence[Gpu]) -> _Inventory:
-    """The scheduler's inventory, with what exporters add: facts of its GPUs, and GPUs it lacks."""
+def add_measured_facts(reported: _Inventory, measured: Sequence[Gpu]) -> _Inventory:
+    """Return the scheduler's inventory, with what exporters add.
+
+    Facts of its GPUs, and GPUs it lacks.
+    """
     if not measured:
-        return told
-    hosts, gpus, states = told
+        return reported
+    hosts, gpus, states = reported
     seen = {gpu.gpu: gpu for gpu in measured}
     known = {gpu.gpu for gpu in gpus}
     named = {host.host for host in hosts}
@@ -199,12 +205,12 @@ def with_measured(told: _Inventory, measured: Sequence[Gpu]) -> _Inventory:
     alone = sorted({gpu.host for gpu in extra} - named)
     return (
         (*hosts, *(Host(host) for host in alone)),
-        (*(_joined(gpu, seen.get(gpu.gpu)) for gpu in gpus), *extra),
+        (*(_join_gpu(gpu, seen.get(gpu.gpu)) for gpu in gpus), *extra),
         (*states, *(HostStatus(host, HostState.UNKNOWN, ALONE) for host in alone)),
     )
 
 
-def _joined(gpu: Gpu, measured: Gpu | None) -> Gpu:
+def _join_gpu(gpu: Gpu, measured: Gpu | None) -> Gpu:
     if measured is None:
         return gpu
     return replace(gpu, uuid=measured.uuid, model=measured.model or gpu.model)

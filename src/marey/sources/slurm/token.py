@@ -15,6 +15,8 @@ from marey.model.times import EARLIEST_MS, LATEST_MS, format_time
 class TokenExpired(Unavailable):
     """The token is over: nothing was asked, and a new one mends it at once."""
 
+    code = "unauthorized"
+
 
 @dataclass(slots=True)
 class Token:
@@ -23,16 +25,16 @@ class Token:
     read: Callable[[], str]
 
     def check(self) -> str:
-        """The token as it stands; one that no header may hold is refused."""
+        """Return the token as it stands; one that no header may hold is refused."""
         token = self.read().strip()
         if not token or not all(33 <= ord(c) < 127 for c in token):
             raise InvalidInput("The Slurm token is empty or holds what a header may not.")
         return token
 
     def current(self, now_ms: int) -> str:
-        """The token of this moment; an expired one is refused without asking anybody."""
+        """Return the token of this moment; an expired one is refused without asking anybody."""
         token = self.check()
-        over_ms = expiry_ms(token)
+        over_ms = read_expiry_ms(token)
         if over_ms is not None and over_ms <= now_ms:
             raise TokenExpired(
                 f"The Slurm token expired at {format_time(over_ms)}; write a new one "
@@ -41,8 +43,11 @@ class Token:
         return token
 
 
-def expiry_ms(token: str) -> int | None:
-    """When a JSON web token expires; None where it does not say. Its signature is not checked."""
+def read_expiry_ms(token: str) -> int | None:
+    """Return when a JSON web token expires.
+
+    None where it does not say. Its signature is not checked.
+    """
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from marey.model.names import bounded
 from marey.model.times import EARLIEST_MS, LATEST_MS
-from marey.sources.slurm.documents import Number
+from marey.sources.slurm.slurm_json import Number
 
 # Slurm's NO_VAL and INFINITE in 16, 32 and 64 bits; 23.02 and later say so in words instead.
 _NO_NUMBER = frozenset(
@@ -22,7 +22,7 @@ _BRACKET = re.compile(r"\[([^\]]*)\]")
 _RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?(?:/\d+|%\d+)?$")
 
 
-def number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
     if value is None:
         return None
@@ -39,8 +39,8 @@ def number(value: Any) -> float | None:
     return None if value in _NO_NUMBER else float(value)
 
 
-def whole(value: Any) -> int | None:
-    """A number that counts something."""
+def parse_whole(value: Any) -> int | None:
+    """Return a number that counts something."""
     if value is None:
         return None
     if type(value) is Number:
@@ -49,48 +49,51 @@ def whole(value: Any) -> int | None:
         value = value.number
     if type(value) is int and -_EXACT < value < _EXACT:
         return None if value in _NO_NUMBER else value
-    found = number(value)
+    found = parse_number(value)
     return int(found) if found is not None and abs(found) < _EXACT else None
 
 
 def is_zero(value: Any) -> bool:
-    """Whether it is written as nothing or as zero, as most ids that few jobs have are."""
+    """Return whether it is written as nothing or as zero, as most ids that few jobs have are."""
     return not (value.number if type(value) is Number else value)
 
 
-def time_ms(value: Any) -> int | None:
-    """Unix seconds as milliseconds; Slurm writes 0 where there is no such time."""
+def parse_time_ms(value: Any) -> int | None:
+    """Return Unix seconds as milliseconds; Slurm writes 0 where there is no such time."""
     if type(value) is Number and value.set and not value.infinite:
         value = value.number
     if type(value) is int:
         moment = value * 1000
     else:
-        seconds = number(value)
+        seconds = parse_number(value)
         if seconds is None:
             return None
         moment = int(seconds * 1000)
     return moment if EARLIEST_MS <= moment <= LATEST_MS else None
 
 
-def text(value: Any) -> str:
-    """Text; what is no text is none."""
+def parse_text(value: Any) -> str:
+    """Return text; what is no text is none."""
     if not value or not isinstance(value, str):
         return ""
     return "" if value == "(null)" or value == "N/A" else value.strip()
 
 
-def word(value: Any) -> str:
-    """Text that is a name, no longer than a name may be."""
-    return _word(value) if value and isinstance(value, str) else ""
+def parse_word(value: Any) -> str:
+    """Return text that is a name, no longer than a name may be."""
+    return _parse_word(value) if value and isinstance(value, str) else ""
 
 
 @lru_cache(maxsize=65_536)
-def _word(value: str) -> str:
-    return bounded(text(value))
+def _parse_word(value: str) -> str:
+    return bounded(parse_text(value))
 
 
-def words(*values: Any) -> list[str]:
-    """Names of states in capitals: ``"mixed"`` with flags apart (22.05) or one list (23.11)."""
+def parse_words(*values: Any) -> list[str]:
+    """Return names of states in capitals.
+
+    ``"mixed"`` with flags apart (22.05) or one list (23.11).
+    """
     found: list[str] = []
     for value in values:
         listed = value if isinstance(value, list) else [value]
@@ -106,14 +109,16 @@ def _split(states: str) -> tuple[str, ...]:
 
 
 def exit_status(value: Any) -> int | None:
-    """A process's exit status as a shell tells it; before 23.11 a raw wait status."""
+    """Return a process's exit status as a shell tells it; before 23.11 a raw wait status."""
     if isinstance(value, dict) and "return_code" in value:
         signal = value.get("signal")
         killed = (
-            whole(signal.get("id") or signal.get("signal_id")) if isinstance(signal, dict) else 0
+            parse_whole(signal.get("id") or signal.get("signal_id"))
+            if isinstance(signal, dict)
+            else 0
         )
-        return 128 + killed if killed else whole(value["return_code"])
-    raw = whole(value)
+        return 128 + killed if killed else parse_whole(value["return_code"])
+    raw = parse_whole(value)
     if raw is None or raw < 0:
         return None
     return 128 + (raw & 0x7F) if raw & 0x7F else (raw >> 8) & 0xFF

@@ -15,14 +15,14 @@ from marey.model.metrics import Entity, catalogue, metric_named
 from marey.model.names import NAME_LIMIT, bounded
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
-from marey.store.columns import Column
-from marey.store.queries import Rows
+from marey.store.samples.columns import Column
+from marey.store.samples.sample_queries import Rows
 from marey.store.victoria import labels
-from marey.store.victoria.grids import empty_batch, rows_of, without_empty
+from marey.store.victoria.grids import drop_empty_rows, make_empty_batch, take_rows
 
 
-def cleaned(batch: SampleBatch) -> SampleBatch:
-    """A batch as it is kept: checked, its names bounded, its rows with a value."""
+def clean_batch(batch: SampleBatch) -> SampleBatch:
+    """Return a batch as it is kept: checked, its names bounded, its rows with a value."""
     batch = batch.checked()
     for codes, names, least in (
         (batch.entity, batch.entities, 0),
@@ -33,18 +33,18 @@ def cleaned(batch: SampleBatch) -> SampleBatch:
                 f"A batch names {int(codes.min())} to {int(codes.max())}; "
                 f"it carries names 0 to {len(names) - 1}."
             )
-    return without_empty(
+    return drop_empty_rows(
         replace(
             batch,
             time_ms=np.ascontiguousarray(batch.time_ms, np.int64),
-            entities=_bounded_names(batch.entities, labels.clean_entity),
-            workloads=_bounded_names(batch.workloads, bounded),
+            entities=_limit_names(batch.entities, labels.clean_entity),
+            workloads=_limit_names(batch.workloads, bounded),
             cluster=bounded(batch.cluster),
         )
     )
 
 
-def _bounded_names(names: Sequence[str], clean: Callable[[str], str]) -> tuple[str, ...]:
+def _limit_names(names: Sequence[str], clean: Callable[[str], str]) -> tuple[str, ...]:
     kept = tuple(names)
     if all(name.isascii() and len(name) <= NAME_LIMIT and "\x00" not in name for name in kept):
         # The very tuple of the tick before, so that its labels need not be made again.
@@ -52,56 +52,56 @@ def _bounded_names(names: Sequence[str], clean: Callable[[str], str]) -> tuple[s
     return tuple(clean(name) for name in kept)
 
 
-def checked_metrics(selection: Selection) -> list[str]:
-    """The metrics asked for, or all of this kind; refuses what is not in the catalogue."""
+def check_metrics(selection: Selection) -> list[str]:
+    """Return the metrics asked for, or all of this kind; refuses what is not in the catalogue."""
     for name in selection.metrics:
         if metric_named(name).entity is not selection.kind:
             raise InvalidInput(f"'{name}' is not a metric of a {selection.kind}.")
-    return list(dict.fromkeys(selection.metrics)) or metrics_of(selection.kind)
+    return list(dict.fromkeys(selection.metrics)) or list_metrics(selection.kind)
 
 
-def metrics_of(kind: Entity) -> list[str]:
-    """Every metric of the catalogue of this kind."""
+def list_metrics(kind: Entity) -> list[str]:
+    """Return every metric of the catalogue of this kind."""
     return [name for name, metric in catalogue().items() if metric.entity is kind]
 
 
-def rows_metric_of(kind: Entity) -> str:
-    """What the series of rows are called as a metric."""
-    return labels.rows_name(kind).removeprefix(labels.PREFIX)
+def get_rows_metric(kind: Entity) -> str:
+    """Return what the series of rows are called as a metric."""
+    return labels.get_rows_name(kind).removeprefix(labels.PREFIX)
 
 
-def of_workload(batch: SampleBatch, workload: str | None) -> SampleBatch:
-    """The rows that a workload held; None: all."""
+def keep_workload(batch: SampleBatch, workload: str | None) -> SampleBatch:
+    """Return the rows that a workload held; None: all."""
     if workload is None:
         return batch
     if batch.workload is None or workload not in batch.workloads:
-        return rows_of(batch, np.zeros(len(batch), bool))
-    return rows_of(batch, batch.workload == list(batch.workloads).index(workload))
+        return take_rows(batch, np.zeros(len(batch), bool))
+    return take_rows(batch, batch.workload == list(batch.workloads).index(workload))
 
 
-def cut(
+def clip_batch(
     batch: SampleBatch,
     metrics: Sequence[str],
     span: tuple[int, int],
     entities: Sequence[str] | None,
 ) -> SampleBatch:
-    """The part of a batch that a question is about."""
+    """Return the part of a batch that a question is about."""
     kept = (batch.time_ms >= span[0]) & (batch.time_ms < span[1])
     if entities is not None:
         wanted = set(entities)
         named = np.array([name in wanted for name in batch.entities], bool)
         kept &= named[batch.entity]
     columns = {name: batch.columns[name] for name in metrics if name in batch.columns}
-    return rows_of(replace(batch, columns=columns), kept)
+    return take_rows(replace(batch, columns=columns), kept)
 
 
-def by_time(batch: SampleBatch) -> SampleBatch:
-    """The rows in order of time, then of entity."""
-    return rows_of(batch, np.lexsort((batch.entity, batch.time_ms)))
+def sort_by_time(batch: SampleBatch) -> SampleBatch:
+    """Return the rows in order of time, then of entity."""
+    return take_rows(batch, np.lexsort((batch.entity, batch.time_ms)))
 
 
-def as_asked(batch: SampleBatch, selection: Selection) -> SampleBatch:
-    """The columns that were asked for, in their order, and the cluster by its own name."""
+def select_columns(batch: SampleBatch, selection: Selection) -> SampleBatch:
+    """Return the columns that were asked for, in their order, and the cluster by its own name."""
     none = np.full(len(batch), np.nan, np.float32)
     columns = batch.columns
     if selection.metrics:
@@ -109,8 +109,8 @@ def as_asked(batch: SampleBatch, selection: Selection) -> SampleBatch:
     return replace(batch, columns=columns, cluster=selection.cluster)
 
 
-def laid_out(batch: SampleBatch, columns: list[Column]) -> Rows:
-    """The rows as the answers of both stores take them."""
+def make_rows(batch: SampleBatch, columns: list[Column]) -> Rows:
+    """Return the rows as the answers of both stores take them."""
     codes, series = np.unique(batch.entity, return_inverse=True)
     values: dict[str, NDArray[Any]] = {}
     full = set()
@@ -128,15 +128,15 @@ def laid_out(batch: SampleBatch, columns: list[Column]) -> Rows:
     )
 
 
-def entity_names(batch: SampleBatch) -> list[str]:
-    """The names of the entities that have rows."""
+def list_entities(batch: SampleBatch) -> list[str]:
+    """Return the names of the entities that have rows."""
     return [batch.entities[code] for code in np.unique(batch.entity).tolist()]
 
 
-def newest_rows(batch: SampleBatch) -> SampleBatch:
-    """One row per entity: the newest value of each metric, at the time of the newest row."""
+def find_newest_rows(batch: SampleBatch) -> SampleBatch:
+    """Return one row per entity: the newest value of each metric, at the time of the newest row."""
     if not len(batch):
-        return empty_batch(batch.kind, batch.cluster)
+        return make_empty_batch(batch.kind, batch.cluster)
     last = np.append(batch.entity[1:] != batch.entity[:-1], True)
     at = np.flatnonzero(last)
     begins = np.append(0, at[:-1] + 1)
@@ -147,5 +147,5 @@ def newest_rows(batch: SampleBatch) -> SampleBatch:
         found = values[np.maximum(newest, 0)]
         found[newest < begins] = np.nan
         columns[name] = found
-    rows = rows_of(replace(batch, columns={}), at)
+    rows = take_rows(replace(batch, columns={}), at)
     return replace(rows, columns=columns)

@@ -27,9 +27,9 @@ class Slices:
         at_ms = self._span[0]
         while at_ms < self._span[1]:
             until_ms = min(self._span[1], at_ms + self._width_ms)
-            yield (at_ms, until_ms), self._note
+            yield (at_ms, until_ms), self._adjust_width
             at_ms = until_ms
 
-    def _note(self, cells: int) -> None:
+    def _adjust_width(self, cells: int) -> None:
         growth = _GROWTH if cells == 0 else min(_GROWTH, _CELLS / cells)
         self._width_ms = int(max(_LEAST_MS, min(_MOST_MS, self._width_ms * growth)))

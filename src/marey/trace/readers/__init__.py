@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from marey.trace.readers import chakra, chrome_json, optable, xplane
+from marey.trace.readers import chakra, optable, xplane
+from marey.trace.readers.ascend import ascend_graph
+from marey.trace.readers.foreign import nsys, refusals
+from marey.trace.readers.json import chrome_json
 from marey.trace.readers.result import Reader
 from marey.trace.readers.streams import head_of
 
 # The first that recognises a file reads it, so the pickiest come first.
-READERS: tuple[Reader, ...] = cast("tuple[Reader, ...]", (optable, xplane, chakra, chrome_json))
+READERS: tuple[Reader, ...] = cast(
+    "tuple[Reader, ...]",
+    (refusals, nsys, ascend_graph, optable, xplane, chakra, chrome_json),
+)
 
 
 def reader_for(path: Path) -> Reader | None:

@@ -10,13 +10,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from marey.model.traces import NO_VALUE, EventKind
-from marey.trace.info import RankInfo
-from marey.trace.kernels import MARKER, collective_name, dtype_bytes, is_communication_call
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.readers.kernel_names import (
+    MARKER,
+    collective_name,
+    dtype_bytes,
+    is_communication_call,
+)
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
-from marey.trace.symbols import Symbols
+from marey.trace.readers.trace_info import RankInfo
 
 NAME = "chakra"
 VERSION = 1

@@ -8,33 +8,45 @@ from dataclasses import replace
 
 import numpy as np
 
-from marey.model.traces import EventKind
-from marey.trace.info import RankInfo
-from marey.trace.kernels import (
+from marey.model.training.traces import EventKind
+from marey.trace.readers.columns_in_progress import Work
+from marey.trace.readers.devices import split_devices
+from marey.trace.readers.jax import lane_names
+from marey.trace.readers.json.raw_columns import NO_TIME, Block, RawEvents
+from marey.trace.readers.kernel_names import (
     collective_name,
     communication_kind,
     is_communication_call,
     is_communication_kernel,
-    spelled_collective,
+    spell_collective,
 )
-from marey.trace.readers import kineto
-from marey.trace.readers.raw import NO_TIME, Block, RawEvents
+from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.spans import RankEvents
-from marey.trace.readers.work import Work
+from marey.trace.readers.trace_info import RankInfo
 
 # How tools name the process of a device: MXNet "gpu/0", others "GPU 0 (…)", "CUDA device 1".
+_MXNET = re.compile(r"^(?:gpu|cpu|cpu pinned)/\d+$")
 _DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
 
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
     """The one rank of a trace that says nothing about ranks."""
-    raw.spans = _paired(raw.spans)
+    raw.spans = _pair_events(raw.spans)
     if len(raw.spans.phase):
-        info = RankInfo(rank=-1, framework="chrome", source=source)
-        yield kineto.interpret(raw, info, before=(_find_devices,))
+        info = RankInfo(rank=-1, framework="chrome", source=source, untried=_find_untried(raw))
+        found = kineto_reader.interpret(raw, info, before=(_find_devices,))
+        yield from split_devices(found)
 
 
-def _paired(spans: Block) -> Block:
+def _find_untried(raw: RawEvents) -> str:
+    """MXNet's rows mean what its documentation says; of other programs nobody says it."""
+    processes = lane_names(raw, "process_name").values()
+    if any(_MXNET.match(name) for name in processes):
+        return "an MXNet profile"
+    return "a Chrome trace of an unknown program"
+
+
+def _pair_events(spans: Block) -> Block:
     """Begin and end events of a thread as complete ones; what is left open is left out."""
     is_begin, is_end = spans.phase == ord("B"), spans.phase == ord("E")
     if not is_begin.any():
@@ -82,4 +94,4 @@ def _find_devices(work: Work) -> None:
 def _transfer(name: str) -> str:
     if is_communication_kernel(name) or is_communication_call(name):
         return collective_name(name)
-    return spelled_collective(name)
+    return spell_collective(name)

@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marey.model.traces import NO_VALUE, EventKind
-from marey.trace.info import RankInfo
-from marey.trace.kernels import (
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.readers.devices import split_devices
+from marey.trace.readers.json.raw_columns import NO_TIME, RawEvents
+from marey.trace.readers.kernel_names import (
     collective_name,
     communication_kind,
     hlo_collective,
     is_communication_kernel,
 )
-from marey.trace.readers.header import placed
-from marey.trace.readers.raw import NO_TIME, RawEvents
+from marey.trace.readers.kineto.header import placed
 from marey.trace.readers.spans import RankEvents, order_by_start
-from marey.trace.symbols import Symbols
+from marey.trace.readers.trace_info import RankInfo
 
 _DEVICE = re.compile(r"/device:(?:GPU|TPU|CUSTOM)[^0-9]*([0-9]{1,6})", re.IGNORECASE)
 # Lines of a device that summarise the others rather than add work.
@@ -45,13 +46,13 @@ class JaxEvent(NamedTuple):
     device: int = NO_VALUE
     step: int = NO_VALUE
     run: int = NO_VALUE
+    correlation: int = NO_VALUE
 
 
 def fits(raw: RawEvents, members: dict[str, object]) -> bool:
     """Processes named as JAX names them: ``/host:CPU``, ``/device:GPU:0``."""
     return any(
-        name.startswith(("/host:", "/device:"))
-        for name in _lane_names(raw, "process_name").values()
+        name.startswith(("/host:", "/device:")) for name in lane_names(raw, "process_name").values()
     )
 
 
@@ -61,10 +62,10 @@ def read_json(raw: RawEvents, members: dict[str, object], source: str) -> Iterat
     if events:
         found = interpret(events, source)
         found.info = placed(found.info, members)
-        yield found
+        yield from split_devices(found)
 
 
-def _lane_names(raw: RawEvents, what: str) -> dict[Any, str]:
+def lane_names(raw: RawEvents, what: str) -> dict[Any, str]:
     """Process (or thread) → name, from the metadata events."""
     names = raw.metadata.args.get("name")
     found: dict[Any, str] = {}
@@ -77,7 +78,7 @@ def _lane_names(raw: RawEvents, what: str) -> dict[Any, str]:
 
 
 def _from_raw(raw: RawEvents) -> Iterator[JaxEvent]:
-    processes, threads = _lane_names(raw, "process_name"), _lane_names(raw, "thread_name")
+    processes, threads = lane_names(raw, "process_name"), lane_names(raw, "thread_name")
     spans, texts = raw.spans, raw.texts
 
     def values(key: str) -> dict[int, int]:
@@ -134,6 +135,7 @@ def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> Ran
         "kind": np.array([r.kind for r in rows], np.int8),
         "name": symbols.add_all([e.hlo_op or e.name for e in events]),
         "correlation": np.array([e.run for e in events], np.int64),
+        "launch": _launches(events, rows),
         "step": _steps(events, start[order]),
         "module": np.array(modules, np.int32),
         "collective": np.array(
@@ -147,8 +149,23 @@ def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> Ran
         device_name=_device_name(events) if has_device else None,
         source=source,
         has_device=has_device,
+        untried="a TPU profile" if any("TPU" in e.process for e in events) else "",
     )
     return RankEvents(info, symbols, columns)
+
+
+def _launches(events: Sequence[JaxEvent], rows: Sequence[_Row]) -> Any:
+    """The runtime call of each device event, where both carry one correlation id."""
+    calls = {
+        event.correlation: n
+        for n, (event, row) in enumerate(zip(events, rows, strict=True))
+        if event.correlation > 0 and not row.on_device and row.kind == EventKind.RUNTIME
+    }
+    found = [
+        calls.get(event.correlation, NO_VALUE) if row.on_device and calls else NO_VALUE
+        for event, row in zip(events, rows, strict=True)
+    ]
+    return np.array(found, np.int64)
 
 
 def _device_name(events: Sequence[JaxEvent]) -> str | None:

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from marey.model.traces import NO_VALUE, EventKind
-from marey.trace.info import RankInfo
-from marey.trace.kernels import communication_kind, spelled_collective
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.readers.kernel_names import communication_kind, spell_collective
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents, order_by_start
-from marey.trace.symbols import Symbols
+from marey.trace.readers.trace_info import RankInfo
 
 NAME = "optable"
 VERSION = 1
@@ -176,7 +176,7 @@ def _facts(
 ) -> dict[str, int | str]:
     """What an operation's type says: kind, stream, collective, group and peer."""
     dp, stage = places[rank]
-    collective = _HIDDEN_TRANSFERS.get(name, "" if "compute" in name else spelled_collective(name))
+    collective = _HIDDEN_TRANSFERS.get(name, "" if "compute" in name else spell_collective(name))
     kind = communication_kind(collective) if collective else EventKind.COMPUTE
     neighbour = (dp, stage + _NEIGHBOUR[name]) if name in _NEIGHBOUR else None
     peer = next((r for r, place in places.items() if place == neighbour), NO_VALUE)

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from marey.model.traces import EVENTS, MEMORY, NO_VALUE
-from marey.trace.info import RankInfo
-from marey.trace.readers.raw import Ints, Sparse
-from marey.trace.symbols import Symbols
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import EVENTS, MEMORY, NO_VALUE
+from marey.trace.readers.json.raw_columns import Ints, Sparse
+from marey.trace.readers.trace_info import RankInfo
 
 Rows = npt.NDArray[np.int64]
 # Rows of one Parquet row group, and of the table that is in memory while it is written.
@@ -96,7 +96,7 @@ class RankEvents:
         return pa.array(filled, column.type)
 
 
-def resorted(sparse: Sparse, place: npt.NDArray[np.int32]) -> Sparse:
+def sort_again(sparse: Sparse, place: npt.NDArray[np.int32]) -> Sparse:
     """A sparse argument after its rows moved to ``place`` (-1: gone), in row order."""
     rows = place[sparse.rows]
     kept = rows >= 0

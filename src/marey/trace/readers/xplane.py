@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from marey.model.traces import NO_VALUE
+from marey.model.training.traces import NO_VALUE
+from marey.trace.readers.devices import split_devices
 from marey.trace.readers.jax import JaxEvent, interpret
 from marey.trace.readers.protobuf import Malformed, fields, signed, text
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "xplane"
-VERSION = 1
+VERSION = 2
 LARGEST_BYTES = 2 << 30
 MOST_EVENTS = 50_000_000
 # XSpace: planes 1, hostnames 4. XPlane: name 2, lines 3, event metadata 4, stat metadata 5.
@@ -51,7 +52,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
     if not events:
         return FileEvents(iter(()), problems)
     rank = interpret(events, path.name, host=hosts[0] if hosts else "")
-    return FileEvents(iter((rank,)), problems)
+    return FileEvents(iter(split_devices(rank)), problems)
 
 
 def _take(events: list[JaxEvent], plane: memoryview) -> None:
@@ -129,17 +130,18 @@ def _event(
         line=label,
         thread=thread,
         name=names.get(kind, ""),
-        start_ns=_bounded(base_ns + offset_ps // 1000),
-        dur_ns=max(_bounded(duration_ps // 1000), 0),
+        start_ns=_check_bounds(base_ns + offset_ps // 1000),
+        dur_ns=max(_check_bounds(duration_ps // 1000), 0),
         hlo_op=str(known.get("hlo_op", "")),
         hlo_module=str(known.get("hlo_module", "")),
         device=_whole(known.get("device_ordinal")),
         step=_whole(known.get("step_num")),
         run=_whole(known.get("run_id")),
+        correlation=_whole(known.get("correlation_id")),
     )
 
 
-def _bounded(ns: int) -> int:
+def _check_bounds(ns: int) -> int:
     return ns if abs(ns) < 2**62 else 0
 
 

@@ -86,14 +86,14 @@ def possible_kinds(layout: Layout) -> tuple[VerdictKind, ...]:
 
 
 def inject(
-    kind: VerdictKind, layout: Layout, steps: int, step_ns: float, rng: np.random.Generator
+    kind: VerdictKind, *, layout: Layout, steps: int, step_ns: float, rng: np.random.Generator
 ) -> tuple[Conditions, Truth]:
     """Conditions with one cause of this kind, and the truth; ``step_ns`` is a healthy step."""
     if kind not in possible_kinds(layout):
         raise InvalidInput(unknown("fault for this layout", kind, possible_kinds(layout)))
     conditions = healthy(layout, steps)
     every = tuple(range(steps))
-    ranks = INJECTORS[kind](conditions, layout, steps, step_ns, rng)
+    ranks = INJECTORS[kind](conditions, layout=layout, steps=steps, ns=step_ns, rng=rng)
     return conditions, Truth(kind, tuple(sorted(int(r) for r in ranks)), every)
 
 
@@ -102,12 +102,14 @@ def _few(layout: Layout, rng: np.random.Generator) -> Ints:
     return rng.choice(layout.world, count, replace=False)
 
 
-def _none(c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator) -> Ints:
+def _none(
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+) -> Ints:
     return np.zeros(0, np.int64)
 
 
 def _slow_worker(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     ranks = _few(layout, rng)
     c.compute[ranks] = rng.uniform(1.25, 1.8)
@@ -115,7 +117,7 @@ def _slow_worker(
 
 
 def _late_start(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     ranks = _few(layout, rng)
     late = rng.uniform(0.2, 0.6, (len(ranks), steps)) + _warm_up(layout, ranks)[:, None]
@@ -130,7 +132,7 @@ def _warm_up(layout: Layout, ranks: Ints) -> Floats:
 
 
 def _input_bound(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     everywhere = rng.random() < 0.4
     ranks = np.arange(layout.world) if everywhere else _few(layout, rng)
@@ -140,7 +142,7 @@ def _input_bound(
 
 
 def _host_bound(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     ranks = np.arange(layout.world) if rng.random() < 0.3 else _few(layout, rng)
     if rng.random() < 0.5 and len(ranks) < layout.world:
@@ -157,7 +159,7 @@ def _launch_time(layout: Layout) -> float:
 
 
 def _stage_imbalance(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     stage = layout.pipeline - 1 if rng.random() < 0.7 else int(rng.integers(layout.pipeline))
     c.stage[stage] = rng.uniform(1.4, 2.0)
@@ -165,7 +167,7 @@ def _stage_imbalance(
 
 
 def _sequence_imbalance(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     # Attention grows with the square of the sequence, so lengths spread over a factor of two.
     c.sequence[:] = np.exp(rng.normal(0, rng.uniform(0.3, 0.45), c.sequence.shape))
@@ -173,7 +175,7 @@ def _sequence_imbalance(
 
 
 def _slow_link(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     if layout.pipeline > 1 and (rng.random() < 0.5 or len(layout.groups().get("data", ())) < 2):
         stage = int(rng.integers(layout.pipeline - 1))
@@ -193,14 +195,14 @@ def _slow_link(
 
 
 def _communication_bound(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     c.transfer = 1 + rng.uniform(1.0, 2.0) * ns / transfer_ns(layout)
     return np.zeros(0, np.int64)
 
 
-def _moving_straggler(
-    c: Conditions, layout: Layout, steps: int, ns: float, rng: np.random.Generator
+def _make_moving_straggler(
+    c: Conditions, *, layout: Layout, steps: int, ns: float, rng: np.random.Generator
 ) -> Ints:
     ranks = rng.permutation(layout.world)[: min(steps, layout.world)]
     ranks = np.resize(ranks, steps)
@@ -218,5 +220,5 @@ INJECTORS = {
     VerdictKind.SEQUENCE_IMBALANCE: _sequence_imbalance,
     VerdictKind.SLOW_LINK: _slow_link,
     VerdictKind.COMMUNICATION_BOUND: _communication_bound,
-    VerdictKind.MOVING_STRAGGLER: _moving_straggler,
+    VerdictKind.MOVING_STRAGGLER: _make_moving_straggler,
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from marey.model.traces import NO_VALUE, EventKind
-from marey.trace.run import RankInfo, TraceRun
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.run.trace_run import RankInfo, TraceRun
+from marey.trace.synthetic.simulation import MAIN_THREAD
 from marey.trace.synthetic.tables import ORIGIN_NS
 
 CATEGORIES = {
@@ -23,6 +25,8 @@ CATEGORIES = {
 }
 HOST_PROCESS = 4242
 ELEMENT_BYTES = 2
+# Parameters, gradients and optimizer state before the first step, and what the allocator holds.
+MODEL_BYTES, RESERVED_BYTES = 18 << 30, 40 << 30
 STATED = {"allgather": "_allgather_base", "reducescatter": "_reduce_scatter_base"}
 
 
@@ -36,6 +40,7 @@ def write_kineto(run: TraceRun, folder: Path, *, filler_bytes: int = 0) -> list[
         with path.open("w") as file:
             file.write(_head(run.info(rank)))
             file.write(",\n".join(_events(run, rank)))
+            file.writelines(_memory(run, rank))
             file.write(filler)
             file.write("\n]}\n")
         paths.append(path)
@@ -104,17 +109,61 @@ def _events(run: TraceRun, rank: int) -> Iterator[str]:
         )
 
 
+def _memory(run: TraceRun, rank: int) -> Iterator[str]:
+    """Allocations as the profiler marks them: activations live from forward to backward."""
+    texts = run.symbols.texts()
+    events = run.events(rank)
+    columns = (events[c].to_pylist() for c in ("start_ns", "kind", "name", "shapes"))
+    held: list[int] = []
+    total = MODEL_BYTES
+    for start, kind, name, shapes in zip(*columns, strict=True):
+        if kind != EventKind.CPU_OP:
+            continue
+        if shapes != NO_VALUE:
+            change = ELEMENT_BYTES * _elements(json.loads(texts[shapes])[0])
+            held.append(change)
+        elif held and texts[name].endswith(("Backward", "Backward0")):
+            change = -held.pop()
+        else:
+            continue
+        total += change
+        yield ",\n" + json.dumps(
+            {
+                "ph": "i",
+                "s": "t",
+                "cat": "cpu_instant_event",
+                "name": "[memory]",
+                "pid": HOST_PROCESS,
+                "tid": MAIN_THREAD,
+                "ts": round((start - ORIGIN_NS) / 1e3, 3),
+                "args": {
+                    "Device Type": 1,
+                    "Device Id": rank % 8,
+                    "Bytes": change,
+                    "Total Allocated": total,
+                    "Total Reserved": RESERVED_BYTES,
+                },
+            }
+        )
+
+
+def _elements(shape: list[int]) -> int:
+    return math.prod(shape)
+
+
 def _arguments(
     event: dict[str, Any], kind: EventKind, texts: list[str], info: RankInfo
 ) -> dict[str, Any]:
     if kind == EventKind.ANNOTATION:
         return {}
+    args: dict[str, Any] = {"External id": event["external_id"]}
+    if event["module_path"] != NO_VALUE and not event["on_device"]:
+        args["Module Hierarchy"] = texts[event["module_path"]]
     if kind == EventKind.CPU_OP:
-        return {"External id": event["external_id"]}
-    args: dict[str, Any] = {
-        "External id": event["external_id"],
-        "correlation": event["correlation"],
-    }
+        if event["shapes"] != NO_VALUE:
+            args["Input Dims"] = json.loads(texts[event["shapes"]])
+        return args
+    args["correlation"] = event["correlation"]
     if kind == EventKind.RUNTIME:
         return args
     args |= {"device": event["device"], "stream": event["stream"]}

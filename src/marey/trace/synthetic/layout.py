@@ -24,6 +24,7 @@ class Layout:
     schedule: str = "1f1b"  # or gpipe
     layers: int = 4  # per stage
     ranks_per_host: int = 8
+    model: str = "transformer"  # or resnet50, which has 16 blocks
 
     @property
     def world(self) -> int:

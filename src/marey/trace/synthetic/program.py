@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from marey.trace.synthetic.costs import (
-    BACKWARD_KERNELS,
     BUCKET_NS,
     EXCHANGE_NS,
-    FORWARD_KERNELS,
     GATHER_NS,
     INPUT_NS,
     OPTIMIZER_KERNEL,
     TENSOR_NS,
-    US,
 )
 from marey.trace.synthetic.layout import Ints, Layout
+from marey.trace.synthetic.models import US, Kernel, find_model
 from marey.trace.synthetic.simulation import Call, Simulation
 
 TENSOR_STREAM, DATA_STREAM, SHARD_STREAM = 20, 24, 25
@@ -49,6 +47,12 @@ class Stage:
     def __init__(self, simulation: Simulation, stage: int) -> None:
         self.sim, self.layout, self.number = simulation, simulation.layout, stage
         self.ranks: Ints = self.layout.stage_ranks(stage)
+        self.model = find_model(self.layout.model)
+
+    def block_paths(self) -> list[str]:
+        """Return the paths of this stage's blocks, in order of execution."""
+        first = self.number * self.layout.layers
+        return [self.model.block_path(first + n) for n in range(self.layout.layers)]
 
     def groups(self, kind: str) -> Ints | None:
         """The groups of this kind that lie in this stage."""
@@ -68,11 +72,11 @@ class Stage:
                 yield from self._exchange_in("backward", self.number + 1, step, micro_batch)
                 self._backward(step, micro_batch, reduce=micro_batch == last_backward)
                 self._exchange_out("backward", self.number - 1, step, micro_batch)
-        while any(self._waiting_to_be_received()):
+        while any(self._find_unreceived()):
             yield
         self._update(step, begin)
 
-    def _waiting_to_be_received(self) -> Iterator[bool]:
+    def _find_unreceived(self) -> Iterator[bool]:
         first = int(self.ranks[0])
         for (sender, _, _), queue in self.sim.pending.items():
             yield sender == first and len(queue) > 0
@@ -87,86 +91,102 @@ class Stage:
         quick = INPUT_NS * sim.rng.uniform(0.7, 1.3, len(ranks))
         sim.host[ranks] += quick + sim.conditions.input_ns[ranks, step]
         name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-        sim.span(name, step, ranks, start, sim.host[ranks])
+        sim.span(name, step=step, ranks=ranks, start=start, end=sim.host[ranks])
         copy = Call("aten::copy_", "Memcpy HtoD (Pinned -> Device)", 30 * US, step, kind="memcpy")
         sim.compute(copy, ranks)
         return begin
 
     def _forward(self, step: int, micro_batch: int) -> None:
-        for _ in range(self.layout.layers):
-            self._gather(step, micro_batch, backward=False)
-            for at, (name, kernel, dur) in enumerate(FORWARD_KERNELS):
-                call = Call(name, kernel, dur, step, micro_batch)
-                self.sim.compute(call, self.ranks)
-                if at in (1, 3):
-                    self._tensor(step, micro_batch, backward=False)
+        for path in self.block_paths():
+            self._gather(step, micro_batch, path, backward=False)
+            for at, kernel in enumerate(self.model.forward):
+                self._compute(kernel, step, micro_batch, path, backward=False)
+                if at in self.model.meets:
+                    self._tensor(step, micro_batch, _outer(path, kernel), backward=False)
 
     def _backward(self, step: int, micro_batch: int, *, reduce: bool) -> None:
-        for _ in range(self.layout.layers):
-            self._gather(step, micro_batch, backward=True)
-            for at, (name, kernel, dur) in enumerate(BACKWARD_KERNELS):
-                call = Call(name, kernel, dur, step, micro_batch, backward=True)
-                self.sim.compute(call, self.ranks)
-                if at in (1, 3):
-                    self._tensor(step, micro_batch, backward=True)
-            self._reduce(step, micro_batch, last=reduce)
+        for path in reversed(self.block_paths()):
+            self._gather(step, micro_batch, path, backward=True)
+            for at, kernel in enumerate(self.model.backward):
+                self._compute(kernel, step, micro_batch, path, backward=True)
+                if at in self.model.meets:
+                    self._tensor(step, micro_batch, _outer(path, kernel), backward=True)
+            self._reduce(step, micro_batch, path, last=reduce)
 
-    def _tensor(self, step: int, micro_batch: int, *, backward: bool) -> None:
+    def _compute(
+        self, kernel: Kernel, step: int, micro_batch: int, path: str, *, backward: bool
+    ) -> None:
+        call = Call(
+            name=kernel.name,
+            kernel=kernel.kernel,
+            dur_ns=kernel.dur_ns,
+            step=step,
+            micro_batch=micro_batch,
+            backward=backward,
+            module=f"{path}.{kernel.module}",
+            shapes=kernel.shapes_for(self.layout.tensor),
+        )
+        self.sim.compute(call, self.ranks)
+
+    def _tensor(self, step: int, micro_batch: int, path: str, *, backward: bool) -> None:
         groups = self.groups("tensor")
         if groups is not None:
             call = Call(
-                "c10d::allreduce_",
-                "AllReduce",
-                TENSOR_NS,
-                step,
-                micro_batch,
-                backward,
-                TENSOR_STREAM,
-                "collective",
-                "allreduce",
-                "tensor",
-                HIDDEN_BYTES,
+                name="c10d::allreduce_",
+                kernel="AllReduce",
+                dur_ns=TENSOR_NS,
+                step=step,
+                micro_batch=micro_batch,
+                backward=backward,
+                stream=TENSOR_STREAM,
+                kind="collective",
+                collective="allreduce",
+                group_kind="tensor",
+                bytes=HIDDEN_BYTES,
+                module=path,
             )
             self.sim.collective(call, groups)
 
-    def _gather(self, step: int, micro_batch: int, *, backward: bool) -> None:
+    def _gather(self, step: int, micro_batch: int, path: str, *, backward: bool) -> None:
         groups = self.groups("data")
         if groups is None or not self.layout.sharded:
             return
         # Parameters are prefetched: the gather waits for its stream, not for the compute before it.
         before = self.sim.device[groups.reshape(-1)] - 500 * US
         call = Call(
-            "c10d::_allgather_base_",
-            "AllGather",
-            GATHER_NS,
-            step,
-            micro_batch,
-            backward,
-            SHARD_STREAM,
-            "collective",
-            "allgather",
-            "data",
-            BUCKET_BYTES,
+            name="c10d::_allgather_base_",
+            kernel="AllGather",
+            dur_ns=GATHER_NS,
+            step=step,
+            micro_batch=micro_batch,
+            backward=backward,
+            stream=SHARD_STREAM,
+            kind="collective",
+            collective="allgather",
+            group_kind="data",
+            bytes=BUCKET_BYTES,
+            module=path,
         )
         self.sim.collective(call, groups, after=before)
 
-    def _reduce(self, step: int, micro_batch: int, *, last: bool) -> None:
+    def _reduce(self, step: int, micro_batch: int, path: str, *, last: bool) -> None:
         groups = self.groups("data")
         if groups is None or not (last or self.layout.sharded):
             return
         sharded = self.layout.sharded
         call = Call(
-            "c10d::_reduce_scatter_base_" if sharded else "c10d::allreduce_",
-            "ReduceScatter" if sharded else "AllReduce",
-            GATHER_NS if sharded else BUCKET_NS,
-            step,
-            micro_batch,
-            True,
-            SHARD_STREAM if sharded else DATA_STREAM,
-            "collective",
-            "reducescatter" if sharded else "allreduce",
-            "data",
-            BUCKET_BYTES,
+            name="c10d::_reduce_scatter_base_" if sharded else "c10d::allreduce_",
+            kernel="ReduceScatter" if sharded else "AllReduce",
+            dur_ns=GATHER_NS if sharded else BUCKET_NS,
+            step=step,
+            micro_batch=micro_batch,
+            backward=True,
+            stream=SHARD_STREAM if sharded else DATA_STREAM,
+            kind="collective",
+            collective="reducescatter" if sharded else "allreduce",
+            group_kind="data",
+            bytes=BUCKET_BYTES,
+            module=path,
             blocking=False,
         )
         self.sim.collective(call, groups)
@@ -192,17 +212,17 @@ class Stage:
     def _exchange(self, way: str, side: str, step: int, micro_batch: int) -> Call:
         streams = SEND_STREAMS if side == "send" else RECV_STREAMS
         return Call(
-            f"c10d::{side}" if side == "send" else "c10d::recv_",
-            "SendRecv",
-            EXCHANGE_NS,
-            step,
-            micro_batch,
-            False,
-            streams[way],
-            side,
-            side,
-            "pipeline",
-            HIDDEN_BYTES,
+            name=f"c10d::{side}" if side == "send" else "c10d::recv_",
+            kernel="SendRecv",
+            dur_ns=EXCHANGE_NS,
+            step=step,
+            micro_batch=micro_batch,
+            backward=False,
+            stream=streams[way],
+            kind=side,
+            collective=side,
+            group_kind="pipeline",
+            bytes=HIDDEN_BYTES,
         )
 
     def _update(self, step: int, begin: Any) -> None:
@@ -213,7 +233,12 @@ class Stage:
         for _ in range(2):
             sim.compute(Call(name, kernel, dur, step), ranks)
         sim.synchronise(ranks)
-        sim.span(f"ProfilerStep#{step}", step, ranks, begin, sim.host[ranks])
+        sim.span(f"ProfilerStep#{step}", step=step, ranks=ranks, start=begin, end=sim.host[ranks])
+
+
+def _outer(path: str, kernel: Kernel) -> str:
+    """Return the module of a block that a kernel's own module lies in."""
+    return f"{path}.{kernel.module.partition('.')[0]}"
 
 
 def run_program(simulation: Simulation, steps: int) -> None:
@@ -222,10 +247,10 @@ def run_program(simulation: Simulation, steps: int) -> None:
     for step in range(steps):
         waiting = [stage.run_step(step) for stage in stages]
         while waiting:
-            waiting = [one for one in waiting if not _finished(one)]
+            waiting = [one for one in waiting if not _finish(one)]
 
 
-def _finished(progress: Iterator[None]) -> bool:
+def _finish(progress: Iterator[None]) -> bool:
     for _ in progress:
         return False
     return True

@@ -44,6 +44,9 @@ class Call:
     bytes: int = -1
     # Whether the compute stream waits until it has ended.
     blocking: bool = True
+    # The path of modules it belongs to, and the shapes of its inputs as JSON text.
+    module: str = ""
+    shapes: str = ""
 
 
 @dataclass
@@ -76,7 +79,7 @@ class Simulation:
         self.launched = np.zeros(layout.world, np.int64)
         self.groups = {kind: np.array(groups) for kind, groups in layout.groups().items()}
 
-    def span(self, name: str, step: int, ranks: Ints, start: Floats, end: Floats) -> None:
+    def span(self, name: str, *, step: int, ranks: Ints, start: Floats, end: Floats) -> None:
         """Record a host annotation."""
         self.spans.append((name, step, ranks, start.copy(), end - start))
 
@@ -97,7 +100,11 @@ class Simulation:
         start = np.maximum(self.host[ranks] + DEVICE_LATENCY_NS, self.device[ranks] + 1_000)
         end = start + call.dur_ns * self._pace(call, ranks)
         self.device[ranks] = end
-        self.emissions.append(Emission(call, ranks, host_start, cost, start, end))
+        self.emissions.append(
+            Emission(
+                call=call, ranks=ranks, host_start=host_start, host_dur=cost, start=start, end=end
+            )
+        )
 
     def _pace(self, call: Call, ranks: Ints) -> Floats:
         c = self.conditions
@@ -129,7 +136,11 @@ class Simulation:
         free[ranks] = end
         if call.blocking:
             self.device[ranks] = np.maximum(self.device[ranks], end)
-        self.emissions.append(Emission(call, ranks, host_start, cost, arrival, end))
+        self.emissions.append(
+            Emission(
+                call=call, ranks=ranks, host_start=host_start, host_dur=cost, start=arrival, end=end
+            )
+        )
 
     def _link(self, groups: Ints) -> Floats:
         """How much longer than healthy the transfers across hosts of these groups take."""
@@ -166,8 +177,28 @@ class Simulation:
         end = end + self.rng.uniform(0, END_JITTER_NS, len(ranks))
         free[ranks], sending[peers] = end, end_sent
         self.device[ranks] = np.maximum(self.device[ranks], end)
-        self.emissions.append(Emission(sent, peers, host[0], host[1], departure, end_sent, ranks))
-        self.emissions.append(Emission(call, ranks, host_start, cost, arrival, end, peers))
+        self.emissions.append(
+            Emission(
+                call=sent,
+                ranks=peers,
+                host_start=host[0],
+                host_dur=host[1],
+                start=departure,
+                end=end_sent,
+                peers=ranks,
+            )
+        )
+        self.emissions.append(
+            Emission(
+                call=call,
+                ranks=ranks,
+                host_start=host_start,
+                host_dur=cost,
+                start=arrival,
+                end=end,
+                peers=peers,
+            )
+        )
 
     def synchronise(self, ranks: Ints) -> None:
         """The hosts wait until their devices have finished everything."""

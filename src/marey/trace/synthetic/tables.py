@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from marey.model.traces import EVENTS, NO_VALUE, EventKind
-from marey.trace.run import RankInfo, TraceRun
-from marey.trace.symbols import Symbols
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import EVENTS, NO_VALUE, EventKind
+from marey.trace.run.trace_run import RankInfo, TraceRun
 from marey.trace.synthetic.layout import Ints, Layout
 from marey.trace.synthetic.simulation import (
     BACKWARD_THREAD,
@@ -172,14 +172,14 @@ def _columns(
         fields = {"name": symbols.add(name), "stream": MAIN_THREAD, "step": step}
         fields |= {"kind": EventKind.ANNOTATION, "on_device": 0, "part": ANNOTATION}
         parts.append(_Part(fields, ranks, start, dur, {}))
-    columns = _joined(parts, clock)
+    columns = _join_tables(parts, clock)
     host = np.array([symbols.add(f"node{h:03d}") for h in range(simulation.layout.world)])
     columns["host"] = host[simulation.layout.host_of(columns["rank"])]
     _number(columns, dress)
     return columns
 
 
-def _joined(parts: list[_Part], clock: Clock) -> dict[str, Ints]:
+def _join_tables(parts: list[_Part], clock: Clock) -> dict[str, Ints]:
     counts = np.array([len(part.ranks) for part in parts])
     columns = {}
     for name in (*EVENTS.names, "part"):
@@ -204,8 +204,13 @@ def _emission_parts(emission: Emission, number: int, dress: Dress, symbols: Symb
     thread = BACKWARD_THREAD if call.backward else MAIN_THREAD
     kernels = TODAY if dress.kernel_names == "today" else YESTERDAY
     common = {"step": call.step, "correlation": number, "external_id": number, "on_device": 0}
+    if call.module:
+        path = symbols.add(call.module)
+        common |= {"module": path, "module_path": path}
     host = common | {"stream": thread}
     operator = {"kind": EventKind.CPU_OP, "name": symbols.add(call.name), "part": HOST_OPERATOR}
+    if call.shapes:
+        operator["shapes"] = symbols.add(call.shapes)
     launch = {"kind": EventKind.RUNTIME, "name": symbols.add("cudaLaunchKernel"), "part": LAUNCH}
     kernel = common | {
         "kind": KINDS[call.kind],
@@ -224,7 +229,8 @@ def _emission_parts(emission: Emission, number: int, dress: Dress, symbols: Symb
     called = np.minimum(LAUNCH_CALL_NS, 0.7 * cost)
     return [
         _Part(host | operator, ranks, begun, cost, {}),
-        _Part(host | launch, ranks, begun + 0.2 * cost, called, {}),
+        # An operator prepares first and launches last.
+        _Part(host | launch, ranks, begun + cost - called, called, {}),
         _Part(kernel, ranks, emission.start, emission.end - emission.start, own),
     ]
 

@@ -7,44 +7,70 @@ it still wins something after the causes accepted before it, so a symptom is nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 
+from marey.stats.intervals import cover
+from marey.trace.rank.activity import RankActivity
 from marey.trace.results import Verdict, VerdictKind
-from marey.trace.verdicts.compute import (
-    heavy_stages,
-    moving_stragglers,
-    slow_workers,
-    uneven_sequences,
+from marey.trace.verdicts.accounts import (
+    find_capture,
+    find_copies,
+    find_lonely_transfers,
+    find_missing_work,
+    find_unexplained,
 )
-from marey.trace.verdicts.delays import starved_ranks, starved_run
-from marey.trace.verdicts.links import mostly_transfers, slow_links
+from marey.trace.verdicts.compute import (
+    find_heavy_stages,
+    find_moving_stragglers,
+    find_slow_workers,
+    find_uneven_sequences,
+)
+from marey.trace.verdicts.delays import find_starved_ranks, find_starved_run
+from marey.trace.verdicts.figures import Figure, state_figures
 from marey.trace.verdicts.situation import Costs, Proposal, Situation
+from marey.trace.verdicts.slow_links import find_mostly_transfers, find_slow_links
 
 __all__ = ["SPECIFIC_JUDGES", "WHOLE_RUN_JUDGES", "Situation", "judge"]
 
 Judge = Callable[[Situation], list[Proposal]]
 SPECIFIC_JUDGES: tuple[Judge, ...] = (
-    slow_workers,
-    heavy_stages,
-    uneven_sequences,
-    moving_stragglers,
-    starved_ranks,
-    slow_links,
+    find_slow_workers,
+    find_heavy_stages,
+    find_uneven_sequences,
+    find_moving_stragglers,
+    find_starved_ranks,
+    find_slow_links,
 )
-WHOLE_RUN_JUDGES: tuple[Judge, ...] = (starved_run, mostly_transfers)
+WHOLE_RUN_JUDGES: tuple[Judge, ...] = (find_starved_run, find_mostly_transfers)
+
+
+# What each rank's own breakdown says, when the replay has had its say.
+ACCOUNTS: tuple[Callable[[Situation, Sequence[Verdict]], Verdict | None], ...] = (
+    find_unexplained,
+    find_lonely_transfers,
+    find_copies,
+)
 
 
 def judge(situation: Situation) -> tuple[Verdict, ...]:
     """Every cause that costs something, the most costly first; ``none`` if there is none."""
+    for find in (find_capture, find_missing_work):
+        if (verdict := find(situation)) is not None:
+            return (verdict,)
     costs: Costs = (situation.graph.work_ns, situation.graph.idle_ns)
     found: list[Verdict] = []
-    for judges in (SPECIFIC_JUDGES, WHOLE_RUN_JUDGES):
+    # Ranks that never met wait for nobody: comparing them would compare unrelated work.
+    met = not situation.graph.chained or len(situation.ranks) < 2 or (situation.item >= 0).any()
+    for judges in (SPECIFIC_JUDGES if met else (), WHOLE_RUN_JUDGES):
         proposals = [p for one in judges for p in one(situation)]
         accepted, costs = _accept(situation, proposals, costs)
         found += accepted
+    if situation.graph.chained:
+        accounts = [find(situation, found) for find in ACCOUNTS]
+        found += [verdict for verdict in accounts if verdict is not None]
     if not found:
         return (_nothing(situation),)
     return tuple(sorted(found, key=lambda verdict: -verdict.recoverable_ms))
@@ -82,9 +108,23 @@ def _accept(
 
 def _nothing(situation: Situation) -> Verdict:
     ranks = len(situation.ranks)
+    idle = [
+        Figure(a.rank, "idle", _idle_ns(a), a.last_ns - a.first_ns)
+        for a in (situation.activities if situation.graph.chained else ())
+    ]
     return Verdict(
         kind=VerdictKind.NONE,
         steps=situation.step_list(),
         confidence=round(0.9 * situation.match_confidence if ranks > 1 else 0.7, 3),
-        evidence=("no rank, stage, link or delay costs a noticeable share of the run",),
+        evidence=(
+            "no rank, stage, link or delay costs a noticeable share of the run",
+            *state_figures(idle)[:1],
+        ),
     )
+
+
+def _idle_ns(activity: RankActivity) -> int:
+    """The time between a rank's first and last work in which its device did nothing."""
+    first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
+    parts = (getattr(activity.idle, field.name) for field in fields(activity.idle))
+    return sum(int(cover(part, first, last)[0]) for part in parts)

@@ -6,13 +6,15 @@ import warnings
 
 import numpy as np
 
-from marey.trace.graph import Flags, Floats, Ints, NodeKind, typical_work
+from marey.trace.graph.cost_graph import Flags, Floats, Ints, NodeKind, typical_work
 from marey.trace.results import Verdict, VerdictKind
 from marey.trace.verdicts.peers import deviation, median_of_others
 from marey.trace.verdicts.situation import Fix, Proposal, Situation
 
 # A rank or stage that computes a tenth longer than its peers stands out of kernel jitter (1-3 %).
 SLOW_RATIO = 1.1
+# Stages that differ by this much do not share one model: servers beside workers, say.
+ANOTHER_ROLE = 8.0
 # Slow in at least this share of the steps is the rank itself, not the step's data.
 PERSISTENT_SHARE = 0.7
 # How many deviations of the peers' own spread a persistent rank must lie above them.
@@ -29,7 +31,7 @@ BROAD_DEVIATION = 0.08
 LARGEST_MINORITY = 0.4
 
 
-def slow_workers(situation: Situation) -> list[Proposal]:
+def find_slow_workers(situation: Situation) -> list[Proposal]:
     """Ranks that compute longer than the other ranks of their stage, step after step."""
     ratio = _ratio_to_peers(situation)
     chosen = _persistent(ratio)
@@ -106,7 +108,7 @@ def _scale_ranks(situation: Situation, chosen: Ints, ratio: Floats) -> Fix:
     return fix
 
 
-def heavy_stages(situation: Situation) -> list[Proposal]:
+def find_heavy_stages(situation: Situation) -> list[Proposal]:
     """A pipeline stage that carries more compute than the others."""
     numbers = np.unique(situation.stages)
     if len(numbers) < 2:
@@ -117,7 +119,7 @@ def heavy_stages(situation: Situation) -> list[Proposal]:
     others = np.array([np.median(np.delete(per_stage, at)) for at in range(len(numbers))])
     ratio = per_stage / np.maximum(others, 1.0)
     worst = int(np.argmax(ratio))
-    if ratio[worst] < SLOW_RATIO:
+    if not SLOW_RATIO <= ratio[worst] < ANOTHER_ROLE:
         return []
     stage = int(numbers[worst])
     chosen = np.flatnonzero(situation.stages == stage)
@@ -147,7 +149,7 @@ def _to_typical(situation: Situation, chosen: Ints) -> Fix:
     return fix
 
 
-def uneven_sequences(situation: Situation) -> list[Proposal]:
+def find_uneven_sequences(situation: Situation) -> list[Proposal]:
     """Uneven micro-batches: forward and backward lengthen together, on changing ranks."""
     away = _batch_deviations(situation)
     forward, backward = away[:, :, 0], away[:, :, 1]
@@ -212,7 +214,7 @@ def _even_out(situation: Situation) -> Fix:
     return fix
 
 
-def moving_stragglers(situation: Situation) -> list[Proposal]:
+def find_moving_stragglers(situation: Situation) -> list[Proposal]:
     """Some rank computes long in most steps, but not always the same one."""
     ratio = _ratio_to_peers(situation)
     if not np.isfinite(ratio).any():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from marey.trace.graph import Delay, Floats, Ints
+from marey.stats.intervals import Intervals, cover
+from marey.trace.graph.cost_graph import Delay, Floats, Ints
+from marey.trace.rank.activity import RankActivity, host_delay
 from marey.trace.results import Verdict, VerdictKind
+from marey.trace.verdicts.figures import Figure, state_figures
 from marey.trace.verdicts.peers import deviation
 from marey.trace.verdicts.situation import Fix, Proposal, Situation
 
@@ -16,6 +19,7 @@ OUTLYING_DEVIATIONS = 4.0
 # A delay shared by all ranks is called a bound only when it takes this share of the run: every
 # program has some.
 COMMON_SHARE = 0.1
+TABLE_WORDS = {Delay.INPUT: "idle input", Delay.HOST: "idle host", Delay.START: "idle start"}
 KINDS = {
     Delay.INPUT: (VerdictKind.INPUT_BOUND, "waits for input"),
     Delay.HOST: (VerdictKind.HOST_BOUND, "waits for its host to launch work"),
@@ -23,18 +27,18 @@ KINDS = {
 }
 
 
-def starved_ranks(situation: Situation) -> list[Proposal]:
+def find_starved_ranks(situation: Situation) -> list[Proposal]:
     """Ranks that wait for input, host or start longer than the others do."""
     proposals = []
     for delay in KINDS:
         waits = _by_step(situation, delay)
-        chosen = _outlying(situation, waits)
+        chosen = _find_outlying(situation, waits)
         if len(chosen):
             proposals.append(_single(situation, delay, waits, chosen))
     return proposals
 
 
-def starved_run(situation: Situation) -> list[Proposal]:
+def find_starved_run(situation: Situation) -> list[Proposal]:
     """The part of input, host and start delays that all ranks share."""
     proposals = []
     # Without a device the host is what computes: its own pauses are not a bound on anything.
@@ -49,7 +53,29 @@ def starved_run(situation: Situation) -> list[Proposal]:
 
 
 def _by_step(situation: Situation, delay: Delay) -> Floats:
-    """rank × step → ns of this delay."""
+    """rank × step → ns of this delay, as the breakdown of each rank counts it."""
+    if not situation.graph.chained:
+        return _by_graph(situation, delay)
+    waits = np.zeros((len(situation.ranks), len(situation.steps)))
+    for activity in situation.activities:
+        place = situation.rank_place(np.array([activity.rank]))[0]
+        step, start, end = activity.step_windows()
+        at = np.searchsorted(situation.steps, step)
+        known = np.append(situation.steps, -1)[at] == step
+        waited = cover(idle_of(activity, delay), start[known], end[known])
+        np.add.at(waits[place], at[known], waited)
+    return waits
+
+
+def idle_of(activity: RankActivity, delay: Delay) -> Intervals:
+    """When a rank's device waited for this."""
+    if delay == Delay.HOST:
+        return host_delay(activity)
+    return activity.idle.input if delay == Delay.INPUT else activity.idle.start
+
+
+def _by_graph(situation: Situation, delay: Delay) -> Floats:
+    """The same from the graph alone, for runs recorded as operations."""
     graph = situation.graph
     waits = np.zeros((len(situation.ranks), len(situation.steps)))
     place = situation.rank_place(graph.rank)
@@ -59,7 +85,7 @@ def _by_step(situation: Situation, delay: Delay) -> Floats:
     return waits
 
 
-def _outlying(situation: Situation, waits: Floats) -> Ints:
+def _find_outlying(situation: Situation, waits: Floats) -> Ints:
     total = waits.sum(axis=1)
     if len(total) < 2:
         return np.zeros(0, np.int64)
@@ -103,20 +129,53 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
     kind = VerdictKind.INPUT_BOUND if delay == Delay.START else kind
     usual = np.median(waits.sum(axis=1))
     share = float(usual / max(situation.recorded_ns, 1.0))
+    # A gap between steps is input only by the usual order of things, not by name.
+    confidence = float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0)
+    evidence = _state_waits(situation, delay, does)
+    if delay == Delay.HOST and (silence := _state_silence(situation)):
+        # Without a request to serve a host launches nothing either.
+        confidence, evidence = min(confidence, 0.55), (*evidence, silence)
     verdict = Verdict(
         kind=kind,
         ranks=situation.named(np.arange(len(situation.ranks))),
         steps=situation.step_list(),
         operators=_operators(situation, delay),
-        # A gap between steps is input only by the usual order of things, not by name.
-        confidence=float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0),
-        evidence=(f"every rank {does}: {100 * share:.0f} % of the run",),
+        confidence=confidence,
+        evidence=evidence,
     )
     own = waits.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.nan_to_num(np.maximum(1 - usual / own, 0.0), nan=0.0, neginf=0.0)
     return Proposal(
         verdict, _scale(situation, delay, np.broadcast_to(factor, waits.shape)), COMMON_SHARE
+    )
+
+
+def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ...]:
+    """What the table says of the ranks that wait most; of every rank where there is no table."""
+    if not situation.graph.chained:
+        return (f"every rank {does}",)
+    figures = [
+        Figure(a.rank, TABLE_WORDS[delay], _within_span(a, delay), a.last_ns - a.first_ns)
+        for a in situation.activities
+    ]
+    return state_figures(figures)
+
+
+def _within_span(activity: RankActivity, delay: Delay) -> int:
+    first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
+    return int(cover(idle_of(activity, delay), first, last)[0])
+
+
+def _state_silence(situation: Situation) -> str:
+    """A sentence if the host recorded nothing for most of the time that it is blamed for."""
+    silent = sum(a.recording.silent_ns for a in situation.activities)
+    blamed = sum(_within_span(a, Delay.HOST) for a in situation.activities)
+    if 2 * silent <= blamed:
+        return ""
+    return (
+        f"for {silent / 1e6:.1f} ms of it the host recorded nothing: it may have had nothing to "
+        "do, or its activity was not recorded (CPU activity, with_stack=True)"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from marey.trace.graph import Floats, Ints
+from marey.trace.graph.cost_graph import Floats, Ints
 
 MAD_TO_DEVIATION = 1.4826
 

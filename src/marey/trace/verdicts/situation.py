@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from marey.trace.activity import RankActivity
-from marey.trace.communications import Pool
-from marey.trace.graph import Flags, Floats, Ints, NodeKind, OperationGraph
+from marey.model.training.symbols import Symbols
+from marey.trace.graph.cost_graph import Flags, Floats, Ints, NodeKind, OperationGraph
+from marey.trace.rank.activity import RankActivity
+from marey.trace.ranks.communications import Pool
 from marey.trace.results import Clocks, Parallelism, Verdict
-from marey.trace.symbols import Symbols
 
 # A cause must cost at least this share of the run to be named: less is within what healthy runs
 # of the same program differ by. (The OSDI 2025 study calls a job straggling from S = 1.1.)

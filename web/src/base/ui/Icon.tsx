@@ -25,11 +25,14 @@ const PATHS = {
   pack: "M2.500 2.500h5v6h-5zM9 2.500h4.500v3H9zM9 7h4.500v6.500H9zM2.500 10h5v3.500h-5z",
   fill_x: "M2.500 3.500h11v2h-11zM2.500 7h7v2h-7zM2.500 10.500h4v2h-4z",
   fill_y: "M3.500 13.500v-11h2v11zM7 13.500v-7h2v7zM10.500 13.500v-4h2v4z",
-  list_x: "M2.500 3.500h3v3.500h-3zM6.700 3.500h3v3.500h-3zM10.900 3.500h2.600v3.500h-2.600zM2.500 9h3v3.500h-3zM6.700 9h3v3.500h-3z",
-  list_y: "M3.500 2.500h3.500v3h-3.500zM3.500 6.700h3.500v3h-3.500zM3.500 10.900h3.500v2.600h-3.500zM9 2.500h3.500v3h-3.500zM9 6.700h3.500v3h-3.500z",
+  list_x:
+    "M2.500 3.500h3v3.500h-3zM6.700 3.500h3v3.500h-3zM10.900 3.500h2.600v3.500h-2.600zM2.500 9h3v3.500h-3zM6.700 9h3v3.500h-3z",
+  list_y:
+    "M3.500 2.500h3.500v3h-3.500zM3.500 6.700h3.500v3h-3.500zM3.500 10.900h3.500v2.600h-3.500zM9 2.500h3.500v3h-3.500zM9 6.700h3.500v3h-3.500z",
   up: "M8 13V3.500M4.500 7 8 3.500 11.500 7",
   arrow_down: "M8 3v9.500M4.500 9 8 12.500 11.500 9",
-  target: "M8 12.500a4.500 4.500 0 1 0 0-9 4.500 4.500 0 0 0 0 9zM8 1.500v3M8 11.500v3M1.500 8h3M11.500 8h3",
+  target:
+    "M8 12.500a4.500 4.500 0 1 0 0-9 4.500 4.500 0 0 0 0 9zM8 1.500v3M8 11.500v3M1.500 8h3M11.500 8h3",
 } as const;
 
 export type IconName = keyof typeof PATHS;
@@ -37,7 +40,17 @@ export type IconName = keyof typeof PATHS;
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   const thick = name === "grip" ? 2.2 : 1.3;
   return (
-    <svg width={size} height={size} viewBox="0 0 16 16" fill="none" stroke="currentColor" strokeWidth={thick} strokeLinecap="round" strokeLinejoin="round" aria-hidden="true">
+    <svg
+      width={size}
+      height={size}
+      viewBox="0 0 16 16"
+      fill="none"
+      stroke="currentColor"
+      strokeWidth={thick}
+      strokeLinecap="round"
+      strokeLinejoin="round"
+      aria-hidden="true"
+    >
       <path d={PATHS[name]} />
     </svg>
   );

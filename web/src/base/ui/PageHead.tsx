@@ -1,39 +1,64 @@
 /** What stands at the top of every page: the name, the pages, and what the page adds. */
 
 import type { ReactNode } from "react";
-import { inCluster } from "@/api/chosen";
+import { useContext } from "react";
+import { usePathname } from "@/base/router";
 import { useTheme } from "@/base/theme";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
-import { IconButton } from "@/base/ui/controls";
-
-const PAGES = [
-  { href: "/", label: "Overview" },
-  { href: "/findings", label: "Findings" },
-  { href: "/waste", label: "Waste" },
-  { href: "/sources", label: "Sources" },
-] as const;
+import { IconButton, Popover } from "@/base/ui/controls";
+import type { PageEntry } from "@/base/ui/navigation";
+import { PagesContext } from "@/base/ui/navigation";
+import { PageLink } from "@/base/ui/PageLink";
+import styles from "@/base/ui/PageHead.module.css";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import { baseTexts as texts } from "@/texts";
 
 /** The pages of the app; the present one is marked. */
 export function Nav() {
+  const entries = useContext(PagesContext);
+  const more = entries.filter((entry) => entry.more);
   return (
-    <nav className="pages" aria-label="Pages">
-      {PAGES.map(({ href, label }) => (
-        <a key={href} href={inCluster(href)} {...(location.pathname === href ? { "aria-current": "page" as const } : {})}>
-          {label}
-        </a>
-      ))}
+    <nav className={styles["pages"]} aria-label={texts.pages}>
+      <Entries entries={entries.filter((entry) => !entry.more)} />
+      {more.length > 0 && (
+        <Popover
+          label={texts.morePages}
+          trigger={
+            <button type="button" className={ui["link"]}>
+              {texts.more}
+            </button>
+          }
+        >
+          <div className={ui["settings"]}>
+            <Entries entries={more} />
+          </div>
+        </Popover>
+      )}
     </nav>
   );
 }
 
+function Entries({ entries }: { entries: readonly PageEntry[] }) {
+  const here = usePathname();
+  return entries.map(({ path, label }) => (
+    <PageLink key={path} href={path} {...(path === here ? { "aria-current": "page" } : {})}>
+      {label}
+    </PageLink>
+  ));
+}
+
+/** Tells the app to open its search. */
+export const OPEN_SEARCH = "marey-search";
+
 export function Logo() {
   return (
-    <a className="logo" href={inCluster("/")} aria-label="Marey, the overview">
+    <PageLink className={styles["logo"]} href="/" aria-label={texts.mareyGoToTheOverview}>
       <svg width="22" height="22" viewBox="0 0 16 16" aria-hidden="true">
         <path d="M2 13.500 5.800 2.500M6.500 13.500l3.800-11M11 13.500l3.800-11" />
       </svg>
-      Marey
-    </a>
+      {texts.marey}
+    </PageLink>
   );
 }
 
@@ -41,13 +66,22 @@ export function PageHead({ children }: { children?: ReactNode }) {
   const { theme, setTheme } = useTheme();
   const other = theme === "dark" ? "light" : "dark";
   return (
-    <header className="page-head">
+    <header className={styles["page-head"]}>
       <Logo />
       <Nav />
       <ClusterPicker />
-      <span className="spring" />
+      <span className={pageStyles["spring"]} />
       {children}
-      <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />
+      <IconButton
+        icon="search"
+        label={texts.searchCtrlK}
+        onClick={() => window.dispatchEvent(new Event(OPEN_SEARCH))}
+      />
+      <IconButton
+        icon={theme === "dark" ? "sun" : "moon"}
+        label={texts.switchToTheme(other)}
+        onClick={() => setTheme(other)}
+      />
     </header>
   );
 }

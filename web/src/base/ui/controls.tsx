@@ -6,24 +6,59 @@ import { useId } from "react";
 import { sparklinePath } from "@/base/sparkline";
 import type { IconName } from "@/base/ui/Icon";
 import { Icon } from "@/base/ui/Icon";
+import ui from "@/base/ui/ui.module.css";
 
 type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement>;
 
-export function IconButton({ icon, label, pressed, ...rest }: ButtonProps & { icon: IconName; label: string; pressed?: boolean }) {
+export function IconButton({
+  icon,
+  label,
+  pressed,
+  ...rest
+}: ButtonProps & { icon: IconName; label: string; pressed?: boolean }) {
   return (
-    <button type="button" className="icon-button" aria-label={label} title={label} {...(pressed === undefined ? {} : { "aria-pressed": pressed })} {...rest}>
+    <button
+      type="button"
+      className={ui["icon-button"]}
+      aria-label={label}
+      title={label}
+      {...(pressed === undefined ? {} : { "aria-pressed": pressed })}
+      {...rest}
+    >
       <Icon name={icon} />
     </button>
   );
 }
 
 /** A button that opens a panel beside itself; Escape and a click outside close it. */
-export function Popover({ trigger, children, label, side = "bottom", align = "start" }: { trigger: ReactNode; children: ReactNode; label: string; side?: "bottom" | "right" | "left" | "top"; align?: "start" | "end" }) {
+export function Popover({
+  trigger,
+  children,
+  label,
+  side = "bottom",
+  align = "start",
+  defaultOpen = false,
+}: {
+  trigger: ReactNode;
+  children: ReactNode;
+  label: string;
+  side?: "bottom" | "right" | "left" | "top";
+  align?: "start" | "end";
+  /** Whether it is open when it appears. */
+  defaultOpen?: boolean;
+}) {
   return (
-    <RadixPopover.Root>
+    <RadixPopover.Root defaultOpen={defaultOpen}>
       <RadixPopover.Trigger asChild>{trigger}</RadixPopover.Trigger>
       <RadixPopover.Portal>
-        <RadixPopover.Content className="popover" side={side} align={align} sideOffset={6} collisionPadding={8} aria-label={label}>
+        <RadixPopover.Content
+          className={ui["popover"]}
+          side={side}
+          align={align}
+          sideOffset={6}
+          collisionPadding={8}
+          aria-label={label}
+        >
           {children}
         </RadixPopover.Content>
       </RadixPopover.Portal>
@@ -39,33 +74,79 @@ export interface Option {
   group?: string;
 }
 
-export function Select({ label, value, options, onChange, hideLabel }: { label: string; value: string; options: readonly Option[]; onChange: (value: string) => void; hideLabel?: boolean }) {
+export function Select({
+  label,
+  value,
+  options,
+  onChange,
+  hideLabel,
+}: {
+  label: string;
+  value: string;
+  options: readonly Option[];
+  onChange: (value: string) => void;
+  hideLabel?: boolean;
+}) {
   const id = useId();
   const groups = [...new Set(options.map((option) => option.group ?? ""))];
   const items = (group: string) =>
-    options.filter((option) => (option.group ?? "") === group).map((option) => (
-      <option key={option.value} value={option.value}>
-        {option.label}
-      </option>
-    ));
+    options
+      .filter((option) => (option.group ?? "") === group)
+      .map((option) => (
+        <option key={option.value} value={option.value}>
+          {option.label}
+        </option>
+      ));
   return (
-    <div className="field">
-      <label htmlFor={id} className={hideLabel ? "visually-hidden" : ""}>
+    <div className={ui["field"]}>
+      <label htmlFor={id} className={hideLabel ? ui["visually-hidden"] : undefined}>
         {label}
       </label>
       <select id={id} value={value} onChange={(event) => onChange(event.target.value)}>
-        {groups.map((group) => (group ? <optgroup key={group} label={group}>{items(group)}</optgroup> : items(group)))}
+        {groups.map((group) =>
+          group ? (
+            <optgroup key={group} label={group}>
+              {items(group)}
+            </optgroup>
+          ) : (
+            items(group)
+          ),
+        )}
       </select>
     </div>
   );
 }
 
-export function Slider({ label, value, min, max, step = 1, unit = "", onChange }: { label: string; value: number; min: number; max: number; step?: number; unit?: string; onChange: (value: number) => void }) {
+export function Slider({
+  label,
+  value,
+  min,
+  max,
+  step = 1,
+  unit = "",
+  onChange,
+}: {
+  label: string;
+  value: number;
+  min: number;
+  max: number;
+  step?: number;
+  unit?: string;
+  onChange: (value: number) => void;
+}) {
   const id = useId();
   return (
-    <div className="field slider">
+    <div className={`${ui["field"]} ${ui["slider"]}`}>
       <label htmlFor={id}>{label}</label>
-      <input id={id} type="range" min={min} max={max} step={step} value={value} onChange={(event) => onChange(Number(event.target.value))} />
+      <input
+        id={id}
+        type="range"
+        min={min}
+        max={max}
+        step={step}
+        value={value}
+        onChange={(event) => onChange(Number(event.target.value))}
+      />
       <output htmlFor={id}>
         {value}
         {unit && `\u2009${unit}`}
@@ -74,39 +155,80 @@ export function Slider({ label, value, min, max, step = 1, unit = "", onChange }
   );
 }
 
-export function NumberField({ label, value, placeholder, onChange }: { label: string; value: number | null; placeholder: string; onChange: (value: number | null) => void }) {
+export function NumberField({
+  label,
+  value,
+  placeholder,
+  onChange,
+}: {
+  label: string;
+  value: number | null;
+  placeholder: string;
+  onChange: (value: number | null) => void;
+}) {
   const id = useId();
   return (
-    <div className="field">
+    <div className={ui["field"]}>
       <label htmlFor={id}>{label}</label>
       <input
         id={id}
         type="number"
         value={value ?? ""}
         placeholder={placeholder}
-        onChange={(event) => onChange(event.target.value === "" ? null : Number(event.target.value))}
+        onChange={(event) =>
+          onChange(event.target.value === "" ? null : Number(event.target.value))
+        }
       />
     </div>
   );
 }
 
-export function Toggle({ label, checked, onChange }: { label: string; checked: boolean; onChange: (checked: boolean) => void }) {
+export function Toggle({
+  label,
+  checked,
+  onChange,
+}: {
+  label: string;
+  checked: boolean;
+  onChange: (checked: boolean) => void;
+}) {
   return (
-    <label className="toggle">
-      <input type="checkbox" checked={checked} onChange={(event) => onChange(event.target.checked)} />
+    <label className={ui["toggle"]}>
+      <input
+        type="checkbox"
+        checked={checked}
+        onChange={(event) => onChange(event.target.checked)}
+      />
       {label}
     </label>
   );
 }
 
 /** One of a few, side by side. */
-export function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly { value: T; label: string; icon?: IconName }[]; onChange: (value: T) => void }) {
+export function Choice<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+}: {
+  label: string;
+  value: T;
+  options: readonly { value: T; label: string; icon?: IconName }[];
+  onChange: (value: T) => void;
+}) {
   return (
-    <div className="field">
+    <div className={ui["field"]}>
       <span id={`${label}-label`}>{label}</span>
-      <div className="choice" role="group" aria-labelledby={`${label}-label`}>
+      <div className={ui["choice"]} role="group" aria-labelledby={`${label}-label`}>
         {options.map((option) => (
-          <button key={option.value} type="button" aria-pressed={option.value === value} title={option.label} aria-label={option.label} onClick={() => onChange(option.value)}>
+          <button
+            key={option.value}
+            type="button"
+            aria-pressed={option.value === value}
+            title={option.label}
+            aria-label={option.label}
+            onClick={() => onChange(option.value)}
+          >
             {option.icon ? <Icon name={option.icon} /> : option.label}
           </button>
         ))}
@@ -115,10 +237,30 @@ export function Choice<T extends string>({ label, value, options, onChange }: { 
   );
 }
 
-export function Sparkline({ values, width = 64, height = 18, range, label }: { values: readonly (number | null)[]; width?: number; height?: number; range?: readonly [number, number]; label: string }) {
+export function Sparkline({
+  values,
+  width = 64,
+  height = 18,
+  range,
+  label,
+}: {
+  values: readonly (number | null)[];
+  width?: number;
+  height?: number;
+  range?: readonly [number, number];
+  label: string;
+}) {
   const path = sparklinePath(values, width, height - 2, range);
   return (
-    <svg className="sparkline" preserveAspectRatio="none" width={width} height={height} viewBox={`0 -1 ${width} ${height}`} role="img" aria-label={label}>
+    <svg
+      className={ui["sparkline"]}
+      preserveAspectRatio="none"
+      width={width}
+      height={height}
+      viewBox={`0 -1 ${width} ${height}`}
+      role="img"
+      aria-label={label}
+    >
       <path d={path} />
     </svg>
   );

@@ -17,7 +17,7 @@ export interface ArrangeOptions {
   aspect: number;
   /** How many widths to try at most; a first round needs fewer. */
   tries?: number;
-  /** How many of the largest boxes fit across the fixed side of Fill; how many stand in a line of List; 0 = by itself. */
+  /** How many of the largest boxes fit across the fixed side of Fill, or stand in a line of List; 0 = by itself. */
   across: number;
 }
 
@@ -53,7 +53,11 @@ export function gridColumns(n: number, width: number, height: number, aspect: nu
 }
 
 /** Place the boxes by an operator; the order of boxes is the order of reading, except where Pack must reorder. */
-export function arrange(widths: Float64Array, heights: Float64Array, options: ArrangeOptions): Arrangement {
+export function arrange(
+  widths: Float64Array,
+  heights: Float64Array,
+  options: ArrangeOptions,
+): Arrangement {
   switch (options.layout) {
     case "pack":
       return pack(widths, heights, options);
@@ -73,13 +77,22 @@ function transposed(a: Arrangement): Arrangement {
 }
 
 /** Fixed height, grows along x: boxes go down until the height is used, then the next column begins. */
-function fillX(widths: Float64Array, heights: Float64Array, { gap, across }: ArrangeOptions): Arrangement {
+function fillX(
+  widths: Float64Array,
+  heights: Float64Array,
+  { gap, across }: ArrangeOptions,
+): Arrangement {
   const lines = Math.max(1, across);
   const limit = largest(heights) * lines + gap * (lines - 1);
   return columns(widths, heights, gap, limit);
 }
 
-function columns(widths: Float64Array, heights: Float64Array, gap: number, limit: number): Arrangement {
+function columns(
+  widths: Float64Array,
+  heights: Float64Array,
+  gap: number,
+  limit: number,
+): Arrangement {
   const n = widths.length;
   const placed = blank(n);
   let [x, y, widest] = [0, 0, 0];
@@ -98,7 +111,12 @@ function columns(widths: Float64Array, heights: Float64Array, gap: number, limit
   return placed;
 }
 
-function rowsOf(widths: Float64Array, heights: Float64Array, gap: number, limit: number): Arrangement {
+function rowsOf(
+  widths: Float64Array,
+  heights: Float64Array,
+  gap: number,
+  limit: number,
+): Arrangement {
   return transposed(columns(heights, widths, gap, limit));
 }
 
@@ -107,7 +125,13 @@ function list(widths: Float64Array, heights: Float64Array, options: ArrangeOptio
   const { gap, aspect, across } = options;
   if (across > 0) return linesOf(widths, heights, gap, across);
   const same = equalSizes(widths, heights);
-  if (same) return linesOf(widths, heights, gap, gridColumns(widths.length, widths[0] + gap, heights[0] + gap, aspect));
+  if (same)
+    return linesOf(
+      widths,
+      heights,
+      gap,
+      gridColumns(widths.length, widths[0] + gap, heights[0] + gap, aspect),
+    );
   let best: Arrangement | null = null;
   for (const limit of candidateWidths(widths, heights, gap, aspect, options.tries)) {
     best = better(best, rowsOf(widths, heights, gap, limit), aspect);
@@ -115,7 +139,12 @@ function list(widths: Float64Array, heights: Float64Array, options: ArrangeOptio
   return best ?? blank(widths.length);
 }
 
-function linesOf(widths: Float64Array, heights: Float64Array, gap: number, perLine: number): Arrangement {
+function linesOf(
+  widths: Float64Array,
+  heights: Float64Array,
+  gap: number,
+  perLine: number,
+): Arrangement {
   const n = widths.length;
   const placed = blank(n);
   let y = 0;
@@ -134,13 +163,19 @@ function linesOf(widths: Float64Array, heights: Float64Array, gap: number, perLi
 }
 
 /** Bin packing: a grid for equal boxes, else a skyline filled tallest first, over several widths. */
-function pack(widths: Float64Array, heights: Float64Array, { gap, aspect, tries }: ArrangeOptions): Arrangement {
+function pack(
+  widths: Float64Array,
+  heights: Float64Array,
+  { gap, aspect, tries }: ArrangeOptions,
+): Arrangement {
   const n = widths.length;
   if (n === 0) return blank(0);
   if (equalSizes(widths, heights)) {
     return linesOf(widths, heights, gap, gridColumns(n, widths[0] + gap, heights[0] + gap, aspect));
   }
-  const order = Int32Array.from(widths.keys()).sort((a, b) => heights[b] - heights[a] || widths[b] - widths[a] || a - b);
+  const order = Int32Array.from(widths.keys()).sort(
+    (a, b) => heights[b] - heights[a] || widths[b] - widths[a] || a - b,
+  );
   let best: Arrangement | null = null;
   for (const limit of candidateWidths(widths, heights, gap, aspect, tries)) {
     best = better(best, skyline(widths, heights, order, gap, limit), aspect);
@@ -163,7 +198,8 @@ class Skyline {
       if (i > 0 && xs[i] + width > limit + 1e-9) break;
       if (ys[i] >= top) continue;
       let highest = 0;
-      for (let j = i; j < this.size && xs[j] < xs[i] + width - 1e-9 && highest < top; j++) highest = Math.max(highest, ys[j]);
+      for (let j = i; j < this.size && xs[j] < xs[i] + width - 1e-9 && highest < top; j++)
+        highest = Math.max(highest, ys[j]);
       if (highest < top) [at, top] = [i, highest];
     }
     const place = { x: xs[at], y: top };
@@ -203,7 +239,13 @@ function grown(values: Float64Array): Float64Array<ArrayBuffer> {
   return next;
 }
 
-function skyline(widths: Float64Array, heights: Float64Array, order: Int32Array, gap: number, limit: number): Arrangement {
+function skyline(
+  widths: Float64Array,
+  heights: Float64Array,
+  order: Int32Array,
+  gap: number,
+  limit: number,
+): Arrangement {
   const placed = blank(widths.length);
   const line = new Skyline();
   for (const i of order) {
@@ -215,7 +257,13 @@ function skyline(widths: Float64Array, heights: Float64Array, order: Int32Array,
   return placed;
 }
 
-function candidateWidths(widths: Float64Array, heights: Float64Array, gap: number, aspect: number, most = 9): number[] {
+function candidateWidths(
+  widths: Float64Array,
+  heights: Float64Array,
+  gap: number,
+  aspect: number,
+  most = 9,
+): number[] {
   let area = 0;
   let sum = -gap;
   for (let i = 0; i < widths.length; i++) {
@@ -225,7 +273,10 @@ function candidateWidths(widths: Float64Array, heights: Float64Array, gap: numbe
   const ideal = Math.sqrt(area * aspect);
   const least = largest(widths);
   // Fewer tries where each costs more; the spread covers the waste a packing can have.
-  const tries = Math.min(most, widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : widths.length < 4 ? 4 : 7);
+  const tries = Math.min(
+    most,
+    widths.length > 4000 ? 3 : widths.length > 1000 ? 5 : widths.length < 4 ? 4 : 7,
+  );
   const result = new Set<number>();
   for (let k = 0; k < tries; k++) {
     const width = ideal * (0.94 + (0.5 * k) / (tries - 1));
@@ -236,7 +287,10 @@ function candidateWidths(widths: Float64Array, heights: Float64Array, gap: numbe
 
 function better(best: Arrangement | null, next: Arrangement, aspect: number): Arrangement {
   if (best === null) return next;
-  return fitArea(next.width, next.height, aspect) < fitArea(best.width, best.height, aspect) * 0.9999 ? next : best;
+  return fitArea(next.width, next.height, aspect) <
+    fitArea(best.width, best.height, aspect) * 0.9999
+    ? next
+    : best;
 }
 
 function blank(n: number): Arrangement {
@@ -256,7 +310,8 @@ function largest(values: Float64Array): number {
 
 function equalSizes(widths: Float64Array, heights: Float64Array): boolean {
   for (let i = 1; i < widths.length; i++) {
-    if (Math.abs(widths[i] - widths[0]) > 1e-9 || Math.abs(heights[i] - heights[0]) > 1e-9) return false;
+    if (Math.abs(widths[i] - widths[0]) > 1e-9 || Math.abs(heights[i] - heights[0]) > 1e-9)
+      return false;
   }
   return widths.length > 0;
 }

@@ -1,10 +1,20 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { absoluteCamera, between, fitCamera, relativeCamera, zoomAround } from "@/charts/units/camera";
+import {
+  absoluteCamera,
+  between,
+  fitCamera,
+  relativeCamera,
+  zoomAround,
+} from "@/charts/units/camera";
 
 const frame = { width: 1000, height: 600 };
 const world = { x: 0, y: 0, w: 300, h: 200 };
-const cameras = fc.record({ scale: fc.double({ min: 0.5, max: 50, noNaN: true }), x: fc.double({ min: -50, max: 250, noNaN: true }), y: fc.double({ min: -50, max: 150, noNaN: true }) });
+const cameras = fc.record({
+  scale: fc.double({ min: 0.5, max: 50, noNaN: true }),
+  x: fc.double({ min: -50, max: 250, noNaN: true }),
+  y: fc.double({ min: -50, max: 150, noNaN: true }),
+});
 
 describe("the camera", () => {
   test("fits a rectangle whole and in the middle", () => {

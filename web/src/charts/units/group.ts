@@ -75,7 +75,9 @@ class Grower {
 /** Group the units by every key in turn. */
 export function groupUnits(request: GroupRequest): GroupTree {
   const { rows, keys, orders, weights, unitOrder } = request;
-  let order: Int32Array = unitOrder ? sortRows(rows, unitOrder.values, unitOrder.descending) : rows.slice();
+  let order: Int32Array = unitOrder
+    ? sortRows(rows, unitOrder.values, unitOrder.descending)
+    : rows.slice();
   let spare: Int32Array = new Int32Array(order.length);
   const grown = new Grower(order.length);
   keys.forEach((key, layer) => {
@@ -107,7 +109,8 @@ function splitLayer(
       const code = slotOf(key, order[i]);
       if (counts[code]++ === 0) present.push(code);
     }
-    if (sort.by !== "name") measure(sort, key, order.subarray(from, to), weights, present, counts, statistic);
+    if (sort.by !== "name")
+      measure(sort, key, order.subarray(from, to), weights, present, counts, statistic);
     sortSiblings(present, sort, key, statistic);
     grown.firstChild[g] = grown.parent.length;
     grown.childCount[g] = present.length;
@@ -143,7 +146,8 @@ function measure(
   const seen = sort.by === "value" ? new Int32Array(key.size + 1) : counts;
   for (const unit of units) {
     const code = slotOf(key, unit);
-    const value = sort.by === "count" ? (weights ? weights[unit] : 1) : (sort.values?.[unit] ?? NaN);
+    const value =
+      sort.by === "count" ? (weights ? weights[unit] : 1) : (sort.values?.[unit] ?? NaN);
     if (Number.isNaN(value)) continue;
     if (sort.by === "value") seen[code]++;
     if (aggregate === "min") statistic[code] = Math.min(statistic[code], value);
@@ -157,21 +161,33 @@ function measure(
   }
 }
 
-function sortSiblings(present: number[], sort: GroupOrder, key: GroupKey, statistic: Float64Array): void {
+function sortSiblings(
+  present: number[],
+  sort: GroupOrder,
+  key: GroupKey,
+  statistic: Float64Array,
+): void {
   const sign = sort.descending ? -1 : 1;
   const byName = (a: number, b: number): number => {
     if (a === key.size || b === key.size) return a === b ? 0 : a === key.size ? 1 : -1;
     return key.ranks[a] - key.ranks[b];
   };
   present.sort((a, b) => {
-    if (sort.by === "name") return a === key.size || b === key.size ? byName(a, b) : sign * byName(a, b);
+    if (sort.by === "name")
+      return a === key.size || b === key.size ? byName(a, b) : sign * byName(a, b);
     const [x, y] = [statistic[a], statistic[b]];
-    if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) ? (Number.isNaN(y) ? byName(a, b) : 1) : -1;
+    if (Number.isNaN(x) || Number.isNaN(y))
+      return Number.isNaN(x) ? (Number.isNaN(y) ? byName(a, b) : 1) : -1;
     return sign * (x - y) || byName(a, b);
   });
 }
 
-function finish(grown: Grower, layers: number, order: Int32Array, weights: Float32Array | null): GroupTree {
+function finish(
+  grown: Grower,
+  layers: number,
+  order: Int32Array,
+  weights: Float32Array | null,
+): GroupTree {
   const groups = grown.parent.length;
   const weight = new Float64Array(groups);
   for (let g = 0; g < groups; g++) {

@@ -6,14 +6,26 @@ import { layoutUnits } from "@/charts/units/layout";
 const measure = letterMeasure((letter) => (letter === "…" ? 1 : 0.55));
 
 describe("shortening", () => {
-  test("keeps a text that fits", () => expect(shorten("gpu-node-12", 500, (t) => t.length)).toBe("gpu-node-12"));
-  test("keeps the beginning and the end", () => expect(shorten("gpu-node-0123", 8, (t) => t.length)).toBe("gpu-…123"));
-  test("gives up rather than show one letter", () => expect(shorten("gpu-node-0123", 2, (t) => t.length)).toBe(""));
+  test("keeps a text that fits", () =>
+    expect(shorten("gpu-node-12", 500, (t) => t.length)).toBe("gpu-node-12"));
+  test("keeps the beginning and the end", () =>
+    expect(shorten("gpu-node-0123", 8, (t) => t.length)).toBe("gpu-…123"));
+  test("gives up rather than show one letter", () =>
+    expect(shorten("gpu-node-0123", 2, (t) => t.length)).toBe(""));
   test("never exceeds the room", () => {
     fc.assert(
-      fc.property(fc.string({ maxLength: 60, unit: "grapheme" }), fc.integer({ min: 1, max: 40 }), (text, room) => {
-        expect(measure(shorten(text, room, (part) => measure(part, 1)), 1)).toBeLessThanOrEqual(room);
-      }),
+      fc.property(
+        fc.string({ maxLength: 60, unit: "grapheme" }),
+        fc.integer({ min: 1, max: 40 }),
+        (text, room) => {
+          expect(
+            measure(
+              shorten(text, room, (part) => measure(part, 1)),
+              1,
+            ),
+          ).toBeLessThanOrEqual(room);
+        },
+      ),
     );
   });
 });
@@ -21,12 +33,27 @@ describe("shortening", () => {
 describe("labels", () => {
   test("never overlap, at any zoom", () => {
     const n = 600;
-    const code = (f: (i: number) => number, size: number) => ({ codes: Int32Array.from({ length: n }, (_, i) => f(i)), size, ranks: Int32Array.from({ length: size }, (_, i) => i) });
-    const layer = { layout: "pack" as const, size: "count" as const, margin: 8, padding: 4, label: 12, aspect: 1.6, across: 0 };
+    const code = (f: (i: number) => number, size: number) => ({
+      codes: Int32Array.from({ length: n }, (_, i) => f(i)),
+      size,
+      ranks: Int32Array.from({ length: size }, (_, i) => i),
+    });
+    const layer = {
+      layout: "pack" as const,
+      size: "count" as const,
+      margin: 8,
+      padding: 4,
+      label: 12,
+      aspect: 1.6,
+      across: 0,
+    };
     const layout = layoutUnits({
       rows: Int32Array.from({ length: n }, (_, i) => i),
       keys: [code((i) => i % 3, 3), code((i) => (i * 7) % 11, 11)],
-      orders: [{ by: "name", descending: false }, { by: "count", descending: true }],
+      orders: [
+        { by: "name", descending: false },
+        { by: "count", descending: true },
+      ],
       unitOrder: null,
       layers: [layer, layer],
       unit: { layout: "pack", gap: 0.1, aspect: 1.6, across: 0, align: "start" },
@@ -34,23 +61,36 @@ describe("labels", () => {
       viewport: { width: 1000, height: 700 },
     });
     fc.assert(
-      fc.property(fc.double({ min: 0.3, max: 20, noNaN: true }), fc.double({ min: -0.2, max: 1, noNaN: true }), fc.double({ min: -0.2, max: 1, noNaN: true }), (zoom, px, py) => {
-        const labels = placeLabels(layout, {
-          camera: { scale: layout.fitScale * zoom, x: px * layout.width, y: py * layout.height },
-          width: 1000,
-          height: 700,
-          nameOf: (group, l) => `group-with-a-long-name-${l}-${group}`,
-          detailOf: (group) => `${layout.tree.unitCount[group]}`,
-          measure,
-          most: 400,
-        });
-        const boxes = labels.map((l) => ({ l: l.x, r: l.x + l.width, t: l.y - l.size * 0.6, b: l.y + l.size * 0.6 }));
-        boxes.forEach((a, i) => {
-          for (const b of boxes.slice(i + 1)) {
-            expect(Math.min(a.r, b.r) - Math.max(a.l, b.l) > 0.5 && Math.min(a.b, b.b) - Math.max(a.t, b.t) > 0.5).toBe(false);
-          }
-        });
-      }),
+      fc.property(
+        fc.double({ min: 0.3, max: 20, noNaN: true }),
+        fc.double({ min: -0.2, max: 1, noNaN: true }),
+        fc.double({ min: -0.2, max: 1, noNaN: true }),
+        (zoom, px, py) => {
+          const labels = placeLabels(layout, {
+            camera: { scale: layout.fitScale * zoom, x: px * layout.width, y: py * layout.height },
+            width: 1000,
+            height: 700,
+            nameOf: (group, l) => `group-with-a-long-name-${l}-${group}`,
+            detailOf: (group) => `${layout.tree.unitCount[group]}`,
+            measure,
+            most: 400,
+          });
+          const boxes = labels.map((l) => ({
+            l: l.x,
+            r: l.x + l.width,
+            t: l.y - l.size * 0.6,
+            b: l.y + l.size * 0.6,
+          }));
+          boxes.forEach((a, i) => {
+            for (const b of boxes.slice(i + 1)) {
+              expect(
+                Math.min(a.r, b.r) - Math.max(a.l, b.l) > 0.5 &&
+                  Math.min(a.b, b.b) - Math.max(a.t, b.t) > 0.5,
+              ).toBe(false);
+            }
+          });
+        },
+      ),
     );
   });
 });

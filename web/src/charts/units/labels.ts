@@ -31,6 +31,8 @@ export interface LabelOptions {
 
 const SMALLEST_PX = 9;
 const LARGEST_PX = 22;
+/** Between a name and its count, in sizes of the text. */
+const GAP = 0.55;
 /** Height of a band over the size of its text. */
 const LINE = 1.3;
 
@@ -59,7 +61,12 @@ export function placeLabels(layout: UnitLayout, options: LabelOptions): Label[] 
   }
 }
 
-function placeLabel(layout: UnitLayout, group: number, layer: number, options: LabelOptions): Label | null {
+function placeLabel(
+  layout: UnitLayout,
+  group: number,
+  layer: number,
+  options: LabelOptions,
+): Label | null {
   const { camera } = options;
   const band = layout.bands[layer] * camera.scale;
   const size = Math.min(LARGEST_PX, band / LINE);
@@ -67,17 +74,25 @@ function placeLabel(layout: UnitLayout, group: number, layer: number, options: L
   const padding = layout.paddings[layer] * camera.scale;
   // A label stays on screen while any of its group is: it slides along its own band.
   const left = Math.max((layout.groupX[group] - camera.x) * camera.scale + padding + 1, 4);
-  const end = Math.min((layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding, options.leftOf?.get(group) ?? Infinity);
+  const end = Math.min(
+    (layout.groupX[group] + layout.groupW[group] - camera.x) * camera.scale - padding,
+    options.leftOf?.get(group) ?? Infinity,
+  );
   const room = end - left;
   if (room < size * 1.4) return null;
   // The outermost labels are set in a heavier weight, which is wider.
   const heavier = layer === 1 ? 1.08 : 1;
-  const text = shorten(options.nameOf(group, layer), room, (part) => options.measure(part, size) * heavier);
+  const text = shorten(
+    options.nameOf(group, layer),
+    room,
+    (part) => options.measure(part, size) * heavier,
+  );
   if (text === "") return null;
   const used = options.measure(text, size) * heavier;
-  const detail = options.detailOf(group);
+  const count = options.detailOf(group);
+  const detail = count && `· ${count}`;
   const detailWidth = options.measure(detail, size * 0.86);
-  const fits = used + size * 0.6 + detailWidth < room;
+  const fits = used + size * GAP + detailWidth < room;
   return {
     group,
     layer,
@@ -85,9 +100,64 @@ function placeLabel(layout: UnitLayout, group: number, layer: number, options: L
     detail: fits ? detail : "",
     x: left,
     y: (layout.groupY[group] - camera.y) * camera.scale + padding + band / 2,
-    width: fits ? used + size * 0.6 + detailWidth : used,
+    width: fits ? used + size * GAP + detailWidth : used,
     size,
   };
+}
+
+/** A label that runs up a bar, from its foot or from where the bar ends. */
+export interface UprightLabel {
+  text: string;
+  /** The middle of the bar, and where the text begins, in pixels of the screen. */
+  x: number;
+  y: number;
+  size: number;
+  /** Whether it stands on the bar itself, for want of room above. */
+  over: boolean;
+}
+
+const UPRIGHT_PX = 11;
+/** A name cut shorter than this says nothing. */
+const LEAST_LETTERS = 8;
+
+/** Names and counts of bars that are too narrow for a label across. */
+export function placeUprightLabels(
+  layout: UnitLayout,
+  options: LabelOptions,
+  across: ReadonlySet<number>,
+): UprightLabel[] {
+  if (!layout.bars) return [];
+  const { tree } = layout;
+  const labels: UprightLabel[] = [];
+  for (let g = tree.layerStart[tree.layers]; g < tree.groups && labels.length < options.most; g++) {
+    if (across.has(g)) continue;
+    const label = placeUpright(layout, g, options);
+    if (label) labels.push(label);
+  }
+  return labels;
+}
+
+function placeUpright(
+  layout: UnitLayout,
+  group: number,
+  { camera, width, nameOf, detailOf, measure }: LabelOptions,
+): UprightLabel | null {
+  const { tree, groupX, groupY, groupW, groupH } = layout;
+  if (groupW[group] * camera.scale < UPRIGHT_PX) return null;
+  const x = (groupX[group] + groupW[group] / 2 - camera.x) * camera.scale;
+  if (x < 0 || x > width) return null;
+  let end = Infinity;
+  const first = tree.firstUnit[group];
+  for (let i = first; i < first + tree.unitCount[group]; i++) end = Math.min(end, layout.y[i]);
+  const [top, bottom] = [groupY[group], groupY[group] + groupH[group]];
+  const above = (end - top) * camera.scale - 8;
+  const whole = (bottom - top) * camera.scale - 8;
+  const full = `${nameOf(group, tree.layers)} · ${detailOf(group)}`;
+  const over = measure(full, UPRIGHT_PX) > above;
+  const text = shorten(full, over ? whole : above, (part) => measure(part, UPRIGHT_PX));
+  if (text.length < Math.min(full.length, LEAST_LETTERS)) return null;
+  const foot = over ? bottom : end;
+  return { text, x, y: (foot - camera.y) * camera.scale - 4, size: UPRIGHT_PX, over };
 }
 
 /** A text cut in its middle to fit: the beginning says what it is, the end which one. */
@@ -110,7 +180,9 @@ function cut(letters: readonly string[], keep: number): string {
 }
 
 /** Widths by adding up letters, each measured once: a frame has no time to measure every label anew. */
-export function letterMeasure(measureLetter: (letter: string) => number): (text: string, size: number) => number {
+export function letterMeasure(
+  measureLetter: (letter: string) => number,
+): (text: string, size: number) => number {
   const known = new Map<string, number>();
   return (text, size) => {
     let width = 0;

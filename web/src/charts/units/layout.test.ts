@@ -17,8 +17,15 @@ const requests: fc.Arbitrary<LayoutRequest> = fc
     depth: fc.integer({ min: 0, max: 3 }),
     seed: fc.array(fc.nat(), { minLength: 8, maxLength: 24 }),
     layouts: fc.array(kinds, { minLength: 4, maxLength: 4 }),
-    sizes: fc.array(fc.constantFrom<"uniform" | "count">("uniform", "count"), { minLength: 3, maxLength: 3 }),
-    chrome: fc.record({ margin: fc.integer({ min: 0, max: 20 }), padding: fc.integer({ min: 0, max: 12 }), label: fc.integer({ min: 0, max: 20 }) }),
+    sizes: fc.array(fc.constantFrom<"uniform" | "count">("uniform", "count"), {
+      minLength: 3,
+      maxLength: 3,
+    }),
+    chrome: fc.record({
+      margin: fc.integer({ min: 0, max: 20 }),
+      padding: fc.integer({ min: 0, max: 12 }),
+      label: fc.integer({ min: 0, max: 20 }),
+    }),
     across: fc.integer({ min: 0, max: 5 }),
     aspect: fc.double({ min: 0.3, max: 4, noNaN: true }),
     shared: fc.boolean(),
@@ -29,7 +36,9 @@ const requests: fc.Arbitrary<LayoutRequest> = fc
   .map((r) => {
     const n = r.units;
     const random = (i: number) => (r.seed[i % r.seed.length] * 7919 + i * 104729) >>> 3;
-    const values = Float64Array.from({ length: n }, (_, i) => (random(i) % 11 === 0 ? NaN : random(i) % 17));
+    const values = Float64Array.from({ length: n }, (_, i) =>
+      random(i) % 11 === 0 ? NaN : random(i) % 17,
+    );
     const shares = r.shared ? makeShares(n) : null;
     return {
       rows: Int32Array.from({ length: n }, (_, i) => i),
@@ -38,9 +47,19 @@ const requests: fc.Arbitrary<LayoutRequest> = fc
         size: 2 + d * 2,
         ranks: Int32Array.from({ length: 2 + d * 2 }, (_, i) => i),
       })),
-      orders: Array.from({ length: r.depth }, () => ({ by: r.by, values, descending: r.descending })),
+      orders: Array.from({ length: r.depth }, () => ({
+        by: r.by,
+        values,
+        descending: r.descending,
+      })),
       unitOrder: r.by === "value" ? { values, descending: r.descending } : null,
-      layers: Array.from({ length: r.depth }, (_, d) => ({ layout: r.layouts[d], size: r.sizes[d], aspect: r.aspect, across: r.across, ...r.chrome })),
+      layers: Array.from({ length: r.depth }, (_, d) => ({
+        layout: r.layouts[d],
+        size: r.sizes[d],
+        aspect: r.aspect,
+        across: r.across,
+        ...r.chrome,
+      })),
       unit: { layout: r.layouts[3], gap: 0.1, aspect: r.aspect, across: r.across, align: r.align },
       shares,
       viewport: { width: 1200, height: 800 },
@@ -74,13 +93,16 @@ const unitBox = (layout: UnitLayout, i: number): Box => ({
   r: layout.x[i] + (layout.share?.[i] ?? 1),
   b: layout.y[i] + 1,
 });
-const overlap = (a: Box, b: Box) => Math.min(a.r, b.r) - Math.max(a.l, b.l) > EPS && Math.min(a.b, b.b) - Math.max(a.t, b.t) > EPS;
-const inside = (a: Box, b: Box) => a.l >= b.l - EPS && a.t >= b.t - EPS && a.r <= b.r + EPS && a.b <= b.b + EPS;
+const overlap = (a: Box, b: Box) =>
+  Math.min(a.r, b.r) - Math.max(a.l, b.l) > EPS && Math.min(a.b, b.b) - Math.max(a.t, b.t) > EPS;
+const inside = (a: Box, b: Box) =>
+  a.l >= b.l - EPS && a.t >= b.t - EPS && a.r <= b.r + EPS && a.b <= b.b + EPS;
 
 function anyOverlap(boxes: Box[]): boolean {
   const sorted = [...boxes].sort((a, b) => a.l - b.l);
   return sorted.some((a, i) => {
-    for (let j = i + 1; j < sorted.length && sorted[j].l < a.r - EPS; j++) if (overlap(a, sorted[j])) return true;
+    for (let j = i + 1; j < sorted.length && sorted[j].l < a.r - EPS; j++)
+      if (overlap(a, sorted[j])) return true;
     return false;
   });
 }
@@ -110,7 +132,9 @@ describe("every layout, over random units, layers, operators, sizes and sorts", 
         const layout = layoutUnits(request);
         const { tree } = layout;
         for (let g = 0; g < tree.groups; g++) {
-          const children = Array.from({ length: tree.childCount[g] }, (_, c) => groupBox(layout, tree.firstChild[g] + c));
+          const children = Array.from({ length: tree.childCount[g] }, (_, c) =>
+            groupBox(layout, tree.firstChild[g] + c),
+          );
           expect(anyOverlap(children)).toBe(false);
           for (const child of children) expect(inside(child, groupBox(layout, g))).toBe(true);
         }
@@ -131,9 +155,13 @@ describe("every layout, over random units, layers, operators, sizes and sorts", 
         for (let layer = 1; layer <= tree.layers; layer++) {
           const clear = layout.bands[layer] + layout.paddings[layer] - EPS;
           for (let g = tree.layerStart[layer]; g < tree.layerStart[layer + 1]; g++) {
-            const tops = layer < tree.layers
-              ? Array.from({ length: tree.childCount[g] }, (_, c) => layout.groupY[tree.firstChild[g] + c])
-              : [...layout.y.subarray(tree.firstUnit[g], tree.firstUnit[g] + tree.unitCount[g])];
+            const tops =
+              layer < tree.layers
+                ? Array.from(
+                    { length: tree.childCount[g] },
+                    (_, c) => layout.groupY[tree.firstChild[g] + c],
+                  )
+                : [...layout.y.subarray(tree.firstUnit[g], tree.firstUnit[g] + tree.unitCount[g])];
             for (const top of tops) expect(top - layout.groupY[g]).toBeGreaterThanOrEqual(clear);
           }
         }
@@ -158,7 +186,9 @@ describe("every layout, over random units, layers, operators, sizes and sorts", 
       fc.property(requests, (request) => {
         const { tree } = layoutUnits({ ...request, unitOrder: null });
         for (let g = tree.layerStart[tree.layers]; g < tree.groups; g++) {
-          const units = [...tree.order.subarray(tree.firstUnit[g], tree.firstUnit[g] + tree.unitCount[g])];
+          const units = [
+            ...tree.order.subarray(tree.firstUnit[g], tree.firstUnit[g] + tree.unitCount[g]),
+          ];
           expect(units).toEqual([...units].sort((a, b) => a - b));
         }
       }),
@@ -192,7 +222,9 @@ describe("every layout, over random units, layers, operators, sizes and sorts", 
           expect(hit?.position).toBe(i);
         }
         expect(pick(layout, -1, 0)).toBeNull();
-        expect(unitsWithin(layout, -1, -1, layout.width + 1, layout.height + 1)).toHaveLength(layout.x.length);
+        expect(unitsWithin(layout, -1, -1, layout.width + 1, layout.height + 1)).toHaveLength(
+          layout.x.length,
+        );
       }),
     );
   });
@@ -201,16 +233,26 @@ describe("every layout, over random units, layers, operators, sizes and sorts", 
 describe("areas by count", () => {
   test("a leaf group of size count holds exactly its units, and more units never take less room", () => {
     fc.assert(
-      fc.property(kinds, fc.uniqueArray(fc.integer({ min: 1, max: 400 }), { minLength: 2, maxLength: 12 }), (kind, counts) => {
-        const layout = layoutUnits(oneLayer(counts, kind));
-        const areas = counts.map((count, g) => ({ count, area: layout.groupW[g + 1] * layout.groupH[g + 1] }));
-        areas.sort((a, b) => a.count - b.count);
-        for (const { count, area } of areas) expect(area).toBeGreaterThanOrEqual(count - EPS);
-        if (!kind.startsWith("fill")) for (const { count, area } of areas) if (count >= 100) expect(area).toBeLessThanOrEqual(count / 0.85 + EPS);
-        if (kind.startsWith("fill")) {
-          for (let i = 1; i < areas.length; i++) expect(areas[i].area).toBeGreaterThanOrEqual(areas[i - 1].area - EPS);
-        }
-      }),
+      fc.property(
+        kinds,
+        fc.uniqueArray(fc.integer({ min: 1, max: 400 }), { minLength: 2, maxLength: 12 }),
+        (kind, counts) => {
+          const layout = layoutUnits(oneLayer(counts, kind));
+          const areas = counts.map((count, g) => ({
+            count,
+            area: layout.groupW[g + 1] * layout.groupH[g + 1],
+          }));
+          areas.sort((a, b) => a.count - b.count);
+          for (const { count, area } of areas) expect(area).toBeGreaterThanOrEqual(count - EPS);
+          if (!kind.startsWith("fill"))
+            for (const { count, area } of areas)
+              if (count >= 100) expect(area).toBeLessThanOrEqual(count / 0.85 + EPS);
+          if (kind.startsWith("fill")) {
+            for (let i = 1; i < areas.length; i++)
+              expect(areas[i].area).toBeGreaterThanOrEqual(areas[i - 1].area - EPS);
+          }
+        },
+      ),
     );
   });
 
@@ -231,13 +273,17 @@ describe("areas by count", () => {
 });
 
 function oneLayer(counts: number[], unitKind: LayoutKind, across = 0): LayoutRequest {
-  const codes = Int32Array.from(counts.flatMap((count, code) => Array.from({ length: count }, () => code)));
+  const codes = Int32Array.from(
+    counts.flatMap((count, code) => Array.from({ length: count }, () => code)),
+  );
   return {
     rows: Int32Array.from(codes.keys()),
     keys: [{ codes, size: counts.length, ranks: Int32Array.from(counts.keys()) }],
     orders: [{ by: "name", descending: false }],
     unitOrder: null,
-    layers: [{ layout: "list_x", size: "count", margin: 0, padding: 0, label: 0, aspect: 1, across: 0 }],
+    layers: [
+      { layout: "list_x", size: "count", margin: 0, padding: 0, label: 0, aspect: 1, across: 0 },
+    ],
     unit: { layout: unitKind, gap: 0, aspect: 1.5, across, align: "start" },
     shares: null,
     viewport: { width: 900, height: 600 },
@@ -247,22 +293,36 @@ function oneLayer(counts: number[], unitKind: LayoutKind, across = 0): LayoutReq
 describe("Pack", () => {
   test("wastes at most 15 % from 100 equal children on", () => {
     fc.assert(
-      fc.property(fc.integer({ min: 100, max: 5000 }), fc.double({ min: 0.2, max: 6, noNaN: true }), fc.double({ min: 0.3, max: 3, noNaN: true }), (n, aspect, h) => {
-        const box = arrange(new Float64Array(n).fill(1), new Float64Array(n).fill(h), { layout: "pack", gap: 0, aspect, across: 0 });
-        expect(1 - (n * h) / (box.width * box.height)).toBeLessThanOrEqual(0.15 + 1e-9);
-      }),
+      fc.property(
+        fc.integer({ min: 100, max: 5000 }),
+        fc.double({ min: 0.2, max: 6, noNaN: true }),
+        fc.double({ min: 0.3, max: 3, noNaN: true }),
+        (n, aspect, h) => {
+          const box = arrange(new Float64Array(n).fill(1), new Float64Array(n).fill(h), {
+            layout: "pack",
+            gap: 0,
+            aspect,
+            across: 0,
+          });
+          expect(1 - (n * h) / (box.width * box.height)).toBeLessThanOrEqual(0.15 + 1e-9);
+        },
+      ),
       { numRuns: 400 },
     );
   });
 
   test("comes within 5 % of the best grid below 100 children", () => {
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 99 }), fc.double({ min: 0.2, max: 6, noNaN: true }), (n, aspect) => {
-        const columns = gridColumns(n, 1, 1, aspect);
-        const cost = (c: number) => fitArea(c, Math.ceil(n / c), aspect);
-        const best = Math.min(...Array.from({ length: n }, (_, i) => cost(i + 1)));
-        expect(cost(columns)).toBeLessThanOrEqual(best * 1.05);
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 99 }),
+        fc.double({ min: 0.2, max: 6, noNaN: true }),
+        (n, aspect) => {
+          const columns = gridColumns(n, 1, 1, aspect);
+          const cost = (c: number) => fitArea(c, Math.ceil(n / c), aspect);
+          const best = Math.min(...Array.from({ length: n }, (_, i) => cost(i + 1)));
+          expect(cost(columns)).toBeLessThanOrEqual(best * 1.05);
+        },
+      ),
       { numRuns: 400 },
     );
   });

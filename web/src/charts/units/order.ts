@@ -14,7 +14,11 @@ function sortableBits(value: number, descending: boolean): number {
 }
 
 /** `rows` ordered by `values[row]`; equal rows keep their order, rows without a value come last. */
-export function sortRows(rows: Int32Array, values: ArrayLike<number>, descending: boolean): Int32Array {
+export function sortRows(
+  rows: Int32Array,
+  values: ArrayLike<number>,
+  descending: boolean,
+): Int32Array {
   const n = rows.length;
   let keys = new Uint32Array(n);
   for (let i = 0; i < n; i++) keys[i] = sortableBits(values[rows[i]], descending);

@@ -2,8 +2,8 @@
 
 import type { Theme } from "@/base/colour";
 import type { Frame } from "@/charts/units/camera";
-import type { Label } from "@/charts/units/labels";
-import { letterMeasure, placeLabels } from "@/charts/units/labels";
+import type { Label, LabelOptions, UprightLabel } from "@/charts/units/labels";
+import { letterMeasure, placeLabels, placeUprightLabels } from "@/charts/units/labels";
 import type { UnitLayout } from "@/charts/units/layout";
 import { unitsWithin } from "@/charts/units/pick";
 import type { PlacedRules, RuleCounts } from "@/charts/units/rules";
@@ -48,7 +48,10 @@ const MOST_WORDS = 900;
 const MOST_OUTLINES = 600;
 const MOST_RULED = 600;
 const MOST_MOVING_RULED = 160;
-const RULE_GROUND: Record<Theme, string> = { dark: "rgb(14 18 23 / 78%)", light: "rgb(255 255 255 / 82%)" };
+const RULE_GROUND: Record<Theme, string> = {
+  dark: "rgb(14 18 23 / 78%)",
+  light: "rgb(255 255 255 / 82%)",
+};
 
 let measured: ReturnType<typeof letterMeasure> | null = null;
 
@@ -68,8 +71,23 @@ export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): Placed
   context.clearRect(0, 0, overlay.frame.width, overlay.frame.height);
   if (overlay.words && overlay.camera.scale >= WORDS_FROM_PX) drawWords(context, overlay);
   const { rules, picture, camera, frame, words, labelOpacity, theme } = overlay;
-  const placed = rules && labelOpacity > 0 ? placeRules(picture.layout, rules.counts, camera, frame, words ? MOST_RULED : MOST_MOVING_RULED) : null;
-  if (labelOpacity > 0) drawLabels(context, labelsOf(context, overlay, placed), overlay);
+  const placed =
+    rules && labelOpacity > 0
+      ? placeRules(
+          picture.layout,
+          rules.counts,
+          camera,
+          frame,
+          words ? MOST_RULED : MOST_MOVING_RULED,
+        )
+      : null;
+  if (labelOpacity > 0) {
+    const options = labelOptions(context, overlay, placed);
+    const labels = placeLabels(picture.layout, options);
+    drawLabels(context, labels, overlay);
+    const named = new Set(labels.map((label) => label.group));
+    drawUprightLabels(context, placeUprightLabels(picture.layout, options, named), overlay);
+  }
   if (rules && placed) {
     context.globalAlpha = labelOpacity;
     drawRules(context, placed, rules.colours, RULE_GROUND[theme]);
@@ -79,8 +97,12 @@ export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): Placed
   return placed;
 }
 
-function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, words }: Overlay, placed: PlacedRules | null): Label[] {
-  return placeLabels(picture.layout, {
+function labelOptions(
+  context: CanvasRenderingContext2D,
+  { picture, camera, frame, words }: Overlay,
+  placed: PlacedRules | null,
+): LabelOptions {
+  return {
     camera,
     ...frame,
     nameOf: picture.nameOf,
@@ -88,11 +110,39 @@ function labelsOf(context: CanvasRenderingContext2D, { picture, camera, frame, w
     measure: measureText(context),
     most: words ? MOST_LABELS : MOST_MOVING_LABELS,
     ...(placed ? { leftOf: placed.leftOf } : {}),
-  });
+  };
+}
+
+/** Names along bars; one that stands on its bar gets a ground, so that it can be read on any colour. */
+function drawUprightLabels(
+  context: CanvasRenderingContext2D,
+  labels: readonly UprightLabel[],
+  { theme, labelOpacity }: Overlay,
+): void {
+  context.textBaseline = "middle";
+  context.globalAlpha = labelOpacity;
+  for (const { text, x, y, size, over } of labels) {
+    context.save();
+    context.translate(x, y);
+    context.rotate(-Math.PI / 2);
+    context.font = `500 ${size}px ${FONT}`;
+    if (over) {
+      context.fillStyle = RULE_GROUND[theme];
+      context.fillRect(-3, -size * 0.7, context.measureText(text).width + 6, size * 1.4);
+    }
+    context.fillStyle = INK[theme].text;
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+  context.globalAlpha = 1;
 }
 
 /** Labels of one layer share a font, and setting fonts is what costs: so layer by layer, names then counts. */
-function drawLabels(context: CanvasRenderingContext2D, labels: readonly Label[], { theme, labelOpacity, picture }: Overlay): void {
+function drawLabels(
+  context: CanvasRenderingContext2D,
+  labels: readonly Label[],
+  { theme, labelOpacity, picture }: Overlay,
+): void {
   context.textBaseline = "middle";
   context.globalAlpha = labelOpacity;
   const { layers } = picture.layout.tree;
@@ -106,7 +156,8 @@ function drawLabels(context: CanvasRenderingContext2D, labels: readonly Label[],
     context.font = `${size * 0.86}px ${FONT}`;
     context.fillStyle = INK[theme].muted;
     context.textAlign = "right";
-    for (const label of ours) if (label.detail) context.fillText(label.detail, label.x + label.width, label.y);
+    for (const label of ours)
+      if (label.detail) context.fillText(label.detail, label.x + label.width, label.y);
     context.textAlign = "left";
   }
   context.globalAlpha = 1;
@@ -114,7 +165,13 @@ function drawLabels(context: CanvasRenderingContext2D, labels: readonly Label[],
 
 function drawWords(context: CanvasRenderingContext2D, { picture, camera, frame }: Overlay): void {
   const { layout } = picture;
-  const visible = unitsWithin(layout, camera.x, camera.y, camera.x + frame.width / camera.scale, camera.y + frame.height / camera.scale);
+  const visible = unitsWithin(
+    layout,
+    camera.x,
+    camera.y,
+    camera.x + frame.width / camera.scale,
+    camera.y + frame.height / camera.scale,
+  );
   context.textAlign = "center";
   context.textBaseline = "middle";
   const size = Math.min(13, camera.scale * 0.3);
@@ -124,7 +181,8 @@ function drawWords(context: CanvasRenderingContext2D, { picture, camera, frame }
     const share = layout.share ? layout.share[i] : 1;
     if (share * camera.scale < WORDS_FROM_PX) continue;
     const colour = picture.colours[unit];
-    const light = 0.2126 * (colour & 255) + 0.7152 * ((colour >> 8) & 255) + 0.0722 * ((colour >> 16) & 255);
+    const light =
+      0.2126 * (colour & 255) + 0.7152 * ((colour >> 8) & 255) + 0.0722 * ((colour >> 16) & 255);
     context.fillStyle = light > 120 ? "#10161c" : "#f3f6f8";
     const inner = 1 - layout.gap;
     context.fillText(
@@ -137,9 +195,13 @@ function drawWords(context: CanvasRenderingContext2D, { picture, camera, frame }
   context.textAlign = "left";
 }
 
-function drawMarks(context: CanvasRenderingContext2D, { picture, camera, theme, marks }: Overlay): void {
+function drawMarks(
+  context: CanvasRenderingContext2D,
+  { picture, camera, theme, marks }: Overlay,
+): void {
   const ink = INK[theme];
-  for (const mark of marks.selected.slice(0, MOST_OUTLINES)) outline(context, picture.layout, camera, mark, ink.selected, 2);
+  for (const mark of marks.selected.slice(0, MOST_OUTLINES))
+    outline(context, picture.layout, camera, mark, ink.selected, 2);
   if (marks.hover) outline(context, picture.layout, camera, marks.hover, ink.hover, 1.5);
   if (marks.lasso) {
     context.strokeStyle = ink.selected;
@@ -150,20 +212,40 @@ function drawMarks(context: CanvasRenderingContext2D, { picture, camera, theme, 
   }
 }
 
-function outline(context: CanvasRenderingContext2D, layout: UnitLayout, camera: Camera, mark: Mark, colour: string, width: number): void {
+function outline(
+  context: CanvasRenderingContext2D,
+  layout: UnitLayout,
+  camera: Camera,
+  mark: Mark,
+  colour: string,
+  width: number,
+): void {
   const rect = markRect(layout, mark);
   if (!rect) return;
   context.strokeStyle = colour;
   context.lineWidth = width;
   const [x, y] = [(rect.x - camera.x) * camera.scale, (rect.y - camera.y) * camera.scale];
-  context.strokeRect(x - width / 2, y - width / 2, rect.w * camera.scale + width, rect.h * camera.scale + width);
+  context.strokeRect(
+    x - width / 2,
+    y - width / 2,
+    rect.w * camera.scale + width,
+    rect.h * camera.scale + width,
+  );
 }
 
 /** The rectangle of a mark in cells. */
-function markRect(layout: UnitLayout, mark: Mark): { x: number; y: number; w: number; h: number } | null {
+function markRect(
+  layout: UnitLayout,
+  mark: Mark,
+): { x: number; y: number; w: number; h: number } | null {
   if ("group" in mark) {
     if (mark.group >= layout.tree.groups) return null;
-    return { x: layout.groupX[mark.group], y: layout.groupY[mark.group], w: layout.groupW[mark.group], h: layout.groupH[mark.group] };
+    return {
+      x: layout.groupX[mark.group],
+      y: layout.groupY[mark.group],
+      w: layout.groupW[mark.group],
+      h: layout.groupH[mark.group],
+    };
   }
   if (mark.position >= layout.x.length) return null;
   const side = 1 - layout.gap;

@@ -2,9 +2,18 @@
 
 import type { Attribute } from "@/base/attributes";
 import type { Rgb, Scale, Theme } from "@/base/colour";
-import { buildScale, CATEGORICAL, categoryColours, DEFAULT_CATEGORICAL, packed, ramp, stateColours, STATES_ABOVE_VALUES } from "@/base/colour";
+import {
+  buildScale,
+  CATEGORICAL,
+  categoryColours,
+  DEFAULT_CATEGORICAL,
+  packed,
+  ramp,
+  stateColours,
+  STATES_ABOVE_VALUES,
+} from "@/base/colour";
 import type { TextColumn } from "@/base/columns";
-import { isVerdictField, LIFE, NOT_JUDGED, NOW } from "@/base/rules/verdicts";
+import { isVerdictField, LIFE, NOT_JUDGED, NOW } from "@/base/verdicts/verdicts";
 import type { Units } from "@/base/units";
 import type { ColourSpec } from "@/charts/units/view";
 
@@ -16,7 +25,15 @@ export interface LegendEntry {
 
 /** A continuous legend is a histogram; a categorical one a list. Both say how many units there are. */
 export type Legend =
-  | { kind: "number"; attribute: Attribute; scale: Scale; colours: Uint32Array; counts: number[]; states: LegendEntry[]; missing: number }
+  | {
+      kind: "number";
+      attribute: Attribute;
+      scale: Scale;
+      colours: Uint32Array;
+      counts: number[];
+      states: LegendEntry[];
+      missing: number;
+    }
   | { kind: "text"; attribute: Attribute; entries: LegendEntry[]; missing: number };
 
 export interface Paint {
@@ -43,14 +60,22 @@ export interface PaintOptions {
 export function paintUnits(units: Units, options: PaintOptions): Paint {
   const column = units.column(options.attribute.id);
   if (options.attribute.kind === "number") {
-    const values = column?.kind === "number" ? column.values : new Float32Array(units.rows).fill(NaN);
+    const values =
+      column?.kind === "number" ? column.values : new Float32Array(units.rows).fill(NaN);
     return paintNumbers(units, values, options);
   }
-  const texts: TextColumn = column?.kind === "text" ? column : { kind: "text", codes: new Int32Array(units.rows).fill(-1), words: [] };
+  const texts: TextColumn =
+    column?.kind === "text"
+      ? column
+      : { kind: "text", codes: new Int32Array(units.rows).fill(-1), words: [] };
   return paintTexts(units, texts, options);
 }
 
-function paintNumbers(units: Units, values: Float32Array | Float64Array, options: PaintOptions): Paint {
+function paintNumbers(
+  units: Units,
+  values: Float32Array | Float64Array,
+  options: PaintOptions,
+): Paint {
   const { spec, attribute, passing, theme } = options;
   const states = stateTable(units, theme);
   const shown = shownValues(values, states, spec.remap ? passing : null);
@@ -75,10 +100,23 @@ function paintNumbers(units: Units, values: Float32Array | Float64Array, options
     }
     const t = Math.min(1, Math.max(0, scale.place(value)));
     colours[i] = table[Math.round(t * 255)];
-    if (passing[i]) counts[Math.min(counts.length - 1, Math.floor(t * (scale.edges ? counts.length - 1 : counts.length) + (scale.edges ? 0.5 : 0)))]++;
+    if (passing[i])
+      counts[
+        Math.min(
+          counts.length - 1,
+          Math.floor(
+            t * (scale.edges ? counts.length - 1 : counts.length) + (scale.edges ? 0.5 : 0),
+          ),
+        )
+      ]++;
   }
-  const entries = states.words.map((word, code) => ({ word, count: states.counts[code], colour: states.colours[code] })).filter((entry) => entry.count > 0);
-  return { colours, legend: { kind: "number", attribute, scale, colours: table, counts, states: entries, missing } };
+  const entries = states.words
+    .map((word, code) => ({ word, count: states.counts[code], colour: states.colours[code] }))
+    .filter((entry) => entry.count > 0);
+  return {
+    colours,
+    legend: { kind: "number", attribute, scale, colours: table, counts, states: entries, missing },
+  };
 }
 
 interface StateTable {
@@ -109,11 +147,16 @@ function stateTable(units: Units, theme: Theme): StateTable {
   };
 }
 
-function shownValues(values: Float32Array | Float64Array, states: StateTable, passing: Uint8Array | null): Float32Array {
+function shownValues(
+  values: Float32Array | Float64Array,
+  states: StateTable,
+  passing: Uint8Array | null,
+): Float32Array {
   const shown = new Float32Array(values.length);
   let n = 0;
   for (let i = 0; i < values.length; i++) {
-    if (!states.above[i] && !Number.isNaN(values[i]) && (!passing || passing[i])) shown[n++] = values[i];
+    if (!states.above[i] && !Number.isNaN(values[i]) && (!passing || passing[i]))
+      shown[n++] = values[i];
   }
   return shown.subarray(0, n);
 }
@@ -128,7 +171,12 @@ function paintTexts(units: Units, column: TextColumn, options: PaintOptions): Pa
     else counts[column.codes[i]]++;
   }
   const order = Array.from(column.words.keys()).sort((a, b) => counts[b] - counts[a] || a - b);
-  const palette = attribute.id === "state" ? statePalette(column.words, theme) : isVerdictField(attribute.id) ? column.words.map((word) => verdictColour(word, theme)) : rememberedPalette(attribute.id, column.words, order, options.memory, spec.scheme);
+  const palette =
+    attribute.id === "state"
+      ? statePalette(column.words, theme)
+      : isVerdictField(attribute.id)
+        ? column.words.map((word) => verdictColour(word, theme))
+        : rememberedPalette(attribute.id, column.words, order, options.memory, spec.scheme);
   const table = palette.map((rgb) => packed(rgb));
   const none = stateTable(units, theme);
   const colours = new Uint32Array(units.rows);
@@ -137,7 +185,9 @@ function paintTexts(units: Units, column: TextColumn, options: PaintOptions): Pa
     const code = column.codes[i];
     colours[i] = code >= 0 ? table[code] : none.codes[i] >= 0 ? none.colours[none.codes[i]] : blank;
   }
-  const entries = order.filter((code) => counts[code] > 0).map((code) => ({ word: column.words[code], count: counts[code], colour: table[code] }));
+  const entries = order
+    .filter((code) => counts[code] > 0)
+    .map((code) => ({ word: column.words[code], count: counts[code], colour: table[code] }));
   return { colours, legend: { kind: "text", attribute, entries, missing } };
 }
 
@@ -154,11 +204,20 @@ function verdictColour(word: string, theme: Theme): Rgb {
   return dark ? [64, 108, 128] : [150, 188, 204];
 }
 
-function rememberedPalette(id: string, words: readonly string[], order: readonly number[], memory: ColourMemory, scheme: string | null): Rgb[] {
+function rememberedPalette(
+  id: string,
+  words: readonly string[],
+  order: readonly number[],
+  memory: ColourMemory,
+  scheme: string | null,
+): Rgb[] {
   const known = memory.get(id) ?? new Map<string, number>();
   memory.set(id, known);
   for (const code of order) if (!known.has(words[code])) known.set(words[code], known.size);
-  const palette = categoryColours(known.size, scheme !== null && scheme in CATEGORICAL ? scheme : DEFAULT_CATEGORICAL);
+  const palette = categoryColours(
+    known.size,
+    scheme !== null && scheme in CATEGORICAL ? scheme : DEFAULT_CATEGORICAL,
+  );
   return words.map((word) => palette[known.get(word) ?? 0]);
 }
 

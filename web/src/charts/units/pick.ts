@@ -21,18 +21,28 @@ export function pick(layout: UnitLayout, x: number, y: number): Hit | null {
     if (child < 0) return { group, position: -1, onLabel: isOnLabel(layout, group, layer - 1, y) };
     group = child;
   }
-  return { group, position: unitAt(layout, group, x, y), onLabel: isOnLabel(layout, group, tree.layers, y) };
+  return {
+    group,
+    position: unitAt(layout, group, x, y),
+    onLabel: isOnLabel(layout, group, tree.layers, y),
+  };
 }
 
 function isOnLabel(layout: UnitLayout, group: number, layer: number, y: number): boolean {
   return group > 0 && y < layout.groupY[group] + layout.paddings[layer] + layout.bands[layer];
 }
 
-function childAt({ tree, groupX, groupY, groupW, groupH }: UnitLayout, group: number, x: number, y: number): number {
+function childAt(
+  { tree, groupX, groupY, groupW, groupH }: UnitLayout,
+  group: number,
+  x: number,
+  y: number,
+): number {
   const first = tree.firstChild[group];
   const end = first + tree.childCount[group];
   for (let g = first; g < end; g++) {
-    if (x >= groupX[g] && x < groupX[g] + groupW[g] && y >= groupY[g] && y < groupY[g] + groupH[g]) return g;
+    if (x >= groupX[g] && x < groupX[g] + groupW[g] && y >= groupY[g] && y < groupY[g] + groupH[g])
+      return g;
   }
   return -1;
 }
@@ -42,13 +52,20 @@ function unitAt(layout: UnitLayout, group: number, x: number, y: number): number
   const end = tree.firstUnit[group] + tree.unitCount[group];
   for (let i = tree.firstUnit[group]; i < end; i++) {
     const width = share ? share[i] : 1;
-    if (x >= layout.x[i] && x < layout.x[i] + width && y >= layout.y[i] && y < layout.y[i] + 1) return i;
+    if (x >= layout.x[i] && x < layout.x[i] + width && y >= layout.y[i] && y < layout.y[i] + 1)
+      return i;
   }
   return -1;
 }
 
 /** Places in the layout's order of every unit that touches a rectangle in cells. */
-export function unitsWithin(layout: UnitLayout, left: number, top: number, right: number, bottom: number): number[] {
+export function unitsWithin(
+  layout: UnitLayout,
+  left: number,
+  top: number,
+  right: number,
+  bottom: number,
+): number[] {
   const found: number[] = [];
   visit(0, 0);
   return found;
@@ -64,7 +81,13 @@ export function unitsWithin(layout: UnitLayout, left: number, top: number, right
     const end = tree.firstUnit[group] + tree.unitCount[group];
     for (let i = tree.firstUnit[group]; i < end; i++) {
       const width = layout.share ? layout.share[i] : 1;
-      if (layout.x[i] < right && layout.x[i] + width > left && layout.y[i] < bottom && layout.y[i] + 1 > top) found.push(i);
+      if (
+        layout.x[i] < right &&
+        layout.x[i] + width > left &&
+        layout.y[i] < bottom &&
+        layout.y[i] + 1 > top
+      )
+        found.push(i);
     }
   }
 }

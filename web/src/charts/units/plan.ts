@@ -32,12 +32,29 @@ export function planLayout(
   const keyed = view.layers.map((layer) => layerKey(layer, units, attributes.get(layer.by)));
   return {
     request: {
-      rows: view.others === "hide" ? rowsOf(passing) : Int32Array.from({ length: units.rows }, (_, i) => i),
+      rows:
+        view.others === "hide"
+          ? rowsOf(passing)
+          : Int32Array.from({ length: units.rows }, (_, i) => i),
       keys: keyed.map(({ key }) => key),
       orders: view.layers.map((layer) => groupOrder(layer.sort, units)),
       unitOrder: unitOrder(view.unit.sort, units),
-      layers: view.layers.map(({ layout, size, margin, padding, label, aspect, across }) => ({ layout, size, margin, padding, label, aspect, across })),
-      unit: { layout: view.unit.layout, gap: view.unit.gap, aspect: view.unit.aspect, across: view.unit.across, align: view.unit.align },
+      layers: view.layers.map(({ layout, size, margin, padding, label, aspect, across }) => ({
+        layout,
+        size,
+        margin,
+        padding,
+        label,
+        aspect,
+        across,
+      })),
+      unit: {
+        layout: view.unit.layout,
+        gap: view.unit.gap,
+        aspect: view.unit.aspect,
+        across: view.unit.across,
+        align: view.unit.align,
+      },
       shares: units.shares,
       viewport,
     },
@@ -63,12 +80,18 @@ interface Keyed {
 function layerKey(layer: Layer, units: Units, attribute: Attribute | undefined): Keyed {
   const column = units.column(layer.by);
   const absent: Predicate = { field: layer.by, op: "missing", value: true };
-  if (!column) return { key: { codes: new Int32Array(units.rows).fill(-1), size: 0, ranks: new Int32Array(0) }, names: [], condition: () => absent };
+  if (!column)
+    return {
+      key: { codes: new Int32Array(units.rows).fill(-1), size: 0, ranks: new Int32Array(0) },
+      names: [],
+      condition: () => absent,
+    };
   if (column.kind === "text") {
     return {
       key: { codes: column.codes, size: column.words.length, ranks: wordRanks(column.words) },
       names: column.words,
-      condition: (code) => (code < 0 ? absent : { field: layer.by, op: "eq", value: column.words[code] }),
+      condition: (code) =>
+        code < 0 ? absent : { field: layer.by, op: "eq", value: column.words[code] },
     };
   }
   const { key, names, edges } = binned(column.values, layer.bins, attribute);
@@ -78,8 +101,10 @@ function layerKey(layer: Layer, units: Units, attribute: Attribute | undefined):
     names,
     condition: (code) => {
       if (code < 0) return absent;
-      const from: Predicate[] = code === 0 ? [] : [{ field: layer.by, op: "ge", value: edges[code] }];
-      const to: Predicate[] = code === last ? [] : [{ field: layer.by, op: "lt", value: edges[code + 1] }];
+      const from: Predicate[] =
+        code === 0 ? [] : [{ field: layer.by, op: "ge", value: edges[code] }];
+      const to: Predicate[] =
+        code === last ? [] : [{ field: layer.by, op: "lt", value: edges[code + 1] }];
       return { and: [...from, ...to, { field: layer.by, op: "missing", value: false }] };
     },
   };
@@ -98,16 +123,26 @@ function binned(
       if (value > high) high = value;
     }
   }
-  if (!(high > low)) [low, high] = [Number.isFinite(low) ? low : 0, (Number.isFinite(low) ? low : 0) + 1];
+  if (!(high > low))
+    [low, high] = [Number.isFinite(low) ? low : 0, (Number.isFinite(low) ? low : 0) + 1];
   const width = (high - low) / bins;
   const codes = new Int32Array(values.length);
   for (let i = 0; i < values.length; i++) {
-    codes[i] = Number.isNaN(values[i]) ? -1 : Math.min(bins - 1, Math.max(0, Math.floor((values[i] - low) / width)));
+    codes[i] = Number.isNaN(values[i])
+      ? -1
+      : Math.min(bins - 1, Math.max(0, Math.floor((values[i] - low) / width)));
   }
   const unit = attribute?.unit ?? "";
-  const names = Array.from({ length: bins }, (_, b) => `${formatValue(low + b * width)} – ${formatValue(low + (b + 1) * width, unit)}`);
+  const names = Array.from(
+    { length: bins },
+    (_, b) => `${formatValue(low + b * width)} – ${formatValue(low + (b + 1) * width, unit)}`,
+  );
   const edges = Array.from({ length: bins + 1 }, (_, b) => low + b * width);
-  return { key: { codes, size: bins, ranks: Int32Array.from({ length: bins }, (_, b) => b) }, names, edges };
+  return {
+    key: { codes, size: bins, ranks: Int32Array.from({ length: bins }, (_, b) => b) },
+    names,
+    edges,
+  };
 }
 
 function groupOrder(sort: Sort, units: Units): GroupOrder {
@@ -124,7 +159,10 @@ function unitOrder(sort: Sort, units: Units): LayoutRequest["unitOrder"] {
     if (sort.order !== "descending") return null;
     return { values: Float32Array.from({ length: units.rows }, (_, i) => i), descending: true };
   }
-  return { values: sortValues(units.column(sort.by), units.rows), descending: sort.order === "descending" };
+  return {
+    values: sortValues(units.column(sort.by), units.rows),
+    descending: sort.order === "descending",
+  };
 }
 
 function sortValues(column: Column | undefined, rows: number): Float32Array | Float64Array {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { TextColumn } from "@/base/columns";
-import { VERDICT_WORDS } from "@/base/rules/verdicts";
+import { VERDICT_WORDS } from "@/base/verdicts/verdicts";
 import type { LayoutRequest } from "@/charts/units/layout";
 import { layoutUnits } from "@/charts/units/layout";
 import { countRules, placeRules, ruleAt } from "@/charts/units/rules";
@@ -8,12 +8,27 @@ import { countRules, placeRules, ruleAt } from "@/charts/units/rules";
 /** Two outer groups of two inner ones with four units each. */
 function layout(label = 11) {
   const rows = 16;
-  const key = (of: (i: number) => number, size: number) => ({ codes: Int32Array.from({ length: rows }, (_, i) => of(i)), size, ranks: Int32Array.from({ length: size }, (_, i) => i) });
-  const layer = { layout: "pack", size: "count", margin: 8, padding: 4, label, aspect: 1.6, across: 0 } as const;
+  const key = (of: (i: number) => number, size: number) => ({
+    codes: Int32Array.from({ length: rows }, (_, i) => of(i)),
+    size,
+    ranks: Int32Array.from({ length: size }, (_, i) => i),
+  });
+  const layer = {
+    layout: "pack",
+    size: "count",
+    margin: 8,
+    padding: 4,
+    label,
+    aspect: 1.6,
+    across: 0,
+  } as const;
   const request: LayoutRequest = {
     rows: Int32Array.from({ length: rows }, (_, i) => i),
     keys: [key((i) => Math.floor(i / 8), 2), key((i) => Math.floor(i / 4), 4)],
-    orders: [{ by: "name", descending: false }, { by: "name", descending: false }],
+    orders: [
+      { by: "name", descending: false },
+      { by: "name", descending: false },
+    ],
     unitOrder: null,
     layers: [layer, layer],
     unit: { layout: "pack", gap: 0.1, aspect: 1.6, across: 0, align: "start" },
@@ -23,10 +38,18 @@ function layout(label = 11) {
   return layoutUnits(request);
 }
 
-const column = (codes: number[]): TextColumn => ({ kind: "text", codes: Int32Array.from(codes), words: VERDICT_WORDS });
+const column = (codes: number[]): TextColumn => ({
+  kind: "text",
+  codes: Int32Array.from(codes),
+  words: VERDICT_WORDS,
+});
 const quiet = () => new Array<number>(16).fill(3);
 /** Unit 0 violates now, 1 over its life; unit 5 violates the second rule over its life. */
-const COLUMNS = [column([0, 1, ...quiet().slice(2)]), null, column([...quiet().slice(0, 5), 1, ...quiet().slice(6)])];
+const COLUMNS = [
+  column([0, 1, ...quiet().slice(2)]),
+  null,
+  column([...quiet().slice(0, 5), 1, ...quiet().slice(6)]),
+];
 
 test("units are counted in their group and in every group around it", () => {
   const { tree, ...rest } = layout();
@@ -41,7 +64,8 @@ test("units are counted in their group and in every group around it", () => {
   expect(Array.from(counts.held)).toEqual([1, 1, 0, 1, 1, 0, 0]);
 });
 
-test("without violations there is nothing to draw", () => expect(countRules(layout(), [column(quiet())])).toBeNull());
+test("without violations there is nothing to draw", () =>
+  expect(countRules(layout(), [column(quiet())])).toBeNull());
 
 const FRAME = { width: 9000, height: 9000 };
 
@@ -58,7 +82,9 @@ test("far away the outer group carries the mark, nearer the inner ones do, each 
   const far = placedAt(14 / Math.min(made.groupW[1], made.groupH[1]));
   expect(new Set(far.placed.dots.map((dot) => dot.group))).toEqual(new Set([1]));
   const near = placedAt(24);
-  expect(new Set([...near.placed.dots, ...near.placed.bars].map((spot) => spot.group))).toEqual(new Set([3, 4]));
+  expect(new Set([...near.placed.dots, ...near.placed.bars].map((spot) => spot.group))).toEqual(
+    new Set([3, 4]),
+  );
 });
 
 test("with room there are bars: the share of units now and over the life", () => {
@@ -75,7 +101,9 @@ test("marks stay within their group and labels end before them", () => {
     const { placed, made } = placedAt(scale);
     for (const spot of [...placed.dots, ...placed.bars]) {
       expect(spot.x).toBeGreaterThanOrEqual(made.groupX[spot.group] * scale - 1);
-      expect(spot.x + spot.w).toBeLessThanOrEqual((made.groupX[spot.group] + made.groupW[spot.group]) * scale + 1);
+      expect(spot.x + spot.w).toBeLessThanOrEqual(
+        (made.groupX[spot.group] + made.groupW[spot.group]) * scale + 1,
+      );
       const left = placed.leftOf.get(spot.group);
       if (left !== undefined) expect(left).toBeLessThanOrEqual(spot.x);
     }

@@ -21,7 +21,10 @@ const NOW_CODE = 0;
 const LIFE_CODE = 1;
 
 /** Count, per group of a layout, the units that violate each rule; null where none does. */
-export function countRules(layout: UnitLayout, columns: readonly (TextColumn | null)[]): RuleCounts | null {
+export function countRules(
+  layout: UnitLayout,
+  columns: readonly (TextColumn | null)[],
+): RuleCounts | null {
   const { tree } = layout;
   const slots = columns.length;
   const any = new Int32Array(tree.groups * slots);
@@ -84,7 +87,13 @@ const ROOMY_BAND_PX = 22;
 const LEAST_BAR_PITCH_PX = 3;
 
 /** Where the marks are for this camera: on the innermost groups that are large enough to carry them. */
-export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camera, frame: Frame, most: number): PlacedRules {
+export function placeRules(
+  layout: UnitLayout,
+  counts: RuleCounts,
+  camera: Camera,
+  frame: Frame,
+  most: number,
+): PlacedRules {
   const placed: PlacedRules = { dots: [], bars: [], leftOf: new Map() };
   const { tree } = layout;
   let groups = 0;
@@ -96,7 +105,10 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     let small = false;
     for (let g = first; g < first + tree.childCount[group] && groups < most; g++) {
       if (!counts.held[g]) continue;
-      const [x, y] = [(layout.groupX[g] - camera.x) * camera.scale, (layout.groupY[g] - camera.y) * camera.scale];
+      const [x, y] = [
+        (layout.groupX[g] - camera.x) * camera.scale,
+        (layout.groupY[g] - camera.y) * camera.scale,
+      ];
       const [w, h] = [layout.groupW[g] * camera.scale, layout.groupH[g] * camera.scale];
       if (w < SMALLEST_GROUP_PX || h < SMALLEST_GROUP_PX) {
         small = true;
@@ -111,13 +123,21 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     return small;
   }
 
-  function place(group: number, layer: number, box: { x: number; y: number; w: number; h: number }): void {
+  function place(
+    group: number,
+    layer: number,
+    box: { x: number; y: number; w: number; h: number },
+  ): void {
     const band = layout.bands[layer] * camera.scale;
     const padding = layout.paddings[layer] * camera.scale;
     const right = Math.min(box.x + box.w - Math.max(2, padding), frame.width - 5);
     const top = box.y + padding;
     if (top + 4 < 0 || right < 4) return;
-    if (band >= BARS_FROM_BAND_PX && box.w >= BARS_FROM_WIDTH_PX && (band >= ROOMY_BAND_PX || urgentSlots(group).length <= rowsIn(band))) {
+    if (
+      band >= BARS_FROM_BAND_PX &&
+      box.w >= BARS_FROM_WIDTH_PX &&
+      (band >= ROOMY_BAND_PX || urgentSlots(group).length <= rowsIn(band))
+    ) {
       return placeBars(group, right, top, band, box.w);
     }
     const row = counts.slots * PITCH_PX;
@@ -125,22 +145,39 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
     if (box.w - 2 * padding >= ROOM_FOR_PLACES * row) return placeDots(group, right - row, y);
     // No room for every place: the violated rules in their order, as many as fit; what holds now first.
     const fitting = Math.max(1, Math.floor((box.w - padding) / PITCH_PX));
-    const slots = urgentSlots(group).slice(0, fitting).sort((a, b) => a - b);
-    slots.forEach((slot, i) => placed.dots.push(spot(group, slot, right - (slots.length - i) * PITCH_PX + 2, y - RADIUS_PX, 2 * RADIUS_PX, 2 * RADIUS_PX)));
+    const slots = urgentSlots(group)
+      .slice(0, fitting)
+      .sort((a, b) => a - b);
+    slots.forEach((slot, i) =>
+      placed.dots.push(
+        spot(
+          group,
+          slot,
+          right - (slots.length - i) * PITCH_PX + 2,
+          y - RADIUS_PX,
+          2 * RADIUS_PX,
+          2 * RADIUS_PX,
+        ),
+      ),
+    );
     if (band >= 2 * RADIUS_PX + 1) placed.leftOf.set(group, right - slots.length * PITCH_PX - 1);
   }
 
   function placeDots(group: number, left: number, y: number): void {
     for (let slot = 0; slot < counts.slots; slot++) {
       if (counts.any[group * counts.slots + slot] === 0) continue;
-      placed.dots.push(spot(group, slot, left + slot * PITCH_PX, y - RADIUS_PX, 2 * RADIUS_PX, 2 * RADIUS_PX));
+      placed.dots.push(
+        spot(group, slot, left + slot * PITCH_PX, y - RADIUS_PX, 2 * RADIUS_PX, 2 * RADIUS_PX),
+      );
     }
     const first = urgentSlots(group).reduce((least, slot) => Math.min(least, slot), counts.slots);
     placed.leftOf.set(group, left + first * PITCH_PX - 3);
   }
 
   function placeBars(group: number, right: number, top: number, band: number, width: number): void {
-    const rows = urgentSlots(group).slice(0, rowsIn(band)).sort((a, b) => a - b);
+    const rows = urgentSlots(group)
+      .slice(0, rowsIn(band))
+      .sort((a, b) => a - b);
     const w = Math.min(150, Math.max(48, width * 0.36));
     const pitch = Math.min(9, (band - 2) / rows.length);
     const h = Math.max(2, pitch - 1.5);
@@ -151,8 +188,12 @@ export function placeRules(layout: UnitLayout, counts: RuleCounts, camera: Camer
 
   function urgentSlots(group: number): number[] {
     const at = group * counts.slots;
-    const held = Array.from({ length: counts.slots }, (_, slot) => slot).filter((slot) => counts.any[at + slot] > 0);
-    return held.sort((a, b) => Number(counts.now[at + b] > 0) - Number(counts.now[at + a] > 0) || a - b);
+    const held = Array.from({ length: counts.slots }, (_, slot) => slot).filter(
+      (slot) => counts.any[at + slot] > 0,
+    );
+    return held.sort(
+      (a, b) => Number(counts.now[at + b] > 0) - Number(counts.now[at + a] > 0) || a - b,
+    );
   }
 
   function spot(group: number, slot: number, x: number, y: number, w: number, h: number): RuleSpot {
@@ -168,17 +209,31 @@ function rowsIn(band: number): number {
 
 /** The mark under a point; dots are small, so near is enough. */
 export function ruleAt({ dots, bars }: PlacedRules, x: number, y: number): RuleSpot | null {
-  const within = (spot: RuleSpot, more: number) => x >= spot.x - more && x <= spot.x + spot.w + more && y >= spot.y - more && y <= spot.y + spot.h + more;
+  const within = (spot: RuleSpot, more: number) =>
+    x >= spot.x - more &&
+    x <= spot.x + spot.w + more &&
+    y >= spot.y - more &&
+    y <= spot.y + spot.h + more;
   return bars.find((bar) => within(bar, 0.8)) ?? dots.find((dot) => within(dot, 1.5)) ?? null;
 }
 
 /** Draw the marks: filled is now, hollow is over the life. Setting colours is what costs: so place by place. */
-export function drawRules(context: CanvasRenderingContext2D, placed: PlacedRules, colours: readonly string[], ground: string): void {
+export function drawRules(
+  context: CanvasRenderingContext2D,
+  placed: PlacedRules,
+  colours: readonly string[],
+  ground: string,
+): void {
   if (placed.dots.length > 0) drawDots(context, placed.dots, colours, ground);
   if (placed.bars.length > 0) drawBars(context, placed.bars, colours, ground);
 }
 
-function drawDots(context: CanvasRenderingContext2D, dots: readonly RuleSpot[], colours: readonly string[], ground: string): void {
+function drawDots(
+  context: CanvasRenderingContext2D,
+  dots: readonly RuleSpot[],
+  colours: readonly string[],
+  ground: string,
+): void {
   context.fillStyle = ground;
   context.beginPath();
   for (const { x, y, w, h } of dots) context.rect(x - 1.2, y - 1.2, w + 2.4, h + 2.4);
@@ -188,7 +243,10 @@ function drawDots(context: CanvasRenderingContext2D, dots: readonly RuleSpot[], 
     const ours = dots.filter((dot) => dot.slot === slot);
     if (ours.length === 0) return;
     context.fillStyle = context.strokeStyle = colour;
-    for (const [now, radius] of [[true, RADIUS_PX], [false, RADIUS_PX - 0.7]] as const) {
+    for (const [now, radius] of [
+      [true, RADIUS_PX],
+      [false, RADIUS_PX - 0.7],
+    ] as const) {
       context.beginPath();
       for (const dot of ours) {
         if (dot.now > 0 !== now) continue;
@@ -202,7 +260,12 @@ function drawDots(context: CanvasRenderingContext2D, dots: readonly RuleSpot[], 
   });
 }
 
-function drawBars(context: CanvasRenderingContext2D, bars: readonly RuleSpot[], colours: readonly string[], ground: string): void {
+function drawBars(
+  context: CanvasRenderingContext2D,
+  bars: readonly RuleSpot[],
+  colours: readonly string[],
+  ground: string,
+): void {
   context.fillStyle = ground;
   for (const { x, y, w, h } of bars) context.fillRect(x, y, w, h);
   context.lineWidth = 1;
@@ -214,7 +277,13 @@ function drawBars(context: CanvasRenderingContext2D, bars: readonly RuleSpot[], 
       const long = Math.max(2, bar.any * bar.w);
       const filled = bar.now > 0 ? Math.max(2, bar.now * bar.w) : 0;
       if (filled > 0) context.fillRect(bar.x, bar.y, filled, bar.h);
-      if (long > filled) context.strokeRect(bar.x + filled + 0.5, bar.y + 0.5, Math.max(1, long - filled - 1), Math.max(1, bar.h - 1));
+      if (long > filled)
+        context.strokeRect(
+          bar.x + filled + 0.5,
+          bar.y + 0.5,
+          Math.max(1, long - filled - 1),
+          Math.max(1, bar.h - 1),
+        );
     }
   });
 }

@@ -76,7 +76,8 @@ export function* drawnLayers(boxes: Boxes, scale: number): Generator<[number, nu
     // Siblings are of a kind: a few of them tell whether the layer can be seen.
     let largest = 0;
     const step = Math.max(1, Math.floor((end - first) / 16));
-    for (let g = first; g < end; g += step) largest = Math.max(largest, Math.min(boxes.w[g], boxes.h[g]));
+    for (let g = first; g < end; g += step)
+      largest = Math.max(largest, Math.min(boxes.w[g], boxes.h[g]));
     if (largest * scale >= SMALLEST_BOX_PX) yield [first, end];
   }
 }
@@ -84,7 +85,12 @@ export function* drawnLayers(boxes: Boxes, scale: number): Generator<[number, nu
 let scratch = new Int32Array(0);
 
 /** Units that touch the screen now or on their way, until the next call; a scan that costs less than drawing them. */
-export function visibleUnits(scene: Scene, camera: Camera, width: number, height: number): Int32Array {
+export function visibleUnits(
+  scene: Scene,
+  camera: Camera,
+  width: number,
+  height: number,
+): Int32Array {
   const left = camera.x - 1;
   const top = camera.y - 1;
   const right = camera.x + width / camera.scale;

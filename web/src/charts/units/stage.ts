@@ -3,7 +3,14 @@
 import type { Theme } from "@/base/colour";
 import { packed } from "@/base/colour";
 import type { Frame, Rect } from "@/charts/units/camera";
-import { absoluteCamera, between, ease, fitCamera, relativeCamera, zoomAround } from "@/charts/units/camera";
+import {
+  absoluteCamera,
+  between,
+  ease,
+  fitCamera,
+  relativeCamera,
+  zoomAround,
+} from "@/charts/units/camera";
 import type { UnitLayout } from "@/charts/units/layout";
 import type { Identity } from "@/charts/units/motion";
 import { Places } from "@/charts/units/motion";
@@ -42,8 +49,26 @@ const FLASH_MS = 900;
 const MOST_FLASHES = 4000;
 
 const BOX_COLOURS: Record<Theme, { background: number; boxes: number[] }> = {
-  dark: { background: packed([14, 18, 23]), boxes: [packed([14, 18, 23]), packed([23, 30, 38]), packed([32, 41, 51]), packed([41, 52, 64]), packed([49, 62, 76])] },
-  light: { background: packed([250, 251, 252]), boxes: [packed([250, 251, 252]), packed([239, 242, 246]), packed([227, 232, 238]), packed([215, 222, 230]), packed([204, 212, 222])] },
+  dark: {
+    background: packed([14, 18, 23]),
+    boxes: [
+      packed([14, 18, 23]),
+      packed([23, 30, 38]),
+      packed([32, 41, 51]),
+      packed([41, 52, 64]),
+      packed([49, 62, 76]),
+    ],
+  },
+  light: {
+    background: packed([250, 251, 252]),
+    boxes: [
+      packed([250, 251, 252]),
+      packed([239, 242, 246]),
+      packed([227, 232, 238]),
+      packed([215, 222, 230]),
+      packed([204, 212, 222]),
+    ],
+  },
 };
 
 export class Stage {
@@ -73,7 +98,8 @@ export class Stage {
     private readonly overlay: HTMLCanvasElement,
     private readonly options: StageOptions,
   ) {
-    this.renderer = (options.software ? null : createWebglRenderer(canvas)) ?? createSoftwareRenderer(canvas);
+    this.renderer =
+      (options.software ? null : createWebglRenderer(canvas)) ?? createSoftwareRenderer(canvas);
   }
 
   get world(): Rect {
@@ -88,18 +114,41 @@ export class Stage {
     return this.picture;
   }
 
+  /** Whether everything is in view, and stays so. */
+  get isFitted(): boolean {
+    return this.atFit;
+  }
+
   get size(): Frame {
     return this.frame;
   }
 
   resize(width: number, height: number, ratio: number): void {
+    this.keepCentre({ width, height });
     this.frame = { width, height };
     this.ratio = ratio;
     this.renderer.resize(width, height, ratio);
     this.overlay.width = Math.max(1, Math.round(width * ratio));
     this.overlay.height = Math.max(1, Math.round(height * ratio));
-    if (this.atFit) this.camera = fitCamera(this.world, this.frame);
+    if (this.atFit) {
+      this.camera = fitCamera(this.world, this.frame);
+      this.flight = null;
+    }
     this.invalidate();
+  }
+
+  /** What is in the middle of the window, or will be, stays there when the window changes its size. */
+  private keepCentre({ width, height }: Frame): void {
+    const [dx, dy] = [(this.frame.width - width) / 2, (this.frame.height - height) / 2];
+    if (this.frame.width < 2) return;
+    const moved = (camera: Camera): Camera => ({
+      ...camera,
+      x: camera.x + dx / camera.scale,
+      y: camera.y + dy / camera.scale,
+    });
+    this.camera = moved(this.camera);
+    if (this.flight)
+      this.flight = { ...this.flight, from: moved(this.flight.from), to: moved(this.flight.to) };
   }
 
   setTheme(theme: Theme): void {
@@ -122,7 +171,9 @@ export class Stage {
     this.picture = picture;
     const { layout } = picture;
     const still = this.options.reducedMotion || first;
-    const paths = still ? { fromX: layout.x, fromY: layout.y } : this.places.paths(layout, picture.identity);
+    const paths = still
+      ? { fromX: layout.x, fromY: layout.y }
+      : this.places.paths(layout, picture.identity);
     this.scene = {
       count: layout.x.length,
       ...paths,
@@ -131,7 +182,14 @@ export class Stage {
       share: layout.share,
       gap: layout.gap,
       colours: inOrder(picture.colours, layout.tree.order),
-      boxes: { x: layout.groupX, y: layout.groupY, w: layout.groupW, h: layout.groupH, colours: boxColours(layout, this.theme), layerStart: layout.tree.layerStart },
+      boxes: {
+        x: layout.groupX,
+        y: layout.groupY,
+        w: layout.groupW,
+        h: layout.groupH,
+        colours: boxColours(layout, this.theme),
+        layerStart: layout.tree.layerStart,
+      },
       background: BOX_COLOURS[this.theme].background,
     };
     this.renderer.setScene(this.scene);
@@ -162,7 +220,8 @@ export class Stage {
   flash(gpus: ArrayLike<number>): void {
     if (this.options.reducedMotion) return;
     const start = performance.now();
-    for (let i = 0; i < Math.min(gpus.length, MOST_FLASHES); i++) this.flashes.push({ gpu: gpus[i], start });
+    for (let i = 0; i < Math.min(gpus.length, MOST_FLASHES); i++)
+      this.flashes.push({ gpu: gpus[i], start });
     if (this.flashes.length > MOST_FLASHES) this.flashes = this.flashes.slice(-MOST_FLASHES);
     this.invalidate();
   }
@@ -190,7 +249,11 @@ export class Stage {
 
   pickAt(x: number, y: number): Hit | null {
     if (!this.picture) return null;
-    return pick(this.picture.layout, this.camera.x + x / this.camera.scale, this.camera.y + y / this.camera.scale);
+    return pick(
+      this.picture.layout,
+      this.camera.x + x / this.camera.scale,
+      this.camera.y + y / this.camera.scale,
+    );
   }
 
   /** Units (not places) inside a rectangle of the screen. */
@@ -198,20 +261,35 @@ export class Stage {
     if (!this.picture) return [];
     const { layout } = this.picture;
     const { scale, x, y } = this.camera;
-    return unitsWithin(layout, x + left / scale, y + top / scale, x + right / scale, y + bottom / scale).map((i) => layout.tree.order[i]);
+    return unitsWithin(
+      layout,
+      x + left / scale,
+      y + top / scale,
+      x + right / scale,
+      y + bottom / scale,
+    ).map((i) => layout.tree.order[i]);
   }
 
   panBy(dx: number, dy: number): void {
     this.flight = null;
     this.atFit = false;
-    this.camera = { ...this.camera, x: this.camera.x - dx / this.camera.scale, y: this.camera.y - dy / this.camera.scale };
+    this.camera = {
+      ...this.camera,
+      x: this.camera.x - dx / this.camera.scale,
+      y: this.camera.y - dy / this.camera.scale,
+    };
     this.moved();
   }
 
   zoomAt(factor: number, x = this.frame.width / 2, y = this.frame.height / 2): void {
     this.flight = null;
     this.atFit = false;
-    this.camera = zoomAround(this.camera, factor, { x, y }, fitCamera(this.world, this.frame).scale);
+    this.camera = zoomAround(
+      this.camera,
+      factor,
+      { x, y },
+      fitCamera(this.world, this.frame).scale,
+    );
     this.moved();
   }
 
@@ -224,8 +302,18 @@ export class Stage {
   /** Fly to a part of the world, with some of its surroundings, beside what covers the right of the screen. */
   flyTo(rect: Rect, coveredPx = 0): void {
     const more = Math.max(rect.w, rect.h) * 0.35 + 1.5;
-    const free = { width: Math.max(this.frame.width / 3, this.frame.width - coveredPx), height: this.frame.height };
-    this.fly(fitCamera({ x: rect.x - more, y: rect.y - more, w: rect.w + 2 * more, h: rect.h + 2 * more }, free), FLIGHT_MS, false);
+    const free = {
+      width: Math.max(this.frame.width / 3, this.frame.width - coveredPx),
+      height: this.frame.height,
+    };
+    this.fly(
+      fitCamera(
+        { x: rect.x - more, y: rect.y - more, w: rect.w + 2 * more, h: rect.h + 2 * more },
+        free,
+      ),
+      FLIGHT_MS,
+      false,
+    );
   }
 
   /** Set the camera from its relative numbers, now or when there is a picture; null fits. */
@@ -310,14 +398,19 @@ export class Stage {
   }
 
   private report(settled: boolean): void {
-    const relative: [number, number, number] = this.atFit ? [1, 0.5, 0.5] : relativeCamera(this.camera, this.world, this.frame);
+    const relative: [number, number, number] = this.atFit
+      ? [1, 0.5, 0.5]
+      : relativeCamera(this.camera, this.world, this.frame);
     this.options.onCamera?.(relative, settled);
   }
 
   private liveFlashes(now: number): Flash[] {
     this.flashes = this.flashes.filter((flash) => now - flash.start < FLASH_MS);
     return this.flashes
-      .map(({ gpu, start }) => ({ position: this.positionOfGpu[gpu] ?? -1, strength: (1 - (now - start) / FLASH_MS) ** 1.5 }))
+      .map(({ gpu, start }) => ({
+        position: this.positionOfGpu[gpu] ?? -1,
+        strength: (1 - (now - start) / FLASH_MS) ** 1.5,
+      }))
       .filter((flash) => flash.position >= 0);
   }
 
@@ -342,7 +435,8 @@ function positions({ layout, identity }: Picture): Int32Array<ArrayBuffer> {
   let most = -1;
   for (const unit of order) most = Math.max(most, identity.gpu[unit]);
   const place = new Int32Array(most + 1).fill(-1);
-  for (let i = 0; i < order.length; i++) if (identity.gpu[order[i]] >= 0) place[identity.gpu[order[i]]] = i;
+  for (let i = 0; i < order.length; i++)
+    if (identity.gpu[order[i]] >= 0) place[identity.gpu[order[i]]] = i;
   return place;
 }
 
@@ -350,7 +444,11 @@ function boxColours({ tree }: UnitLayout, theme: Theme): Uint32Array {
   const colours = new Uint32Array(tree.groups);
   const shades = BOX_COLOURS[theme].boxes;
   for (let layer = 0; layer <= tree.layers; layer++) {
-    colours.fill(shades[Math.min(layer, shades.length - 1)], tree.layerStart[layer], tree.layerStart[layer + 1]);
+    colours.fill(
+      shades[Math.min(layer, shades.length - 1)],
+      tree.layerStart[layer],
+      tree.layerStart[layer + 1],
+    );
   }
   return colours;
 }

@@ -8,12 +8,36 @@ const refusals: [string, unknown, RegExp][] = [
   ["a missing version", { layers: [] }, /'version' is missing/],
   ["a version of the future", { version: 9, layers: [] }, /At \$\.version: 9 .* allowed: 1/],
   ["an unknown key", { version: 1, layers: [], colors: {} }, /At \$\.colors.*allowed: .*colour/],
-  ["an unknown operator", { version: 1, layers: [{ by: "host", layout: "grid" }] }, /At \$\.layers\[0\]\.layout: "grid".*pack, fill_x, fill_y, list_x, list_y/],
-  ["a number out of range", { version: 1, layers: [{ by: "host", label: 400 }] }, /At \$\.layers\[0\]\.label: 400 .* 0 to 40/],
-  ["a wrong condition", { version: 1, layers: [], filter: [{ field: "user", op: "like", value: "a" }] }, /\$\.filter\[0\]\.op.*eq, ne/],
-  ["an unknown attribute", { version: 1, layers: [{ by: "hosts" }] }, /At \$\.layers\[0\]\.by: 'hosts'.*allowed: host, user, util, state/],
-  ["an unknown attribute to colour by", { version: 1, layers: [], colour: { by: "flavour" } }, /At \$\.colour\.by: 'flavour'/],
-  ["a prototype name as a key", JSON.parse('{"version": 1, "layers": [], "__proto__": {"x": 1}, "constructor": 1}'), /constructor/],
+  [
+    "an unknown operator",
+    { version: 1, layers: [{ by: "host", layout: "grid" }] },
+    /At \$\.layers\[0\]\.layout: "grid".*pack, fill_x, fill_y, list_x, list_y/,
+  ],
+  [
+    "a number out of range",
+    { version: 1, layers: [{ by: "host", label: 400 }] },
+    /At \$\.layers\[0\]\.label: 400 .* 0 to 40/,
+  ],
+  [
+    "a wrong condition",
+    { version: 1, layers: [], filter: [{ field: "user", op: "like", value: "a" }] },
+    /\$\.filter\[0\]\.op.*eq, ne/,
+  ],
+  [
+    "an unknown attribute",
+    { version: 1, layers: [{ by: "hosts" }] },
+    /At \$\.layers\[0\]\.by: 'hosts'.*allowed: host, user, util, state/,
+  ],
+  [
+    "an unknown attribute to colour by",
+    { version: 1, layers: [], colour: { by: "flavour" } },
+    /At \$\.colour\.by: 'flavour'/,
+  ],
+  [
+    "a prototype name as a key",
+    JSON.parse('{"version": 1, "layers": [], "__proto__": {"x": 1}, "constructor": 1}'),
+    /constructor/,
+  ],
 ];
 
 describe("the view grammar", () => {
@@ -24,7 +48,11 @@ describe("the view grammar", () => {
 
   test("fills in every default", () => {
     const view = parseView({ version: 1, layers: [{ by: "host" }] });
-    expect(view.layers[0]).toMatchObject({ layout: "pack", size: "count", sort: { by: "name", order: "ascending" } });
+    expect(view.layers[0]).toMatchObject({
+      layout: "pack",
+      size: "count",
+      sort: { by: "name", order: "ascending" },
+    });
     expect(view.units).toBe("gpus");
   });
 
@@ -53,7 +81,11 @@ describe("the view grammar", () => {
         units: fc.constantFrom("gpus", "waiting", "both"),
         layers: fc.array(layers, { maxLength: 5 }),
         unit: fc.record({ layout: fc.constantFrom("pack", "fill_y"), across: fc.nat({ max: 9 }) }),
-        colour: fc.record({ by: fc.constant("util"), remap: fc.boolean(), min: fc.option(fc.integer()) }),
+        colour: fc.record({
+          by: fc.constant("util"),
+          remap: fc.boolean(),
+          min: fc.option(fc.integer()),
+        }),
         filter: fc.array(fc.constant({ field: "user", op: "eq", value: "ada" }), { maxLength: 2 }),
         others: fc.constantFrom("hide", "fade"),
       },

@@ -2,13 +2,14 @@
 
 import type { Predicate } from "@/base/predicate";
 import { fieldsOf, parsePredicate, PredicateError } from "@/base/predicate";
-import type { Lens } from "@/base/rules/documents";
-import { isVerdictField } from "@/base/rules/verdicts";
+import type { Lens } from "@/base/verdicts/documents";
+import { isVerdictField } from "@/base/verdicts/verdicts";
 import type { Schema } from "@/base/schema";
 import { schemaErrors } from "@/base/schema";
 import type { LayoutKind } from "@/charts/units/arrange";
 import type { Aggregate } from "@/charts/units/group";
 import viewSchema from "@/charts/units/view.schema.json";
+import { chartsTexts as texts } from "@/texts";
 
 export interface Sort {
   by: string;
@@ -78,8 +79,23 @@ const LAYER: Omit<Layer, "by"> = {
   aspect: 1.6,
   across: 0,
 };
-const UNIT: UnitLayer = { layout: "pack", sort: { by: "name", order: "ascending" }, gap: 0.14, aspect: 1.6, across: 0, align: "start" };
-const COLOUR: Omit<ColourSpec, "by"> = { scheme: null, scale: "linear", min: null, max: null, bins: 6, remap: false, reverse: false };
+const UNIT: UnitLayer = {
+  layout: "pack",
+  sort: { by: "name", order: "ascending" },
+  gap: 0.14,
+  aspect: 1.6,
+  across: 0,
+  align: "start",
+};
+const COLOUR: Omit<ColourSpec, "by"> = {
+  scheme: null,
+  scale: "linear",
+  min: null,
+  max: null,
+  bins: 6,
+  remap: false,
+  reverse: false,
+};
 
 export class ViewError extends Error {
   constructor(readonly problems: string[]) {
@@ -97,13 +113,18 @@ export function parseView(document: unknown, attributes?: readonly string[]): Vi
   const problems = schemaErrors(document, VIEW_SCHEMA);
   if (problems.length > 0) throw new ViewError(problems.slice(0, 10));
   const given = document as Partial<View> & { layers: Partial<Layer>[] };
-  const filter = (given.filter ?? []).map((condition, i) => checkCondition(condition, `$.filter[${i}]`));
+  const filter = (given.filter ?? []).map((condition, i) =>
+    checkCondition(condition, `$.filter[${i}]`),
+  );
   const view: View = {
     version: 1,
     title: given.title ?? "",
     units: given.units ?? "gpus",
     waiting_unit: given.waiting_unit ?? "gpu",
-    layers: given.layers.map((layer) => ({ ...structuredClone(LAYER), ...layer, sort: { ...LAYER.sort, ...layer.sort } }) as Layer),
+    layers: given.layers.map(
+      (layer) =>
+        ({ ...structuredClone(LAYER), ...layer, sort: { ...LAYER.sort, ...layer.sort } }) as Layer,
+    ),
     unit: { ...UNIT, ...given.unit, sort: { ...UNIT.sort, ...given.unit?.sort } },
     colour: { by: "state", ...COLOUR, ...given.colour },
     filter,
@@ -129,20 +150,34 @@ function checkAttributes(view: View, attributes: readonly string[]): void {
     ...view.layers.map((layer, i): [string, string] => [`$.layers[${i}].sort.by`, layer.sort.by]),
     ["$.unit.sort.by", view.unit.sort.by],
     ["$.colour.by", view.colour.by],
-    ...view.filter.flatMap((condition, i) => fieldsOf(condition).map((field): [string, string] => [`$.filter[${i}]`, field])),
+    ...view.filter.flatMap((condition, i) =>
+      fieldsOf(condition).map((field): [string, string] => [`$.filter[${i}]`, field]),
+    ),
   ];
   const words = new Set([...attributes]);
   const sorts = new Set(["name", "count"]);
   const problems = used
-    .filter(([place, name]) => !words.has(name) && !(place.endsWith("sort.by") && sorts.has(name)) && !name.startsWith("attributes.") && !isVerdictField(name))
-    .map(([place, name]) => `At ${place}: '${name.slice(0, 60)}' is not an attribute; allowed: ${attributes.join(", ")}.`);
+    .filter(
+      ([place, name]) =>
+        !words.has(name) &&
+        !(place.endsWith("sort.by") && sorts.has(name)) &&
+        !name.startsWith("attributes.") &&
+        !isVerdictField(name),
+    )
+    .map(([place, name]) => texts.notAnAttribute(place, name.slice(0, 60), attributes.join(", ")));
   if (problems.length > 0) throw new ViewError(problems);
 }
 
 /** The shortest document that means the same view: defaults are left out. */
 export function printView(view: View): Record<string, unknown> {
-  const layers = view.layers.map((layer) => ({ by: layer.by, ...changed(layer, { by: layer.by, ...LAYER }) }));
-  const document: Record<string, unknown> = { version: 1, ...(view.title ? { title: view.title } : {}) };
+  const layers = view.layers.map((layer) => ({
+    by: layer.by,
+    ...changed(layer, { by: layer.by, ...LAYER }),
+  }));
+  const document: Record<string, unknown> = {
+    version: 1,
+    ...(view.title ? { title: view.title } : {}),
+  };
   if (view.units !== "gpus") document["units"] = view.units;
   if (view.waiting_unit !== "gpu") document["waiting_unit"] = view.waiting_unit;
   document["layers"] = layers;
@@ -157,13 +192,19 @@ export function printView(view: View): Record<string, unknown> {
 }
 
 function changed<T extends object>(value: T, defaults: T): Partial<T> {
-  const pairs = Object.entries(value).filter(([key, item]) => JSON.stringify(item) !== JSON.stringify(defaults[key as keyof T]));
+  const pairs = Object.entries(value).filter(
+    ([key, item]) => JSON.stringify(item) !== JSON.stringify(defaults[key as keyof T]),
+  );
   return Object.fromEntries(pairs) as Partial<T>;
 }
 
 /** Every attribute a view needs a value of. */
 export function attributesOf(view: View): string[] {
-  const sorts = [...view.layers.map((layer) => layer.sort.by), view.unit.sort.by].filter((by) => by !== "name" && by !== "count");
+  const sorts = [...view.layers.map((layer) => layer.sort.by), view.unit.sort.by].filter(
+    (by) => by !== "name" && by !== "count",
+  );
   const fields = view.filter.flatMap(fieldsOf);
-  return [...new Set([...view.layers.map((layer) => layer.by), ...sorts, view.colour.by, ...fields])];
+  return [
+    ...new Set([...view.layers.map((layer) => layer.by), ...sorts, view.colour.by, ...fields]),
+  ];
 }

@@ -92,7 +92,12 @@ class QuadList {
 
 /** A renderer on a canvas, or null where there is no WebGL2. */
 export function createWebglRenderer(canvas: HTMLCanvasElement): Renderer | null {
-  const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, depth: false, stencil: false });
+  const gl = canvas.getContext("webgl2", {
+    alpha: false,
+    antialias: false,
+    depth: false,
+    stencil: false,
+  });
   return gl ? new WebglRenderer(gl) : null;
 }
 
@@ -106,7 +111,8 @@ class Program {
     kind: "still" | "moving" | "box",
   ) {
     this.program = link(gl, VERTEX(kind));
-    for (const name of ["view", "size", "progress", "fade"]) this.at.set(name, gl.getUniformLocation(this.program, name));
+    for (const name of ["view", "size", "progress", "fade"])
+      this.at.set(name, gl.getUniformLocation(this.program, name));
   }
 
   /** Use it with the world's origin moved by `middle` cells, so that points stand in the middle of their unit. */
@@ -114,7 +120,13 @@ class Program {
     const { gl } = this;
     gl.useProgram(this.program);
     const [x, y] = [(2 * camera.scale) / width, (-2 * camera.scale) / height];
-    gl.uniform4f(this.at.get("view") ?? null, x, y, (middle - camera.x) * x - 1, (middle - camera.y) * y + 1);
+    gl.uniform4f(
+      this.at.get("view") ?? null,
+      x,
+      y,
+      (middle - camera.x) * x - 1,
+      (middle - camera.y) * y + 1,
+    );
     gl.uniform1f(this.at.get("size") ?? null, size);
   }
 
@@ -148,7 +160,13 @@ class WebglRenderer implements Renderer {
   private height = 1;
   private ratio = 1;
   /** The screen and cell size that the quads were gathered for. */
-  private gathered: { left: number; top: number; right: number; bottom: number; side: number } | null = null;
+  private gathered: {
+    left: number;
+    top: number;
+    right: number;
+    bottom: number;
+    side: number;
+  } | null = null;
   private splitSide = -1;
 
   constructor(private readonly gl: WebGL2RenderingContext) {
@@ -205,16 +223,27 @@ class WebglRenderer implements Renderer {
   draw(camera: Camera, progress: number, flashes: readonly Flash[]): void {
     const { gl, scene } = this;
     if (!scene) return;
-    const [r, g, b] = [scene.background & 255, (scene.background >> 8) & 255, (scene.background >> 16) & 255].map((c) => c / 255);
+    const [r, g, b] = [
+      scene.background & 255,
+      (scene.background >> 8) & 255,
+      (scene.background >> 16) & 255,
+    ].map((c) => c / 255);
     gl.clearColor(r, g, b, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
     this.box.use(camera, this.width, this.height, 0, 1);
     this.box.set("fade", r, g, b, Math.min(1, 0.25 + progress));
-    for (const [first, end] of drawnLayers(scene.boxes, camera.scale)) this.drawBatch(this.boxes, first, end - first);
+    for (const [first, end] of drawnLayers(scene.boxes, camera.scale))
+      this.drawBatch(this.boxes, first, end - first);
     const side = unitSide(scene, camera.scale);
     const asPoints = camera.scale < QUADS_FROM_PX;
     const program = progress < 1 ? this.moving : this.still;
-    program.use(camera, this.width, this.height, asPoints ? side / 2 : 0, Math.max(1, side * camera.scale * this.ratio));
+    program.use(
+      camera,
+      this.width,
+      this.height,
+      asPoints ? side / 2 : 0,
+      Math.max(1, side * camera.scale * this.ratio),
+    );
     if (progress < 1) program.set("progress", progress);
     if (asPoints) this.drawPoints(scene, camera, side, program);
     else this.drawQuads(scene, camera, side);
@@ -249,13 +278,30 @@ class WebglRenderer implements Renderer {
     const right = camera.x + this.width / camera.scale;
     const bottom = camera.y + this.height / camera.scale;
     const held = this.gathered;
-    if (!held || held.left > camera.x || held.top > camera.y || held.right < right || held.bottom < bottom || held.side !== side) {
+    if (
+      !held ||
+      held.left > camera.x ||
+      held.top > camera.y ||
+      held.right < right ||
+      held.bottom < bottom ||
+      held.side !== side
+    ) {
       // A quarter of a screen more on every side, so that panning does not gather on every frame.
       const more = 0.25;
-      const wide = { scale: camera.scale, x: camera.x - (more * this.width) / camera.scale, y: camera.y - (more * this.height) / camera.scale };
+      const wide = {
+        scale: camera.scale,
+        x: camera.x - (more * this.width) / camera.scale,
+        y: camera.y - (more * this.height) / camera.scale,
+      };
       const [w, h] = [this.width * (1 + 2 * more), this.height * (1 + 2 * more)];
       this.fillQuads(scene, visibleUnits(scene, wide, w, h), side);
-      this.gathered = { left: wide.x, top: wide.y, right: wide.x + w / camera.scale, bottom: wide.y + h / camera.scale, side };
+      this.gathered = {
+        left: wide.x,
+        top: wide.y,
+        right: wide.x + w / camera.scale,
+        bottom: wide.y + h / camera.scale,
+        side,
+      };
       this.splitSide = -1;
     }
     this.drawBatch(this.quads, 0, this.quadList.count);
@@ -272,12 +318,26 @@ class WebglRenderer implements Renderer {
     this.upload(this.quads, list);
   }
 
-  private drawFlashes(scene: Scene, camera: Camera, flashes: readonly Flash[], side: number, progress: number): void {
+  private drawFlashes(
+    scene: Scene,
+    camera: Camera,
+    flashes: readonly Flash[],
+    side: number,
+    progress: number,
+  ): void {
     const list = this.lightList;
     list.start(flashes.length);
     const { fromX, fromY, toX, toY, share } = scene;
     for (const { position: i, strength } of flashes) {
-      list.add(fromX[i], fromY[i], toX[i], toY[i], share ? share[i] * side : side, side, (Math.round(strength * 230) << 24) | 0xffffff);
+      list.add(
+        fromX[i],
+        fromY[i],
+        toX[i],
+        toY[i],
+        share ? share[i] * side : side,
+        side,
+        (Math.round(strength * 230) << 24) | 0xffffff,
+      );
     }
     this.upload(this.lights, list);
     this.moving.use(camera, this.width, this.height, 0, 1);
@@ -314,7 +374,8 @@ class WebglRenderer implements Renderer {
     if (quads <= this.indexed) return;
     this.indexed = Math.max(quads, this.indexed * 2, 4096);
     const indices = new Uint32Array(this.indexed * 6);
-    for (let q = 0; q < this.indexed; q++) indices.set([4 * q, 4 * q + 1, 4 * q + 2, 4 * q + 2, 4 * q + 1, 4 * q + 3], 6 * q);
+    for (let q = 0; q < this.indexed; q++)
+      indices.set([4 * q, 4 * q + 1, 4 * q + 2, 4 * q + 2, 4 * q + 1, 4 * q + 3], 6 * q);
     this.gl.bindVertexArray(null);
     this.gl.bindBuffer(this.gl.ELEMENT_ARRAY_BUFFER, this.indices);
     this.gl.bufferData(this.gl.ELEMENT_ARRAY_BUFFER, indices, this.gl.STATIC_DRAW);
@@ -341,6 +402,7 @@ function link(gl: WebGL2RenderingContext, vertex: string): WebGLProgram {
     gl.attachShader(program, shader);
   }
   gl.linkProgram(program);
-  if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(program) ?? "The shaders do not link.");
+  if (!gl.getProgramParameter(program, gl.LINK_STATUS))
+    throw new Error(gl.getProgramInfoLog(program) ?? "The shaders do not link.");
   return program;
 }

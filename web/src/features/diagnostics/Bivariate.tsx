@@ -12,38 +12,83 @@ import { useOutliers, usePairs } from "@/features/diagnostics/queries";
 import { change, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/diagnostics/Bivariate.module.css";
+import partStyles from "@/features/diagnostics/parts.module.css";
+import { diagnosticsTexts as texts } from "@/texts";
 
 const HEIGHT = 300;
 
 /** Two metrics against each other; brushing lights times on the timeline and GPUs in the multiples. */
-export function Bivariate({ numbers, metrics }: { numbers: ColourNumbers; metrics: readonly Metric[] }) {
-  const { x, y, significance, robust, window: span } = usePicked("x", "y", "significance", "robust", "window");
+export function Bivariate({
+  numbers,
+  metrics,
+}: {
+  numbers: ColourNumbers;
+  metrics: readonly Metric[];
+}) {
+  const {
+    x,
+    y,
+    significance,
+    robust,
+    window: span,
+  } = usePicked("x", "y", "significance", "robust", "window");
   const outliers = useOutliers(span);
   const options = metrics.map((one) => ({ value: one.id, label: one.label }));
   if (metrics.length < 2)
     return (
-      <section className="part" aria-label="Two metrics">
-        <p className="hint">Two metrics are needed to set one against the other.</p>
+      <section className={partStyles["part"]} aria-label={texts.scatterPlot}>
+        <p className={partStyles["hint"]}>{texts.aScatterPlotNeedsTwoMetrics}</p>
       </section>
     );
   return (
-    <section className="part" aria-label="Two metrics" data-testid="bivariate-part">
+    <section
+      className={partStyles["part"]}
+      aria-label={texts.scatterPlot}
+      data-testid="bivariate-part"
+    >
       <header>
-        <h3>Two metrics</h3>
+        <h3>{texts.scatterPlot}</h3>
         {outliers.data && (
-          <span className="muted" data-testid="outlier-count">
-            {formatCount(outliers.data.outlier_count)} of {formatCount(outliers.data.samples)} samples lie outside (distance over {outliers.data.limit.toFixed(2)}). Drag a box to select.
+          <span className={ui["muted"]} data-testid="outlier-count">
+            {texts.samplesAreOutliers(
+              formatCount(outliers.data.outlier_count),
+              formatCount(outliers.data.samples),
+              outliers.data.limit.toFixed(2),
+            )}
           </span>
         )}
       </header>
-      <div className="controls">
-        <Select label="Across" value={x} options={options} onChange={(value) => change({ x: value, lit: [] })} />
-        <Select label="Up" value={y} options={options} onChange={(value) => change({ y: value, lit: [] })} />
-        <Slider label={`Significance ${significance.toPrecision(1)}`} value={Math.round(-Math.log10(significance) * 4) / 4} min={0.5} max={8} step={0.25} onChange={(value) => change({ significance: Number((10 ** -value).toPrecision(3)) })} />
-        <Toggle label="Robust estimate" checked={robust} onChange={(value) => change({ robust: value })} />
+      <div className={partStyles["controls"]}>
+        <Select
+          label={texts.xAxis}
+          value={x}
+          options={options}
+          onChange={(value) => change({ x: value, lit: [] })}
+        />
+        <Select
+          label={texts.yAxis}
+          value={y}
+          options={options}
+          onChange={(value) => change({ y: value, lit: [] })}
+        />
+        <Slider
+          label={texts.significance(significance.toPrecision(1))}
+          value={Math.round(-Math.log10(significance) * 4) / 4}
+          min={0.5}
+          max={8}
+          step={0.25}
+          onChange={(value) => change({ significance: Number((10 ** -value).toPrecision(3)) })}
+        />
+        <Toggle
+          label={texts.robustEstimate}
+          checked={robust}
+          onChange={(value) => change({ robust: value })}
+        />
       </div>
-      {x === y && <p className="hint">Choose two different metrics.</p>}
-      {outliers.isError && <p className="hint">{outliers.error.message}</p>}
+      {x === y && <p className={partStyles["hint"]}>{texts.chooseTwoDifferentMetrics}</p>}
+      {outliers.isError && <p className={partStyles["hint"]}>{outliers.error.message}</p>}
       {outliers.data && <Scatter data={outliers.data} numbers={numbers} />}
       <PairMatrix metrics={metrics} />
     </section>
@@ -56,21 +101,39 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
   const [ref, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement | null>(null);
   const [box, setBox] = useState<[number, number, number, number] | null>(null);
-  const scales = useMemo(() => scatterScales(data.limits, Math.max(160, width), HEIGHT), [data, width]);
+  const scales = useMemo(
+    () => scatterScales(data.limits, Math.max(160, width), HEIGHT),
+    [data, width],
+  );
   useEffect(() => {
     if (!canvas.current || width === 0) return;
     const context = prepared(canvas.current, width, HEIGHT);
     if (!context) return;
     const chosen = new Set(selected);
     const many = data.samples > data.points.x.length;
-    const label = (one: { label: string; unit: string }) => `${one.label}${one.unit ? ` (${one.unit})` : ""}`;
-    drawScatter(context, { ...data, density: many ? data.density : null }, scales, { x: label(data.x), y: label(data.y) }, {
-      colourOf: (gpu) => cssOf(numberColour(numbers.get(data.gpus[gpu]?.gpu) ?? 0)),
-      faded: (gpu) => chosen.size > 0 && !chosen.has(data.gpus[gpu]?.gpu),
-      colours: { line: token("--line"), text: token("--muted"), density: token("--muted"), outlier: token("--alert") },
-    });
+    const label = (one: { label: string; unit: string }) =>
+      `${one.label}${one.unit ? ` (${one.unit})` : ""}`;
+    drawScatter(
+      context,
+      { ...data, density: many ? data.density : null },
+      scales,
+      { x: label(data.x), y: label(data.y) },
+      {
+        colourOf: (gpu) => cssOf(numberColour(numbers.get(data.gpus[gpu]?.gpu) ?? 0)),
+        faded: (gpu) => chosen.size > 0 && !chosen.has(data.gpus[gpu]?.gpu),
+        colours: {
+          line: token("--line"),
+          text: token("--muted"),
+          density: token("--muted"),
+          outlier: token("--alert"),
+        },
+      },
+    );
   }, [data, width, scales, selected, numbers, theme]);
-  const at = (event: PointerEvent): [number, number] => [event.nativeEvent.offsetX, event.nativeEvent.offsetY];
+  const at = (event: PointerEvent): [number, number] => [
+    event.nativeEvent.offsetX,
+    event.nativeEvent.offsetY,
+  ];
   const finish = () => {
     if (!box) return;
     const [x0, y0, x1, y1] = box;
@@ -79,22 +142,26 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
       change({ lit: [], selected: [] });
       return;
     }
-    const values = { x: sorted(scales.valueX(x0), scales.valueX(x1)), y: sorted(scales.valueY(y0), scales.valueY(y1)) };
+    const values = {
+      x: sorted(scales.valueX(x0), scales.valueX(x1)),
+      y: sorted(scales.valueY(y0), scales.valueY(y1)),
+    };
     // Outliers in the box; where it holds none, the plain samples in it.
     const outside = inside(data.outliers, values);
-    const [points, found] = outside.length > 0 ? [data.outliers, outside] : [data.points, inside(data.points, values)];
+    const [points, found] =
+      outside.length > 0 ? [data.outliers, outside] : [data.points, inside(data.points, values)];
     change({
       lit: [...new Set(found.map((i) => points.time_ms[i]))].sort((a, b) => a - b),
       selected: [...new Set(found.map((i) => data.gpus[points.gpu[i]].gpu))],
     });
   };
   return (
-    <div ref={ref} className="scatter">
+    <div ref={ref} className={styles["scatter"]}>
       <canvas
         ref={canvas}
         data-testid="scatter"
         role="img"
-        aria-label={`${data.x.label} against ${data.y.label}: ${data.outlier_count} outliers`}
+        aria-label={texts.scatterOf(data.x.label, data.y.label, data.outlier_count)}
         onPointerDown={(event) => {
           event.currentTarget.setPointerCapture(event.pointerId);
           setBox([...at(event), ...at(event)]);
@@ -102,9 +169,28 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
         onPointerMove={(event) => box && setBox([box[0], box[1], ...at(event)])}
         onPointerUp={finish}
       />
-      {box && <i className="brush" style={{ left: Math.min(box[0], box[2]), top: Math.min(box[1], box[3]), width: Math.abs(box[2] - box[0]), height: Math.abs(box[3] - box[1]) }} />}
-      <button type="button" className="link" onClick={() => change({ lit: [...new Set(data.outliers.time_ms)].sort((a, b) => a - b), selected: data.gpus.filter((one) => one.outliers > 0).map((one) => one.gpu) })}>
-        Select every outlier
+      {box && (
+        <i
+          className={styles["brush"]}
+          style={{
+            left: Math.min(box[0], box[2]),
+            top: Math.min(box[1], box[3]),
+            width: Math.abs(box[2] - box[0]),
+            height: Math.abs(box[3] - box[1]),
+          }}
+        />
+      )}
+      <button
+        type="button"
+        className={ui["link"]}
+        onClick={() =>
+          change({
+            lit: [...new Set(data.outliers.time_ms)].sort((a, b) => a - b),
+            selected: data.gpus.filter((one) => one.outliers > 0).map((one) => one.gpu),
+          })
+        }
+      >
+        {texts.selectAllOutliers}
       </button>
     </div>
   );
@@ -119,12 +205,28 @@ function PairMatrix({ metrics }: { metrics: readonly Metric[] }) {
   const [open, setOpen] = useState(false);
   const pairs = usePairs(open);
   return (
-    <details className="pairs" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>Every pair of metrics</summary>
-      {pairs.isError && <p className="hint" role="alert">{pairs.error.message}</p>}
-      {open && pairs.isPending && <p className="muted" role="status">Looking at every pair…</p>}
-      {pairs.data && pairs.data.pairs.length === 0 && <p className="muted">No two metrics move in this window.</p>}
-      {pairs.data && pairs.data.pairs.length > 0 && <PairTable pairs={pairs.data.pairs} metrics={metrics} />}
+    <details
+      className={styles["pairs"]}
+      data-testid="pairs"
+      onToggle={(event) => setOpen(event.currentTarget.open)}
+    >
+      <summary>{texts.allPairsOfMetrics}</summary>
+      {pairs.isError && (
+        <p className={partStyles["hint"]} role="alert">
+          {pairs.error.message}
+        </p>
+      )}
+      {open && pairs.isPending && (
+        <p className={ui["muted"]} role="status">
+          {texts.computingAllPairs}
+        </p>
+      )}
+      {pairs.data && pairs.data.pairs.length === 0 && (
+        <p className={ui["muted"]}>{texts.noTwoMetricsVaryInThis}</p>
+      )}
+      {pairs.data && pairs.data.pairs.length > 0 && (
+        <PairTable pairs={pairs.data.pairs} metrics={metrics} />
+      )}
     </details>
   );
 }
@@ -142,13 +244,20 @@ function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readon
     const chosen = (pair.x === x && pair.y === y) || (pair.x === y && pair.y === x);
     const ground = `rgb(${pair.correlation >= 0 ? "230 85 13" : "49 130 189"} / ${Math.abs(pair.correlation)})`;
     return (
-      <button type="button" aria-pressed={chosen} aria-label={pairText(pair, label)} title={pairText(pair, label)} style={{ background: ground }} onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
+      <button
+        type="button"
+        aria-pressed={chosen}
+        aria-label={pairText(pair, label)}
+        title={pairText(pair, label)}
+        style={{ background: ground }}
+        onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
+      >
         {pair.strange > STRANGE ? "•" : ""}
       </button>
     );
   };
   return (
-    <div className="pairs-body">
+    <div className={styles["pairs-body"]}>
       <table>
         <tbody>
           {named.map((row, i) => (
@@ -171,11 +280,15 @@ function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readon
           </tr>
         </tbody>
       </table>
-      <p className="muted">Orange: they rise together; blue: one rises as the other falls; a dot: more than {STRANGE * 100} % of the samples are strange.</p>
+      <p className={ui["muted"]}>{texts.legendOfPairs(STRANGE * 100)}</p>
       <ol>
         {pairs.map((pair) => (
           <li key={`${pair.x} ${pair.y}`}>
-            <button type="button" className="link" onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}>
+            <button
+              type="button"
+              className={ui["link"]}
+              onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
+            >
               {pairText(pair, label)}
             </button>
           </li>
@@ -189,5 +302,10 @@ function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readon
 const STRANGE = 0.1;
 
 function pairText(pair: Pair, label: (id: string) => string): string {
-  return `${label(pair.x)} and ${label(pair.y)}: correlation ${pair.correlation.toFixed(2)}, ${(pair.strange * 100).toFixed(1)} % strange`;
+  return texts.pairOfMetrics(
+    label(pair.x),
+    label(pair.y),
+    pair.correlation.toFixed(2),
+    (pair.strange * 100).toFixed(1),
+  );
 }

@@ -11,60 +11,121 @@ import type { Clusters } from "@/features/diagnostics/documents";
 import type { Order } from "@/features/diagnostics/order";
 import type { Method } from "@/features/diagnostics/store";
 import { change, choose, usePicked } from "@/features/diagnostics/store";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/diagnostics/ClusterPanel.module.css";
+import partStyles from "@/features/diagnostics/parts.module.css";
+import { diagnosticsTexts as texts } from "@/texts";
 
 const PLOTS: { value: PlotKind | "auto"; label: string }[] = [
-  { value: "auto", label: "Auto" },
-  { value: "histogram", label: "Histogram" },
-  { value: "timeline", label: "Timeline" },
-  { value: "strip", label: "Heat strip" },
+  { value: "auto", label: texts.auto },
+  { value: "histogram", label: texts.histogram },
+  { value: "timeline", label: texts.timeline },
+  { value: "strip", label: texts.heatStrip },
 ];
 const METHODS = [
-  { value: "histogram", label: "Histograms (Jensen-Shannon)" },
-  { value: "euclidean", label: "Timelines (Euclidean)" },
-  { value: "correlation", label: "Timelines (correlation)" },
+  { value: "histogram", label: texts.histogramsJensenShannon },
+  { value: "euclidean", label: texts.timelinesEuclidean },
+  { value: "correlation", label: texts.timelinesCorrelation },
 ];
 const ORDERS = [
-  { value: "index", label: "GPU index" },
-  { value: "global_rank", label: "Global rank" },
-  { value: "local_rank", label: "Local rank" },
-  { value: "difference", label: "Most different" },
+  { value: "index", label: texts.gpuIndex },
+  { value: "global_rank", label: texts.globalRank },
+  { value: "local_rank", label: texts.localRank },
+  { value: "difference", label: texts.mostUnusual },
 ];
 const TREE = { width: 170, height: 150 };
 
 /** What is drawn and how it is clustered; the clusters in words. */
-export function ClusterPanel({ clusters, numbers, metrics }: { clusters: Clusters; numbers: ColourNumbers; metrics: readonly Metric[] }) {
-  const { metric, method, plot, order, shared, nodes, zoom, clusters: asked } = usePicked("metric", "method", "plot", "order", "shared", "nodes", "zoom", "clusters");
+export function ClusterPanel({
+  clusters,
+  numbers,
+  metrics,
+}: {
+  clusters: Clusters;
+  numbers: ColourNumbers;
+  metrics: readonly Metric[];
+}) {
+  const {
+    metric,
+    method,
+    plot,
+    order,
+    shared,
+    nodes,
+    zoom,
+    clusters: asked,
+  } = usePicked("metric", "method", "plot", "order", "shared", "nodes", "zoom", "clusters");
   return (
-    <div className="cluster-panel">
-      <div className="controls">
-        <Select label="Metric" value={metric} options={metrics.map((one) => ({ value: one.id, label: one.label }))} onChange={(value) => change({ metric: value, clusters: 0 })} />
-        <Select label="Alike by" value={method} options={METHODS} onChange={(value) => change({ method: value as Method, clusters: 0 })} />
-        <Choice label="Plot" value={plot} options={PLOTS} onChange={(value) => change({ plot: value })} />
-        <Select label="Order" value={order} options={ORDERS} onChange={(value) => change({ order: value as Order })} />
-        <Slider label="Size" value={zoom} min={0.5} max={2.5} step={0.25} onChange={(value) => change({ zoom: value })} />
-        <div className="toggles">
-          <Toggle label="One scale for all" checked={shared} onChange={(value) => change({ shared: value })} />
-          <Toggle label="Nodes instead of GPUs" checked={nodes} onChange={(value) => change({ nodes: value })} />
+    <div className={styles["cluster-panel"]}>
+      <div className={partStyles["controls"]}>
+        <Select
+          label={texts.metric}
+          value={metric}
+          options={metrics.map((one) => ({ value: one.id, label: one.label }))}
+          onChange={(value) => change({ metric: value, clusters: 0 })}
+        />
+        <Select
+          label={texts.groupBySimilarity}
+          value={method}
+          options={METHODS}
+          onChange={(value) => change({ method: value as Method, clusters: 0 })}
+        />
+        <Choice
+          label={texts.plot}
+          value={plot}
+          options={PLOTS}
+          onChange={(value) => change({ plot: value })}
+        />
+        <Select
+          label={texts.order}
+          value={order}
+          options={ORDERS}
+          onChange={(value) => change({ order: value as Order })}
+        />
+        <Slider
+          label={texts.size}
+          value={zoom}
+          min={0.5}
+          max={2.5}
+          step={0.25}
+          onChange={(value) => change({ zoom: value })}
+        />
+        <div className={styles["toggles"]}>
+          <Toggle
+            label={texts.sameScaleForAll}
+            checked={shared}
+            onChange={(value) => change({ shared: value })}
+          />
+          <Toggle
+            label={texts.nodesInsteadOfGpus}
+            checked={nodes}
+            onChange={(value) => change({ nodes: value })}
+          />
         </div>
       </div>
-      <div className="clusters">
+      <div className={styles["clusters"]}>
         <ul data-testid="clusters">
           {clusters.clusters.map((cluster) => (
             <li key={cluster.id}>
-              <button type="button" data-testid="cluster" data-gpus={cluster.gpus.join()} onClick={(event) => choose(cluster.gpus, event.ctrlKey || event.metaKey)}>
+              <button
+                type="button"
+                data-testid="cluster"
+                data-gpus={cluster.gpus.join()}
+                onClick={(event) => choose(cluster.gpus, event.ctrlKey || event.metaKey)}
+              >
                 <i style={{ background: cssOf(numberColour(numbers.get(cluster.gpus[0]) ?? 0)) }} />
                 <b>{formatCount(cluster.gpus.length)}</b> <span>{cluster.why}</span>
               </button>
             </li>
           ))}
         </ul>
-        <p className="muted">
-          Cut: {clusters.criterion}
+        <p className={ui["muted"]}>
+          {texts.cut(clusters.criterion)}
           {asked > 0 && (
             <>
               {" "}
-              <button type="button" className="link" onClick={() => change({ clusters: 0 })}>
-                let the gap decide
+              <button type="button" className={ui["link"]} onClick={() => change({ clusters: 0 })}>
+                {texts.chooseAutomatically}
               </button>
             </>
           )}
@@ -76,7 +137,10 @@ export function ClusterPanel({ clusters, numbers, metrics }: { clusters: Cluster
 }
 
 function TreeView({ clusters, numbers }: { clusters: Clusters; numbers: ColourNumbers }) {
-  const tree = useMemo(() => (clusters.tree ? layoutTree(clusters.tree, TREE.width, TREE.height) : null), [clusters.tree]);
+  const tree = useMemo(
+    () => (clusters.tree ? layoutTree(clusters.tree, TREE.width, TREE.height) : null),
+    [clusters.tree],
+  );
   if (!tree) return null;
   const colour = (cluster: number | null) => {
     const first = clusters.clusters.find((one) => one.id === cluster)?.gpus[0];
@@ -85,17 +149,35 @@ function TreeView({ clusters, numbers }: { clusters: Clusters; numbers: ColourNu
   const count = Math.max(1, clusters.clusters.length);
   const cut = (event: MouseEvent<SVGSVGElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
-    change({ clusters: Math.max(1, Math.min(64, tree.clustersAt(((event.clientX - box.left) / box.width) * TREE.width))) });
+    change({
+      clusters: Math.max(
+        1,
+        Math.min(64, tree.clustersAt(((event.clientX - box.left) / box.width) * TREE.width)),
+      ),
+    });
   };
   return (
-    <figure className="tree">
-      <svg viewBox={`0 0 ${TREE.width} ${TREE.height}`} width={TREE.width} height={TREE.height} onClick={cut} role="img" aria-label={`Merge tree of ${clusters.gpus.length} GPUs, cut into ${count}`}>
+    <figure className={styles["tree"]}>
+      <svg
+        viewBox={`0 0 ${TREE.width} ${TREE.height}`}
+        width={TREE.width}
+        height={TREE.height}
+        onClick={cut}
+        role="img"
+        aria-label={texts.dendrogramOfGpusCutIntoClusters(clusters.gpus.length, count)}
+      >
         {tree.elbows.map((elbow, i) => (
           <path key={i} d={elbow.path} style={{ stroke: colour(elbow.cluster) }} />
         ))}
         <line x1={tree.cutAt(count)} x2={tree.cutAt(count)} y1={0} y2={TREE.height} />
       </svg>
-      <Slider label="Clusters (or click the tree)" value={count} min={1} max={Math.min(12, clusters.gpus.length)} onChange={(value) => change({ clusters: value })} />
+      <Slider
+        label={texts.clustersOrClickTheDendrogram}
+        value={count}
+        min={1}
+        max={Math.min(12, clusters.gpus.length)}
+        onChange={(value) => change({ clusters: value })}
+      />
     </figure>
   );
 }

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import { useSearch } from "@/base/router";
 import { formatTime, formatValue } from "@/base/format";
 import { useTheme } from "@/base/theme";
 import { drawTimeline } from "@/charts/timeline";
@@ -8,34 +9,54 @@ import type { Side } from "@/features/diagnostics/queries";
 import { useComparison, useSideBand } from "@/features/diagnostics/queries";
 import { useChosen } from "@/features/diagnostics/store";
 import { useWidth } from "@/features/diagnostics/useCanvas";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/diagnostics/Comparison.module.css";
+import partStyles from "@/features/diagnostics/parts.module.css";
+import { diagnosticsTexts as texts } from "@/texts";
 
 /** Two workloads, or two windows of one, on the same scales: what changed. */
 export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
   const span = useChosen((chosen) => chosen.window);
   const [other, setOther] = useState<Side | null>(null);
   const [name, setName] = useState("");
+  const asked = new URLSearchParams(useSearch()).get("with");
+  useEffect(() => {
+    if (asked) setOther({ workload: asked, window: null });
+  }, [asked]);
   const here: Side = { workload: diagnosis.workload.id, window: span };
   return (
-    <section className="part" aria-label="Comparison" data-testid="comparison">
+    <section className={partStyles["part"]} aria-label={texts.comparison} data-testid="comparison">
       <header>
-        <h3>Compare</h3>
+        <h3>{texts.compare}</h3>
         <form
           onSubmit={(event) => {
             event.preventDefault();
             if (name.trim()) setOther({ workload: name.trim(), window: null });
           }}
         >
-          <input aria-label="Id of another workload" placeholder="id of another workload" value={name} maxLength={200} onChange={(event) => setName(event.target.value)} />
-          <button type="submit" className="button">
-            Compare with it
+          <input
+            aria-label={texts.idOfAnotherWorkload}
+            placeholder={texts.idOfAnotherWorkload}
+            value={name}
+            maxLength={200}
+            onChange={(event) => setName(event.target.value)}
+          />
+          <button type="submit" className={ui["button"]}>
+            {texts.compare}
           </button>
         </form>
-        <button type="button" className="button" disabled={span === null} onClick={() => setOther({ workload: here.workload, window: span })} title={span ? "" : "Brush a window on the timeline first"}>
-          Keep this window to compare
+        <button
+          type="button"
+          className={ui["button"]}
+          disabled={span === null}
+          onClick={() => setOther({ workload: here.workload, window: span })}
+          title={span ? "" : texts.selectAWindowOnTheTimeline}
+        >
+          {texts.keepThisWindowForComparison}
         </button>
         {other && (
-          <button type="button" className="button" onClick={() => setOther(null)}>
-            Done
+          <button type="button" className={ui["button"]} onClick={() => setOther(null)}>
+            {texts.done}
           </button>
         )}
       </header>
@@ -45,23 +66,35 @@ export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
 }
 
 function sideText(side: Side): string {
-  return side.window ? `${side.workload}, ${formatTime(side.window[0])} – ${formatTime(side.window[1])}` : `${side.workload}, whole life`;
+  return side.window
+    ? `${side.workload}, ${formatTime(side.window[0])} – ${formatTime(side.window[1])}`
+    : texts.entireRun(side.workload);
 }
 
 function Sides({ a, b }: { a: Side; b: Side }) {
   const compared = useComparison(a, b);
-  if (compared.error) return <p className="hint" role="alert">{compared.error.message}</p>;
-  if (!compared.data) return <p className="muted" role="status">Comparing…</p>;
+  if (compared.error)
+    return (
+      <p className={partStyles["hint"]} role="alert">
+        {compared.error.message}
+      </p>
+    );
+  if (!compared.data)
+    return (
+      <p className={ui["muted"]} role="status">
+        {texts.comparing}
+      </p>
+    );
   const { before, after, metrics, changed, distribution } = compared.data;
   return (
-    <div className="sides" data-testid="sides">
+    <div className={styles["sides"]} data-testid="sides">
       <table>
         <thead>
           <tr>
-            <th scope="col">Mean</th>
-            <th scope="col">A: {sideText(a)}</th>
-            <th scope="col">B: {sideText(b)}</th>
-            <th scope="col">Change</th>
+            <th scope="col">{texts.mean}</th>
+            <th scope="col">{texts.a(sideText(a))}</th>
+            <th scope="col">{texts.b(sideText(b))}</th>
+            <th scope="col">{texts.change}</th>
           </tr>
         </thead>
         <tbody>
@@ -70,7 +103,11 @@ function Sides({ a, b }: { a: Side; b: Side }) {
               <th scope="row">{row.label}</th>
               <td>{formatValue(row.before, row.unit)}</td>
               <td>{formatValue(row.after, row.unit)}</td>
-              <td>{row.change === null ? "–" : `${row.change > 0 ? "+" : ""}${(row.change * 100).toFixed(0)} %`}</td>
+              <td>
+                {row.change === null
+                  ? "–"
+                  : `${row.change > 0 ? "+" : ""}${(row.change * 100).toFixed(0)} %`}
+              </td>
             </tr>
           ))}
         </tbody>
@@ -83,8 +120,8 @@ function Sides({ a, b }: { a: Side; b: Side }) {
         </ul>
         {distribution && <Outlines distribution={distribution} />}
         <ul>
-          <li>A: {before.verdict}</li>
-          <li>B: {after.verdict}</li>
+          <li>{texts.verdictOfA(before.verdict)}</li>
+          <li>{texts.verdictOfB(after.verdict)}</li>
         </ul>
       </div>
       <SideCharts a={a} b={b} />
@@ -96,12 +133,25 @@ function Sides({ a, b }: { a: Side; b: Side }) {
 function SideCharts({ a, b }: { a: Side; b: Side }) {
   const [one, other] = [useSideBand(a), useSideBand(b)];
   if (!one || !other) return null;
-  const range = [Math.min(...known(one.low), ...known(other.low)), Math.max(...known(one.high), ...known(other.high))] as const;
-  const lengthMs = Math.max(...[one, other].map((band) => (band.time_ms[band.time_ms.length - 1] ?? 0) - (band.time_ms[0] ?? 0)));
+  const range = [
+    Math.min(...known(one.low), ...known(other.low)),
+    Math.max(...known(one.high), ...known(other.high)),
+  ] as const;
+  const lengthMs = Math.max(
+    ...[one, other].map(
+      (band) => (band.time_ms[band.time_ms.length - 1] ?? 0) - (band.time_ms[0] ?? 0),
+    ),
+  );
   return (
-    <div className="side-charts" data-testid="side-charts">
+    <div className={styles["side-charts"]} data-testid="side-charts">
       {[one, other].map((band, i) => (
-        <SideChart key={i} name={i === 0 ? `A: ${sideText(a)}` : `B: ${sideText(b)}`} band={band} range={range} lengthMs={lengthMs} />
+        <SideChart
+          key={i}
+          name={i === 0 ? `A: ${sideText(a)}` : `B: ${sideText(b)}`}
+          band={band}
+          range={range}
+          lengthMs={lengthMs}
+        />
       ))}
     </div>
   );
@@ -113,27 +163,53 @@ function known(values: readonly (number | null)[]): number[] {
 
 const CHART_HEIGHT = 150;
 
-function SideChart({ name, band, range: [low, high], lengthMs }: { name: string; band: MetricBand; range: readonly [number, number]; lengthMs: number }) {
+function SideChart({
+  name,
+  band,
+  range: [low, high],
+  lengthMs,
+}: {
+  name: string;
+  band: MetricBand;
+  range: readonly [number, number];
+  lengthMs: number;
+}) {
   const theme = useTheme((state) => state.theme);
   const [ref, width] = useWidth();
   const host = useRef<HTMLDivElement | null>(null);
   const readout = useRef<HTMLParagraphElement | null>(null);
   useEffect(() => {
     if (!host.current || width < 60) return;
-    const data = { label: band.label, unit: band.unit, range: [low, Math.max(high, low + 1e-9)] as const, band, lines: [], marks: [], lit: [], shades: [], window: null };
+    const data = {
+      label: band.label,
+      unit: band.unit,
+      range: [low, Math.max(high, low + 1e-9)] as const,
+      band,
+      lines: [],
+      marks: [],
+      lit: [],
+      shades: [],
+      window: null,
+    };
     const ignore = () => undefined;
     const tell = (text: string) => {
       if (readout.current) readout.current.textContent = text;
     };
-    const chart = drawTimeline(host.current, data, timelineStyle(theme), { width, height: CHART_HEIGHT }, { brush: ignore, view: ignore, tell });
+    const chart = drawTimeline(
+      host.current,
+      data,
+      timelineStyle(theme),
+      { width, height: CHART_HEIGHT },
+      { brush: ignore, view: ignore, tell },
+    );
     chart.show([band.time_ms[0], band.time_ms[0] + Math.max(1, lengthMs)]);
     return chart.destroy;
   }, [band, low, high, lengthMs, width, theme]);
   return (
-    <figure ref={ref} className="chart" aria-label={`${band.label} over time, ${name}`}>
-      <figcaption className="muted">{name}</figcaption>
+    <figure ref={ref} className={partStyles["chart"]} aria-label={texts.overTime(band.label, name)}>
+      <figcaption className={ui["muted"]}>{name}</figcaption>
       <div ref={host} />
-      <p ref={readout} className="muted readout" />
+      <p ref={readout} className={`${ui["muted"]} ${partStyles["readout"]}`} />
     </figure>
   );
 }
@@ -141,19 +217,33 @@ function SideChart({ name, band, range: [low, high], lengthMs }: { name: string;
 const BOX = { width: 360, height: 110 };
 
 /** Both distributions of the metric over one axis; heights by square root, as in the small multiples. */
-function Outlines({ distribution: { label, unit, limits, before, after } }: { distribution: NonNullable<ComparisonDocument["distribution"]> }) {
+function Outlines({
+  distribution: { label, unit, limits, before, after },
+}: {
+  distribution: NonNullable<ComparisonDocument["distribution"]>;
+}) {
   const outline = (shares: readonly number[]) => {
     const bin = BOX.width / Math.max(1, shares.length);
-    return shares.map((share, i) => `${i === 0 ? "M" : "L"}${(i * bin).toFixed(1)} ${(BOX.height - Math.sqrt(share) * BOX.height).toFixed(1)}H${((i + 1) * bin).toFixed(1)}`).join("");
+    return shares
+      .map((share, i) => {
+        const top = (BOX.height * (1 - Math.sqrt(share))).toFixed(1);
+        return `${i === 0 ? "M" : "L"}${(i * bin).toFixed(1)} ${top}H${((i + 1) * bin).toFixed(1)}`;
+      })
+      .join("");
   };
   return (
     <figure>
-      <figcaption className="muted">
-        {label}: A dashed, B solid; {formatValue(limits[0])} to {formatValue(limits[1], unit)}
+      <figcaption className={ui["muted"]}>
+        {texts.distributionsOfBoth(label, formatValue(limits[0]), formatValue(limits[1], unit))}
       </figcaption>
-      <svg viewBox={`0 -2 ${BOX.width} ${BOX.height + 4}`} className="outlines" role="img" aria-label={`Distributions of ${label}`}>
-        <path className="a" d={outline(before)} />
-        <path className="b" d={outline(after)} />
+      <svg
+        viewBox={`0 -2 ${BOX.width} ${BOX.height + 4}`}
+        className={styles["outlines"]}
+        role="img"
+        aria-label={texts.distributionsOf(label)}
+      >
+        <path className={styles["a"]} d={outline(before)} />
+        <path d={outline(after)} />
       </svg>
     </figure>
   );

@@ -1,14 +1,17 @@
 import { useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { inCluster } from "@/api/chosen";
 import { ApiError } from "@/api/client";
+import { withPrefix } from "@/api/prefix";
+import { tracesAddress } from "@/base/addresses";
 import type { Catalogue } from "@/base/catalogue";
 import { formatTime } from "@/base/format";
-import type { RuleBoard } from "@/base/rules/queries";
-import { RuleBar } from "@/base/rules/RuleBar";
-import { useTheme } from "@/base/theme";
+import type { RuleBoard } from "@/base/verdicts/queries";
+import type { RuleBarComponent } from "@/base/verdicts/ruleBar";
 import { IconButton } from "@/base/ui/controls";
+import { PageHead } from "@/base/ui/PageHead";
+import { PageLink } from "@/base/ui/PageLink";
 import type { Span } from "@/charts/span";
 import { Bivariate } from "@/features/diagnostics/Bivariate";
 import { ClusterPanel } from "@/features/diagnostics/ClusterPanel";
@@ -17,20 +20,46 @@ import { stableNumbers } from "@/features/diagnostics/colours";
 import { Comparison } from "@/features/diagnostics/Comparison";
 import type { Diagnosis } from "@/features/diagnostics/documents";
 import { Multiples } from "@/features/diagnostics/Multiples";
-import { between, useClusters, useDiagnosis, WorkloadContext } from "@/features/diagnostics/queries";
+import {
+  between,
+  useClusters,
+  useDiagnosis,
+  WorkloadContext,
+} from "@/features/diagnostics/queries";
 import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
 import { Waiting } from "@/features/diagnostics/Waiting";
 import { counted } from "@/features/diagnostics/words";
 import { useWorkloadBoard } from "@/features/diagnostics/workloadRules";
-import "@/features/diagnostics/diagnostics.css";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/diagnostics/Diagnostics.module.css";
+import partStyles from "@/features/diagnostics/parts.module.css";
+import { diagnosticsTexts as texts } from "@/texts";
 
 /** One workload: what is wrong, on which GPU, since when, and what to try. */
-export function Diagnostics({ workload, catalogue }: { workload: string; catalogue: Catalogue }) {
+export function Diagnostics({
+  workload,
+  catalogue,
+  RuleBar,
+  top,
+}: {
+  workload: string;
+  catalogue: Catalogue;
+  RuleBar: RuleBarComponent;
+  /** What is known of the workload without its samples, shown at once. */
+  top: ReactNode;
+}) {
   useEffect(() => {
     change(fromAddress(location.search));
-    return useChosen.subscribe((chosen) => history.replaceState(null, "", toAddress(workload, chosen)));
+    const stop = useChosen.subscribe((chosen) =>
+      history.replaceState(null, "", withPrefix(toAddress(workload, chosen))),
+    );
+    return () => {
+      stop();
+      change(fromAddress(""));
+    };
   }, [workload]);
   const [cancelled, setCancelled] = useState(false);
   const client = useQueryClient();
@@ -39,79 +68,117 @@ export function Diagnostics({ workload, catalogue }: { workload: string; catalog
   const context = useMemo(() => ({ workload, running }), [workload, running]);
   return (
     <WorkloadContext.Provider value={context}>
-      <div className="diagnostics">
-        <Head workload={workload} diagnosis={diagnosis.data} running={running} />
-        {workload === "" && <Notice title="No workload is named" text="Choose one on the overview and press Diagnose." />}
-        {diagnosis.isError && <Notice title={errorTitle(diagnosis.error)} text={diagnosis.error.message} />}
-        {diagnosis.isPending && workload !== "" && !cancelled && (
-          <Waiting
-            workload={workload}
-            onCancel={() => {
-              setCancelled(true);
-              void client.cancelQueries({ queryKey: ["diagnosis", workload] });
-            }}
-          />
-        )}
-        {cancelled && (
-          <Notice title="Cancelled" text="Nothing more is read of this workload.">
-            <button type="button" className="button" onClick={() => setCancelled(false)}>
-              Look again
-            </button>
-          </Notice>
-        )}
-        {diagnosis.data && <Body diagnosis={diagnosis.data} catalogue={catalogue} />}
+      <div className={styles["page"]}>
+        <PageHead />
+        <main className={styles["diagnostics"]}>
+          <Head workload={workload} diagnosis={diagnosis.data} running={running} />
+          <Suspense fallback={null}>{top}</Suspense>
+          {workload === "" && (
+            <Notice title={texts.noWorkloadSelected} text={texts.chooseOneOnTheOverviewAnd} />
+          )}
+          {diagnosis.isError && (
+            <Notice title={errorTitle(diagnosis.error)} text={diagnosis.error.message} />
+          )}
+          {diagnosis.isPending && workload !== "" && !cancelled && (
+            <Waiting
+              workload={workload}
+              onCancel={() => {
+                setCancelled(true);
+                void client.cancelQueries({ queryKey: ["diagnosis", workload] });
+              }}
+            />
+          )}
+          {cancelled && (
+            <Notice title={texts.cancelled} text={texts.theDiagnosisWasStopped}>
+              <button type="button" className={ui["button"]} onClick={() => setCancelled(false)}>
+                {texts.tryAgain}
+              </button>
+            </Notice>
+          )}
+          {diagnosis.data && (
+            <Body diagnosis={diagnosis.data} catalogue={catalogue} RuleBar={RuleBar} />
+          )}
+        </main>
       </div>
     </WorkloadContext.Provider>
   );
 }
 
 function errorTitle(error: Error): string {
-  return error instanceof ApiError && error.status === 404 ? "There is no such workload" : "This workload cannot be diagnosed";
+  return error instanceof ApiError && error.status === 404
+    ? texts.workloadNotFound
+    : texts.thisWorkloadCannotBeDiagnosed;
 }
 
 function Notice({ title, text, children }: { title: string; text: string; children?: ReactNode }) {
   return (
-    <section className="notice" role="alert" data-testid="notice">
+    <section className={partStyles["notice"]} role="alert" data-testid="notice">
       <h2>{title}</h2>
       <p>{text}</p>
       {children && <p>{children}</p>}
       <p>
-        <a href="/">To the overview</a>
+        <PageLink href="/">{texts.goToTheOverview}</PageLink>
       </p>
     </section>
   );
 }
 
-function Head({ workload, diagnosis, running }: { workload: string; diagnosis: Diagnosis | undefined; running: boolean }) {
-  const { theme, setTheme } = useTheme();
+function Head({
+  workload,
+  diagnosis,
+  running,
+}: {
+  workload: string;
+  diagnosis: Diagnosis | undefined;
+  running: boolean;
+}) {
   const { held, window: span } = usePicked("held", "window");
-  const other = theme === "dark" ? "light" : "dark";
   return (
-    <header className="diagnostics-head">
-      <a href="/" className="button">
-        ← Overview
-      </a>
+    <header className={styles["diagnostics-head"]}>
       <h1>
-        {diagnosis?.workload.name || workload || "Diagnostics"} {diagnosis?.workload.name && <small>{workload}</small>}
+        {diagnosis?.workload.name || workload || texts.diagnostics}{" "}
+        {diagnosis?.workload.name && <small>{workload}</small>}
       </h1>
-      <span className="spring" />
+      <span className={pageStyles["spring"]} />
       {span && (
-        <button type="button" className="button" data-testid="window" onClick={() => change({ window: null, view: null, lit: [] })}>
+        <button
+          type="button"
+          className={ui["button"]}
+          data-testid="window"
+          onClick={() => change({ window: null, view: null, lit: [] })}
+        >
           {formatTime(span[0])} – {formatTime(span[1])} ✕
         </button>
       )}
-      {running && <IconButton icon={held ? "play" : "pause"} label={held ? "Go on live" : "Hold the picture"} onClick={() => change({ held: !held })} />}
+      {running && (
+        <IconButton
+          icon={held ? "play" : "pause"}
+          label={held ? texts.resume : texts.pause}
+          onClick={() => change({ held: !held })}
+        />
+      )}
       {diagnosis && (
         <>
-          <a className="button" href={reportAddress(workload, span, "html")} download={`diagnosis-${safeName(workload)}.html`} title={span ? "A report of this window" : "A report of the whole life"}>
-            Report
+          <PageLink className={ui["button"]} href={tracesAddress(workload)}>
+            {texts.traces}
+          </PageLink>
+          <a
+            className={ui["button"]}
+            href={reportAddress(workload, span, "html")}
+            download={`diagnosis-${safeName(workload)}.html`}
+            title={span ? texts.reportForThisWindow : texts.reportForTheEntireRun}
+          >
+            {texts.report}
           </a>
-          <a className="button" href={reportAddress(workload, span, "markdown")} download={`diagnosis-${safeName(workload)}.md`}>
-            Markdown
+          <a
+            className={ui["button"]}
+            href={reportAddress(workload, span, "markdown")}
+            download={`diagnosis-${safeName(workload)}.md`}
+          >
+            {texts.markdown}
           </a>
         </>
       )}
-      <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />
     </header>
   );
 }
@@ -120,14 +187,22 @@ function Head({ workload, diagnosis, running }: { workload: string; diagnosis: D
 function reportAddress(workload: string, span: Span | null, format: "html" | "markdown"): string {
   const query = new URLSearchParams({ workload, format });
   for (const [name, value] of Object.entries(between(span))) query.set(name, String(value));
-  return inCluster(`/api/v1/diagnosis/report?${query.toString()}`);
+  return withPrefix(inCluster(`/api/v1/diagnosis/report?${query.toString()}`));
 }
 
 function safeName(text: string): string {
   return text.replace(/[^\w.-]+/g, "_").slice(0, 60);
 }
 
-function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catalogue }) {
+function Body({
+  diagnosis,
+  catalogue,
+  RuleBar,
+}: {
+  diagnosis: Diagnosis;
+  catalogue: Catalogue;
+  RuleBar: RuleBarComponent;
+}) {
   const metrics = useMemo(() => {
     const present = new Set(diagnosis.metrics.map((one) => one.metric));
     return catalogue.metrics.filter((metric) => present.has(metric.id));
@@ -139,21 +214,49 @@ function Body({ diagnosis, catalogue }: { diagnosis: Diagnosis; catalogue: Catal
     return (
       <>
         <Summary diagnosis={diagnosis} board={board} />
-        <Notice title="No samples" text="No samples of this workload are stored in this window, so there is nothing to draw." />
+        {diagnosis.workload.gpus.length > 0 && (
+          <Notice title={texts.noSamples} text={texts.thereAreNoSamplesOfThis} />
+        )}
       </>
     );
   return (
     <>
-      <RuleBar board={board} lenses={lenses} onLenses={(next) => change({ lenses: next })} lit={litRule} onLight={(field) => change({ litRule: field })} page={page} onPage={setPage} />
+      <RuleBar
+        board={board}
+        lenses={lenses}
+        onLenses={(next) => change({ lenses: next })}
+        lit={litRule}
+        onLight={(field) => change({ litRule: field })}
+        page={page}
+        onPage={setPage}
+      />
       <Summary diagnosis={diagnosis} board={board} />
-      {diagnosis.window.samples < 2 && <p className="hint" data-testid="one-sample">There is one sample only: plots need at least two moments, and no verdict is given.</p>}
-      {diagnosis.workload.gpus.length === 1 && <p className="hint" data-testid="one-gpu">This workload has one GPU: there is nothing to compare it with, so it is not clustered.</p>}
-      {diagnosis.window.samples >= 2 && <Parts diagnosis={diagnosis} metrics={metrics} board={board} />}
+      {diagnosis.window.samples < 2 && (
+        <p className={partStyles["hint"]} data-testid="one-sample">
+          {texts.onlyOneSampleSoFarPlots}
+        </p>
+      )}
+      {diagnosis.workload.gpus.length === 1 && (
+        <p className={partStyles["hint"]} data-testid="one-gpu">
+          {texts.thisWorkloadHasOnlyOneGpu}
+        </p>
+      )}
+      {diagnosis.window.samples >= 2 && (
+        <Parts diagnosis={diagnosis} metrics={metrics} board={board} />
+      )}
     </>
   );
 }
 
-function Parts({ diagnosis, metrics: all, board }: { diagnosis: Diagnosis; metrics: Catalogue["metrics"]; board: RuleBoard }) {
+function Parts({
+  diagnosis,
+  metrics: all,
+  board,
+}: {
+  diagnosis: Diagnosis;
+  metrics: Catalogue["metrics"];
+  board: RuleBoard;
+}) {
   const metrics = useMemo(() => all.filter((metric) => metric.entity === "gpu"), [all]);
   const span = useChosen((chosen) => chosen.window);
   const clusters = useClusters(diagnosis.workload.id, span);
@@ -166,15 +269,38 @@ function Parts({ diagnosis, metrics: all, board }: { diagnosis: Diagnosis; metri
   const known = clusters.data;
   return (
     <>
-      {clusters.isError && <p className="hint" role="alert">{clusters.error.message}</p>}
-      <section className="part" aria-label="GPUs" data-testid="gpus-part" data-busy={clusters.isFetching ? "1" : "0"}>
-        {!known && !clusters.isError && <p className="muted" role="status">Looking for GPUs that behave alike…</p>}
+      {clusters.isError && (
+        <p className={partStyles["hint"]} role="alert">
+          {clusters.error.message}
+        </p>
+      )}
+      <section
+        className={partStyles["part"]}
+        aria-label={texts.gpus}
+        data-testid="gpus-part"
+        data-busy={clusters.isFetching ? "1" : "0"}
+      >
+        {!known && !clusters.isError && (
+          <p className={ui["muted"]} role="status">
+            {texts.groupingGpusBySimilarity}
+          </p>
+        )}
         {known && <ClusterPanel clusters={known} numbers={numbers} metrics={metrics} />}
-        {known && known.gpus.length > 0 && <Multiples clusters={known} numbers={numbers} board={board} />}
-        {known && known.gpus.length === 0 && <p className="hint">No samples of this metric in this window.</p>}
-        {known && <p className="muted" role="status">{clusters.isPlaceholderData ? "Looking… " : ""}{counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}{known.approximate ? "; clusters are approximate: above 8,192 GPUs micro-clusters are linked, and no merge tree is drawn" : ""}.</p>}
+        {known && known.gpus.length > 0 && (
+          <Multiples clusters={known} numbers={numbers} board={board} />
+        )}
+        {known && known.gpus.length === 0 && (
+          <p className={partStyles["hint"]}>{texts.noSamplesOfThisMetricIn}</p>
+        )}
+        {known && (
+          <p className={ui["muted"]} role="status">
+            {clusters.isPlaceholderData ? texts.loading : ""}
+            {counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}
+            {known.approximate ? texts.clustersAreApproximateAbove8192 : ""}.
+          </p>
+        )}
       </section>
-      <div className="pair-of-parts">
+      <div className={styles["pair-of-parts"]}>
         <TimelinePanel diagnosis={diagnosis} clusters={known} numbers={numbers} metrics={all} />
         <Bivariate numbers={numbers} metrics={metrics} />
       </div>

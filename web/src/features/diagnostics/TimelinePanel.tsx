@@ -15,47 +15,92 @@ import { change, useChosen, usePicked } from "@/features/diagnostics/store";
 import { timelineStyle } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import { marksOf, shadesOf } from "@/features/diagnostics/words";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/diagnostics/TimelinePanel.module.css";
+import partStyles from "@/features/diagnostics/parts.module.css";
+import { diagnosticsTexts as texts } from "@/texts";
 
 const MOST_LINES = 64;
 const MOST_METRICS = 4;
 const HEIGHT = 170;
 
 /** Lines of the selected GPUs before the band of all; all charts show the same span of time. */
-export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagnosis: Diagnosis; clusters: Clusters | undefined; numbers: ColourNumbers; metrics: readonly Metric[] }) {
+export function TimelinePanel({
+  diagnosis,
+  clusters,
+  numbers,
+  metrics,
+}: {
+  diagnosis: Diagnosis;
+  clusters: Clusters | undefined;
+  numbers: ColourNumbers;
+  metrics: readonly Metric[];
+}) {
   const { selected, lines: shown, window: span } = usePicked("selected", "lines", "window");
   const gpus = useMemo(() => selected.slice(0, MOST_LINES), [selected]);
   const life = useLife(diagnosis, clusters);
   const asked = useAskedSpan(life);
   const bands = useBands(asked);
-  const ofGpus = useMemo(() => shown.filter((id) => metrics.find((one) => one.id === id)?.entity === "gpu"), [shown, metrics]);
+  const ofGpus = useMemo(
+    () => shown.filter((id) => metrics.find((one) => one.id === id)?.entity === "gpu"),
+    [shown, metrics],
+  );
   const series = useLines(gpus, ofGpus, asked);
-  const add = (metric: string) => change({ lines: shown.includes(metric) ? shown.filter((one) => one !== metric) : [...shown, metric].slice(-MOST_METRICS) });
+  const add = (metric: string) =>
+    change({
+      lines: shown.includes(metric)
+        ? shown.filter((one) => one !== metric)
+        : [...shown, metric].slice(-MOST_METRICS),
+    });
   const loaded = bands.data?.bands ?? [];
   return (
-    <section className="part" aria-label="Timeline" data-testid="timeline-part">
+    <section className={partStyles["part"]} aria-label={texts.timeline} data-testid="timeline-part">
       <header>
-        <h3>Over time</h3>
-        <span className="muted">
-          {gpus.length === 0 ? "Median, middle 80 % and extremes of all GPUs (of all hosts for what is measured of hosts); select GPUs to see their lines." : `${formatCount(gpus.length)} of ${formatCount(selected.length)} selected GPUs before the band of all.`}
-          {bands.data && ` ${bands.data.bin_ms / 1000 > (diagnosis.window?.step_s ?? 0) ? `Least and greatest per ${formatDuration(bands.data.bin_ms / 1000)}.` : "Every sample."}`}
+        <h3>{texts.overTime3}</h3>
+        <span className={ui["muted"]}>
+          {gpus.length === 0
+            ? texts.medianMiddle80AndMinMax
+            : texts.ofSelectedGpusDrawnOverThe(
+                formatCount(gpus.length),
+                formatCount(selected.length),
+              )}
+          {bands.data && ` ${binText(bands.data.bin_ms / 1000, diagnosis.window?.step_s ?? 0)}`}
         </span>
         <SpanButtons life={life} seen={span} />
       </header>
-      <div className="metric-toggles" role="group" aria-label="Metrics over time">
+      <div className={styles["metric-toggles"]} role="group" aria-label={texts.metricsOverTime}>
         {metrics.map((metric) => (
-          <button key={metric.id} type="button" aria-pressed={shown.includes(metric.id)} onClick={() => add(metric.id)}>
+          <button
+            key={metric.id}
+            type="button"
+            aria-pressed={shown.includes(metric.id)}
+            onClick={() => add(metric.id)}
+          >
             {metric.label}
           </button>
         ))}
       </div>
-      {bands.isError && <p className="hint">{bands.error.message}</p>}
-      {series.isError && gpus.length > 0 && <p className="hint">{series.error.message}</p>}
-      {shown.length === 0 && <p className="hint">Choose a metric above.</p>}
+      {bands.isError && <p className={partStyles["hint"]}>{bands.error.message}</p>}
+      {series.isError && gpus.length > 0 && (
+        <p className={partStyles["hint"]}>{series.error.message}</p>
+      )}
+      {shown.length === 0 && <p className={partStyles["hint"]}>{texts.chooseAMetricAbove}</p>}
       {shown.map((metric) => {
         const band = loaded.find((one) => one.metric === metric);
-        return band ? <Chart key={metric} band={band} series={gpus.length > 0 ? series.data : undefined} gpus={gpus} numbers={numbers} diagnosis={diagnosis} metric={metrics.find((one) => one.id === metric)} life={life} /> : null;
+        return band ? (
+          <Chart
+            key={metric}
+            band={band}
+            series={gpus.length > 0 ? series.data : undefined}
+            gpus={gpus}
+            numbers={numbers}
+            diagnosis={diagnosis}
+            metric={metrics.find((one) => one.id === metric)}
+            life={life}
+          />
+        ) : null;
       })}
-      <p className="muted">Drag: look at a window, every part follows. Ctrl + wheel or + − zooms, Shift + drag, Shift + wheel or ← → moves, double-click or 0 shows all.</p>
+      <p className={ui["muted"]}>{texts.dragToSelectAWindowFor}</p>
     </section>
   );
 }
@@ -64,7 +109,10 @@ export function TimelinePanel({ diagnosis, clusters, numbers, metrics }: { diagn
 function useLife(diagnosis: Diagnosis, clusters: Clusters | undefined): Span {
   const [from, to] = [diagnosis.window?.from ?? "", diagnosis.window?.to ?? ""];
   const newest = clusters?.to_ms ?? 0;
-  return useMemo((): Span => [Date.parse(from), Math.max(Date.parse(to), newest)], [from, to, newest]);
+  return useMemo(
+    (): Span => [Date.parse(from), Math.max(Date.parse(to), newest)],
+    [from, to, newest],
+  );
 }
 
 /** Change what the timelines show, within the life. */
@@ -77,23 +125,46 @@ function look(life: Span, to: (seen: Span) => Span | null): void {
 function SpanButtons({ life, seen }: { life: Span; seen: Span | null }) {
   const view = useChosen((chosen) => chosen.view);
   const buttons: [string, string, (span: Span) => Span | null][] = [
-    ["◀", "Earlier", (span) => moved(span, -0.25)],
-    ["▶", "Later", (span) => moved(span, 0.25)],
-    ["+", "Zoom in", (span) => zoomed(span, 0.5)],
-    ["−", "Zoom out", (span) => zoomed(span, 2)],
+    ["◀", texts.earlier, (span) => moved(span, -0.25)],
+    ["▶", texts.later, (span) => moved(span, 0.25)],
+    ["+", texts.zoomIn, (span) => zoomed(span, 0.5)],
+    ["−", texts.zoomOut, (span) => zoomed(span, 2)],
   ];
   return (
-    <span className="span-buttons" data-testid="span" data-from={Math.round((view ?? seen ?? life)[0])} data-to={Math.round((view ?? seen ?? life)[1])}>
+    <span
+      className={styles["span-buttons"]}
+      data-testid="span"
+      data-from={Math.round((view ?? seen ?? life)[0])}
+      data-to={Math.round((view ?? seen ?? life)[1])}
+    >
       {buttons.map(([sign, label, to]) => (
-        <button key={label} type="button" className="button" aria-label={label} title={label} onClick={() => look(life, to)}>
+        <button
+          key={label}
+          type="button"
+          className={ui["button"]}
+          aria-label={label}
+          title={label}
+          onClick={() => look(life, to)}
+        >
           {sign}
         </button>
       ))}
-      <button type="button" className="button" disabled={!view} onClick={() => change({ view: null })}>
-        Reset
+      <button
+        type="button"
+        className={ui["button"]}
+        disabled={!view}
+        onClick={() => change({ view: null })}
+      >
+        {texts.reset}
       </button>
-      <button type="button" className="button" disabled={!view} title="Every other part looks at what the timelines show" onClick={() => change({ window: view, view: null, lit: [] })}>
-        Filter by this
+      <button
+        type="button"
+        className={ui["button"]}
+        disabled={!view}
+        title={texts.applyTheVisibleRangeToThe}
+        onClick={() => change({ window: view, view: null, lit: [] })}
+      >
+        {texts.applyToPage}
       </button>
     </span>
   );
@@ -109,7 +180,15 @@ interface ChartParts {
   life: Span;
 }
 
-const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metric, life }: ChartParts) {
+const Chart = memo(function Chart({
+  band,
+  series,
+  gpus,
+  numbers,
+  diagnosis,
+  metric,
+  life,
+}: ChartParts) {
   const lit = useChosen((chosen) => chosen.lit);
   const span = useChosen((chosen) => chosen.window);
   const theme = useTheme((state) => state.theme);
@@ -118,7 +197,11 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
   const readout = useRef<HTMLParagraphElement | null>(null);
   const drawn = useRef<Timeline | null>(null);
   const data = useMemo((): TimelineData => {
-    const own = new Map(series?.metrics.find((one) => one.metric === band.metric)?.lines.map((line) => [line.gpu, line.value]));
+    const own = new Map(
+      series?.metrics
+        .find((one) => one.metric === band.metric)
+        ?.lines.map((line) => [line.gpu, line.value]),
+    );
     return {
       label: band.label,
       unit: band.unit,
@@ -126,7 +209,16 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
       band,
       lines: gpus.flatMap((gpu) => {
         const value = own.get(gpu);
-        return value && series ? [{ label: gpu, colour: cssOf(numberColour(numbers.get(gpu) ?? 0)), time_ms: series.time_ms, value }] : [];
+        return value && series
+          ? [
+              {
+                label: gpu,
+                colour: cssOf(numberColour(numbers.get(gpu) ?? 0)),
+                time_ms: series.time_ms,
+                value,
+              },
+            ]
+          : [];
       }),
       marks: marksOf(diagnosis),
       lit,
@@ -135,7 +227,13 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
     };
   }, [band, series, gpus, numbers, diagnosis, metric, lit, span]);
   // Other lines or another look make another plot; new values are given to the one there is.
-  const shape = JSON.stringify([data.label, data.range, data.lines.map((line) => [line.label, line.colour]), width, theme]);
+  const shape = JSON.stringify([
+    data.label,
+    data.range,
+    data.lines.map((line) => [line.label, line.colour]),
+    width,
+    theme,
+  ]);
   const latest = useRef(data);
   latest.current = data;
   const limits = useRef(life);
@@ -143,13 +241,20 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
   useEffect(() => {
     if (!host.current || width < 60) return;
     const events = {
-      brush: (brushed: Span | null) => change(brushed ? { window: brushed, view: null } : { window: null, view: null, lit: [] }),
+      brush: (brushed: Span | null) =>
+        change(brushed ? { window: brushed, view: null } : { window: null, view: null, lit: [] }),
       view: (next: Span | null) => look(limits.current, () => next),
       tell: (text: string) => {
         if (readout.current) readout.current.textContent = text;
       },
     };
-    const made = drawTimeline(host.current, latest.current, timelineStyle(theme), { width, height: HEIGHT }, events);
+    const made = drawTimeline(
+      host.current,
+      latest.current,
+      timelineStyle(theme),
+      { width, height: HEIGHT },
+      events,
+    );
     drawn.current = made;
     made.show(seen(limits.current, latest.current));
     return () => {
@@ -163,11 +268,18 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
     drawn.current?.show(seen(limits.current, latest.current));
   }, [data]);
   // Straight to the plot: zooming must not wait for anything else on the page.
-  useEffect(() => useChosen.subscribe((now, before) => now.view !== before.view && drawn.current?.show(seen(limits.current, latest.current))), []);
+  useEffect(
+    () =>
+      useChosen.subscribe(
+        (now, before) =>
+          now.view !== before.view && drawn.current?.show(seen(limits.current, latest.current)),
+      ),
+    [],
+  );
   return (
     <div
       ref={ref}
-      className="chart"
+      className={partStyles["chart"]}
       data-testid="timeline"
       data-metric={band.metric}
       data-lines={data.lines.length}
@@ -176,11 +288,11 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
       data-end={band.time_ms[band.time_ms.length - 1] ?? 0}
       role="application"
       tabIndex={0}
-      aria-label={`${band.label} over time, ${data.lines.length} GPUs and the band of all; arrow keys move, plus and minus zoom, 0 shows all`}
+      aria-label={texts.overTimeGpusAndTheBand(band.label, data.lines.length)}
       onKeyDown={(event) => key(event, life)}
     >
       <div ref={host} />
-      <p ref={readout} className="muted readout" />
+      <p ref={readout} className={`${ui["muted"]} ${partStyles["readout"]}`} />
     </div>
   );
 });
@@ -188,7 +300,9 @@ const Chart = memo(function Chart({ band, series, gpus, numbers, diagnosis, metr
 /** What is to be seen: the view, else the window, else all; every chart the same, whatever its metric has. */
 function seen([from, to]: Span, { band: { time_ms: times } }: TimelineData): Span {
   const { view, window: span } = useChosen.getState();
-  return view ?? span ?? [Math.min(from, times[0] ?? from), Math.max(to, times[times.length - 1] ?? to)];
+  return (
+    view ?? span ?? [Math.min(from, times[0] ?? from), Math.max(to, times[times.length - 1] ?? to)]
+  );
 }
 
 const KEYS: Record<string, (span: Span) => Span | null> = {
@@ -206,4 +320,9 @@ function key(event: KeyboardEvent, life: Span): void {
   if (!to || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   look(life, to);
+}
+
+/** Whether the lines show every sample, or the least and greatest of a longer bin. */
+function binText(binSeconds: number, stepSeconds: number): string {
+  return binSeconds > stepSeconds ? texts.minMaxPer(formatDuration(binSeconds)) : texts.everySample;
 }

@@ -12,8 +12,14 @@ export function appendedBands(old: Bands, part: Bands): Bands {
       const more = part.bands.find((one) => one.metric === band.metric);
       if (!more || more.time_ms.length === 0) return band;
       const kept = before(band.time_ms, more.time_ms[0]);
-      const levels = Object.fromEntries(LEVELS.map((level) => [level, [...band[level].slice(0, kept), ...more[level]]]));
-      return { ...band, ...levels, time_ms: [...band.time_ms.slice(0, kept), ...more.time_ms] } as MetricBand;
+      const levels = Object.fromEntries(
+        LEVELS.map((level) => [level, [...band[level].slice(0, kept), ...more[level]]]),
+      );
+      return {
+        ...band,
+        ...levels,
+        time_ms: [...band.time_ms.slice(0, kept), ...more.time_ms],
+      } as MetricBand;
     }),
   };
 }
@@ -25,9 +31,19 @@ export function appendedLines(old: Lines, part: Lines): Lines {
     ...old,
     time_ms: [...old.time_ms.slice(0, kept), ...part.time_ms],
     metrics: old.metrics.map((metric) => {
-      const more = new Map(part.metrics.find((one) => one.metric === metric.metric)?.lines.map((line) => [line.gpu, line.value]));
+      const more = new Map(
+        part.metrics
+          .find((one) => one.metric === metric.metric)
+          ?.lines.map((line) => [line.gpu, line.value]),
+      );
       const none = part.time_ms.map(() => null);
-      return { ...metric, lines: metric.lines.map((line) => ({ ...line, value: [...line.value.slice(0, kept), ...(more.get(line.gpu) ?? none)] })) };
+      return {
+        ...metric,
+        lines: metric.lines.map((line) => ({
+          ...line,
+          value: [...line.value.slice(0, kept), ...(more.get(line.gpu) ?? none)],
+        })),
+      };
     }),
   };
 }

@@ -5,7 +5,11 @@ const cluster = (id: number, ...gpus: string[]) => ({ id, gpus, why: "" });
 
 test("clusters take the lowest numbers at first", () => {
   const numbers = stableNumbers([cluster(0, "a", "b"), cluster(1, "c")], new Map());
-  expect([...numbers]).toEqual([["a", 0], ["b", 0], ["c", 1]]);
+  expect([...numbers]).toEqual([
+    ["a", 0],
+    ["b", 0],
+    ["c", 1],
+  ]);
 });
 
 test("GPUs keep their colour when the largest cluster becomes another one", () => {

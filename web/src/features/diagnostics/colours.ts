@@ -8,7 +8,10 @@ import type { Cluster } from "@/features/diagnostics/documents";
 export type ColourNumbers = ReadonlyMap<string, number>;
 
 /** A cluster keeps the number that most of its GPUs had; new clusters take the lowest free one. */
-export function stableNumbers(clusters: readonly Cluster[], before: ColourNumbers): Map<string, number> {
+export function stableNumbers(
+  clusters: readonly Cluster[],
+  before: ColourNumbers,
+): Map<string, number> {
   const claims = clusters.flatMap((cluster) => {
     const votes = new Map<number, number>();
     for (const gpu of cluster.gpus) {
@@ -16,7 +19,11 @@ export function stableNumbers(clusters: readonly Cluster[], before: ColourNumber
       if (number !== undefined) votes.set(number, (votes.get(number) ?? 0) + 1);
     }
     // Compare by share of the cluster: a small odd one keeps its colour against the mass.
-    return [...votes].map(([number, count]) => ({ cluster, number, weight: count / cluster.gpus.length + count * 1e-9 }));
+    return [...votes].map(([number, count]) => ({
+      cluster,
+      number,
+      weight: count / cluster.gpus.length + count * 1e-9,
+    }));
   });
   claims.sort((a, b) => b.weight - a.weight || a.cluster.id - b.cluster.id || a.number - b.number);
   const taken = new Map<number, number>();

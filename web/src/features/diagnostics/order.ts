@@ -9,11 +9,13 @@ export type Order = (typeof ORDERS)[number];
 /** GPUs in order; those without a rank come last. */
 export function ordered(gpus: readonly GpuRow[], order: Order): GpuRow[] {
   const rank = (value: number | null) => value ?? Number.MAX_SAFE_INTEGER;
-  const byPlace = (a: GpuRow, b: GpuRow) => naturalCompare(a.host, b.host) || a.index - b.index || naturalCompare(a.gpu, b.gpu);
+  const byPlace = (a: GpuRow, b: GpuRow) =>
+    naturalCompare(a.host, b.host) || a.index - b.index || naturalCompare(a.gpu, b.gpu);
   const compare: Record<Order, (a: GpuRow, b: GpuRow) => number> = {
     index: byPlace,
     global_rank: (a, b) => rank(a.global_rank) - rank(b.global_rank) || byPlace(a, b),
-    local_rank: (a, b) => naturalCompare(a.host, b.host) || rank(a.local_rank) - rank(b.local_rank) || byPlace(a, b),
+    local_rank: (a, b) =>
+      naturalCompare(a.host, b.host) || rank(a.local_rank) - rank(b.local_rank) || byPlace(a, b),
     difference: (a, b) => b.difference - a.difference || byPlace(a, b),
   };
   return [...gpus].sort(compare[order]);
@@ -48,5 +50,7 @@ export function byNode(gpus: readonly GpuRow[]): GpuRow[] {
 
 function mean(values: readonly (number | null)[]): number | null {
   const present = values.filter((value): value is number => value !== null);
-  return present.length > 0 ? present.reduce((sum, value) => sum + value, 0) / present.length : null;
+  return present.length > 0
+    ? present.reduce((sum, value) => sum + value, 0) / present.length
+    : null;
 }

@@ -23,20 +23,38 @@ export function useAskedSpan(life: Span): Span | null {
   const seen = view ?? span;
   const [asked, setAsked] = useState<Span | null>(seen);
   useEffect(() => {
-    const timer = setTimeout(() => setAsked(seen && (view ? within(zoomed(seen, 1.5), life) : seen)), view ? SETTLED_MS : 0);
+    const timer = setTimeout(
+      () => setAsked(seen && (view ? within(zoomed(seen, 1.5), life) : seen)),
+      view ? SETTLED_MS : 0,
+    );
     return () => clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- a running life grows all the time; what is seen decides
   }, [seen, view]);
   return asked;
 }
 
-function useDocument<T extends { bin_ms: number }>(path: string, query: Record<string, string | number>, span: Span | null, enabled: boolean, append: (old: T, part: T) => T, last: (old: T) => number | undefined, size: (old: T) => number) {
+function useDocument<T extends { bin_ms: number }>(
+  path: string,
+  query: Record<string, string | number>,
+  span: Span | null,
+  enabled: boolean,
+  append: (old: T, part: T) => T,
+  last: (old: T) => number | undefined,
+  size: (old: T) => number,
+) {
   const { running } = useContext(WorkloadContext);
   const held = useChosen((chosen) => chosen.held);
   const client = useQueryClient();
   const asked = useMemo(() => ({ ...query, points: POINTS, ...between(span) }), [query, span]);
   const key = useMemo(() => [path, asked], [path, asked]);
-  const found = useQuery({ queryKey: key, queryFn: ({ signal }) => getJson<T>(path, asked, signal), placeholderData: keepPreviousData, staleTime: 30_000, retry: 1, enabled });
+  const found = useQuery({
+    queryKey: key,
+    queryFn: ({ signal }) => getJson<T>(path, asked, signal),
+    placeholderData: keepPreviousData,
+    staleTime: 30_000,
+    retry: 1,
+    enabled,
+  });
   const growing = running && !held && span === null && enabled;
   useEffect(() => {
     if (!growing) return;
@@ -76,11 +94,30 @@ export function useBands(span: Span | null) {
   const { workload } = useContext(WorkloadContext);
   const shown = useChosen((chosen) => chosen.lines);
   const query = useMemo(() => ({ workload, metrics: shown.join() }), [workload, shown]);
-  return useDocument<Bands>("/diagnosis/band", query, span, shown.length > 0, appendedBands, bandsEnd, bandsSize);
+  return useDocument<Bands>(
+    "/diagnosis/band",
+    query,
+    span,
+    shown.length > 0,
+    appendedBands,
+    bandsEnd,
+    bandsSize,
+  );
 }
 
 export function useLines(gpus: readonly string[], shown: readonly string[], span: Span | null) {
   const { workload } = useContext(WorkloadContext);
-  const query = useMemo(() => ({ workload, metrics: shown.join(), gpus: gpus.join() }), [workload, shown, gpus]);
-  return useDocument<Lines>("/diagnosis/lines", query, span, gpus.length > 0 && shown.length > 0, appendedLines, linesEnd, linesSize);
+  const query = useMemo(
+    () => ({ workload, metrics: shown.join(), gpus: gpus.join() }),
+    [workload, shown, gpus],
+  );
+  return useDocument<Lines>(
+    "/diagnosis/lines",
+    query,
+    span,
+    gpus.length > 0 && shown.length > 0,
+    appendedLines,
+    linesEnd,
+    linesSize,
+  );
 }

@@ -4,7 +4,11 @@ import type { Theme } from "@/base/colour";
 import type { TimelineStyle } from "@/charts/timeline";
 
 /** Clear a canvas at the screen's own resolution and hand over its context. */
-export function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+export function prepared(
+  canvas: HTMLCanvasElement,
+  width: number,
+  height: number,
+): CanvasRenderingContext2D | null {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.max(1, Math.round(width * scale));
   canvas.height = Math.max(1, Math.round(height * scale));
@@ -24,5 +28,13 @@ export function token(name: string): string {
 /** The colours of a timeline in a theme. */
 export function timelineStyle(theme: Theme): TimelineStyle {
   const dark = theme === "dark";
-  return { text: token("--muted"), grid: token("--line"), band: dark ? "#6cb6d938" : "#1c6f9933", faint: dark ? "#6cb6d916" : "#1c6f9914", median: token("--muted"), lit: token("--selected"), veil: dark ? "#0e1217a6" : "#ffffffa6" };
+  return {
+    text: token("--muted"),
+    grid: token("--line"),
+    band: dark ? "#6cb6d938" : "#1c6f9933",
+    faint: dark ? "#6cb6d916" : "#1c6f9914",
+    median: token("--muted"),
+    lit: token("--selected"),
+    veil: dark ? "#0e1217a6" : "#ffffffa6",
+  };
 }

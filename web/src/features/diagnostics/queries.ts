@@ -3,14 +3,26 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { createContext, useContext } from "react";
 import { getJson } from "@/api/client";
-import type { Bands, Clusters, ComparisonDocument, Diagnosis, MetricBand, Outliers, Pair, Peers } from "@/features/diagnostics/documents";
+import type {
+  Bands,
+  Clusters,
+  ComparisonDocument,
+  Diagnosis,
+  MetricBand,
+  Outliers,
+  Pairs,
+  Peers,
+} from "@/features/diagnostics/documents";
 import type { Span } from "@/features/diagnostics/store";
 import { useChosen, usePicked } from "@/features/diagnostics/store";
 
 /** Verdicts and clusters of a running workload; its timelines move on with every few seconds. */
 const AGAIN_MS = 60_000;
 
-export const WorkloadContext = createContext<{ workload: string; running: boolean }>({ workload: "", running: false });
+export const WorkloadContext = createContext<{ workload: string; running: boolean }>({
+  workload: "",
+  running: false,
+});
 
 function useAgain(): number | false {
   const { running } = useContext(WorkloadContext);
@@ -18,9 +30,15 @@ function useAgain(): number | false {
   return running && !held ? AGAIN_MS : false;
 }
 
-export const between = (window: Span | null) => (window ? { from: window[0] / 1000, to: window[1] / 1000 } : {});
+export const between = (window: Span | null) =>
+  window ? { from: window[0] / 1000, to: window[1] / 1000 } : {};
 
-function useAsked<T>(key: readonly unknown[], path: string, query: Record<string, string | number>, enabled = true) {
+function useAsked<T>(
+  key: readonly unknown[],
+  path: string,
+  query: Record<string, string | number>,
+  enabled = true,
+) {
   const refetchInterval = useAgain();
   return useQuery({
     queryKey: [...key, query],
@@ -37,15 +55,26 @@ function useAsked<T>(key: readonly unknown[], path: string, query: Record<string
 export function useDiagnosis(workload: string, window: Span | null, enabled = true, live = false) {
   return useQuery({
     queryKey: ["diagnosis", workload, window],
-    queryFn: ({ signal }) => getJson<Diagnosis>("/diagnosis", { workload, ...between(window) }, signal),
+    queryFn: ({ signal }) =>
+      getJson<Diagnosis>("/diagnosis", { workload, ...between(window) }, signal),
     staleTime: 10_000,
     retry: 1,
     enabled,
-    refetchInterval: live ? (query) => (query.state.data?.workload.state === "running" && !useChosen.getState().held ? AGAIN_MS : false) : false,
+    refetchInterval: live
+      ? (query) =>
+          query.state.data?.workload.state === "running" && !useChosen.getState().held
+            ? AGAIN_MS
+            : false
+      : false,
   });
 }
 
-export function useClusters(workload: string, window: Span | null, over: { metric?: string } = {}, enabled = true) {
+export function useClusters(
+  workload: string,
+  window: Span | null,
+  over: { metric?: string } = {},
+  enabled = true,
+) {
   const { metric, method, clusters } = usePicked("metric", "method", "clusters");
   const query = { workload, metric: over.metric ?? metric, method, clusters, ...between(window) };
   return useAsked<Clusters>(["clusters"], "/diagnosis/clusters", query, enabled);
@@ -62,12 +91,25 @@ export function useOutliers(window: Span | null) {
 export function usePairs(enabled: boolean) {
   const { workload } = useContext(WorkloadContext);
   const window = useChosen((chosen) => chosen.window);
-  return useQuery({ enabled, queryKey: ["pairs", workload, window], queryFn: ({ signal }) => getJson<{ pairs: Pair[]; metrics: string[] }>("/diagnosis/pairs", { workload, ...between(window) }, signal), staleTime: 60_000, retry: 1, placeholderData: keepPreviousData });
+  return useQuery({
+    enabled,
+    queryKey: ["pairs", workload, window],
+    queryFn: ({ signal }) =>
+      getJson<Pairs>("/diagnosis/pairs", { workload, ...between(window) }, signal),
+    staleTime: 60_000,
+    retry: 1,
+    placeholderData: keepPreviousData,
+  });
 }
 
 export function usePeers() {
   const { workload } = useContext(WorkloadContext);
-  return useQuery({ queryKey: ["peers", workload], queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal), staleTime: 60_000, retry: 1 });
+  return useQuery({
+    queryKey: ["peers", workload],
+    queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal),
+    staleTime: 60_000,
+    retry: 1,
+  });
 }
 
 /** A workload, and the window of it that is looked at; null is its whole life. */
@@ -80,7 +122,12 @@ export interface Side {
 export function useSideBand({ workload, window }: Side): MetricBand | undefined {
   const metric = useChosen((chosen) => chosen.metric);
   const query = { workload, metrics: metric, points: 300, ...between(window) };
-  const found = useQuery({ queryKey: ["side", query], queryFn: ({ signal }) => getJson<Bands>("/diagnosis/band", query, signal), staleTime: 60_000, retry: 0 });
+  const found = useQuery({
+    queryKey: ["side", query],
+    queryFn: ({ signal }) => getJson<Bands>("/diagnosis/band", query, signal),
+    staleTime: 60_000,
+    retry: 0,
+  });
   return found.data?.bands[0];
 }
 
@@ -88,5 +135,10 @@ export function useComparison(a: Side, b: Side) {
   const metric = useChosen((chosen) => chosen.metric);
   const other = a.window ? { other_from: a.window[0] / 1000, other_to: a.window[1] / 1000 } : {};
   const query = { workload: b.workload, other: a.workload, metric, ...between(b.window), ...other };
-  return useQuery({ queryKey: ["comparison", query], queryFn: ({ signal }) => getJson<ComparisonDocument>("/diagnosis/comparison", query, signal), staleTime: 60_000, retry: 0 });
+  return useQuery({
+    queryKey: ["comparison", query],
+    queryFn: ({ signal }) => getJson<ComparisonDocument>("/diagnosis/comparison", query, signal),
+    staleTime: 60_000,
+    retry: 0,
+  });
 }

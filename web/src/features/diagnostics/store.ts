@@ -3,7 +3,7 @@
 import { inCluster } from "@/api/chosen";
 import { create } from "zustand";
 import { useShallow } from "zustand/react/shallow";
-import type { Lens } from "@/base/rules/documents";
+import type { Lens } from "@/base/verdicts/documents";
 import type { PlotKind } from "@/charts/multiples";
 import type { Span } from "@/charts/span";
 import type { Order } from "@/features/diagnostics/order";
@@ -99,7 +99,11 @@ export const useChosen = create<Chosen>(() => START);
 
 /** Some of what is chosen; a part of the page hears of nothing else. */
 export function usePicked<K extends keyof Chosen>(...keys: readonly K[]): Pick<Chosen, K> {
-  return useChosen(useShallow((chosen) => Object.fromEntries(keys.map((key) => [key, chosen[key]])) as Pick<Chosen, K>));
+  return useChosen(
+    useShallow(
+      (chosen) => Object.fromEntries(keys.map((key) => [key, chosen[key]])) as Pick<Chosen, K>,
+    ),
+  );
 }
 
 export function change(part: Partial<Chosen>): void {
@@ -115,5 +119,9 @@ export function choose(gpus: readonly string[], adding: boolean): void {
     return;
   }
   const all = gpus.every((gpu) => selected.includes(gpu));
-  change({ selected: all ? selected.filter((gpu) => !gpus.includes(gpu)) : [...new Set([...selected, ...gpus])] });
+  change({
+    selected: all
+      ? selected.filter((gpu) => !gpus.includes(gpu))
+      : [...new Set([...selected, ...gpus])],
+  });
 }

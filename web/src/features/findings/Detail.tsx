@@ -3,12 +3,18 @@ import type { FormEvent } from "react";
 import { useState } from "react";
 import { getJson, postJson, putJson, remove } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
-import { links } from "@/base/links";
-import { useLanguage, useRules } from "@/base/rules/queries";
-import { boundText } from "@/base/rules/slots";
+import { selectionAddress, workloadAddress } from "@/base/addresses";
+import { PageLink } from "@/base/ui/PageLink";
+import { useLanguage, useRules } from "@/base/verdicts/queries";
+import { boundText } from "@/base/verdicts/slots";
 import { Choice, IconButton } from "@/base/ui/controls";
 import type { Finding, Mute } from "@/features/findings/documents";
 import { mutesOf, readingText } from "@/features/findings/documents";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import ruleStyles from "@/base/verdicts/rules.module.css";
+import styles from "@/features/findings/Detail.module.css";
+import { findingsTexts as texts } from "@/texts";
 
 const ME = "marey.me";
 
@@ -34,37 +40,47 @@ function useMe(): [string, (me: string) => void] {
 
 /** One finding: why, since when, at what cost, and what people say of it. */
 export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
-  const finding = useQuery({ queryKey: ["finding", id], queryFn: ({ signal }) => getJson<Finding>(`/findings/${encodeURIComponent(id)}`, {}, signal), refetchInterval: 10_000, retry: 1 });
+  const finding = useQuery({
+    queryKey: ["finding", id],
+    queryFn: ({ signal }) => getJson<Finding>(`/findings/${encodeURIComponent(id)}`, {}, signal),
+    refetchInterval: 10_000,
+  });
   const rules = useRules();
   const rule = rules.data?.find((one) => one.id === finding.data?.rule);
   return (
-    <section className="finding-detail" aria-label="Finding" data-testid="finding-detail">
+    <section
+      className={styles["finding-detail"]}
+      aria-label={texts.finding}
+      data-testid="finding-detail"
+    >
       <header>
-        <h2>{finding.data?.title ?? "Finding"}</h2>
-        <IconButton icon="close" label="Close the finding" onClick={onClose} />
+        <h2>{finding.data?.title ?? texts.finding}</h2>
+        <IconButton icon="close" label={texts.closeTheFinding} onClick={onClose} />
       </header>
       {finding.isError && <p role="alert">{finding.error.message}</p>}
-      {finding.isPending && <p role="status">Reading…</p>}
+      {finding.isPending && <p role="status">{texts.loading}</p>}
       {finding.data && (
         <>
           <Facts finding={finding.data} />
           {rule && (
             <>
-              <code className="rule-text">{boundText(rule.when, rule.thresholds ?? {})}</code>
+              <code className={ruleStyles["rule-text"]}>
+                {boundText(rule.when, rule.thresholds ?? {})}
+              </code>
               {rule.explanation && <p>{rule.explanation}</p>}
               {rule.cause && (
                 <p>
-                  <b>Likely cause:</b> {rule.cause}
+                  <b>{texts.likelyCause}</b> {rule.cause}
                 </p>
               )}
               {rule.next_step && (
                 <p>
-                  <b>Next:</b> {rule.next_step}
+                  <b>{texts.next}</b> {rule.next_step}
                 </p>
               )}
               {rule.false_positives && (
-                <p className="muted">
-                  <b>May be wrong:</b> {rule.false_positives}
+                <p className={ui["muted"]}>
+                  <b>{texts.possibleFalseAlarm}</b> {rule.false_positives}
                 </p>
               )}
             </>
@@ -80,26 +96,29 @@ export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
 }
 
 function Facts({ finding }: { finding: Finding }) {
-  const only = JSON.stringify([{ field: "workload", op: "eq", value: finding.workload }]);
+  const only = [{ field: "workload", op: "eq", value: finding.workload }];
   const rows: [string, string][] = [
-    ["Severity", finding.severity],
-    ["User", finding.user],
-    ["Project", finding.project],
-    ["Partition", finding.partition],
-    ["GPUs", `${formatCount(finding.gpu_count)} of ${formatCount(finding.gpus_held)}`],
-    ["Affected", `${formatCount(finding.gpu_hours)} GPU-hours${finding.waste ? ", counted as wasted" : ""}`],
+    [texts.severity, finding.severity],
+    [texts.user, finding.user],
+    [texts.project, finding.project],
+    [texts.partition, finding.partition],
+    ["GPUs", texts.of(formatCount(finding.gpu_count), formatCount(finding.gpus_held))],
+    [
+      texts.affected,
+      texts.gpuHours(formatCount(finding.gpu_hours), finding.waste ? texts.countedAsWasted : ""),
+    ],
   ];
   return (
     <>
-      <div className="page-line">
-        <a className="button" href={links.diagnose?.(finding.workload)}>
-          Diagnose {finding.workload}
-        </a>
-        <a className="button" href={`/?view=workloads&sel=${encodeURIComponent(only)}`}>
-          On the overview
-        </a>
+      <div className={pageStyles["page-line"]}>
+        <PageLink className={ui["button"]} href={workloadAddress(finding.workload)}>
+          {texts.diagnose(finding.workload)}
+        </PageLink>
+        <PageLink className={ui["button"]} href={selectionAddress(only)}>
+          {texts.showOnOverview}
+        </PageLink>
       </div>
-      <dl className="finding-facts">
+      <dl className={styles["finding-facts"]}>
         {rows.map(([label, value]) => (
           <div key={label}>
             <dt>{label}</dt>
@@ -119,13 +138,13 @@ function Evidence({ finding }: { finding: Finding }) {
   if (gpus.length === 0) return null;
   const conditions = gpus[0][1].map((reading) => reading.condition);
   return (
-    <section aria-label="Evidence">
-      <h3>Evidence</h3>
-      <div className="page-scroll">
-        <table className="page-table" data-testid="evidence">
+    <section aria-label={texts.evidence}>
+      <h3>{texts.evidence}</h3>
+      <div className={pageStyles["page-scroll"]}>
+        <table className={pageStyles["page-table"]} data-testid="evidence">
           <thead>
             <tr>
-              <th>GPU</th>
+              <th>{texts.gpu}</th>
               {conditions.map((condition) => (
                 <th key={condition}>
                   <code>{condition}</code>
@@ -138,8 +157,16 @@ function Evidence({ finding }: { finding: Finding }) {
               <tr key={gpu}>
                 <th scope="row">{gpu}</th>
                 {readings.map((reading) => (
-                  <td key={reading.condition} title={`limit ${readingText(reading.condition, reading.limit, language.data)}`}>
-                    {readingText(reading.condition, reading.value, language.data)} <span className="muted">against {readingText(reading.condition, reading.limit, language.data)}</span>
+                  <td
+                    key={reading.condition}
+                    title={texts.limit(
+                      readingText(reading.condition, reading.limit, language.data),
+                    )}
+                  >
+                    {readingText(reading.condition, reading.value, language.data)}{" "}
+                    <span className={ui["muted"]}>
+                      {texts.limit(readingText(reading.condition, reading.limit, language.data))}
+                    </span>
                   </td>
                 ))}
               </tr>
@@ -147,14 +174,23 @@ function Evidence({ finding }: { finding: Finding }) {
           </tbody>
         </table>
       </div>
-      {finding.gpu_count > gpus.length && <p className="muted">and {formatCount(finding.gpu_count - gpus.length)} more GPUs</p>}
+      {finding.gpu_count > gpus.length && (
+        <p className={ui["muted"]}>
+          {texts.andMoreGpus(formatCount(finding.gpu_count - gpus.length))}
+        </p>
+      )}
     </section>
   );
 }
 
 function useChanged(id: string) {
   const client = useQueryClient();
-  return () => Promise.all([["finding", id], ["findings"], ["mutes"]].map((queryKey) => client.invalidateQueries({ queryKey })));
+  return () =>
+    Promise.all(
+      [["finding", id], ["findings"], ["mutes"]].map((queryKey) =>
+        client.invalidateQueries({ queryKey }),
+      ),
+    );
 }
 
 function Speak({ finding }: { finding: Finding }) {
@@ -166,31 +202,59 @@ function Speak({ finding }: { finding: Finding }) {
     await changed();
   };
   const path = `/findings/${encodeURIComponent(finding.id)}`;
-  const acknowledge = useMutation({ mutationFn: () => putJson(`${path}/acknowledgement`, { text, by: me }), onSuccess: done });
-  const comment = useMutation({ mutationFn: () => postJson(`${path}/comments`, { text, by: me }), onSuccess: done });
+  const acknowledge = useMutation({
+    mutationFn: () => putJson(`${path}/acknowledgement`, { text, by: me }),
+    onSuccess: done,
+  });
+  const comment = useMutation({
+    mutationFn: () => postJson(`${path}/comments`, { text, by: me }),
+    onSuccess: done,
+  });
   const failed = acknowledge.error ?? comment.error;
   return (
     <form
-      className="finding-speak"
       onSubmit={(event) => {
         event.preventDefault();
         comment.mutate();
       }}
     >
-      <div className="page-line">
-        <label className="field">
-          <span>Your name</span>
-          <input type="text" value={me} maxLength={200} onChange={(event) => setMe(event.target.value)} />
+      <div className={pageStyles["page-line"]}>
+        <label className={ui["field"]}>
+          <span>{texts.yourName}</span>
+          <input
+            type="text"
+            value={me}
+            maxLength={200}
+            onChange={(event) => setMe(event.target.value)}
+          />
         </label>
-        <label className="field finding-words">
-          <span>Comment</span>
-          <input type="text" value={text} maxLength={4000} placeholder="What you know or do about it" onChange={(event) => setText(event.target.value)} />
+        <label className={`${ui["field"]} ${styles["finding-words"]}`}>
+          <span>{texts.comment}</span>
+          <input
+            type="text"
+            value={text}
+            maxLength={4000}
+            placeholder={texts.whatYouKnowOrWhatYou}
+            onChange={(event) => setText(event.target.value)}
+          />
         </label>
-        <button type="submit" data-testid="comment" disabled={text.trim() === "" || comment.isPending}>
-          Comment
+        <button
+          className={ui["button"]}
+          type="submit"
+          data-testid="comment"
+          disabled={text.trim() === "" || comment.isPending}
+        >
+          {texts.comment}
         </button>
-        <button type="button" data-testid="acknowledge" disabled={acknowledge.isPending} title="Somebody looks after it" onClick={() => acknowledge.mutate()}>
-          {finding.acknowledged ? "Acknowledge again" : "Acknowledge"}
+        <button
+          className={ui["button"]}
+          type="button"
+          data-testid="acknowledge"
+          disabled={acknowledge.isPending}
+          title={texts.markAsAcknowledged}
+          onClick={() => acknowledge.mutate()}
+        >
+          {finding.acknowledged ? texts.acknowledgeAgain : texts.acknowledge}
         </button>
       </div>
       {failed && <p role="alert">{failed.message}</p>}
@@ -199,14 +263,17 @@ function Speak({ finding }: { finding: Finding }) {
 }
 
 const UNTIL = [
-  { value: "1", label: "1 day" },
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "", label: "for good" },
+  { value: "1", label: texts.n1Day },
+  { value: "7", label: texts.n7Days },
+  { value: "30", label: texts.n30Days },
+  { value: "", label: texts.forever },
 ];
 
 function MuteForm({ finding }: { finding: Finding }) {
-  const mutes = useQuery({ queryKey: ["mutes"], queryFn: () => getJson<Mute[]>("/mutes"), retry: 1 });
+  const mutes = useQuery({
+    queryKey: ["mutes"],
+    queryFn: () => getJson<Mute[]>("/mutes"),
+  });
   const [me] = useMe();
   const [scope, setScope] = useState<"workload" | "user" | "project">("workload");
   const [days, setDays] = useState("7");
@@ -215,8 +282,16 @@ function MuteForm({ finding }: { finding: Finding }) {
   const mute = useMutation({
     mutationFn: () => {
       // The cluster's clock, not this browser's: a simulated cluster may be elsewhere in time.
-      const until = days === "" ? null : new Date(finding.updated_ms + Number(days) * 86_400_000).toISOString();
-      return postJson("/mutes", { scope, value: finding[scope], rule: finding.rule, why, by: me, until });
+      const until =
+        days === "" ? null : new Date(finding.updated_ms + Number(days) * 86_400_000).toISOString();
+      return postJson("/mutes", {
+        scope,
+        value: finding[scope],
+        rule: finding.rule,
+        why,
+        by: me,
+        until,
+      });
     },
     onSuccess: async () => {
       setWhy("");
@@ -230,20 +305,39 @@ function MuteForm({ finding }: { finding: Finding }) {
     mute.mutate();
   };
   return (
-    <details className="finding-mute" open={covering.length > 0}>
-      <summary>{covering.length > 0 ? "Muted" : "Mute"}</summary>
+    <details
+      data-testid="finding-mute"
+      className={styles["finding-mute"]}
+      open={covering.length > 0}
+    >
+      <summary>{covering.length > 0 ? texts.muted : texts.mute}</summary>
       {covering.map((one) => (
         <MuteLine key={one.id} mute={one} />
       ))}
-      <form className="page-line" onSubmit={submit}>
-        <Choice label="Tell nobody of this rule for" value={scope} options={scopes.map((value) => ({ value, label: `${value} ${finding[value]}` }))} onChange={setScope} />
-        <Choice label="Until" value={days} options={UNTIL} onChange={setDays} />
-        <label className="field finding-words">
-          <span>Why</span>
-          <input type="text" value={why} maxLength={4000} onChange={(event) => setWhy(event.target.value)} />
+      <form className={pageStyles["page-line"]} onSubmit={submit}>
+        <Choice
+          label={texts.muteThisRuleFor}
+          value={scope}
+          options={scopes.map((value) => ({ value, label: `${value} ${finding[value]}` }))}
+          onChange={setScope}
+        />
+        <Choice label={texts.until} value={days} options={UNTIL} onChange={setDays} />
+        <label className={`${ui["field"]} ${styles["finding-words"]}`}>
+          <span>{texts.reason}</span>
+          <input
+            type="text"
+            value={why}
+            maxLength={4000}
+            onChange={(event) => setWhy(event.target.value)}
+          />
         </label>
-        <button type="submit" data-testid="mute" disabled={why.trim() === "" || mute.isPending}>
-          Mute
+        <button
+          className={ui["button"]}
+          type="submit"
+          data-testid="mute"
+          disabled={why.trim() === "" || mute.isPending}
+        >
+          {texts.mute}
         </button>
       </form>
       {mute.error && <p role="alert">{mute.error.message}</p>}
@@ -259,11 +353,21 @@ export function MuteLine({ mute }: { mute: Mute }) {
     onSuccess: () => client.invalidateQueries(),
   });
   return (
-    <p className="finding-muted">
+    <p className={styles["finding-muted"]} data-testid="finding-muted">
       {mute.scope} <b>{mute.value}</b>
-      {mute.rule && mute.scope !== "rule" && ` (${mute.rule})`} until {mute.until_ms === null ? "it is ended" : formatTime(mute.until_ms)}: {mute.why} {mute.by && <span className="muted">– {mute.by}</span>}{" "}
-      <button type="button" className="link" disabled={end.isPending} onClick={() => end.mutate()}>
-        End
+      {texts.mutedUntil(
+        mute.rule && mute.scope !== "rule" ? ` (${mute.rule})` : "",
+        mute.until_ms === null ? texts.unmuted : formatTime(mute.until_ms),
+        mute.why,
+      )}{" "}
+      {mute.by && <span className={ui["muted"]}>– {mute.by}</span>}{" "}
+      <button
+        type="button"
+        className={ui["link"]}
+        disabled={end.isPending}
+        onClick={() => end.mutate()}
+      >
+        {texts.unmute}
       </button>
       {end.error && <span role="alert">{end.error.message}</span>}
     </p>
@@ -274,18 +378,38 @@ function History({ finding }: { finding: Finding }) {
   const entries = [
     ...finding.episodes.flatMap((episode) => [
       { time_ms: episode.opened_ms, text: "opened" },
-      ...(episode.closed_ms === null ? [] : [{ time_ms: episode.closed_ms, text: `closed after ${formatDuration((episode.closed_ms - episode.opened_ms) / 1000)}${episode.because ? `: ${episode.because}` : ""}` }]),
+      ...(episode.closed_ms === null
+        ? []
+        : [
+            {
+              time_ms: episode.closed_ms,
+              text: texts.closedAfter(
+                formatDuration((episode.closed_ms - episode.opened_ms) / 1000),
+                episode.because ? `: ${episode.because}` : "",
+              ),
+            },
+          ]),
     ]),
-    ...(finding.acknowledged ? [{ time_ms: finding.acknowledged.time_ms, text: said("acknowledged", finding.acknowledged) }] : []),
+    ...(finding.acknowledged
+      ? [
+          {
+            time_ms: finding.acknowledged.time_ms,
+            text: said(texts.acknowledged, finding.acknowledged),
+          },
+        ]
+      : []),
     ...finding.comments.map((comment) => ({ time_ms: comment.time_ms, text: said("", comment) })),
   ].sort((a, b) => b.time_ms - a.time_ms);
   return (
-    <section aria-label="History">
-      <h3>History</h3>
-      <ol className="finding-history" data-testid="history">
+    <section aria-label={texts.history}>
+      <h3>{texts.history}</h3>
+      <ol className={styles["finding-history"]} data-testid="history">
         {entries.map((entry, i) => (
           <li key={i}>
-            <time dateTime={new Date(entry.time_ms).toISOString()}>{formatTime(entry.time_ms)}</time> {entry.text}
+            <time dateTime={new Date(entry.time_ms).toISOString()}>
+              {formatTime(entry.time_ms)}
+            </time>{" "}
+            {entry.text}
           </li>
         ))}
       </ol>
@@ -294,5 +418,8 @@ function History({ finding }: { finding: Finding }) {
 }
 
 function said(what: string, { by, text }: { by: string; text: string }): string {
-  return [what, by && `by ${by}`].filter(Boolean).join(" ") + (text ? `${what || by ? ": " : ""}${text}` : "");
+  return (
+    [what, by && texts.by(by)].filter(Boolean).join(" ") +
+    (text ? `${what || by ? ": " : ""}${text}` : "")
+  );
 }

@@ -3,15 +3,23 @@ import { getJson } from "@/api/client";
 import { formatCount, formatTime } from "@/base/format";
 import type { Mute, Notifications } from "@/features/findings/documents";
 import { MuteLine } from "@/features/findings/Detail";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/findings/Told.module.css";
+import { findingsTexts as texts } from "@/texts";
 
 /** Every mute that is kept. */
 export function Mutes() {
-  const mutes = useQuery({ queryKey: ["mutes"], queryFn: () => getJson<Mute[]>("/mutes"), retry: 1 });
+  const mutes = useQuery({
+    queryKey: ["mutes"],
+    queryFn: () => getJson<Mute[]>("/mutes"),
+    retry: 1,
+  });
   if (!mutes.data || mutes.data.length === 0) return null;
   return (
-    <details className="findings-more" data-testid="mutes">
+    <details className={styles["findings-more"]} data-testid="mutes">
       <summary>
-        {formatCount(mutes.data.length)} mute{mutes.data.length === 1 ? "" : "s"}
+        {texts.mutes(formatCount(mutes.data.length), mutes.data.length === 1 ? "" : "s")}
       </summary>
       {mutes.data.map((mute) => (
         <MuteLine key={mute.id} mute={mute} />
@@ -22,27 +30,46 @@ export function Mutes() {
 
 /** Who was told of what, and what still waits to be told. */
 export function NotificationLog() {
-  const told = useQuery({ queryKey: ["notifications"], queryFn: () => getJson<Notifications>("/notifications"), refetchInterval: 15_000, retry: 1 });
+  const told = useQuery({
+    queryKey: ["notifications"],
+    queryFn: () => getJson<Notifications>("/notifications"),
+    refetchInterval: 15_000,
+    retry: 1,
+  });
   const data = told.data;
   return (
-    <details className="findings-more" data-testid="notifications">
-      <summary>Notifications {data && <small className="muted">{summary(data)}</small>}</summary>
+    <details className={styles["findings-more"]} data-testid="notifications">
+      <summary>
+        {texts.notifications} {data && <small className={ui["muted"]}>{summary(data)}</small>}
+      </summary>
       {told.isError && <p role="alert">{told.error.message}</p>}
-      {data && data.log.length === 0 && data.waiting.length === 0 && <p className="muted">Nothing was sent. {data.receivers.length === 0 && "Receivers are named in the configuration ([notify])."}</p>}
+      {data && data.log.length === 0 && data.waiting.length === 0 && (
+        <p className={ui["muted"]}>
+          {texts.nothingSentYet(
+            data.receivers.length === 0 ? texts.receiversAreSetInTheConfiguration : "",
+          )}
+        </p>
+      )}
       {data?.waiting.map((parcel, i) => (
         <p key={i}>
-          To {parcel.receiver}: {formatCount(parcel.notices)} wait{parcel.notices === 1 ? "s" : ""}, tried {formatCount(parcel.attempts)} times, next {formatTime(parcel.due_ms)} {parcel.error && <span className="muted">({parcel.error})</span>}
+          {texts.toWaitingAttemptsSoFarNext(
+            parcel.receiver,
+            formatCount(parcel.notices),
+            formatCount(parcel.attempts),
+            formatTime(parcel.due_ms),
+          )}{" "}
+          {parcel.error && <span className={ui["muted"]}>({parcel.error})</span>}
         </p>
       ))}
       {data && data.log.length > 0 && (
-        <div className="page-scroll">
-          <table className="page-table">
+        <div className={pageStyles["page-scroll"]}>
+          <table className={pageStyles["page-table"]}>
             <thead>
               <tr>
-                <th>When</th>
-                <th>To</th>
-                <th>What</th>
-                <th>Outcome</th>
+                <th>{texts.when}</th>
+                <th>{texts.toWord}</th>
+                <th>{texts.what}</th>
+                <th>{texts.outcome}</th>
               </tr>
             </thead>
             <tbody>
@@ -52,7 +79,8 @@ export function NotificationLog() {
                   <td>{entry.receiver}</td>
                   <td>{entry.subject}</td>
                   <td>
-                    {entry.outcome} {entry.error && <span className="muted">{entry.error}</span>}
+                    {entry.outcome}{" "}
+                    {entry.error && <span className={ui["muted"]}>{entry.error}</span>}
                   </td>
                 </tr>
               ))}
@@ -65,7 +93,7 @@ export function NotificationLog() {
 }
 
 function summary({ dry_run, receivers, waiting }: Notifications): string {
-  if (receivers.length === 0) return "nobody is told: no receiver is set up";
-  const to = `${dry_run ? "dry run, " : ""}to ${receivers.join(", ")}`;
-  return waiting.length > 0 ? `${to}; ${formatCount(waiting.length)} wait` : to;
+  if (receivers.length === 0) return texts.notificationsOffNoReceiversConfigured;
+  const to = texts.sentTo(dry_run ? texts.dryRun : "", receivers.join(", "));
+  return waiting.length > 0 ? texts.waiting(to, formatCount(waiting.length)) : to;
 }

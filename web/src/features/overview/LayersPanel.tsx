@@ -9,6 +9,10 @@ import type { Dragged } from "@/features/overview/dragging";
 import { useDrag, useDrop } from "@/features/overview/dragging";
 import { LAYOUTS, LayerSettings, UnitSettings } from "@/features/overview/LayerSettings";
 import { editLayer, editView, moveLayer, useOverview } from "@/features/overview/store";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/overview/LayersPanel.module.css";
+import panelStyles from "@/features/overview/panel.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 const MOST_LAYERS = 8;
 
@@ -28,44 +32,52 @@ export function LayersPanel() {
   const view = useOverview((state) => state.view);
   const [said, setSaid] = useState("");
   return (
-    <section className="panel-section" aria-label="Layers">
-      <h2>Layers</h2>
+    <section className={panelStyles["panel-section"]} aria-label={texts.layers}>
+      <h2>{texts.layers}</h2>
       <Choice
-        label="Squares are"
+        label={texts.squaresShow}
         value={view.units}
         options={[
-          { value: "gpus", label: "GPUs" },
-          { value: "waiting", label: "Waiting" },
-          { value: "both", label: "Both" },
+          { value: "gpus", label: texts.gpus },
+          { value: "waiting", label: texts.waiting },
+          { value: "both", label: texts.both },
         ]}
         onChange={(units) => editView({ units })}
       />
       {view.units !== "gpus" && (
         <Choice
-          label="Waiting, one per"
+          label={texts.oneWaitingSquarePer}
           value={view.waiting_unit}
           options={[
-            { value: "gpu", label: "Requested GPU" },
-            { value: "workload", label: "Workload" },
+            { value: "gpu", label: texts.requestedGpu },
+            { value: "workload", label: texts.workload },
           ]}
           onChange={(waiting_unit) => editView({ waiting_unit })}
         />
       )}
-      <ol className="layers">
+      <ol className={styles["layers"]}>
         {view.layers.map((layer, index) => (
           <LayerRow key={`${index} ${layer.by}`} layer={layer} index={index} say={setSaid} />
         ))}
         <UnitRow depth={view.layers.length} />
       </ol>
       <AddLayer />
-      <p className="visually-hidden" aria-live="polite">
+      <p className={ui["visually-hidden"]} aria-live="polite">
         {said}
       </p>
     </section>
   );
 }
 
-function LayerRow({ layer, index, say }: { layer: Layer; index: number; say: (text: string) => void }) {
+function LayerRow({
+  layer,
+  index,
+  say,
+}: {
+  layer: Layer;
+  index: number;
+  say: (text: string) => void;
+}) {
   const { attributes } = useShared();
   const options = useAttributeOptions();
   const row = useRef<HTMLLIElement>(null);
@@ -85,17 +97,25 @@ function LayerRow({ layer, index, say }: { layer: Layer; index: number; say: (te
     const to = index + step;
     if (to < 0 || to >= useOverview.getState().view.layers.length) return;
     moveLayer(index, to);
-    say(`${name} is now layer ${to + 1}.`);
-    requestAnimationFrame(() => document.querySelectorAll<HTMLElement>(".layers .grip")[to]?.focus());
+    say(texts.isNowLayer(name, to + 1));
+    requestAnimationFrame(() => document.querySelectorAll<HTMLElement>("[data-grip]")[to]?.focus());
   };
   return (
-    <li ref={row} className="layer" data-edge={edge} data-dragging={dragging} style={{ marginLeft: index * 14 }} data-testid={`layer-${layer.by}`}>
+    <li
+      ref={row}
+      className={styles["layer"]}
+      data-edge={edge}
+      data-dragging={dragging}
+      style={{ marginLeft: index * 14 }}
+      data-testid={`layer-${layer.by}`}
+    >
       <button
         ref={handle}
         type="button"
-        className="grip"
-        aria-label={`Layer ${index + 1}, ${name}: arrow up and down move it, Delete removes it`}
-        title="Drag, or use the arrow keys"
+        className={styles["grip"]}
+        data-grip
+        aria-label={texts.layerArrowUpAndDownMove(index + 1, name)}
+        title={texts.dragOrUseTheArrowKeys}
         onKeyDown={(event) => {
           if (event.key === "ArrowUp") move(-1);
           else if (event.key === "ArrowDown") move(1);
@@ -106,19 +126,42 @@ function LayerRow({ layer, index, say }: { layer: Layer; index: number; say: (te
       >
         <Icon name="grip" />
       </button>
-      <Select label={`Layer ${index + 1} groups by`} hideLabel value={layer.by} options={options} onChange={(by) => editLayer(index, { by })} />
-      <Popover label={`Settings of ${name}`} side="right" trigger={<LayoutButton layer={layer} label={`Settings of ${name}`} />}>
+      <Select
+        label={texts.layerGroupsBy(index + 1)}
+        hideLabel
+        value={layer.by}
+        options={options}
+        onChange={(by) => editLayer(index, { by })}
+      />
+      <Popover
+        label={texts.settingsOf(name)}
+        side="right"
+        trigger={<LayoutButton layer={layer} label={texts.settingsOf(name)} />}
+      >
         <LayerSettings layer={layer} name={name} onChange={(change) => editLayer(index, change)} />
       </Popover>
-      <IconButton icon="close" label={`Remove ${name}`} onClick={() => removeLayer(index)} />
+      <IconButton icon="close" label={texts.remove(name)} onClick={() => removeLayer(index)} />
     </li>
   );
 }
 
-function LayoutButton({ layer, label, ...rest }: { layer: { layout: Layer["layout"] }; label: string }) {
+function LayoutButton({
+  layer,
+  label,
+  ...rest
+}: {
+  layer: { layout: Layer["layout"] };
+  label: string;
+}) {
   const layout = LAYOUTS.find((one) => one.value === layer.layout);
   return (
-    <button type="button" className="icon-button" aria-label={label} title={`${layout?.label ?? ""} – settings`} {...rest}>
+    <button
+      type="button"
+      className={ui["icon-button"]}
+      aria-label={label}
+      title={texts.settings(layout?.label ?? "")}
+      {...rest}
+    >
       <Icon name={layout?.icon ?? "settings"} />
     </button>
   );
@@ -134,17 +177,44 @@ function UnitRow({ depth }: { depth: number }) {
   }, []);
   const edge = useDrop(row, drop);
   return (
-    <li ref={row} className="layer unit" data-edge={edge ? "before" : null} style={{ marginLeft: depth * 14 }}>
-      <span className="square" aria-hidden="true" />
-      <span className="unit-name">{view.units === "waiting" ? "Requests" : "GPUs"}</span>
-      <Popover label="Settings of units" side="right" trigger={<LayoutButton layer={view.unit} label="Settings of units" />}>
-        <UnitSettings unit={view.unit} onChange={(change) => editView({ unit: { ...view.unit, ...change } })} />
+    <li
+      ref={row}
+      className={`${styles["layer"]} ${styles["unit"]}`}
+      data-edge={edge ? "before" : null}
+      style={{ marginLeft: depth * 14 }}
+    >
+      <span className={styles["square"]} aria-hidden="true" />
+      <span className={styles["unit-name"]}>
+        {view.units === "waiting" ? texts.requests : "GPUs"}
+      </span>
+      <Popover
+        label={texts.unitSettings}
+        side="right"
+        trigger={<LayoutButton layer={view.unit} label={texts.unitSettings} />}
+      >
+        <UnitSettings
+          unit={view.unit}
+          onChange={(change) => editView({ unit: { ...view.unit, ...change } })}
+        />
       </Popover>
     </li>
   );
 }
 
-const OFFERED = ["partition", "rack", "host", "model", "resource_type", "user", "project", "workload", "experiment", "state", "reason", "util"];
+const OFFERED = [
+  "partition",
+  "rack",
+  "host",
+  "model",
+  "resource_type",
+  "user",
+  "project",
+  "workload",
+  "experiment",
+  "state",
+  "reason",
+  "util",
+];
 
 /** Attributes to drag into the hierarchy; dropping a layer here removes it. */
 function AddLayer() {
@@ -158,18 +228,23 @@ function AddLayer() {
   const edge = useDrop(area, drop);
   const used = new Set(view.layers.map((layer) => layer.by));
   return (
-    <div ref={area} className="add-layer" data-over={edge !== null}>
-      <p>Drag into the hierarchy, or press to add:</p>
-      <div className="chips">
+    <div
+      ref={area}
+      className={styles["add-layer"]}
+      data-over={edge !== null}
+      data-testid="add-layer"
+    >
+      <p>{texts.dragIntoTheHierarchyOrClick}</p>
+      <div className={styles["chips"]}>
         {OFFERED.filter((id) => !used.has(id) && attributes.has(id)).map((id) => (
           <Chip key={id} id={id} label={attributes.get(id)?.label ?? id} />
         ))}
       </div>
       <Select
-        label="Add a layer"
+        label={texts.addALayer}
         hideLabel
         value=""
-        options={[{ value: "", label: "Any other attribute…" }, ...options]}
+        options={[{ value: "", label: texts.moreAttributes }, ...options]}
         onChange={(by) => by && insertLayer(by, view.layers.length)}
       />
     </div>
@@ -180,7 +255,13 @@ function Chip({ id, label }: { id: string; label: string }) {
   const chip = useRef<HTMLButtonElement>(null);
   const dragging = useDrag(chip, null, { attribute: id });
   return (
-    <button ref={chip} type="button" className="chip" data-dragging={dragging} onClick={() => insertLayer(id, useOverview.getState().view.layers.length)}>
+    <button
+      ref={chip}
+      type="button"
+      className={styles["chip"]}
+      data-dragging={dragging}
+      onClick={() => insertLayer(id, useOverview.getState().view.layers.length)}
+    >
       {label}
     </button>
   );

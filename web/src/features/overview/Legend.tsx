@@ -1,14 +1,32 @@
 import { useRef, useState } from "react";
 import { lowIsNotable } from "@/base/attributes";
-import { CATEGORICAL, CONTINUOUS, cssColour, DEFAULT_CATEGORICAL, DEFAULT_CONTINUOUS } from "@/base/colour";
+import {
+  CATEGORICAL,
+  CONTINUOUS,
+  cssColour,
+  DEFAULT_CATEGORICAL,
+  DEFAULT_CONTINUOUS,
+} from "@/base/colour";
+import { roundTicks } from "@/base/ticks";
 import { formatCount, formatValue } from "@/base/format";
 import type { Comparison } from "@/base/predicate";
-import { Choice, IconButton, NumberField, Popover, Select, Slider, Toggle } from "@/base/ui/controls";
+import {
+  Choice,
+  IconButton,
+  NumberField,
+  Popover,
+  Select,
+  Slider,
+  Toggle,
+} from "@/base/ui/controls";
 import type { Legend as LegendData } from "@/charts/units/paint";
 import type { ColourSpec } from "@/charts/units/view";
 import { useAttributeOptions } from "@/features/overview/attributeOptions";
 import { useShared } from "@/features/overview/context";
 import { editView, setCondition, useOverview } from "@/features/overview/store";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/overview/Legend.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 const WIDTH = 264;
 const HEIGHT = 44;
@@ -21,16 +39,37 @@ export function Legend({ floating }: { floating: boolean }) {
   const { attributes } = useShared();
   const choose = (by: string) => {
     const attribute = attributes.get(by);
-    edit({ by, min: null, max: null, scheme: null, scale: "linear", reverse: attribute ? lowIsNotable(attribute) : false });
+    edit({
+      by,
+      min: null,
+      max: null,
+      scheme: null,
+      scale: "linear",
+      reverse: attribute ? lowIsNotable(attribute) : false,
+    });
   };
   const edit = (change: Partial<ColourSpec>) => editView({ colour: { ...colour, ...change } });
   return (
-    <section className={floating ? "legend floating" : "legend"} aria-label="Colour">
+    <section
+      className={floating ? `${styles["legend"]} ${styles["floating"]}` : styles["legend"]}
+      aria-label={texts.colour}
+    >
       <header>
-        <h2>Colour</h2>
-        <Select label="Colour by" value={colour.by} options={options} onChange={choose} hideLabel />
+        <h2>{texts.colour}</h2>
+        <Select
+          label={texts.colourBy}
+          value={colour.by}
+          options={options}
+          onChange={choose}
+          hideLabel
+        />
         {legend && (
-          <Popover label="Colour settings" side="right" align="start" trigger={<IconButton icon="settings" label="Colour settings" />}>
+          <Popover
+            label={texts.colourSettings}
+            side="right"
+            align="start"
+            trigger={<IconButton icon="settings" label={texts.colourSettings} />}
+          >
             <ColourSettings legend={legend} colour={colour} edit={edit} />
           </Popover>
         )}
@@ -41,14 +80,22 @@ export function Legend({ floating }: { floating: boolean }) {
   );
 }
 
-function ColourSettings({ legend, colour, edit }: { legend: LegendData; colour: ColourSpec; edit: (change: Partial<ColourSpec>) => void }) {
+function ColourSettings({
+  legend,
+  colour,
+  edit,
+}: {
+  legend: LegendData;
+  colour: ColourSpec;
+  edit: (change: Partial<ColourSpec>) => void;
+}) {
   const numeric = legend.kind === "number";
   const schemes = Object.keys(numeric ? CONTINUOUS : CATEGORICAL);
   return (
-    <div className="settings">
-      <h3>Colour by {legend.attribute.label.toLowerCase()}</h3>
+    <div className={ui["settings"]}>
+      <h3>{texts.colourByAttribute(legend.attribute.label.toLowerCase())}</h3>
       <Select
-        label="Scheme"
+        label={texts.scheme}
         value={colour.scheme ?? (numeric ? DEFAULT_CONTINUOUS : DEFAULT_CATEGORICAL)}
         options={schemes.map((value) => ({ value, label: value.replace("_", " ") }))}
         onChange={(scheme) => edit({ scheme })}
@@ -56,18 +103,47 @@ function ColourSettings({ legend, colour, edit }: { legend: LegendData; colour: 
       {numeric && (
         <>
           <Choice
-            label="Scale"
+            label={texts.scale}
             value={colour.scale}
-            options={(["linear", "log", "quantile", "quantize"] as const).map((value) => ({ value, label: value }))}
+            options={(["linear", "log", "quantile", "quantize"] as const).map((value) => ({
+              value,
+              label: value,
+            }))}
             onChange={(scale) => edit({ scale })}
           />
-          {(colour.scale === "quantile" || colour.scale === "quantize") && <Slider label="Bins" value={colour.bins} min={2} max={16} onChange={(bins) => edit({ bins })} />}
-          <div className="pair">
-            <NumberField label="Minimum" value={colour.min} placeholder={formatValue(legend.scale.domain[0])} onChange={(min) => edit({ min })} />
-            <NumberField label="Maximum" value={colour.max} placeholder={formatValue(legend.scale.domain[1])} onChange={(max) => edit({ max })} />
+          {(colour.scale === "quantile" || colour.scale === "quantize") && (
+            <Slider
+              label={texts.bins}
+              value={colour.bins}
+              min={2}
+              max={16}
+              onChange={(bins) => edit({ bins })}
+            />
+          )}
+          <div className={ui["pair"]}>
+            <NumberField
+              label={texts.minimumOfScale}
+              value={colour.min}
+              placeholder={formatValue(legend.scale.domain[0])}
+              onChange={(min) => edit({ min })}
+            />
+            <NumberField
+              label={texts.maximumOfScale}
+              value={colour.max}
+              placeholder={formatValue(legend.scale.domain[1])}
+              onChange={(max) => edit({ max })}
+            />
           </div>
-          <Toggle label="Remap to the filtered data" checked={colour.remap} onChange={(remap) => edit({ remap })} />
-          <Toggle label="Reverse" checked={colour.reverse} onChange={(reverse) => edit({ reverse })} />
+          <Toggle
+            label={texts.rescaleToFilteredData}
+            checked={colour.remap}
+            onChange={(remap) => edit({ remap })}
+          />
+          <Toggle
+            label={texts.reverse}
+            checked={colour.reverse}
+            onChange={(reverse) => edit({ reverse })}
+          />
         </>
       )}
     </div>
@@ -78,7 +154,11 @@ type NumberLegend = Extract<LegendData, { kind: "number" }>;
 
 function Histogram({ legend }: { legend: NumberLegend }) {
   const { scale, counts, colours, attribute } = legend;
-  const condition = useOverview((state) => state.view.filter.find((one) => "field" in one && one.field === attribute.id && one.op === "between")) as Comparison | undefined;
+  const condition = useOverview((state) =>
+    state.view.filter.find(
+      (one) => "field" in one && one.field === attribute.id && one.op === "between",
+    ),
+  ) as Comparison | undefined;
   const [drag, setDrag] = useState<[number, number] | null>(null);
   const box = useRef<SVGSVGElement>(null);
   const most = Math.max(1, ...counts);
@@ -94,18 +174,22 @@ function Histogram({ legend }: { legend: NumberLegend }) {
     setDrag(null);
     if (b - a < 0.02) return setCondition(attribute.id, null);
     const round = (value: number) => Number(value.toPrecision(4));
-    setCondition(attribute.id, { field: attribute.id, op: "between", value: [round(scale.valueAt(a)), round(scale.valueAt(b))] });
+    setCondition(attribute.id, {
+      field: attribute.id,
+      op: "between",
+      value: [round(scale.valueAt(a)), round(scale.valueAt(b))],
+    });
   };
   return (
     <>
       <svg
         ref={box}
-        className="histogram"
+        className={styles["histogram"]}
         width={WIDTH}
         height={HEIGHT}
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         role="img"
-        aria-label={`Histogram of ${attribute.label}; drag to filter`}
+        aria-label={texts.histogramOfDragToFilter(attribute.label)}
         data-testid="legend-histogram"
         onPointerDown={(event) => {
           event.currentTarget.setPointerCapture(event.pointerId);
@@ -116,26 +200,54 @@ function Histogram({ legend }: { legend: NumberLegend }) {
       >
         {counts.map((count, i) => {
           const h = count === 0 ? 0 : Math.max(1.5, (count / most) ** 0.6 * (HEIGHT - 12));
-          const shade = cssColour(colours[Math.round(((scale.edges ? (bins === 1 ? 0.5 : i / (bins - 1)) : (i + 0.5) / bins)) * 255)]);
+          const shade = cssColour(
+            colours[
+              Math.round(
+                (scale.edges ? (bins === 1 ? 0.5 : i / (bins - 1)) : (i + 0.5) / bins) * 255,
+              )
+            ],
+          );
           return (
             <g key={i} fill={shade}>
-              <title>{`${formatCount(count)} units`}</title>
-              <rect x={(i * WIDTH) / bins} y={HEIGHT - 8 - h} width={WIDTH / bins - 0.6} height={h} />
+              <title>{texts.unitCount(formatCount(count))}</title>
+              <rect
+                x={(i * WIDTH) / bins}
+                y={HEIGHT - 8 - h}
+                width={WIDTH / bins - 0.6}
+                height={h}
+              />
               <rect x={(i * WIDTH) / bins} y={HEIGHT - 6} width={WIDTH / bins + 0.2} height={6} />
             </g>
           );
         })}
-        {brushed && <rect className="brush" x={Math.min(...brushed) * WIDTH} y={0.5} width={Math.abs(brushed[1] - brushed[0]) * WIDTH} height={HEIGHT - 1} />}
+        {brushed && (
+          <rect
+            className={styles["brush"]}
+            x={Math.min(...brushed) * WIDTH}
+            y={0.5}
+            width={Math.abs(brushed[1] - brushed[0]) * WIDTH}
+            height={HEIGHT - 1}
+          />
+        )}
       </svg>
-      <div className="axis">
-        {axisValues(legend).map((value, i) => (
-          <span key={i}>{formatValue(value, i === 2 ? attribute.unit : attribute.unit === "s" ? "s" : "")}</span>
+      <div className={styles["axis"]}>
+        {axisTicks(legend, attribute.unit).map(({ value, place }, i, all) => (
+          <span key={i} style={{ left: `${place * 100}%` }}>
+            {formatValue(
+              value,
+              i === all.length - 1 || attribute.unit === "s" ? attribute.unit : "",
+            )}
+          </span>
         ))}
       </div>
       <StateKeys legend={legend} />
       {condition && (
-        <button type="button" className="link" onClick={() => setCondition(attribute.id, null)}>
-          Clear the brush
+        <button
+          type="button"
+          className={ui["link"]}
+          onClick={() => setCondition(attribute.id, null)}
+        >
+          {texts.clearSelection}
         </button>
       )}
     </>
@@ -144,18 +256,34 @@ function Histogram({ legend }: { legend: NumberLegend }) {
 
 function brushOf(condition: Comparison, { scale }: NumberLegend): [number, number] {
   const [a, b] = condition.value as number[];
-  const place = scale.edges ? (value: number) => (value - scale.domain[0]) / (scale.domain[1] - scale.domain[0]) : scale.place;
+  const place = scale.edges
+    ? (value: number) => (value - scale.domain[0]) / (scale.domain[1] - scale.domain[0])
+    : scale.place;
   return [Math.max(0, place(a)), Math.min(1, place(b))];
 }
 
-function axisValues({ scale }: NumberLegend): number[] {
-  return [scale.valueAt(0), scale.valueAt(0.5), scale.valueAt(1)];
+// Nearer than this their texts would touch.
+const TICKS_APART = 0.17;
+
+/** Round values with their places; a scale with steps or of magnitudes has the nearest it can tell. */
+function axisTicks({ scale }: NumberLegend, unit: string): { value: number; place: number }[] {
+  const [low, high] = scale.domain;
+  const even = scale.edges
+    ? (value: number) => (value - low) / (high - low)
+    : (value: number) => scale.place(value);
+  const ticks: { value: number; place: number }[] = [];
+  for (const value of roundTicks(low, high, unit)) {
+    const place = even(value);
+    const before = ticks.at(-1)?.place ?? -1;
+    if (place >= 0 && place <= 1 && place - before >= TICKS_APART) ticks.push({ value, place });
+  }
+  return ticks;
 }
 
 function StateKeys({ legend }: { legend: NumberLegend }) {
   if (legend.states.length === 0 && legend.missing === 0) return null;
   return (
-    <ul className="keys">
+    <ul className={styles["keys"]}>
       {legend.states.map((entry) => (
         <li key={entry.word}>
           <i style={{ background: cssColour(entry.colour) }} />
@@ -164,8 +292,8 @@ function StateKeys({ legend }: { legend: NumberLegend }) {
       ))}
       {legend.missing > 0 && (
         <li>
-          <i className="none" />
-          no value <b>{formatCount(legend.missing)}</b>
+          <i className={styles["none"]} />
+          {texts.noValue} <b>{formatCount(legend.missing)}</b>
         </li>
       )}
     </ul>
@@ -176,7 +304,9 @@ const MOST_CATEGORIES = 9;
 
 function Categories({ legend }: { legend: Extract<LegendData, { kind: "text" }> }) {
   const field = legend.attribute.id;
-  const condition = useOverview((state) => state.view.filter.find((one) => "field" in one && one.field === field && one.op === "in")) as Comparison | undefined;
+  const condition = useOverview((state) =>
+    state.view.filter.find((one) => "field" in one && one.field === field && one.op === "in"),
+  ) as Comparison | undefined;
   const chosen = new Set((condition?.value as string[] | undefined) ?? []);
   const toggle = (word: string) => {
     const next = new Set(chosen);
@@ -185,21 +315,31 @@ function Categories({ legend }: { legend: Extract<LegendData, { kind: "text" }> 
   };
   const rest = legend.entries.slice(MOST_CATEGORIES);
   return (
-    <ul className="keys column">
+    <ul className={`${styles["keys"]} ${styles["column"]}`} data-testid="legend-words">
       {legend.entries.slice(0, MOST_CATEGORIES).map((entry) => (
         <li key={entry.word}>
-          <button type="button" aria-pressed={chosen.has(entry.word)} onClick={() => toggle(entry.word)} title="Show only this">
+          <button
+            type="button"
+            aria-pressed={chosen.has(entry.word)}
+            onClick={() => toggle(entry.word)}
+            title={texts.showOnlyThis}
+          >
             <i style={{ background: cssColour(entry.colour) }} />
             <span>{entry.word}</span> <b>{formatCount(entry.count)}</b>
           </button>
         </li>
       ))}
       {rest.length > 0 && (
-        <li className="muted">
-          and {formatCount(rest.length)} more <b>{formatCount(rest.reduce((sum, entry) => sum + entry.count, 0))}</b>
+        <li className={`${ui["muted"]} ${styles["rest"]}`}>
+          {texts.andMore3(formatCount(rest.length))}{" "}
+          <b>{formatCount(rest.reduce((sum, entry) => sum + entry.count, 0))}</b>
         </li>
       )}
-      {legend.missing > 0 && <li className="muted">no {legend.attribute.label.toLowerCase()} <b>{formatCount(legend.missing)}</b></li>}
+      {legend.missing > 0 && (
+        <li className={`${ui["muted"]} ${styles["rest"]}`}>
+          {texts.no(legend.attribute.label.toLowerCase())} <b>{formatCount(legend.missing)}</b>
+        </li>
+      )}
     </ul>
   );
 }

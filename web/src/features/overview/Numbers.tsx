@@ -1,5 +1,6 @@
 import { useEffect, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
+import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import { formatCount } from "@/base/format";
 import { useLive } from "@/base/live";
@@ -8,25 +9,20 @@ import { useShared } from "@/features/overview/context";
 import type { Numbers as Values } from "@/features/overview/numbers";
 import { NumberHistory } from "@/features/overview/numbers";
 import { useOverview } from "@/features/overview/store";
+import { ViewPicker } from "@/features/overview/ViewPicker";
+import styles from "@/features/overview/Numbers.module.css";
+import { overviewTexts as texts } from "@/texts";
 
-interface SummaryRow {
-  gpus: number;
-  allocated: number;
-  idle: number;
-  broken: number;
-  waiting: number;
-  waiting_gpus: number;
-  util: number | null;
-}
+type SummaryRow = Document<"SummaryRow">;
 
 const SHOWN: { key: keyof Values; label: string; unit: string; kind: string }[] = [
   { key: "gpus", label: "GPUs", unit: "", kind: "" },
   { key: "allocated", label: "allocated", unit: "", kind: "allocated" },
   { key: "idle", label: "idle", unit: "", kind: "idle" },
-  { key: "broken", label: "out of service", unit: "", kind: "broken" },
-  { key: "waitingWorkloads", label: "workloads waiting", unit: "", kind: "waiting" },
-  { key: "waitingGpus", label: "GPUs asked for", unit: "", kind: "waiting" },
-  { key: "meanUtil", label: "mean utilization", unit: "%", kind: "" },
+  { key: "broken", label: texts.outOfService, unit: "", kind: "broken" },
+  { key: "waitingWorkloads", label: texts.workloadsWaiting, unit: "", kind: "waiting" },
+  { key: "waitingGpus", label: texts.gpusRequested, unit: "", kind: "waiting" },
+  { key: "meanUtil", label: texts.meanUtilization, unit: "%", kind: "" },
 ];
 const KEPT = 120;
 
@@ -37,27 +33,49 @@ export function Numbers() {
   const filterKey = JSON.stringify(filter);
   const history = useHistory(filterKey, numbers);
   return (
-    <section className="numbers" aria-label={filter.length > 0 ? "Numbers within the filter" : "Numbers of the whole cluster"}>
+    <section
+      className={styles["numbers"]}
+      aria-label={filter.length > 0 ? texts.totalsWithinTheFilter : texts.clusterTotals}
+    >
+      <ViewPicker />
       {SHOWN.map(({ key, label, unit, kind }) => (
-        <div key={key} className="number" data-testid={`number-${key}`} data-value={numbers?.[key] ?? ""}>
+        <div
+          key={key}
+          className={styles["number"]}
+          data-testid={`number-${key}`}
+          data-value={numbers?.[key] ?? ""}
+        >
           <strong>{shown(numbers?.[key] ?? null, unit)}</strong>
-          <span className={kind}>{label}</span>
-          <Sparkline values={history.line(key)} label={`Recent history of ${label}`} {...(key === "meanUtil" ? { range: [0, 100] as const } : {})} />
+          <span data-kind={kind}>{label}</span>
+          <Sparkline
+            values={history.line(key)}
+            label={texts.recentHistoryOf(label)}
+            {...(key === "meanUtil" ? { range: [0, 100] as const } : {})}
+          />
         </div>
       ))}
-      {filter.length > 0 && <span className="badge">filtered</span>}
-      <ZoomButtons />
+      {filter.length > 0 && <span className={styles["badge"]}>{texts.filtered}</span>}
     </section>
   );
 }
 
-function ZoomButtons() {
+/** Zoom, fit and pack anew, over the canvas. */
+export function ZoomButtons() {
   const { engine } = useShared();
   return (
-    <div className="zoom-buttons" role="group" aria-label="Zoom">
-      <IconButton icon="minus" label="Zoom out" onClick={() => engine.current?.stage.zoomAt(1 / 1.5)} />
-      <IconButton icon="plus" label="Zoom in" onClick={() => engine.current?.stage.zoomAt(1.5)} />
-      <IconButton icon="fit" label="Fit everything" onClick={() => engine.current?.stage.fit()} />
+    <div className={styles["zoom-buttons"]} role="group" aria-label={texts.zoom}>
+      <IconButton
+        icon="minus"
+        label={texts.zoomOut}
+        onClick={() => engine.current?.stage.zoomAt(1 / 1.5)}
+      />
+      <IconButton
+        icon="plus"
+        label={texts.zoomIn}
+        onClick={() => engine.current?.stage.zoomAt(1.5)}
+      />
+      <IconButton icon="fit" label={texts.fitToView} onClick={() => engine.current?.stage.fit()} />
+      <IconButton icon="pack" label={texts.repack} onClick={() => engine.current?.repack()} />
     </div>
   );
 }
@@ -72,9 +90,8 @@ function useHistory(filterKey: string, numbers: Values | null): NumberHistory {
   const [history, setHistory] = useState(() => new NumberHistory(KEPT));
   const past = useQuery({
     queryKey: ["summary"],
-    queryFn: () => getJson<{ rows: SummaryRow[] }>("/summary", { points: 90 }),
+    queryFn: () => getJson<Document<"SummaryTable">>("/summary", { points: 90 }),
     staleTime: Infinity,
-    retry: 1,
   });
   useEffect(() => {
     const fresh = new NumberHistory(KEPT);
@@ -90,5 +107,13 @@ function useHistory(filterKey: string, numbers: Values | null): NumberHistory {
 }
 
 function numbersOf(row: SummaryRow): Values {
-  return { gpus: row.gpus, allocated: row.allocated, idle: row.idle, broken: row.broken, waitingWorkloads: row.waiting, waitingGpus: row.waiting_gpus, meanUtil: row.util };
+  return {
+    gpus: row.gpus,
+    allocated: row.allocated,
+    idle: row.idle,
+    broken: row.broken,
+    waitingWorkloads: row.waiting,
+    waitingGpus: row.waiting_gpus,
+    meanUtil: row.util,
+  };
 }

@@ -1,9 +1,11 @@
-import { lazy, Suspense, useEffect, useMemo, useState } from "react";
+import type { ComponentType } from "react";
+import { Suspense, useEffect, useMemo, useState } from "react";
 import type { Catalogue } from "@/base/catalogue";
 import { useLive } from "@/base/live";
 import type { LiveSession } from "@/base/live";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton } from "@/base/ui/controls";
+import type { RuleBarComponent } from "@/base/verdicts/ruleBar";
 import { Logo, Nav } from "@/base/ui/PageHead";
 import { Canvas } from "@/features/overview/Canvas";
 import type { OverviewContext } from "@/features/overview/context";
@@ -12,21 +14,38 @@ import { FilterPanel } from "@/features/overview/FilterPanel";
 import { InfoCard } from "@/features/overview/InfoCard";
 import { LayersPanel } from "@/features/overview/LayersPanel";
 import { Legend } from "@/features/overview/Legend";
-import { Numbers } from "@/features/overview/Numbers";
+import { Numbers, ZoomButtons } from "@/features/overview/Numbers";
 import { Rules } from "@/features/overview/Rules";
 import { Search } from "@/features/overview/Search";
 import { Policy, Status, ThemeButton } from "@/features/overview/Status";
-import { editView, useOverview } from "@/features/overview/store";
+import { chooseMe, editView, useOverview } from "@/features/overview/store";
 import { applyAddress, useAddress } from "@/features/overview/useAddress";
-import { ViewPicker } from "@/features/overview/ViewPicker";
-import "@/base/ui/pages.css";
-import "@/features/overview/overview.css";
+import styles from "@/features/overview/Overview.module.css";
+import ui from "@/base/ui/ui.module.css";
+import { overviewTexts as texts } from "@/texts";
 
-const TimeTravel = lazy(async () => ({ default: (await import("@/features/timetravel/TimeTravel")).TimeTravel }));
+/** What other features put into the first screen. */
+export interface OverviewParts {
+  RuleBar: RuleBarComponent;
+  TimeTravel: ComponentType<{ session: LiveSession; onClose: () => void }>;
+}
 
 /** The first screen: the whole cluster on one canvas. */
-export function Overview({ session, catalogue }: { session: LiveSession; catalogue: Catalogue }) {
-  const shared = useMemo<OverviewContext>(() => ({ session, ...catalogue, attributes: new Map(catalogue.attributes), engine: { current: null } }), [session, catalogue]);
+export function Overview({
+  session,
+  catalogue,
+  RuleBar,
+  TimeTravel,
+}: OverviewParts & { session: LiveSession; catalogue: Catalogue }) {
+  const shared = useMemo<OverviewContext>(
+    () => ({
+      session,
+      ...catalogue,
+      attributes: new Map(catalogue.attributes),
+      engine: { current: null },
+    }),
+    [session, catalogue],
+  );
   const [ready, setReady] = useState(false);
   useEffect(() => {
     void applyAddress(location.search, session).then(() => setReady(true));
@@ -39,31 +58,37 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
   if (!ready) return null;
   return (
     <Context.Provider value={shared}>
-      <div className="overview">
-        <header className="top">
+      <div className={styles["overview"]}>
+        <header className={styles["top"]}>
+          <h1 className={ui["visually-hidden"]}>{texts.clusterOverview}</h1>
           <Logo />
           <Nav />
           <ClusterPicker />
-          <ViewPicker />
           <Search />
           <Policy />
           <Status timeline={timeline} onTimeline={setTimeline} />
-          <IconButton icon="panel" label={panel ? "Hide the panel" : "Show the panel"} pressed={panel} onClick={() => useOverview.setState({ panel: !panel })} />
+          <IconButton
+            icon="panel"
+            label={panel ? texts.hidePanel : texts.showPanel}
+            pressed={panel}
+            onClick={() => useOverview.setState({ panel: !panel })}
+          />
           <ThemeButton />
         </header>
         <Numbers />
-        <Rules />
-        <div className="body">
+        <Rules RuleBar={RuleBar} />
+        <div className={styles["body"]}>
           {panel && (
-            <div className="panel">
+            <div className={styles["panel"]}>
               <Legend floating={false} />
               <LayersPanel />
               <FilterPanel />
             </div>
           )}
-          <main className="stage">
+          <main className={styles["stage"]}>
             <Canvas />
             {!panel && <Legend floating />}
+            <ZoomButtons />
             <Emptiness />
             <Problems />
           </main>
@@ -79,7 +104,7 @@ export function Overview({ session, catalogue }: { session: LiveSession; catalog
   );
 }
 
-const NO_GPUS = "This cluster has no GPUs yet. They appear here as soon as a source reports them.";
+const NO_GPUS = texts.noGpusYetTheyAppearHere;
 const PATIENCE_MS = 2_500;
 
 /** False once something has been waited for too long. */
@@ -101,20 +126,67 @@ function Emptiness() {
   const { ready, connection } = useLive();
   const patient = usePatience(connection === "open" && !ready);
   if (!ready) {
-    if (connection === "lost") return <div className="empty-state">The server does not answer. Trying again…</div>;
-    return <div className="empty-state">{patient ? <span className="loading">Reading the cluster…</span> : NO_GPUS}</div>;
+    if (connection === "lost")
+      return (
+        <div className={styles["empty-state"]} data-testid="empty-state">
+          {texts.theServerIsNotRespondingRetrying}
+        </div>
+      );
+    return (
+      <div className={styles["empty-state"]} data-testid="empty-state">
+        {patient ? <span className={styles["loading"]}>{texts.loadingTheCluster}</span> : NO_GPUS}
+      </div>
+    );
   }
   if (!drawn || drawn.shown > 0) return null;
-  const personal = view.filter.some((condition) => "field" in condition && condition.field === "user" && condition.value === "");
-  if (personal && me === "") return <div className="empty-state">Say who you are: open the views, and type your user name under “My work”.</div>;
-  if (drawn.total === 0) return <div className="empty-state">{view.units === "waiting" ? "Nothing waits." : NO_GPUS}</div>;
+  const personal = view.filter.some(
+    (condition) => "field" in condition && condition.field === "user" && condition.value === "",
+  );
+  if (personal && me === "")
+    return (
+      <div className={styles["empty-state"]} data-testid="empty-state">
+        <AskName />
+      </div>
+    );
+  if (drawn.total === 0)
+    return (
+      <div className={styles["empty-state"]} data-testid="empty-state">
+        {view.units === "waiting" ? texts.nothingIsWaiting : NO_GPUS}
+      </div>
+    );
   return (
-    <div className="empty-state">
-      Nothing passes the filter.
-      <button type="button" onClick={() => editView({ filter: [] })}>
-        Remove the filter
+    <div className={styles["empty-state"]} data-testid="empty-state">
+      {texts.noUnitsMatchTheFilter}
+      <button className={ui["button"]} type="button" onClick={() => editView({ filter: [] })}>
+        {texts.clearFilter}
       </button>
     </div>
+  );
+}
+
+/** Asks who is looking, where the answer is needed. */
+function AskName() {
+  const [name, setName] = useState("");
+  return (
+    <form
+      className={styles["ask"]}
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (name.trim() !== "") chooseMe(name.trim());
+      }}
+    >
+      <label htmlFor="ask-me">{texts.yourUserName}</label>
+      <input
+        id="ask-me"
+        data-testid="ask-me"
+        autoComplete="username"
+        value={name}
+        onChange={(event) => setName(event.target.value)}
+      />
+      <button type="submit" className={`${ui["button"]} ${ui["primary"]}`}>
+        {texts.showMyWork}
+      </button>
+    </form>
   );
 }
 
@@ -122,11 +194,15 @@ function Problems() {
   const problems = useOverview((state) => state.problems);
   if (problems.length === 0) return null;
   return (
-    <div className="problems" role="alert">
+    <div className={styles["problems"]} data-testid="problems" role="alert">
       {problems.map((problem) => (
         <p key={problem}>{problem}</p>
       ))}
-      <IconButton icon="close" label="Dismiss" onClick={() => useOverview.setState({ problems: [] })} />
+      <IconButton
+        icon="close"
+        label={texts.dismiss}
+        onClick={() => useOverview.setState({ problems: [] })}
+      />
     </div>
   );
 }

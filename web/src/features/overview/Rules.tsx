@@ -1,20 +1,26 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Attribute } from "@/base/attributes";
 import { useLive } from "@/base/live";
-import type { Lens } from "@/base/rules/documents";
-import { useRuleBoard } from "@/base/rules/queries";
-import { RuleBar } from "@/base/rules/RuleBar";
-import type { RuleEntry } from "@/base/rules/slots";
-import type { RuleVerdict } from "@/base/rules/verdicts";
-import { DRAFT_FIELD } from "@/base/rules/verdicts";
+import type { Lens } from "@/base/verdicts/documents";
+import { useRuleBoard } from "@/base/verdicts/queries";
+import type { RuleBarComponent } from "@/base/verdicts/ruleBar";
+import type { RuleEntry } from "@/base/verdicts/slots";
+import type { RuleVerdict } from "@/base/verdicts/verdicts";
+import { DRAFT_FIELD } from "@/base/verdicts/verdicts";
 import { useShared } from "@/features/overview/context";
-import { editView, isFilteredBy, toggleRuleColour, toggleRuleFilter, useOverview } from "@/features/overview/store";
+import {
+  editView,
+  isFilteredBy,
+  toggleRuleColour,
+  toggleRuleFilter,
+  useOverview,
+} from "@/features/overview/store";
 
 // A lens is judged for now: on the past it would be somebody else's verdict.
 const NO_LENSES: readonly Lens[] = [];
 
 /** The rule bar of the overview: verdicts go to the canvas, filters and colours into the view. */
-export function Rules() {
+export function Rules({ RuleBar }: { RuleBar: RuleBarComponent }) {
   const { session, attributes } = useShared();
   const view = useOverview((state) => state.view);
   const lit = useOverview((state) => state.lit);
@@ -24,7 +30,10 @@ export function Rules() {
   const board = useRuleBoard(past ? NO_LENSES : view.lenses, page, undefined, at);
   const { entries, slots, verdicts } = board;
   const [draft, setDraft] = useState<RuleVerdict | null>(null);
-  const shown = useMemo(() => (draft && !past ? new Map([...verdicts, [DRAFT_FIELD, draft]]) : verdicts), [verdicts, draft, past]);
+  const shown = useMemo(
+    () => (draft && !past ? new Map([...verdicts, [DRAFT_FIELD, draft]]) : verdicts),
+    [verdicts, draft, past],
+  );
   useEffect(() => {
     session.setVerdicts(shown, past);
     useOverview.setState({ draft: shown.has(DRAFT_FIELD) ? DRAFT_FIELD : null });
@@ -34,7 +43,10 @@ export function Rules() {
     useOverview.setState({ rules: entries });
   }, [entries, attributes]);
   useEffect(() => useOverview.setState({ slots }), [slots]);
-  const filtered = useMemo(() => new Set(entries.map((entry) => entry.field).filter((field) => isFilteredBy(view, field))), [entries, view]);
+  const filtered = useMemo(
+    () => new Set(entries.map((entry) => entry.field).filter((field) => isFilteredBy(view, field))),
+    [entries, view],
+  );
   return (
     <RuleBar
       board={board}
@@ -55,5 +67,14 @@ export function Rules() {
 }
 
 function attributeOf(entry: RuleEntry): Attribute {
-  return { id: entry.field, label: entry.title, kind: "text", unit: "", description: entry.when, min: null, max: null, metric: false };
+  return {
+    id: entry.field,
+    label: entry.title,
+    kind: "text",
+    unit: "",
+    description: entry.when,
+    min: null,
+    max: null,
+    metric: false,
+  };
 }

@@ -3,8 +3,10 @@ import type { Predicate } from "@/base/predicate";
 import { buildUnits } from "@/base/units";
 import type { ClusterState } from "@/base/units";
 import { Icon } from "@/base/ui/Icon";
-import { CARD_PX, useShared } from "@/features/overview/context";
+import { coveredByCard, useShared } from "@/features/overview/context";
 import { choose, useOverview } from "@/features/overview/store";
+import styles from "@/features/overview/Search.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 interface Found {
   field: string;
@@ -14,13 +16,13 @@ interface Found {
 }
 
 const FIELDS: [string, string][] = [
-  ["host", "Host"],
-  ["user", "User"],
-  ["workload", "Workload"],
-  ["project", "Project"],
-  ["experiment", "Experiment"],
-  ["partition", "Partition"],
-  ["rack", "Rack"],
+  ["host", texts.host],
+  ["user", texts.user],
+  ["workload", texts.workload],
+  ["project", texts.project],
+  ["experiment", texts.experiment],
+  ["partition", texts.partition],
+  ["rack", texts.rack],
 ];
 const MOST = 12;
 
@@ -33,11 +35,15 @@ export function Search() {
   const [open, setOpen] = useState(false);
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => session.listen((next) => setState(next)), [session]);
-  const found = useMemo(() => (state && text.trim() ? search(state, text.trim()) : []), [state, text]);
+  const found = useMemo(
+    () => (state && text.trim() ? search(state, text.trim()) : []),
+    [state, text],
+  );
 
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
-      const typing = event.target instanceof Element && event.target.closest("input, select, textarea");
+      const typing =
+        event.target instanceof Element && event.target.closest("input, select, textarea");
       if (event.key !== "/" || typing) return;
       event.preventDefault();
       input.current?.focus();
@@ -50,19 +56,22 @@ export function Search() {
     const predicate: Predicate = { field: one.field, op: "eq", value: one.value };
     choose(predicate, false);
     const rect = engine.current?.rectOf(predicate);
-    if (rect) engine.current?.stage.flyTo(rect, CARD_PX);
-    else useOverview.setState({ problems: [`${one.kind} '${one.value}' is not in this view: it is filtered out, or the view shows no such units.`] });
+    if (rect) engine.current?.stage.flyTo(rect, coveredByCard());
+    else
+      useOverview.setState({
+        problems: [texts.isNotInThisViewIt(one.kind, one.value)],
+      });
     setOpen(false);
     input.current?.blur();
   };
   return (
-    <div className="search" role="search">
+    <div className={styles["search"]} role="search" data-own-search="">
       <Icon name="search" />
       <input
         ref={input}
         type="search"
-        placeholder="Find a host, user, workload…"
-        aria-label="Find a host, user or workload"
+        placeholder={texts.findAHostUserWorkload}
+        aria-label={texts.findAHostUserOrWorkload}
         role="combobox"
         aria-expanded={open && found.length > 0}
         aria-controls="search-results"
@@ -86,13 +95,19 @@ export function Search() {
       />
       <kbd>/</kbd>
       {open && text.trim() !== "" && (
-        <ul id="search-results" role="listbox" aria-label="Found">
+        <ul id="search-results" role="listbox" aria-label={texts.searchResults}>
           {found.map((one, i) => (
-            <li key={`${one.field} ${one.value}`} id={`search-${i}`} role="option" aria-selected={i === active} onMouseDown={() => go(one)}>
+            <li
+              key={`${one.field} ${one.value}`}
+              id={`search-${i}`}
+              role="option"
+              aria-selected={i === active}
+              onMouseDown={() => go(one)}
+            >
               <span>{one.kind}</span> {one.value} {one.detail && <em>{one.detail}</em>}
             </li>
           ))}
-          {found.length === 0 && <li className="empty">Nothing is called that.</li>}
+          {found.length === 0 && <li>{texts.noMatches}</li>}
         </ul>
       )}
     </div>
@@ -113,7 +128,11 @@ function search(state: ClusterState, text: string): Found[] {
   }
   found.push(...byWorkloadName(state, wanted));
   if (text.includes(":")) found.push(...byGpu(state, wanted));
-  return found.sort((a, b) => a.rank - b.rank || a.value.length - b.value.length || (a.value < b.value ? -1 : 1)).slice(0, MOST);
+  return found
+    .sort(
+      (a, b) => a.rank - b.rank || a.value.length - b.value.length || (a.value < b.value ? -1 : 1),
+    )
+    .slice(0, MOST);
 }
 
 function rankOf(at: number, value: string, wanted: string): number {
@@ -128,7 +147,14 @@ function byWorkloadName({ workloads }: ClusterState, wanted: string): (Found & {
   for (let row = 0; row < workloads.rows && found.length < 50; row++) {
     const name = names.codes[row] < 0 ? "" : names.words[names.codes[row]];
     const at = name.toLowerCase().indexOf(wanted);
-    if (at >= 0) found.push({ field: "workload", kind: "Workload", value: ids.words[ids.codes[row]], detail: name, rank: rankOf(at, name, wanted) });
+    if (at >= 0)
+      found.push({
+        field: "workload",
+        kind: texts.workload,
+        value: ids.words[ids.codes[row]],
+        detail: name,
+        rank: rankOf(at, name, wanted),
+      });
   }
   return found;
 }
@@ -136,5 +162,8 @@ function byWorkloadName({ workloads }: ClusterState, wanted: string): (Found & {
 function byGpu({ gpus }: ClusterState, wanted: string): (Found & { rank: number })[] {
   const column = gpus.columns.get("gpu");
   if (column?.kind !== "text") return [];
-  return column.words.filter((word) => word.toLowerCase().startsWith(wanted)).slice(0, MOST).map((value) => ({ field: "gpu", kind: "GPU", value, detail: "", rank: 0 }));
+  return column.words
+    .filter((word) => word.toLowerCase().startsWith(wanted))
+    .slice(0, MOST)
+    .map((value) => ({ field: "gpu", kind: "GPU", value, detail: "", rank: 0 }));
 }

@@ -1,39 +1,71 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
+import type { Document } from "@/api/documents";
 import { ApiError, getJson, putJson } from "@/api/client";
 import type { SourceState } from "@/api/wire";
 import { formatDuration, formatTime } from "@/base/format";
 import { useLive } from "@/base/live";
 import { useTheme } from "@/base/theme";
+import { SOURCES } from "@/base/addresses";
+import { PageLink } from "@/base/ui/PageLink";
 import { IconButton, Popover, Select, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { useShared } from "@/features/overview/context";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/overview/Status.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 /** Whether the picture is live: the connection, a hold, sources that went silent. */
-export function Status({ timeline: open, onTimeline }: { timeline: boolean; onTimeline: (open: boolean) => void }) {
+export function Status({
+  timeline: open,
+  onTimeline,
+}: {
+  timeline: boolean;
+  onTimeline: (open: boolean) => void;
+}) {
   const { session } = useShared();
   const live = useLive();
   const now = useNow();
   const stale = live.sources.filter((source) => source.state === "stale");
   return (
-    <div className="status">
+    <div className={styles["status"]}>
       {live.connection !== "open" && (
-        <span className="pill alert" role="alert" data-testid="connection">
-          {live.ready ? `Connection lost ${formatDuration((now - live.arrivedMs) / 1000)} ago; trying again` : "Connecting…"}
+        <span
+          className={`${styles["pill"]} ${styles["alert"]}`}
+          role="alert"
+          data-testid="connection"
+        >
+          {live.ready
+            ? texts.connectionLostAgoReconnecting(formatDuration((now - live.arrivedMs) / 1000))
+            : texts.connecting}
         </span>
       )}
       {stale.length > 0 && (
-        <a className="pill warn" role="alert" href="/sources" title={stale.map((source) => `${source.name}: ${source.error ?? ""}`).join("\n")}>
+        <PageLink
+          className={`${styles["pill"]} ${styles["warn"]}`}
+          role="alert"
+          href={SOURCES}
+          title={stale.map((source) => `${source.name}: ${source.error ?? ""}`).join("\n")}
+        >
           {staleWords(stale)}
-        </a>
+        </PageLink>
       )}
       {live.connection === "open" && !live.hold && live.at === null && stale.length === 0 && (
         <Popover
-          label="Sources"
+          label={texts.sources}
           align="end"
           trigger={
-            <button type="button" className="pill live" data-testid="live">
-              <i /> live {live.timeMs > 0 && <time dateTime={new Date(live.timeMs).toISOString()}>{formatTime(live.timeMs)}</time>}
+            <button
+              type="button"
+              className={`${styles["pill"]} ${styles["live"]}`}
+              data-testid="live"
+            >
+              <i /> {texts.live}{" "}
+              {live.timeMs > 0 && (
+                <time dateTime={new Date(live.timeMs).toISOString()}>
+                  {formatTime(live.timeMs)}
+                </time>
+              )}
               {live.speed !== 1 && <span>{live.speed}×</span>}
             </button>
           }
@@ -42,17 +74,30 @@ export function Status({ timeline: open, onTimeline }: { timeline: boolean; onTi
         </Popover>
       )}
       {live.at !== null && (
-        <span className="pill warn" data-testid="past">
-          past: {formatTime(live.timeMs)}
+        <span className={`${styles["pill"]} ${styles["warn"]}`} data-testid="past">
+          {texts.past(formatTime(live.timeMs))}
         </span>
       )}
       {live.hold && live.at === null && (
-        <span className="pill warn" data-testid="held">
-          held at {formatTime(live.timeMs)}
+        <span className={`${styles["pill"]} ${styles["warn"]}`} data-testid="held">
+          {texts.pausedAt(formatTime(live.timeMs))}
         </span>
       )}
-      {live.at === null && <IconButton icon={live.hold ? "play" : "pause"} label={live.hold ? "Go on live" : "Hold the picture"} pressed={live.hold} onClick={() => session.setHold(!live.hold)} />}
-      <IconButton icon="clock" label={open ? "Close the timeline" : "Travel in time"} pressed={open} onClick={() => onTimeline(!open)} data-testid="time-travel" />
+      {live.at === null && (
+        <IconButton
+          icon={live.hold ? "play" : "pause"}
+          label={live.hold ? texts.resume : texts.pause}
+          pressed={live.hold}
+          onClick={() => session.setHold(!live.hold)}
+        />
+      )}
+      <IconButton
+        icon="clock"
+        label={open ? texts.closeTimeTravel : texts.timeTravel}
+        pressed={open}
+        onClick={() => onTimeline(!open)}
+        data-testid="time-travel"
+      />
     </div>
   );
 }
@@ -60,29 +105,38 @@ export function Status({ timeline: open, onTimeline }: { timeline: boolean; onTi
 /** The one that is silent, or how many are. */
 function staleWords(stale: readonly SourceState[]): string {
   const [first] = stale;
-  if (!first || stale.length > 1) return `${stale.length} sources are stale`;
-  return `${first.name}: nothing new ${first.age_ms === null || first.age_ms === undefined ? "yet" : `for ${formatDuration(first.age_ms / 1000)}`}`;
+  if (!first || stale.length > 1) return texts.sourcesAreStale(stale.length);
+  return texts.noData(
+    first.name,
+    first.age_ms === null || first.age_ms === undefined
+      ? texts.yet
+      : texts.forWord(formatDuration(first.age_ms / 1000)),
+  );
 }
 
 function Sources() {
   const sources = useLive((state) => state.sources);
   return (
-    <div className="settings">
-      <h3>Sources</h3>
+    <div className={ui["settings"]}>
+      <h3>{texts.sources}</h3>
       <table>
         <tbody>
           {sources.map((source) => (
             <tr key={source.name}>
               <th scope="row">{source.name}</th>
               <td>{source.state}</td>
-              <td>{source.age_ms === null || source.age_ms === undefined ? "never heard of" : `${formatDuration(source.age_ms / 1000)} ago`}</td>
+              <td>
+                {source.age_ms === null || source.age_ms === undefined
+                  ? texts.noDataYet
+                  : texts.ago(formatDuration(source.age_ms / 1000))}
+              </td>
             </tr>
           ))}
         </tbody>
       </table>
-      <a className="link" href="/sources">
-        More about the sources
-      </a>
+      <PageLink className={ui["link"]} href={SOURCES}>
+        {texts.sourceDetails}
+      </PageLink>
     </div>
   );
 }
@@ -99,25 +153,26 @@ function useNow(): number {
 export function ThemeButton() {
   const { theme, setTheme } = useTheme();
   const other = theme === "dark" ? "light" : "dark";
-  return <IconButton icon={theme === "dark" ? "sun" : "moon"} label={`Use the ${other} theme`} onClick={() => setTheme(other)} />;
+  return (
+    <IconButton
+      icon={theme === "dark" ? "sun" : "moon"}
+      label={texts.switchToTheme(other)}
+      onClick={() => setTheme(other)}
+    />
+  );
 }
 
-interface Simulation {
-  policy: string;
-  placement: string;
-  backfill: boolean;
-  speed: number;
-  policies?: string[];
-  placements?: string[];
-  allowed?: { policy?: string[]; placement?: string[] };
-}
+type Simulation = Document<"SimulationState">;
 
 /** The simulated scheduler's policy, switched while it runs; only a demo has it. */
 export function Policy() {
   const client = useQueryClient();
   const simulation = useQuery({
     queryKey: ["simulation"],
-    queryFn: () => getJson<Simulation>("/simulation").catch((error: unknown) => (error instanceof ApiError ? null : Promise.reject(error as Error))),
+    queryFn: () =>
+      getJson<Simulation>("/simulation").catch((error: unknown) =>
+        error instanceof ApiError ? null : Promise.reject(error as Error),
+      ),
     staleTime: 60_000,
   });
   const [said, setSaid] = useState("");
@@ -126,29 +181,60 @@ export function Policy() {
   const change = async (part: Partial<Simulation>) => {
     try {
       client.setQueryData(["simulation"], await putJson<Simulation>("/simulation", part));
-      setSaid("Switched.");
+      setSaid(texts.changed);
     } catch (error) {
-      setSaid(error instanceof Error ? error.message : "It could not be switched.");
+      setSaid(error instanceof Error ? error.message : texts.theChangeFailed);
     }
   };
-  const options = (listed: string[] | undefined, present: string) => [...new Set([...(listed ?? []), present])].map((value) => ({ value, label: value.replaceAll("_", " ") }));
+  const options = (listed: string[] | undefined, present: string) =>
+    [...new Set([...(listed ?? []), present])].map((value) => ({
+      value,
+      label: value.replaceAll("_", " "),
+    }));
   return (
     <Popover
-      label="Scheduler of the demo"
+      label={texts.demoScheduler}
       align="end"
       trigger={
-        <button type="button" className="pill" data-testid="policy">
-          {now.policy.replaceAll("_", " ")} · {now.placement.replaceAll("_", " ")} <Icon name="down" size={12} />
+        <button
+          type="button"
+          className={`${styles["pill"]} ${styles["policy"]}`}
+          data-testid="policy"
+        >
+          {now.policy.replaceAll("_", " ")} · {now.placement.replaceAll("_", " ")}{" "}
+          <Icon name="down" size={12} />
         </button>
       }
     >
-      <div className="settings">
-        <h3>Scheduler of the demo</h3>
-        <Select label="Policy" value={now.policy} options={options(now.allowed?.policy ?? now.policies, now.policy)} onChange={(policy) => void change({ policy })} />
-        <Select label="Placement" value={now.placement} options={options(now.allowed?.placement ?? now.placements, now.placement)} onChange={(placement) => void change({ placement })} />
-        <Toggle label="Backfill" checked={now.backfill} onChange={(backfill) => void change({ backfill })} />
-        <Select label="Speed" value={String(now.speed)} options={options(["1", "10", "60", "300", "1000"], String(now.speed)).map((one) => ({ ...one, label: `${one.label}×` }))} onChange={(speed) => void change({ speed: Number(speed) })} />
-        <p role="status" className="said">
+      <div className={ui["settings"]}>
+        <h3>{texts.demoScheduler}</h3>
+        <Select
+          label={texts.policy}
+          value={now.policy}
+          options={options(now.policies, now.policy)}
+          onChange={(policy) => void change({ policy })}
+        />
+        <Select
+          label={texts.placement}
+          value={now.placement}
+          options={options(now.placements, now.placement)}
+          onChange={(placement) => void change({ placement })}
+        />
+        <Toggle
+          label={texts.backfill}
+          checked={now.backfill}
+          onChange={(backfill) => void change({ backfill })}
+        />
+        <Select
+          label={texts.speed}
+          value={String(now.speed)}
+          options={options(["1", "10", "60", "300", "1000"], String(now.speed)).map((one) => ({
+            ...one,
+            label: `${one.label}×`,
+          }))}
+          onChange={(speed) => void change({ speed: Number(speed) })}
+        />
+        <p role="status" className={ui["said"]}>
           {said}
         </p>
       </div>

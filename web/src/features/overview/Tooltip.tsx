@@ -5,6 +5,8 @@ import type { RuleSpot } from "@/charts/units/rules";
 import { useShared } from "@/features/overview/context";
 import { useOverview } from "@/features/overview/store";
 import { layerOf } from "@/features/overview/targets";
+import styles from "@/features/overview/Tooltip.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 export interface Hover {
   x: number;
@@ -20,12 +22,19 @@ export function Tooltip({ hover }: { hover: Hover }) {
   const drawn = useOverview((state) => state.drawn);
   const colourBy = useOverview((state) => state.view.colour.by);
   if (!drawn || hover.hit.group >= drawn.layout.tree.groups) return null;
-  const lines = hover.rule ? ruleLines(hover.rule) : hover.hit.position >= 0 ? unitLines() : groupLines();
-  const style = { left: Math.min(hover.x + 14, (engine.current?.stage.size.width ?? 400) - 240), top: hover.y + 16 };
+  const lines = hover.rule
+    ? ruleLines(hover.rule)
+    : hover.hit.position >= 0
+      ? unitLines()
+      : groupLines();
+  const style = {
+    left: Math.min(hover.x + 14, (engine.current?.stage.size.width ?? 400) - 240),
+    top: hover.y + 16,
+  };
   return (
-    <div className="tooltip" style={style} role="status">
+    <div className={styles["tooltip"]} data-testid="tooltip" style={style} role="status">
       {lines.map(([key, value], i) => (
-        <div key={key} className={i === 0 ? "tooltip-title" : ""}>
+        <div key={key} className={i === 0 ? styles["tooltip-title"] : undefined}>
           {i > 0 && <span>{key}</span>} {value}
         </div>
       ))}
@@ -40,13 +49,24 @@ export function Tooltip({ hover }: { hover: Hover }) {
     const waiting = units.gpu[unit] < 0;
     const attribute = attributes.get(colourBy);
     const value = valueAt(units.column(colourBy), unit);
-    const lines: [string, string][] = [["title", waiting ? `Waiting: ${text("name") || text("workload")}` : text("gpu")]];
-    lines.push(["State", [text("state"), text("reason")].filter(Boolean).join(", ")]);
-    if (text("workload")) lines.push(["Workload", [text("name"), text("workload")].filter(Boolean).join(" · ")]);
-    if (text("user")) lines.push(["User", text("user")]);
-    if (waiting) lines.push(["Asks for", `${text("gpus_requested")} GPUs, ${text("resource_type")}`], ["Waiting", formatValue(Number(valueAt(units.column("waiting_s"), unit)), "s")], ["Place in the queue", text("queue_position")]);
+    const lines: [string, string][] = [
+      ["title", waiting ? texts.waitingReason(text("name") || text("workload")) : text("gpu")],
+    ];
+    lines.push([texts.state, [text("state"), text("reason")].filter(Boolean).join(", ")]);
+    if (text("workload"))
+      lines.push([texts.workload, [text("name"), text("workload")].filter(Boolean).join(" · ")]);
+    if (text("user")) lines.push([texts.user, text("user")]);
+    if (waiting)
+      lines.push(
+        [texts.requested, texts.requestedGpus(text("gpus_requested"), text("resource_type"))],
+        [texts.waiting, formatValue(Number(valueAt(units.column("waiting_s"), unit)), "s")],
+        [texts.queuePosition, text("queue_position")],
+      );
     if (attribute && value !== null && !["state", "user", "workload"].includes(colourBy)) {
-      lines.push([attribute.label, typeof value === "number" ? formatValue(value, attribute.unit) : value]);
+      lines.push([
+        attribute.label,
+        typeof value === "number" ? formatValue(value, attribute.unit) : value,
+      ]);
     }
     return lines;
   }
@@ -56,12 +76,20 @@ export function Tooltip({ hover }: { hover: Hover }) {
     const { slots, rules } = useOverview.getState();
     const entry = rules.find((one) => one.field === slots[spot.slot]);
     const units = drawn.layout.tree.unitCount[spot.group];
-    const count = (share: number) => `${formatCount(Math.round(share * units))} of ${formatCount(units)} units (${formatValue(share * 100, "%")})`;
+    const count = (share: number) =>
+      texts.shareOfUnits(
+        formatCount(Math.round(share * units)),
+        formatCount(units),
+        formatValue(share * 100, "%"),
+      );
     return [
-      ["title", entry?.title ?? "Rule"],
-      ["In", engine.current?.groupName(spot.group, layerOf(drawn.layout, spot.group)) ?? ""],
-      ["Now", spot.now > 0 ? count(spot.now) : "none"],
-      ["Over the life", count(spot.any)],
+      ["title", entry?.title ?? texts.rule],
+      [
+        texts.inWord,
+        engine.current?.groupName(spot.group, layerOf(drawn.layout, spot.group)) ?? "",
+      ],
+      [texts.now3, spot.now > 0 ? count(spot.now) : "none"],
+      [texts.wholeRun, count(spot.any)],
     ];
   }
 
@@ -70,10 +98,15 @@ export function Tooltip({ hover }: { hover: Hover }) {
     const { tree } = drawn.layout;
     const { group } = hover.hit;
     const layer = layerOf(drawn.layout, group);
-    const by = attributes.get(drawn.plan.request.layers.length >= layer ? (useOverview.getState().view.layers[layer - 1]?.by ?? "") : "");
+    const by = attributes.get(
+      drawn.plan.request.layers.length >= layer
+        ? (useOverview.getState().view.layers[layer - 1]?.by ?? "")
+        : "",
+    );
     const lines: [string, string][] = [["title", engine.current?.groupName(group, layer) ?? ""]];
-    lines.push([by?.label ?? "Group", `${formatCount(tree.weight[group])} units`]);
-    if (layer < tree.layers) lines.push(["Inside", `${formatCount(tree.childCount[group])} groups`]);
+    lines.push([by?.label ?? texts.group, texts.units3(formatCount(tree.weight[group]))]);
+    if (layer < tree.layers)
+      lines.push([texts.contains, texts.groups(formatCount(tree.childCount[group]))]);
     return lines;
   }
 }

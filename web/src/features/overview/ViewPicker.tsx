@@ -10,6 +10,9 @@ import { canvasPng, download, pictureSvg } from "@/features/overview/exporting";
 import { PRESETS } from "@/features/overview/presets";
 import { chooseMe, choosePreset, showView, useOverview } from "@/features/overview/store";
 import { useClusterState } from "@/features/overview/useClusterState";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/overview/ViewPicker.module.css";
+import { overviewTexts as texts } from "@/texts";
 
 const SAVED = "saved:";
 
@@ -18,16 +21,16 @@ export function ViewPicker() {
   const viewName = useOverview((state) => state.viewName);
   const edited = useOverview((state) => state.edited);
   const preset = PRESETS.find((one) => one.id === viewName);
-  const title = preset?.title ?? viewName?.replace(SAVED, "") ?? "Own view";
+  const title = preset?.title ?? viewName?.replace(SAVED, "") ?? texts.customView;
   return (
-    <div className="view-picker">
+    <div className={styles["view-picker"]}>
       <Popover
-        label="Views"
+        label={texts.views}
         trigger={
-          <button type="button" className="view-button" data-testid="view-button">
+          <button type="button" className={styles["view-button"]} data-testid="view-button">
             <span>
               {title}
-              {edited && <em> (edited)</em>}
+              {edited && <em> {texts.edited}</em>}
             </span>
             <Icon name="down" />
           </button>
@@ -35,14 +38,23 @@ export function ViewPicker() {
       >
         <ViewList />
       </Popover>
-      <p className="question">{preset && !edited ? preset.question : ""}</p>
+      <p className={styles["question"]}>{preset && !edited ? preset.question : ""}</p>
     </div>
   );
 }
 
 function ViewList() {
   const viewName = useOverview((state) => state.viewName);
-  const saved = useQuery({ queryKey: ["views"], queryFn: () => getJson<Record<string, unknown>>("/views") });
+  const saved = useQuery({
+    queryKey: ["views"],
+    queryFn: async () =>
+      Object.fromEntries(
+        Object.entries(await getJson<Record<string, unknown>>("/views")).filter(
+          // Those of the table of jobs are listed there.
+          ([name]) => !name.startsWith("jobs: "),
+        ),
+      ),
+  });
   const client = useQueryClient();
   const forget = useMutation({
     mutationFn: (name: string) => remove(`/views/${encodeURIComponent(name)}`),
@@ -52,17 +64,25 @@ function ViewList() {
     try {
       showView(parseView(document), SAVED + name);
     } catch (error) {
-      useOverview.setState({ problems: [`The view '${name}' is not valid. ${error instanceof Error ? error.message : ""}`] });
+      useOverview.setState({
+        problems: [texts.theViewIsNotValid(name, error instanceof Error ? error.message : "")],
+      });
     }
   };
   return (
-    <div className="view-list">
-      <h3>Views</h3>
+    <div className={styles["view-list"]} data-testid="view-list">
+      <h3>{texts.views}</h3>
       <ul>
         {PRESETS.map((preset) => (
           <li key={preset.id}>
             <PopoverClose asChild>
-              <button type="button" className="view-item" aria-current={viewName === preset.id} onClick={() => choosePreset(preset.id)} data-testid={`preset-${preset.id}`}>
+              <button
+                type="button"
+                className={styles["view-item"]}
+                aria-current={viewName === preset.id}
+                onClick={() => choosePreset(preset.id)}
+                data-testid={`preset-${preset.id}`}
+              >
                 <strong>{preset.title}</strong>
                 <span>{preset.question}</span>
               </button>
@@ -71,20 +91,35 @@ function ViewList() {
           </li>
         ))}
       </ul>
-      <h3>Saved</h3>
-      {saved.isError && <p className="muted">Saved views could not be read. {saved.error.message}</p>}
+      <h3>{texts.saved}</h3>
+      {saved.isError && (
+        <p className={`${ui["muted"]} ${styles["nothing"]}`}>
+          {texts.savedViewsCouldNotBeLoaded(saved.error.message)}
+        </p>
+      )}
       <ul>
         {Object.entries(saved.data ?? {}).map(([name, document]) => (
-          <li key={name} className="saved">
+          <li key={name} className={styles["saved"]}>
             <PopoverClose asChild>
-              <button type="button" className="view-item" aria-current={viewName === SAVED + name} onClick={() => open(name, document)}>
+              <button
+                type="button"
+                className={styles["view-item"]}
+                aria-current={viewName === SAVED + name}
+                onClick={() => open(name, document)}
+              >
                 <strong>{name}</strong>
               </button>
             </PopoverClose>
-            <IconButton icon="trash" label={`Delete the view ${name}`} onClick={() => forget.mutate(name)} />
+            <IconButton
+              icon="trash"
+              label={texts.deleteView(name)}
+              onClick={() => forget.mutate(name)}
+            />
           </li>
         ))}
-        {saved.data && Object.keys(saved.data).length === 0 && <li className="muted">None yet.</li>}
+        {saved.data && Object.keys(saved.data).length === 0 && (
+          <li className={`${ui["muted"]} ${styles["nothing"]}`}>{texts.noneYet}</li>
+        )}
       </ul>
       <SaveView />
       <Share />
@@ -99,9 +134,15 @@ function ChooseMe() {
   const users = state?.workloads.columns.get("user");
   const names = users?.kind === "text" ? [...new Set(users.words)].sort() : [];
   return (
-    <div className="field me">
-      <label htmlFor={id}>I am</label>
-      <input id={id} list={`${id}-users`} value={me} placeholder="a user name" onChange={(event) => chooseMe(event.target.value)} />
+    <div className={`${ui["field"]} ${styles["me"]}`}>
+      <label htmlFor={id}>{texts.myUserName}</label>
+      <input
+        id={id}
+        list={`${id}-users`}
+        value={me}
+        placeholder={texts.userName}
+        onChange={(event) => chooseMe(event.target.value)}
+      />
       <datalist id={`${id}-users`}>
         {names.map((name) => (
           <option key={name} value={name} />
@@ -115,7 +156,11 @@ function SaveView() {
   const [name, setName] = useState("");
   const client = useQueryClient();
   const save = useMutation({
-    mutationFn: (title: string) => putJson(`/views/${encodeURIComponent(title)}`, printView({ ...useOverview.getState().view, title })),
+    mutationFn: (title: string) =>
+      putJson(
+        `/views/${encodeURIComponent(title)}`,
+        printView({ ...useOverview.getState().view, title }),
+      ),
     onSuccess: async (_, title) => {
       await client.invalidateQueries({ queryKey: ["views"] });
       useOverview.setState({ viewName: SAVED + title, edited: false });
@@ -124,15 +169,21 @@ function SaveView() {
   });
   return (
     <form
-      className="save-view"
+      className={styles["save-view"]}
       onSubmit={(event) => {
         event.preventDefault();
         if (name.trim()) save.mutate(name.trim());
       }}
     >
-      <input aria-label="Name of the view" placeholder="Save this view as…" value={name} maxLength={120} onChange={(event) => setName(event.target.value)} />
-      <button type="submit" disabled={!name.trim() || save.isPending}>
-        <Icon name="save" /> Save
+      <input
+        aria-label={texts.viewName}
+        placeholder={texts.saveThisViewAs}
+        value={name}
+        maxLength={120}
+        onChange={(event) => setName(event.target.value)}
+      />
+      <button className={ui["button"]} type="submit" disabled={!name.trim() || save.isPending}>
+        <Icon name="save" /> {texts.save}
       </button>
       {save.isError && <p role="alert">{save.error.message}</p>}
     </form>
@@ -148,7 +199,7 @@ function Share() {
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      setSaid("The link is on the clipboard.");
+      setSaid(texts.linkCopied);
     } catch {
       setSaid(location.href);
     }
@@ -158,42 +209,60 @@ function Share() {
     if (picture) download("marey.svg", asFile("image/svg+xml", pictureSvg(picture, theme)));
   };
   const png = async () => {
-    const canvases = [...document.querySelectorAll<HTMLCanvasElement>(".canvas canvas")];
+    const canvases = [
+      ...document.querySelectorAll<HTMLCanvasElement>("[data-testid=canvas] canvas"),
+    ];
     engine.current?.stage.drawFrame();
     download("marey.png", await canvasPng(canvases));
   };
-  const json = () => download("marey-view.json", asFile("application/json", JSON.stringify(printView(useOverview.getState().view), null, 2)));
+  const json = () =>
+    download(
+      "marey-view.json",
+      asFile("application/json", JSON.stringify(printView(useOverview.getState().view), null, 2)),
+    );
   const read = async (given: File) => {
     try {
       showView(parseView(JSON.parse(await given.text()), [...attributes.keys()]), null);
-      setSaid(`${given.name} is shown.`);
+      setSaid(texts.opened(given.name));
     } catch (error) {
-      const words = error instanceof ViewError ? error.problems.join(" ") : error instanceof Error ? error.message : "";
-      setSaid(`${given.name} is not a view. ${words}`);
+      const words =
+        error instanceof ViewError
+          ? error.problems.join(" ")
+          : error instanceof Error
+            ? error.message
+            : "";
+      setSaid(texts.isNotAValidView(given.name, words));
     }
   };
   return (
-    <div className="share">
-      <h3>Share</h3>
-      <div className="buttons">
-        <button type="button" onClick={() => void copy()}>
-          <Icon name="share" /> Link
+    <div className={styles["share"]}>
+      <h3>{texts.share}</h3>
+      <div>
+        <button className={ui["button"]} type="button" onClick={() => void copy()}>
+          <Icon name="share" /> {texts.link}
         </button>
-        <button type="button" onClick={json}>
-          <Icon name="download" /> JSON
+        <button className={ui["button"]} type="button" onClick={json}>
+          <Icon name="download" /> {texts.json}
         </button>
-        <button type="button" onClick={svg}>
-          <Icon name="download" /> SVG
+        <button className={ui["button"]} type="button" onClick={svg}>
+          <Icon name="download" /> {texts.svg}
         </button>
-        <button type="button" onClick={() => void png()}>
-          <Icon name="download" /> PNG
+        <button className={ui["button"]} type="button" onClick={() => void png()}>
+          <Icon name="download" /> {texts.png}
         </button>
-        <button type="button" onClick={() => file.current?.click()}>
-          <Icon name="plus" /> Open JSON
+        <button className={ui["button"]} type="button" onClick={() => file.current?.click()}>
+          <Icon name="plus" /> {texts.openJson}
         </button>
-        <input ref={file} type="file" accept="application/json,.json" hidden data-testid="view-file" onChange={(event) => event.target.files?.[0] && void read(event.target.files[0])} />
+        <input
+          ref={file}
+          type="file"
+          accept="application/json,.json"
+          hidden
+          data-testid="view-file"
+          onChange={(event) => event.target.files?.[0] && void read(event.target.files[0])}
+        />
       </div>
-      <p className="said" role="status">
+      <p className={ui["said"]} role="status" data-testid="share-said">
         {said}
       </p>
     </div>

@@ -21,5 +21,9 @@ export function useShared(): OverviewContext {
   return shared;
 }
 
-/** How much of the canvas the information card covers. */
-export const CARD_PX = 372;
+const CARD_PX = 372;
+
+/** How much of the canvas the information card covers: nothing where it stands beside it. */
+export function coveredByCard(): number {
+  return matchMedia("(width >= 1100px)").matches ? 0 : CARD_PX;
+}

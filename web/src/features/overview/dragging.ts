@@ -1,7 +1,10 @@
 /** Drag and drop of layers: a thin layer over pragmatic-drag-and-drop. */
 
 import { combine } from "@atlaskit/pragmatic-drag-and-drop/combine";
-import { draggable, dropTargetForElements } from "@atlaskit/pragmatic-drag-and-drop/element/adapter";
+import {
+  draggable,
+  dropTargetForElements,
+} from "@atlaskit/pragmatic-drag-and-drop/element/adapter";
 import type { RefObject } from "react";
 import { useEffect, useState } from "react";
 
@@ -9,7 +12,11 @@ import { useEffect, useState } from "react";
 export type Dragged = { layer: number } | { attribute: string };
 
 /** Make an element draggable, by a handle of its own if it has one. */
-export function useDrag(element: RefObject<HTMLElement | null>, handle: RefObject<HTMLElement | null> | null, dragged: Dragged): boolean {
+export function useDrag(
+  element: RefObject<HTMLElement | null>,
+  handle: RefObject<HTMLElement | null> | null,
+  dragged: Dragged,
+): boolean {
   const [active, setActive] = useState(false);
   const key = JSON.stringify(dragged);
   useEffect(() => {
@@ -26,7 +33,10 @@ export function useDrag(element: RefObject<HTMLElement | null>, handle: RefObjec
 }
 
 /** Let something be dropped on an element; says whether it would land before or after it. */
-export function useDrop(element: RefObject<HTMLElement | null>, drop: (dragged: Dragged, after: boolean) => void): "before" | "after" | null {
+export function useDrop(
+  element: RefObject<HTMLElement | null>,
+  drop: (dragged: Dragged, after: boolean) => void,
+): "before" | "after" | null {
   const [edge, setEdge] = useState<"before" | "after" | null>(null);
   useEffect(() => {
     const target = element.current;
@@ -43,7 +53,10 @@ export function useDrop(element: RefObject<HTMLElement | null>, drop: (dragged: 
         onDragLeave: () => setEdge(null),
         onDrop: ({ source, location }) => {
           setEdge(null);
-          drop(JSON.parse(source.data["marey"] as string) as Dragged, sideOf(location.current.input.clientY) === "after");
+          drop(
+            JSON.parse(source.data["marey"] as string) as Dragged,
+            sideOf(location.current.input.clientY) === "after",
+          );
         },
       }),
     );

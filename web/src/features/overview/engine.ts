@@ -8,8 +8,8 @@ import { valueAt } from "@/base/columns";
 import { formatCount, formatValue } from "@/base/format";
 import type { Predicate } from "@/base/predicate";
 import { select } from "@/base/predicate";
-import { slotColour } from "@/base/rules/slots";
-import { isVerdictField } from "@/base/rules/verdicts";
+import { slotColour } from "@/base/verdicts/slots";
+import { isVerdictField } from "@/base/verdicts/verdicts";
 import type { ClusterState, Units } from "@/base/units";
 import { buildUnits } from "@/base/units";
 import type { UnitLayout } from "@/charts/units/layout";
@@ -21,8 +21,10 @@ import { countRules } from "@/charts/units/rules";
 import type { Stage } from "@/charts/units/stage";
 import type { View } from "@/charts/units/view";
 import { attributesOf } from "@/charts/units/view";
+import { Identities } from "@/features/overview/identities";
 import type { Layouts } from "@/features/overview/layouts";
-import { selectionMarks } from "@/features/overview/targets";
+import { layerOf, selectionMarks } from "@/features/overview/targets";
+import { overviewTexts as texts } from "@/texts";
 
 export interface Drawn {
   legend: Legend;
@@ -38,6 +40,9 @@ export interface Drawn {
 /** Two layouts of changing data are at least this far apart. */
 const REARRANGE_MS = 2_500;
 
+/** A window whose width over height changed by more than this has its picture packed anew. */
+const MOST_BENT = 2;
+
 const DIM: Record<Theme, number> = { dark: packed([24, 30, 37]), light: packed([234, 238, 242]) };
 
 export class Engine {
@@ -52,6 +57,9 @@ export class Engine {
   private drawn: Drawn | null = null;
   private shape = "";
   private stretch: number | undefined;
+  private readonly identities = new Identities();
+  /** Width over height of the window when the picture was last packed. */
+  private packedAspect = 0;
   private arrangedMs = -Infinity;
   /** Whether the picture waits to be arranged anew. */
   pending = false;
@@ -103,8 +111,17 @@ export class Engine {
     this.markSelection();
   }
 
-  /** The window changed its size: what aims at its shape is laid out anew. */
+  /** The window changed its size: the picture is packed anew only where its shape fits no more. */
   resize(): void {
+    const { width, height } = this.stage.size;
+    const change = width / Math.max(1, height) / this.packedAspect;
+    const bent = this.stage.isFitted && (change > MOST_BENT || change < 1 / MOST_BENT);
+    if (bent || !this.drawn) this.repack();
+    else this.arrange(true);
+  }
+
+  /** Pack everything anew, largest first. */
+  repack(): void {
     this.stretch = undefined;
     this.arrange(false);
   }
@@ -143,7 +160,11 @@ export class Engine {
     const colourOnly = new Set([view.colour.by]);
     const needed = attributesOf({ ...view, colour: { ...view.colour, by: "state" } });
     // Waiting and running times grow by themselves; bins of them are looked at anew with every tick.
-    return needed.some((name) => metrics.includes(name) || name === "waiting_s" || name === "running_s") && !needed.every((name) => colourOnly.has(name) && !metrics.includes(name));
+    return (
+      needed.some(
+        (name) => metrics.includes(name) || name === "waiting_s" || name === "running_s",
+      ) && !needed.every((name) => colourOnly.has(name) && !metrics.includes(name))
+    );
   }
 
   /** The eye needs time to follow: changes of the data are gathered, the first one is shown at once. */
@@ -165,28 +186,54 @@ export class Engine {
     clearTimeout(this.timer);
     this.arrangedMs = performance.now();
     const units = buildUnits(state, view);
-    const plan = planLayout(view, units, this.attributes, { width: stage.size.width - 36, height: stage.size.height - 36 });
-    const request = this.stretch === undefined ? plan.request : { ...plan.request, stretch: this.stretch };
+    const plan = planLayout(view, units, this.attributes, {
+      width: stage.size.width - 36,
+      height: stage.size.height - 36,
+    });
+    const ids = this.identities.of(plan.names, units);
+    if (!sameView) this.packedAspect = stage.size.width / Math.max(1, stage.size.height);
     this.pending = true;
-    this.layouts.ask(request, ({ layout, ms }) => {
-      this.pending = false;
-      this.stretch = layout.stretch;
-      this.show(view, units, plan, layout, ms, sameView);
+    this.layouts.ask({
+      request: { ...plan.request, ids, ...(this.stretch && { stretch: this.stretch }) },
+      anew: !sameView,
+      done: ({ layout, ms }) => {
+        this.pending = false;
+        this.stretch = layout.stretch;
+        this.show(view, units, plan, layout, ms, sameView);
+      },
     });
   }
 
-  private show(view: View, units: Units, plan: Plan, layout: UnitLayout, layoutMs: number, sameView: boolean): void {
-    const paint = this.paint(view, units, plan);
-    this.drawn = { legend: paint.legend, shown: layout.tree.order.length, total: units.rows, layoutMs, units, plan, layout };
-    const waitingIds = units.column("workload");
-    this.stage.show({
+  private show(
+    view: View,
+    units: Units,
+    plan: Plan,
+    layout: UnitLayout,
+    layoutMs: number,
+    sameView: boolean,
+  ): void {
+    const paint = this.paint(view, units, plan.passing);
+    this.drawn = {
+      legend: paint.legend,
+      shown: layout.tree.order.length,
+      total: units.rows,
+      layoutMs,
+      units,
+      plan,
       layout,
-      identity: { gpu: units.gpu, waiting: (unit) => String(valueAt(waitingIds, unit) ?? "") },
-      colours: paint.colours,
-      nameOf: (group, layer) => this.groupName(group, layer),
-      detailOf: (group) => formatCount(Math.round(layout.tree.weight[group] * 10) / 10),
-      wordOf: (unit) => this.unitWord(unit),
-    }, sameView);
+    };
+    const waitingIds = units.column("workload");
+    this.stage.show(
+      {
+        layout,
+        identity: { gpu: units.gpu, waiting: (unit) => String(valueAt(waitingIds, unit) ?? "") },
+        colours: paint.colours,
+        nameOf: (group, layer) => this.groupName(group, layer),
+        detailOf: (group) => formatCount(Math.round(layout.tree.weight[group] * 10) / 10),
+        wordOf: (unit) => this.unitWord(unit),
+      },
+      sameView,
+    );
     this.markSelection();
     this.markRules();
     this.publish(this.drawn);
@@ -196,32 +243,55 @@ export class Engine {
     const { view, state, drawn } = this;
     if (!view || !state || !drawn) return;
     const units = buildUnits(state, view);
-    // Rows that came or went wait for their layout; until then the old picture keeps its colours.
-    if (units.rows !== drawn.units.rows) return;
-    const paint = this.paint(view, units, drawn.plan);
+    const paint = this.paint(view, units, select({ and: view.filter }, units));
+    // Rows that came or went wait for their layout; until then the old picture keeps its colours, but the legend
+    // counts the same tick as the numbers above it.
+    if (units.rows !== drawn.units.rows) {
+      this.drawn = { ...drawn, legend: paint.legend };
+      this.publish(this.drawn);
+      return;
+    }
     this.drawn = { ...drawn, units, legend: paint.legend };
     this.stage.recolour(paint.colours);
     this.publish(this.drawn);
   }
 
-  private paint(view: View, units: Units, plan: Plan): { colours: Uint32Array; legend: Legend } {
+  private paint(
+    view: View,
+    units: Units,
+    passing: Uint8Array,
+  ): { colours: Uint32Array; legend: Legend } {
     const attribute = this.attributes.get(view.colour.by) ?? fallback(view.colour.by);
-    const paint = paintUnits(units, { spec: view.colour, attribute, theme: this.theme, memory: this.memory, passing: plan.passing });
+    const paint = paintUnits(units, {
+      spec: view.colour,
+      attribute,
+      theme: this.theme,
+      memory: this.memory,
+      passing,
+    });
     const dim = DIM[this.theme];
     const { colours } = paint;
-    if (view.others === "fade") for (let i = 0; i < units.rows; i++) if (!plan.passing[i]) colours[i] = towards(colours[i], dim, 0.86);
+    if (view.others === "fade")
+      for (let i = 0; i < units.rows; i++)
+        if (!passing[i]) colours[i] = towards(colours[i], dim, 0.72);
     const lit = this.lit === null ? undefined : units.column(this.lit);
     // Codes 0 and 1 of a verdict are its violations.
-    if (lit?.kind === "text") for (let i = 0; i < units.rows; i++) if (lit.codes[i] !== 0 && lit.codes[i] !== 1) colours[i] = towards(colours[i], dim, 0.8);
+    if (lit?.kind === "text")
+      for (let i = 0; i < units.rows; i++)
+        if (lit.codes[i] !== 0 && lit.codes[i] !== 1) colours[i] = towards(colours[i], dim, 0.7);
     if (this.selection.length > 0) {
       const chosen = select({ or: [...this.selection] }, units);
-      for (let i = 0; i < units.rows; i++) if (!chosen[i]) colours[i] = towards(colours[i], dim, 0.6);
+      for (let i = 0; i < units.rows; i++)
+        if (!chosen[i]) colours[i] = towards(colours[i], dim, 0.5);
     }
     return paint;
   }
 
   private markSelection(): void {
-    if (this.drawn) this.stage.setMarks({ selected: selectionMarks(this.drawn.layout, this.drawn.units, this.selection) });
+    if (this.drawn)
+      this.stage.setMarks({
+        selected: selectionMarks(this.drawn.layout, this.drawn.units, this.selection),
+      });
   }
 
   private markRules(): void {
@@ -232,7 +302,9 @@ export class Engine {
       return column?.kind === "text" ? column : null;
     });
     const counts = countRules(drawn.layout, columns);
-    this.stage.setRules(counts && { counts, colours: slots.map((_, slot) => slotColour(slot, this.theme)) });
+    this.stage.setRules(
+      counts && { counts, colours: slots.map((_, slot) => slotColour(slot, this.theme)) },
+    );
   }
 
   /** What a group is called; a workload by its name and id. */
@@ -246,6 +318,21 @@ export class Engine {
     const unit = drawn.layout.tree.order[drawn.layout.tree.firstUnit[group]];
     const called = valueAt(drawn.units.column("name"), unit);
     return called ? `${called} · ${name}` : name;
+  }
+
+  /** What a group or a unit is, in a sentence for those who do not see it. */
+  describe(mark: { group: number } | { position: number }): string {
+    const { drawn } = this;
+    if (!drawn) return "";
+    const { layout, units } = drawn;
+    if ("group" in mark)
+      return texts.groupSaid(
+        this.groupName(mark.group, layerOf(layout, mark.group)),
+        formatCount(Math.round(layout.tree.weight[mark.group])),
+      );
+    const unit = layout.tree.order[mark.position];
+    const value = (name: string) => String(valueAt(units.column(name), unit) ?? "");
+    return texts.unitSaid(value("gpu"), value("name") || value("workload"), this.unitWord(unit));
   }
 
   private unitWord(unit: number): string {
@@ -265,12 +352,22 @@ function shapeOf(view: View): string {
 }
 
 function fallback(id: string): Attribute {
-  return { id, label: id.replace("attributes.", ""), kind: "text", unit: "", description: "", min: null, max: null, metric: false };
+  return {
+    id,
+    label: id.replace("attributes.", ""),
+    kind: "text",
+    unit: "",
+    description: "",
+    min: null,
+    max: null,
+    metric: false,
+  };
 }
 
 /** What units without a value are called, by the attribute they have none of. */
 function absentName(by: string): string {
-  if (["user", "project", "workload", "experiment", "name", "qos"].includes(by)) return "no workload";
-  if (["host", "rack", "gpu", "model"].includes(by)) return "not placed yet";
-  return `no ${by.replace("attributes.", "").replaceAll("_", " ")}`;
+  if (["user", "project", "workload", "experiment", "name", "qos"].includes(by))
+    return texts.noWorkload;
+  if (["host", "rack", "gpu", "model"].includes(by)) return texts.notPlacedYet;
+  return texts.noSuchValue(by.replace("attributes.", "").replaceAll("_", " "));
 }

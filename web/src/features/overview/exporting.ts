@@ -5,10 +5,19 @@ import type { Theme } from "@/base/colour";
 import { letterMeasure, placeLabels } from "@/charts/units/labels";
 import { FONT } from "@/charts/units/overlay";
 import type { Picture } from "@/charts/units/stage";
+import { overviewTexts as texts } from "@/texts";
 
 const INK: Record<Theme, { page: string; text: string; boxes: string[] }> = {
-  dark: { page: "rgb(14 18 23)", text: "#dfe6ec", boxes: ["", "rgb(23 30 38)", "rgb(32 41 51)", "rgb(41 52 64)", "rgb(49 62 76)"] },
-  light: { page: "rgb(250 251 252)", text: "#1b242d", boxes: ["", "rgb(239 242 246)", "rgb(227 232 238)", "rgb(215 222 230)", "rgb(204 212 222)"] },
+  dark: {
+    page: "rgb(14 18 23)",
+    text: "#dfe6ec",
+    boxes: ["", "rgb(23 30 38)", "rgb(32 41 51)", "rgb(41 52 64)", "rgb(49 62 76)"],
+  },
+  light: {
+    page: "rgb(250 251 252)",
+    text: "#1b242d",
+    boxes: ["", "rgb(239 242 246)", "rgb(227 232 238)", "rgb(215 222 230)", "rgb(204 212 222)"],
+  },
 };
 
 /** The whole picture, whatever the camera shows; units of one colour share one path. */
@@ -33,7 +42,8 @@ function boxes({ layout }: Picture, scale: number, shades: readonly string[]): s
   const found: string[] = [];
   for (let layer = 1; layer <= tree.layers; layer++) {
     let path = "";
-    for (let g = tree.layerStart[layer]; g < tree.layerStart[layer + 1]; g++) path += rectPath(groupX[g] * scale, groupY[g] * scale, groupW[g] * scale, groupH[g] * scale);
+    for (let g = tree.layerStart[layer]; g < tree.layerStart[layer + 1]; g++)
+      path += rectPath(groupX[g] * scale, groupY[g] * scale, groupW[g] * scale, groupH[g] * scale);
     found.push(`<path fill="${shades[Math.min(layer, shades.length - 1)]}" d="${path}"/>`);
   }
   return found;
@@ -46,31 +56,62 @@ function units({ layout, colours }: Picture, scale: number): string[] {
     const colour = colours[layout.tree.order[i]];
     const list = paths.get(colour) ?? [];
     paths.set(colour, list);
-    list.push(rectPath(layout.x[i] * scale, layout.y[i] * scale, layout.share ? layout.share[i] * side : side, side));
+    list.push(
+      rectPath(
+        layout.x[i] * scale,
+        layout.y[i] * scale,
+        layout.share ? layout.share[i] * side : side,
+        side,
+      ),
+    );
   }
-  return [...paths].map(([colour, list]) => `<path fill="${cssColour(colour)}" d="${list.join("")}"/>`);
+  return [...paths].map(
+    ([colour, list]) => `<path fill="${cssColour(colour)}" d="${list.join("")}"/>`,
+  );
 }
 
 function rectPath(x: number, y: number, w: number, h: number): string {
   return `M${x.toFixed(2)} ${y.toFixed(2)}h${w.toFixed(2)}v${h.toFixed(2)}h${(-w).toFixed(2)}z`;
 }
 
-function labels(picture: Picture, scale: number, width: number, height: number, colour: string): string[] {
+function labels(
+  picture: Picture,
+  scale: number,
+  width: number,
+  height: number,
+  colour: string,
+): string[] {
   const canvas = document.createElement("canvas").getContext("2d");
   const measure = letterMeasure((letter) => {
     if (!canvas) return 0.6;
     canvas.font = `100px ${FONT}`;
     return canvas.measureText(letter).width / 100;
   });
-  const placed = placeLabels(picture.layout, { camera: { scale, x: 0, y: 0 }, width, height, nameOf: picture.nameOf, detailOf: picture.detailOf, measure, most: 2000 });
-  return placed.map((label) => `<text x="${label.x.toFixed(1)}" y="${label.y.toFixed(1)}" font-size="${label.size.toFixed(1)}" fill="${colour}" dominant-baseline="middle">${escaped(label.text)}</text>`);
+  const placed = placeLabels(picture.layout, {
+    camera: { scale, x: 0, y: 0 },
+    width,
+    height,
+    nameOf: picture.nameOf,
+    detailOf: picture.detailOf,
+    measure,
+    most: 2000,
+  });
+  return placed.map((label) => {
+    const [x, y, size] = [label.x, label.y, label.size].map((number) => number.toFixed(1));
+    const place = `x="${x}" y="${y}" font-size="${size}" dominant-baseline="middle"`;
+    return `<text ${place} fill="${colour}">${escaped(label.text)}</text>`;
+  });
 }
 
 /** Names from the cluster are text, in a file too. */
 function escaped(text: string): string {
   // eslint-disable-next-line no-control-regex -- control characters are not allowed in XML at all, not even escaped
   const clean = text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd");
-  return clean.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
+  return clean
+    .replaceAll("&", "&amp;")
+    .replaceAll("<", "&lt;")
+    .replaceAll(">", "&gt;")
+    .replaceAll('"', "&quot;");
 }
 
 /** What the canvases show now, as a PNG. */
@@ -81,7 +122,12 @@ export async function canvasPng(canvases: readonly HTMLCanvasElement[]): Promise
   joined.height = first.height;
   const context = joined.getContext("2d");
   for (const canvas of canvases) context?.drawImage(canvas, 0, 0);
-  return new Promise((resolve, reject) => joined.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("The browser made no picture."))), "image/png"));
+  return new Promise((resolve, reject) =>
+    joined.toBlob(
+      (blob) => (blob ? resolve(blob) : reject(new Error(texts.theBrowserCouldNotMakeThe))),
+      "image/png",
+    ),
+  );
 }
 
 /** Hand a file to the reader. */

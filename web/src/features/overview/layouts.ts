@@ -8,10 +8,17 @@ export interface LayoutAnswer {
   ms: number;
 }
 
-type Job = { request: LayoutRequest; done: (answer: LayoutAnswer) => void };
+interface Job {
+  request: LayoutRequest;
+  /** Pack anew instead of keeping what stands where. */
+  anew: boolean;
+  done: (answer: LayoutAnswer) => void;
+}
 
 export class Layouts {
-  private readonly worker = new Worker(new URL("./layout.worker.ts", import.meta.url), { type: "module" });
+  private readonly worker = new Worker(new URL("./layout.worker.ts", import.meta.url), {
+    type: "module",
+  });
   private running: Job | null = null;
   private waiting: Job | null = null;
   private id = 0;
@@ -25,9 +32,8 @@ export class Layouts {
     };
   }
 
-  ask(request: LayoutRequest, done: (answer: LayoutAnswer) => void): void {
-    const job = { request, done };
-    if (this.running) this.waiting = job;
+  ask(job: Job): void {
+    if (this.running) this.waiting = { ...job, anew: job.anew || this.waiting?.anew === true };
     else this.start(job);
   }
 
@@ -39,6 +45,6 @@ export class Layouts {
     this.waiting = null;
     this.running = job;
     this.id++;
-    this.worker.postMessage({ id: this.id, request: job.request });
+    this.worker.postMessage({ id: this.id, request: job.request, anew: job.anew });
   }
 }

@@ -9,7 +9,11 @@ const LIFE = {
 
 describe("a metric over a workload's life", () => {
   it("spans its GPUs, with the median of their medians between", () => {
-    expect(lifeRange(LIFE, ["n1:0", "n1:1", "n1:2"], "util")).toEqual({ low: 10, median: 60, high: 99 });
+    expect(lifeRange(LIFE, ["n1:0", "n1:1", "n1:2"], "util")).toEqual({
+      low: 10,
+      median: 60,
+      high: 99,
+    });
     expect(lifeRange(LIFE, ["n1:0", "n1:1"], "util")).toEqual({ low: 10, median: 55, high: 95 });
   });
   it("is of the chosen GPUs only", () => {

@@ -23,7 +23,15 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
   const passing = select({ and: [...filter] }, units);
   const states = units.column("state");
   const util = units.column("util");
-  const numbers: Numbers = { gpus: 0, allocated: 0, idle: 0, broken: 0, waitingWorkloads: 0, waitingGpus: 0, meanUtil: null };
+  const numbers: Numbers = {
+    gpus: 0,
+    allocated: 0,
+    idle: 0,
+    broken: 0,
+    waitingWorkloads: 0,
+    waitingGpus: 0,
+    meanUtil: null,
+  };
   const waiting = new Set<number>();
   let [sum, weight] = [0, 0];
   for (let i = 0; i < units.rows; i++) {
@@ -34,7 +42,8 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
       continue;
     }
     const share = units.shares ? units.shares.share[i] : 1;
-    const word = states?.kind === "text" && states.codes[i] >= 0 ? states.words[states.codes[i]] : "unknown";
+    const word =
+      states?.kind === "text" && states.codes[i] >= 0 ? states.words[states.codes[i]] : "unknown";
     numbers.gpus += share;
     if (word === "allocated") numbers.allocated += share;
     else if (word === "idle") numbers.idle += share;
@@ -47,7 +56,8 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
   }
   numbers.waitingWorkloads = waiting.size;
   numbers.meanUtil = weight > 0 ? sum / weight : null;
-  for (const key of ["gpus", "allocated", "idle", "broken"] as const) numbers[key] = Math.round(numbers[key] * 10) / 10;
+  for (const key of ["gpus", "allocated", "idle", "broken"] as const)
+    numbers[key] = Math.round(numbers[key] * 10) / 10;
   return numbers;
 }
 

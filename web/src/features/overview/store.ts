@@ -2,8 +2,8 @@
 
 import { create } from "zustand";
 import type { Predicate } from "@/base/predicate";
-import type { RuleEntry } from "@/base/rules/slots";
-import { VIOLATED } from "@/base/rules/verdicts";
+import type { RuleEntry } from "@/base/verdicts/slots";
+import { VIOLATED } from "@/base/verdicts/verdicts";
 import type { Layer, View } from "@/charts/units/view";
 import type { Drawn } from "@/features/overview/engine";
 import type { Numbers } from "@/features/overview/numbers";
@@ -57,7 +57,9 @@ export function editView(change: Partial<View>): void {
 
 /** Change one layer of the view. */
 export function editLayer(index: number, change: Partial<Layer>): void {
-  editView({ layers: get().view.layers.map((layer, i) => (i === index ? { ...layer, ...change } : layer)) });
+  editView({
+    layers: get().view.layers.map((layer, i) => (i === index ? { ...layer, ...change } : layer)),
+  });
 }
 
 /** Move a layer to another depth. */
@@ -109,7 +111,13 @@ export function setCondition(field: string, condition: Predicate | null): void {
   const at = view.filter.findIndex((one) => "field" in one && one.field === field);
   const rest = view.filter.filter((_, i) => i !== at);
   if (condition === null) editView({ filter: rest });
-  else editView({ filter: at >= 0 ? view.filter.map((one, i) => (i === at ? condition : one)) : [...view.filter, condition] });
+  else
+    editView({
+      filter:
+        at >= 0
+          ? view.filter.map((one, i) => (i === at ? condition : one))
+          : [...view.filter, condition],
+    });
 }
 
 /** Whether only the units that violate a rule are shown. */
@@ -119,14 +127,26 @@ export function isFilteredBy(view: View, field: string): boolean {
 
 /** Show only the units that violate a rule, or everything again. */
 export function toggleRuleFilter(field: string): void {
-  setCondition(field, isFilteredBy(get().view, field) ? null : { field, op: "in", value: [...VIOLATED] });
+  setCondition(
+    field,
+    isFilteredBy(get().view, field) ? null : { field, op: "in", value: [...VIOLATED] },
+  );
 }
 
 /** Colour units by a rule's verdict, or by what the view was made for. */
 export function toggleRuleColour(field: string): void {
   const { view, viewName, me } = get();
-  const plain = (viewName && presetView(viewName, me)?.colour) || { ...view.colour, by: "state", scheme: null };
-  editView({ colour: view.colour.by === field ? plain : { ...view.colour, by: field, scheme: null, min: null, max: null } });
+  const plain = (viewName && presetView(viewName, me)?.colour) || {
+    ...view.colour,
+    by: "state",
+    scheme: null,
+  };
+  editView({
+    colour:
+      view.colour.by === field
+        ? plain
+        : { ...view.colour, by: field, scheme: null, min: null, max: null },
+  });
 }
 
 /** The state as the address has it. */

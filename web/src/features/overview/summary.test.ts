@@ -26,20 +26,45 @@ const state: ClusterState = {
       ["submit_ms", numberColumn([0, 0, 0])],
     ]),
   },
-  allocations: { gpu: Int32Array.from([0, 1]), workload: Int32Array.from([0, 1]), share: Float32Array.from([1, 1]) },
+  allocations: {
+    gpu: Int32Array.from([0, 1]),
+    workload: Int32Array.from([0, 1]),
+    share: Float32Array.from([1, 1]),
+  },
   present: Uint8Array.from([1, 1, 1, 1]),
 };
 
 test("the numbers count GPUs by state and what waits, within the filter", () => {
-  expect(countNumbers(state, [])).toEqual({ gpus: 4, allocated: 2, idle: 1, broken: 1, waitingWorkloads: 1, waitingGpus: 16, meanUtil: 60 });
-  expect(countNumbers(state, [{ field: "user", op: "eq", value: "ada" }])).toEqual({ gpus: 1, allocated: 1, idle: 0, broken: 0, waitingWorkloads: 1, waitingGpus: 16, meanUtil: 90 });
+  expect(countNumbers(state, [])).toEqual({
+    gpus: 4,
+    allocated: 2,
+    idle: 1,
+    broken: 1,
+    waitingWorkloads: 1,
+    waitingGpus: 16,
+    meanUtil: 60,
+  });
+  expect(countNumbers(state, [{ field: "user", op: "eq", value: "ada" }])).toEqual({
+    gpus: 1,
+    allocated: 1,
+    idle: 0,
+    broken: 0,
+    waitingWorkloads: 1,
+    waitingGpus: 16,
+    meanUtil: 90,
+  });
 });
 
 test("a selection is summarised beside the cluster's mean", () => {
   const summary = summarise(state, [{ field: "user", op: "eq", value: "ada" }], ["util"]);
   expect(summary).toMatchObject({ gpus: 1, waiting: 1, gpuIds: ["a:0"] });
-  expect(summary.metrics).toEqual([{ metric: "util", mean: 90, min: 90, max: 90, clusterMean: 60 }]);
-  expect(summary.values.get("workload")).toEqual([["7", 1], ["9", 1]]);
+  expect(summary.metrics).toEqual([
+    { metric: "util", mean: 90, min: 90, max: 90, clusterMean: 60 },
+  ]);
+  expect(summary.values.get("workload")).toEqual([
+    ["7", 1],
+    ["9", 1],
+  ]);
 });
 
 test("a workload's facts are found by its id", () => {
@@ -48,6 +73,10 @@ test("a workload's facts are found by its id", () => {
 });
 
 test("a line is the mean over GPUs in equal spans, with gaps", () => {
-  const points = [{ time_ms: 0, value: 10 }, { time_ms: 0, value: 30 }, { time_ms: 90, value: 5 }];
+  const points = [
+    { time_ms: 0, value: 10 },
+    { time_ms: 0, value: 30 },
+    { time_ms: 90, value: 5 },
+  ];
   expect(meanLine(points, 3)).toEqual([20, null, 5]);
 });

@@ -28,9 +28,15 @@ export function layerOf(layout: UnitLayout, group: number): number {
 export function unitPredicate(units: Units, unit: number): Predicate {
   const workload = valueAt(units.column("workload"), unit);
   if (units.gpu[unit] < 0) return { field: "workload", op: "eq", value: workload ?? "" };
-  const gpu: Predicate = { field: "gpu", op: "eq", value: valueAt(units.column("gpu"), unit) ?? "" };
+  const gpu: Predicate = {
+    field: "gpu",
+    op: "eq",
+    value: valueAt(units.column("gpu"), unit) ?? "",
+  };
   const shared = units.shares && units.shares.share[unit] < 0.999;
-  return shared && workload !== null ? { and: [gpu, { field: "workload", op: "eq", value: workload }] } : gpu;
+  return shared && workload !== null
+    ? { and: [gpu, { field: "workload", op: "eq", value: workload }] }
+    : gpu;
 }
 
 /** Several units as one predicate. */
@@ -43,12 +49,22 @@ export function unitsPredicate(units: Units, list: readonly number[]): Predicate
   }
   const parts: Predicate[] = [];
   if (gpus.size > 0) parts.push({ field: "gpu", op: "in", value: [...gpus] });
-  if (waiting.size > 0) parts.push({ and: [{ field: "state", op: "eq", value: "waiting" }, { field: "workload", op: "in", value: [...waiting] }] });
+  if (waiting.size > 0)
+    parts.push({
+      and: [
+        { field: "state", op: "eq", value: "waiting" },
+        { field: "workload", op: "in", value: [...waiting] },
+      ],
+    });
   return parts.length === 0 ? null : parts.length === 1 ? parts[0] : { or: parts };
 }
 
 /** Outlines for a selection: whole groups where all of their units are selected, else the units. */
-export function selectionMarks(layout: UnitLayout, units: Units, selection: readonly Predicate[]): Mark[] {
+export function selectionMarks(
+  layout: UnitLayout,
+  units: Units,
+  selection: readonly Predicate[],
+): Mark[] {
   if (selection.length === 0) return [];
   const chosen = select({ or: [...selection] }, units);
   const { tree } = layout;

@@ -4,7 +4,16 @@ import { PRESETS, presetView } from "@/features/overview/presets";
 import type { UrlState } from "@/features/overview/url";
 import { printUrl, readUrl } from "@/features/overview/url";
 
-const PLAIN: UrlState = { viewName: null, view: null, selection: [], camera: null, me: "", hold: false, panel: true, at: null };
+const PLAIN: UrlState = {
+  viewName: null,
+  view: null,
+  selection: [],
+  camera: null,
+  me: "",
+  hold: false,
+  panel: true,
+  at: null,
+};
 
 test("what is printed is read back", () => {
   const state: UrlState = {
@@ -20,7 +29,8 @@ test("what is printed is read back", () => {
   expect(readUrl(printUrl(state))).toEqual({ state, problems: [] });
 });
 
-test("the plain state needs no words", () => expect(printUrl({ ...PLAIN, viewName: "everything" })).toBe(""));
+test("the plain state needs no words", () =>
+  expect(printUrl({ ...PLAIN, viewName: "everything" })).toBe(""));
 
 test("a narrow window begins without the panel; an address that names it has it", () => {
   expect(readUrl("", false).state.panel).toBe(false);
@@ -37,7 +47,18 @@ test("nonsense is left out and reported, the rest holds", () => {
 });
 
 test("every preset is a valid view, and mine knows me", () => {
-  expect(PRESETS.map((preset) => preset.id)).toEqual(expect.arrayContaining(["physical", "projects", "waiting", "fragmentation", "workloads", "idle", "health", "mine"]));
+  expect(PRESETS.map((preset) => preset.id)).toEqual(
+    expect.arrayContaining([
+      "physical",
+      "projects",
+      "waiting",
+      "fragmentation",
+      "workloads",
+      "idle",
+      "health",
+      "mine",
+    ]),
+  );
   expect(presetView("mine", "ada")?.filter).toEqual([{ field: "user", op: "eq", value: "ada" }]);
   expect(presetView("nothing", "")).toBeNull();
 });

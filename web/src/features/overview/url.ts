@@ -4,6 +4,7 @@ import type { Predicate } from "@/base/predicate";
 import { parsePredicate } from "@/base/predicate";
 import type { View } from "@/charts/units/view";
 import { parseView, printView } from "@/charts/units/view";
+import { overviewTexts as texts } from "@/texts";
 
 export interface UrlState {
   /** A preset ("physical") or a saved view ("saved:night shift"); null when only the document says. */
@@ -27,7 +28,9 @@ export function readUrl(search: string, roomy = true): { state: UrlState; proble
     try {
       return read();
     } catch (error) {
-      problems.push(`The ${what} in the address was left out. ${error instanceof Error ? error.message : ""}`);
+      problems.push(
+        texts.theInTheAddressWasIgnored(what, error instanceof Error ? error.message : ""),
+      );
       return fallback;
     }
   };
@@ -52,19 +55,20 @@ export function readUrl(search: string, roomy = true): { state: UrlState; proble
 
 function readSelection(text: string): Predicate[] {
   const parsed: unknown = JSON.parse(text);
-  if (!Array.isArray(parsed)) throw new Error("Allowed: a list of filters.");
+  if (!Array.isArray(parsed)) throw new Error(texts.allowedAListOfFilters);
   return parsed.map((item) => parsePredicate(item));
 }
 
 function readCamera(text: string): [number, number, number] {
   const numbers = text.split(",").map(Number);
-  if (numbers.length !== 3 || numbers.some((n) => !Number.isFinite(n)) || numbers[0] <= 0) throw new Error("Allowed: zoom,x,y.");
+  if (numbers.length !== 3 || numbers.some((n) => !Number.isFinite(n)) || numbers[0] <= 0)
+    throw new Error(texts.allowedZoomXY);
   return numbers as [number, number, number];
 }
 
 function readMoment(text: string): number {
   const timeMs = Date.parse(text);
-  if (!Number.isFinite(timeMs)) throw new Error("Allowed: a time such as 2026-11-16T08:30:00Z.");
+  if (!Number.isFinite(timeMs)) throw new Error(texts.allowedATimeSuchAs2026);
   return timeMs;
 }
 

@@ -1,6 +1,7 @@
 /** Keeps the address and the state of the overview in step, both ways. */
 
 import { useEffect } from "react";
+import { navigate } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import type { LiveSession } from "@/base/live";
@@ -10,6 +11,7 @@ import { parseView } from "@/charts/units/view";
 import { presetView } from "@/features/overview/presets";
 import { urlState, useOverview } from "@/features/overview/store";
 import { printUrl, readUrl } from "@/features/overview/url";
+import { overviewTexts as texts } from "@/texts";
 
 const SAVED = "saved:";
 
@@ -25,18 +27,32 @@ export async function applyAddress(search: string, session: LiveSession): Promis
     try {
       view = parseView(await getJson(`/views/${encodeURIComponent(viewName.slice(SAVED.length))}`));
     } catch (error) {
-      problems.push(`The view '${viewName.slice(SAVED.length)}' could not be opened. ${error instanceof Error ? error.message : ""}`);
+      problems.push(
+        texts.theViewCouldNotBeOpened(
+          viewName.slice(SAVED.length),
+          error instanceof Error ? error.message : "",
+        ),
+      );
     }
   } else if (!view && viewName) {
     view = presetView(viewName, state.me);
-    if (!view) problems.push(`There is no view '${viewName.slice(0, 60)}'.`);
+    if (!view) problems.push(texts.thereIsNoViewNamed(viewName.slice(0, 60)));
   }
   if (!view) {
     viewName = "everything";
     view = presetView(viewName, state.me) as View;
   }
   const { selection, camera, me, panel } = state;
-  useOverview.setState({ viewName, view, edited: state.view !== null, selection, camera, me, panel, problems });
+  useOverview.setState({
+    viewName,
+    view,
+    edited: state.view !== null,
+    selection,
+    camera,
+    me,
+    panel,
+    problems,
+  });
   if (useLive.getState().hold !== state.hold) session.setHold(state.hold);
   if (useLive.getState().at !== state.at) void session.travel(state.at);
 }
@@ -50,16 +66,21 @@ function historyKey(): string {
 /** Write every change into the address, and read it back on back and forward. */
 export function useAddress(session: LiveSession): void {
   useEffect(() => {
+    const path = location.pathname;
     let key = historyKey();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let applying = false;
+    let writing = false;
     const write = () => {
       if (applying) return;
-      const address = inCluster(location.pathname + printUrl(urlState(useLive.getState()), isRoomy()));
+      const address = inCluster(
+        location.pathname + printUrl(urlState(useLive.getState()), isRoomy()),
+      );
       if (address === location.pathname + location.search) return;
       const next = historyKey();
-      if (next === key) history.replaceState(null, "", address);
-      else history.pushState(null, "", address);
+      writing = true;
+      navigate(address, { replace: next === key });
+      writing = false;
       key = next;
     };
     const later = () => {
@@ -67,7 +88,9 @@ export function useAddress(session: LiveSession): void {
       // Dragging a slider is one step, not fifty.
       timer = setTimeout(write, 250);
     };
-    const back = () => {
+    const read = () => {
+      // What others write: back, forward, and links to the overview itself; not the way to another page.
+      if (writing || location.pathname !== path) return;
       clearTimeout(timer);
       applying = true;
       void applyAddress(location.search, session).finally(() => {
@@ -76,18 +99,26 @@ export function useAddress(session: LiveSession): void {
       });
     };
     const stopOverview = useOverview.subscribe((now, before) => {
-      const same = now.view === before.view && now.viewName === before.viewName && now.selection === before.selection && now.camera === before.camera && now.me === before.me && now.panel === before.panel;
+      const same =
+        now.view === before.view &&
+        now.viewName === before.viewName &&
+        now.selection === before.selection &&
+        now.camera === before.camera &&
+        now.me === before.me &&
+        now.panel === before.panel;
       if (!same) later();
     });
     const stopLive = useLive.subscribe((now, before) => {
       if (now.hold !== before.hold || now.at !== before.at) later();
     });
-    window.addEventListener("popstate", back);
+    window.addEventListener("popstate", read);
+    window.addEventListener("pushState", read);
     return () => {
       clearTimeout(timer);
       stopOverview();
       stopLive();
-      window.removeEventListener("popstate", back);
+      window.removeEventListener("popstate", read);
+      window.removeEventListener("pushState", read);
     };
   }, [session]);
 }

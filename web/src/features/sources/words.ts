@@ -1,11 +1,12 @@
 /** What is said of a source, in words; no drawing. */
 
-import type { operations } from "@/api/schema";
+import type { Document } from "@/api/documents";
 import { formatCount, formatDuration } from "@/base/format";
+import { sourcesTexts as texts } from "@/texts";
 
-export type SourcesDocument = operations["sources"]["responses"][200]["content"]["application/json"];
-export type Source = SourcesDocument["rows"][number];
-export type Reloaded = operations["reloadSources"]["responses"][200]["content"]["application/json"];
+export type SourcesDocument = Document<"SourceList">;
+export type Source = Document<"SourceDocument">;
+export type Reloaded = Document<"Reloaded">;
 
 export type Tone = "good" | "warn" | "alert" | "quiet";
 
@@ -16,15 +17,20 @@ export interface Condition {
 
 /** One word for how it is; a source that has begun to fail is not yet stale. */
 export function conditionOf(source: Source): Condition {
-  if (source.removed) return { word: "taken out", tone: "quiet" };
-  if (source.state === "stale") return { word: "stale", tone: "alert" };
-  if (source.state === "waiting") return source.error ? { word: "failing", tone: "warn" } : { word: "not heard yet", tone: "quiet" };
-  return source.error ? { word: "failing", tone: "warn" } : { word: "answers", tone: "good" };
+  if (source.removed) return { word: texts.removed, tone: "quiet" };
+  if (source.state === "stale") return { word: texts.stale, tone: "alert" };
+  if (source.state === "waiting")
+    return source.error
+      ? { word: texts.failing, tone: "warn" }
+      : { word: texts.noDataYet, tone: "quiet" };
+  return source.error
+    ? { word: texts.failing, tone: "warn" }
+    : { word: texts.healthy, tone: "good" };
 }
 
 /** "3 s ago", or that it never was. */
 export function ago(ms: number | null): string {
-  return ms === null ? "never" : `${formatDuration(ms / 1000)} ago`;
+  return ms === null ? texts.never : texts.ago(formatDuration(ms / 1000));
 }
 
 /** "120 /s"; small rates keep a digit. */
@@ -44,28 +50,38 @@ export function tookText(source: Source): string {
 
 /** "3 of 1,204", and how many in a row while it lasts. */
 export function failuresText(source: Source): string {
-  const all = `${formatCount(source.failures)} of ${formatCount(source.polls)}`;
-  return source.failures_in_a_row > 1 ? `${all} (${formatCount(source.failures_in_a_row)} in a row)` : all;
+  const all = texts.of(formatCount(source.failures), formatCount(source.polls));
+  return source.failures_in_a_row > 1
+    ? texts.inARow(all, formatCount(source.failures_in_a_row))
+    : all;
 }
 
 /** The whole page in one sentence. */
 export function summaryText(sources: readonly Source[]): string {
   const asked = sources.filter((source) => !source.removed);
-  if (asked.length === 0) return "No source is configured.";
+  if (asked.length === 0) return texts.noSourcesConfiguredSentence;
   const well = asked.filter((source) => conditionOf(source).tone === "good").length;
-  if (well === asked.length) return asked.length === 1 ? "The one source answers." : `All ${asked.length} sources answer.`;
-  return `${well} of ${asked.length} sources answer.`;
+  if (well === asked.length)
+    return asked.length === 1 ? texts.n1SourceHealthy : texts.allSourcesHealthy(asked.length);
+  return texts.ofSourcesHealthy(well, asked.length);
 }
 
 /** What reading the file again has done. */
 export function reloadedText(reloaded: Reloaded): string {
-  const parts = (["kept", "added", "replaced", "removed"] as const).filter((key) => reloaded[key].length > 0).map((key) => `${key} ${reloaded[key].join(", ")}`);
-  const told = parts.length > 0 ? `Read again: ${parts.join("; ")}.` : "Read again: the file names no source.";
-  return reloaded.needs_restart.length > 0 ? `${told} A restart is needed for ${reloaded.needs_restart.join(", ")}.` : told;
+  const parts = (["kept", "added", "replaced", "removed"] as const)
+    .filter((key) => reloaded[key].length > 0)
+    .map((key) => `${key} ${reloaded[key].join(", ")}`);
+  const told =
+    parts.length > 0 ? texts.reloaded(parts.join("; ")) : texts.reloadedTheFileListsNoSources;
+  return reloaded.needs_restart.length > 0
+    ? texts.restartNeededFor(told, reloaded.needs_restart.join(", "))
+    : told;
 }
 
 /** The failing endpoints that a source of exporters lists. */
-export function failingEndpoints(source: Source): { all: number; failing: number; listed: { endpoint: string; error: string }[] } | null {
+export function failingEndpoints(
+  source: Source,
+): { all: number; failing: number; listed: { endpoint: string; error: string }[] } | null {
   const { endpoints, failing, errors } = source.details as Record<string, unknown>;
   if (typeof endpoints !== "number" || typeof failing !== "number" || failing === 0) return null;
   const listed = Array.isArray(errors) ? (errors as { endpoint: string; error: string }[]) : [];

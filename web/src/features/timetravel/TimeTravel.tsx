@@ -6,8 +6,22 @@ import { useLive } from "@/base/live";
 import { IconButton, Select } from "@/base/ui/controls";
 import { useFullness, useHistorySpan, useMarks } from "@/features/timetravel/marks";
 import type { Direction, Mark, Span } from "@/features/timetravel/walk";
-import { advance, areaPath, clamp, fromField, groupMarks, keyStep, nextMark, SPANS, SPEEDS, toField } from "@/features/timetravel/walk";
-import "@/features/timetravel/timetravel.css";
+import {
+  advance,
+  areaPath,
+  clamp,
+  fromField,
+  groupMarks,
+  keyStep,
+  nextMark,
+  SPANS,
+  SPEEDS,
+  toField,
+} from "@/features/timetravel/walk";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/timetravel/TimeTravel.module.css";
+import { timetravelTexts as texts } from "@/texts";
 
 const COLUMNS = 300;
 const HEIGHT = 34;
@@ -33,25 +47,56 @@ export function TimeTravel({ session, onClose }: { session: LiveSession; onClose
     onClose();
   };
   if (history.isError) return <Bar close={close} problem={history.error.message} />;
-  if (!span) return <Bar close={close} problem={history.isPending ? "" : "There is no history yet."} />;
+  if (!span) return <Bar close={close} problem={history.isPending ? "" : texts.noHistoryYet} />;
   const here = at ?? span.toMs;
   const before = nextMark(marks, here, -1);
   const after = at === null ? null : nextMark(marks, here, 1);
   const play = (direction: Direction) => setPlaying(playing === direction ? 0 : direction);
   return (
-    <section className="time-travel" aria-label="Time travel" data-testid="timeline">
-      <div className="time-controls">
-        <IconButton icon="left" label={before ? `To what happened before: ${before.text}` : "Nothing marked before"} disabled={!before} onClick={() => before && go(before.timeMs)} data-testid="mark-before" />
-        <IconButton icon={playing === -1 ? "pause" : "back"} label={playing === -1 ? "Pause" : "Play backward"} pressed={playing === -1} onClick={() => play(-1)} data-testid="play-back" />
-        <IconButton icon={playing === 1 ? "pause" : "play"} label={playing === 1 ? "Pause" : "Play forward"} pressed={playing === 1} disabled={at === null} onClick={() => play(1)} data-testid="play-forward" />
-        <IconButton icon="right" label={after ? `To what happened next: ${after.text}` : "Nothing marked after"} disabled={!after} onClick={() => after && go(after.timeMs)} data-testid="mark-after" />
-        <Select label="Speed" hideLabel value={speed} options={SPEEDS} onChange={setSpeed} />
+    <section className={styles["time-travel"]} aria-label={texts.timeTravel} data-testid="timeline">
+      <div className={styles["time-controls"]}>
+        <IconButton
+          icon="left"
+          label={before ? texts.previousEvent(before.text) : texts.noEarlierEvents}
+          disabled={!before}
+          onClick={() => before && go(before.timeMs)}
+          data-testid="mark-before"
+        />
+        <IconButton
+          icon={playing === -1 ? "pause" : "back"}
+          label={playing === -1 ? texts.pause : texts.playBackward}
+          pressed={playing === -1}
+          onClick={() => play(-1)}
+          data-testid="play-back"
+        />
+        <IconButton
+          icon={playing === 1 ? "pause" : "play"}
+          label={playing === 1 ? texts.pause : texts.playForward}
+          pressed={playing === 1}
+          disabled={at === null}
+          onClick={() => play(1)}
+          data-testid="play-forward"
+        />
+        <IconButton
+          icon="right"
+          label={after ? texts.nextEvent(after.text) : texts.noLaterEvents}
+          disabled={!after}
+          onClick={() => after && go(after.timeMs)}
+          data-testid="mark-after"
+        />
+        <Select label={texts.speed} hideLabel value={speed} options={SPEEDS} onChange={setSpeed} />
       </div>
       <Strip span={span} at={at} marks={marks} onGo={go} />
-      <div className="time-controls">
-        <Select label="Span" hideLabel value={seconds} options={SPANS} onChange={setSeconds} />
-        <label className="visually-hidden" htmlFor="travel-time">
-          Moment
+      <div className={styles["time-controls"]}>
+        <Select
+          label={texts.span}
+          hideLabel
+          value={seconds}
+          options={SPANS}
+          onChange={setSeconds}
+        />
+        <label className={ui["visually-hidden"]} htmlFor="travel-time">
+          {texts.time}
         </label>
         <input
           id="travel-time"
@@ -65,13 +110,19 @@ export function TimeTravel({ session, onClose }: { session: LiveSession; onClose
             if (timeMs !== null) go(timeMs);
           }}
         />
-        <button type="button" className="button live-button" aria-pressed={at === null} onClick={() => go(null)} data-testid="go-live">
-          Live
+        <button
+          type="button"
+          className={ui["button"]}
+          aria-pressed={at === null}
+          onClick={() => go(null)}
+          data-testid="go-live"
+        >
+          {texts.live}
         </button>
-        <IconButton icon="close" label="Close the timeline and go back to live" onClick={close} />
+        <IconButton icon="close" label={texts.closeTimeTravelAndReturnTo} onClick={close} />
       </div>
-      <p className="time-said" role="status">
-        {travelProblem || (travelling ? "Reading that moment…" : "")}
+      <p className={styles["time-said"]} data-testid="time-said" role="status">
+        {travelProblem || (travelling ? texts.loadingThatMoment : "")}
       </p>
     </section>
   );
@@ -79,27 +130,41 @@ export function TimeTravel({ session, onClose }: { session: LiveSession; onClose
 
 function Bar({ close, problem }: { close: () => void; problem: string }) {
   return (
-    <section className="time-travel" aria-label="Time travel" data-testid="timeline">
-      <p role="status">{problem || "Reading how far the history reaches…"}</p>
-      <span className="spring" />
-      <IconButton icon="close" label="Close the timeline" onClick={close} />
+    <section className={styles["time-travel"]} aria-label={texts.timeTravel} data-testid="timeline">
+      <p role="status">{problem || texts.loadingTheRangeOfHistory}</p>
+      <span className={pageStyles["spring"]} />
+      <IconButton icon="close" label={texts.closeTimeTravel} onClick={close} />
     </section>
   );
 }
 
 /** The span that the strip shows: up to now, or around a moment that lies before that. */
-function useSpan(history: { first_ms: number | null; time_ms: number } | null, seconds: number, at: number | null): Span | null {
+function useSpan(
+  history: { first_ms: number | null; time_ms: number } | null,
+  seconds: number,
+  at: number | null,
+): Span | null {
   const first = history?.first_ms ?? null;
   const now = history?.time_ms ?? null;
   // While the strip stays, so does its span; a moment outside of it moves it.
   const [kept, setKept] = useState<Span | null>(null);
   useEffect(() => {
     if (first === null || now === null) return;
-    const width = seconds > 0 ? Math.min(seconds * 1000, Math.max(60_000, now - first)) : Math.max(60_000, now - first);
+    const width =
+      seconds > 0
+        ? Math.min(seconds * 1000, Math.max(60_000, now - first))
+        : Math.max(60_000, now - first);
     setKept((before) => {
       const inside = at === null || (before !== null && at >= before.fromMs && at <= before.toMs);
-      if (before && inside && Math.abs(before.toMs - before.fromMs - width) < 1 && (at !== null || now - before.toMs < 60_000)) return before;
-      const fromMs = at === null ? now - width : Math.max(first, Math.min(now - width, at - width / 2));
+      if (
+        before &&
+        inside &&
+        Math.abs(before.toMs - before.fromMs - width) < 1 &&
+        (at !== null || now - before.toMs < 60_000)
+      )
+        return before;
+      const fromMs =
+        at === null ? now - width : Math.max(first, Math.min(now - width, at - width / 2));
       return { fromMs, toMs: fromMs + width };
     });
   }, [first, now, seconds, at]);
@@ -107,7 +172,13 @@ function useSpan(history: { first_ms: number | null; time_ms: number } | null, s
 }
 
 /** Moves on while playing; each picture is waited for, so a slow server is played slower, not skipped. */
-function usePlay(session: LiveSession, span: Span | null, direction: Direction | 0, speed: number, onEnd: () => void): void {
+function usePlay(
+  session: LiveSession,
+  span: Span | null,
+  direction: Direction | 0,
+  speed: number,
+  onEnd: () => void,
+): void {
   const end = useRef(onEnd);
   useEffect(() => {
     end.current = onEnd;
@@ -135,15 +206,36 @@ function usePlay(session: LiveSession, span: Span | null, direction: Direction |
   }, [session, span, direction, speed]);
 }
 
-function Strip({ span, at, marks, onGo }: { span: Span; at: number | null; marks: readonly Mark[]; onGo: (timeMs: number | null) => void }) {
+function Strip({
+  span,
+  at,
+  marks,
+  onGo,
+}: {
+  span: Span;
+  at: number | null;
+  marks: readonly Mark[];
+  onGo: (timeMs: number | null) => void;
+}) {
   const fullness = useFullness(span);
-  const path = useMemo(() => areaPath(fullness.data ?? [], span, 1000, HEIGHT), [fullness.data, span]);
+  const path = useMemo(
+    () => areaPath(fullness.data ?? [], span, 1000, HEIGHT),
+    [fullness.data, span],
+  );
   const groups = useMemo(() => groupMarks(marks, span, COLUMNS), [marks, span]);
   const here = at ?? span.toMs;
   const share = (timeMs: number) => (timeMs - span.fromMs) / Math.max(1, span.toMs - span.fromMs);
   const pointed = (event: PointerEvent<HTMLDivElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
-    onGo(Math.round(clamp(span.fromMs + ((event.clientX - box.left) / Math.max(1, box.width)) * (span.toMs - span.fromMs), span)));
+    onGo(
+      Math.round(
+        clamp(
+          span.fromMs +
+            ((event.clientX - box.left) / Math.max(1, box.width)) * (span.toMs - span.fromMs),
+          span,
+        ),
+      ),
+    );
   };
   const pressed = (event: KeyboardEvent<HTMLDivElement>) => {
     const step = keyStep(event.key, span);
@@ -153,14 +245,14 @@ function Strip({ span, at, marks, onGo }: { span: Span; at: number | null; marks
   };
   return (
     <div
-      className="time-strip"
+      className={styles["time-strip"]}
       role="slider"
       tabIndex={0}
-      aria-label="Moment shown"
+      aria-label={texts.timeShown}
       aria-valuemin={span.fromMs}
       aria-valuemax={span.toMs}
       aria-valuenow={Math.round(here)}
-      aria-valuetext={at === null ? "live" : formatTime(at)}
+      aria-valuetext={at === null ? texts.liveLower : formatTime(at)}
       data-testid="strip"
       onPointerDown={(event) => {
         event.currentTarget.setPointerCapture(event.pointerId);
@@ -170,15 +262,24 @@ function Strip({ span, at, marks, onGo }: { span: Span; at: number | null; marks
       onKeyDown={pressed}
     >
       <svg viewBox={`0 0 1000 ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
-        <path className="fullness" d={path} />
+        <path className={styles["fullness"]} d={path} />
       </svg>
       {groups.map((group) => (
-        <i key={group.timeMs} className={`time-mark ${group.kind === "finding" ? "finding" : "event"}`} style={{ left: `${100 * share(group.timeMs)}%` }} title={`${formatTime(group.timeMs)} · ${group.text}${group.count > 1 ? ` and ${group.count - 1} more` : ""}`} />
+        <i
+          key={group.timeMs}
+          className={styles["time-mark"]}
+          data-kind={group.kind === "finding" ? "finding" : "event"}
+          style={{ left: `${100 * share(group.timeMs)}%` }}
+          title={`${formatTime(group.timeMs)} · ${group.text}${group.count > 1 ? texts.andMore(group.count - 1) : ""}`}
+        />
       ))}
-      <i className="time-handle" style={{ left: `${100 * Math.max(0, Math.min(1, share(here)))}%` }} />
-      <span className="time-from">{formatTime(span.fromMs)}</span>
-      <span className="time-legend">GPUs allocated, 0–100 %</span>
-      <span className="time-to">{formatTime(span.toMs)}</span>
+      <i
+        className={styles["time-handle"]}
+        style={{ left: `${100 * Math.max(0, Math.min(1, share(here)))}%` }}
+      />
+      <span className={styles["time-from"]}>{formatTime(span.fromMs)}</span>
+      <span className={styles["time-legend"]}>{texts.gpusAllocated0100}</span>
+      <span className={styles["time-to"]}>{formatTime(span.toMs)}</span>
     </div>
   );
 }

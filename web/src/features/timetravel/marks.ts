@@ -2,46 +2,34 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { chosenCluster } from "@/api/chosen";
+import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import type { Mark, Span } from "@/features/timetravel/walk";
+import { timetravelTexts as texts } from "@/texts";
 
 // Checkpoints and evaluations are every workload's daily life; these are what somebody looks for.
-const KINDS = ["xid", "node_down", "node_drain", "throttle", "policy_change", "reservation", "source_stale"];
+const KINDS = [
+  "xid",
+  "node_down",
+  "node_drain",
+  "throttle",
+  "policy_change",
+  "reservation",
+  "source_stale",
+];
 const POINTS = 240;
 
-interface ClusterRow {
-  cluster: string;
-  first_ms: number | null;
-  last_ms: number | null;
-  time_ms: number;
-}
-
-interface SummaryRow {
-  time_ms: number;
-  gpus: number;
-  allocated: number;
-}
-
-interface EventRow {
-  time_ms: number;
-  kind: string;
-  host: string;
-  gpu: string;
-  text: string;
-}
-
-interface FindingRow {
-  rule: string;
-  title?: string;
-  workload: string;
-  opened_ms: number;
-}
+type ClusterRow = Document<"ClusterSpan">;
+type EventRow = Document<"EventRow">;
+type FindingRow = Document<"FindingDocument">;
 
 /** The span of the history, asked again when the strip is opened. */
 export function useHistorySpan(open: boolean) {
   return useQuery({
     queryKey: ["history span"],
-    queryFn: async () => (await getJson<ClusterRow[]>("/clusters")).find((row) => row.cluster === chosenCluster()) ?? null,
+    queryFn: async () =>
+      (await getJson<ClusterRow[]>("/clusters")).find((row) => row.cluster === chosenCluster()) ??
+      null,
     enabled: open,
     refetchInterval: 60_000,
   });
@@ -52,8 +40,15 @@ export function useFullness(span: Span | null) {
   return useQuery({
     queryKey: ["fullness", span?.fromMs, span?.toMs],
     queryFn: async ({ signal }) => {
-      const { rows } = await getJson<{ rows: SummaryRow[] }>("/summary", { ...between(span), points: POINTS }, signal);
-      return rows.map((row) => ({ timeMs: row.time_ms, share: row.gpus > 0 ? row.allocated / row.gpus : null }));
+      const { rows } = await getJson<Document<"SummaryTable">>(
+        "/summary",
+        { ...between(span), points: POINTS },
+        signal,
+      );
+      return rows.map((row) => ({
+        timeMs: row.time_ms,
+        share: row.gpus > 0 ? row.allocated / row.gpus : null,
+      }));
     },
     enabled: span !== null,
     staleTime: Infinity,
@@ -67,12 +62,20 @@ export function useMarks(span: Span | null) {
     queryKey: ["marks", span?.fromMs, span?.toMs],
     queryFn: async ({ signal }) => {
       const [events, findings] = await Promise.all([
-        getJson<{ rows: EventRow[] }>("/events", { ...between(span), kinds: KINDS, limit: 2000 }, signal),
+        getJson<Document<"EventTable">>(
+          "/events",
+          { ...between(span), kinds: KINDS, limit: 2000 },
+          signal,
+        ),
         // A server without rules has no findings.
-        getJson<{ rows: FindingRow[] }>("/findings", { limit: 2000 }, signal).catch(() => ({ rows: [] as FindingRow[] })),
+        getJson<Document<"FindingList">>("/findings", { limit: 2000 }, signal).catch(() => ({
+          rows: [] as FindingRow[],
+        })),
       ]);
       const marks = [...events.rows.map(eventMark), ...findings.rows.map(findingMark)];
-      return marks.filter((mark) => span !== null && mark.timeMs >= span.fromMs && mark.timeMs <= span.toMs).sort((a, b) => a.timeMs - b.timeMs);
+      return marks
+        .filter((mark) => span !== null && mark.timeMs >= span.fromMs && mark.timeMs <= span.toMs)
+        .sort((a, b) => a.timeMs - b.timeMs);
     },
     enabled: span !== null,
     staleTime: Infinity,
@@ -81,14 +84,24 @@ export function useMarks(span: Span | null) {
 }
 
 function between(span: Span | null): { from?: string; to?: string } {
-  return span ? { from: new Date(span.fromMs).toISOString(), to: new Date(span.toMs).toISOString() } : {};
+  return span
+    ? { from: new Date(span.fromMs).toISOString(), to: new Date(span.toMs).toISOString() }
+    : {};
 }
 
 function eventMark(row: EventRow): Mark {
   const where = row.gpu || row.host;
-  return { timeMs: row.time_ms, kind: row.kind, text: [row.kind.replaceAll("_", " "), where, row.text].filter(Boolean).join(" · ") };
+  return {
+    timeMs: row.time_ms,
+    kind: row.kind,
+    text: [row.kind.replaceAll("_", " "), where, row.text].filter(Boolean).join(" · "),
+  };
 }
 
 function findingMark(row: FindingRow): Mark {
-  return { timeMs: row.opened_ms, kind: "finding", text: `finding · ${row.title ?? row.rule} · ${row.workload}` };
+  return {
+    timeMs: row.opened_ms,
+    kind: "finding",
+    text: texts.finding(row.title || row.rule, row.workload),
+  };
 }

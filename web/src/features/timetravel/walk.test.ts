@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { Mark } from "@/features/timetravel/walk";
-import { advance, areaPath, clamp, fromField, groupMarks, keyStep, nextMark, toField } from "@/features/timetravel/walk";
+import {
+  advance,
+  areaPath,
+  clamp,
+  fromField,
+  groupMarks,
+  keyStep,
+  nextMark,
+  toField,
+} from "@/features/timetravel/walk";
 
 const span = { fromMs: 1_000_000, toMs: 2_000_000 };
 const mark = (timeMs: number): Mark => ({ timeMs, kind: "xid", text: String(timeMs) });
@@ -21,7 +30,11 @@ describe("moving through the past", () => {
   });
 
   it("joins marks that lie on the same place and keeps their number", () => {
-    const groups = groupMarks([mark(1_500_100), mark(1_500_000), mark(1_900_000), mark(5)], span, 10);
+    const groups = groupMarks(
+      [mark(1_500_100), mark(1_500_000), mark(1_900_000), mark(5)],
+      span,
+      10,
+    );
     expect(groups.map((group) => [group.timeMs, group.count])).toEqual([
       [1_500_000, 2],
       [1_900_000, 1],
@@ -36,7 +49,16 @@ describe("moving through the past", () => {
   });
 
   it("leaves gaps empty", () => {
-    const path = areaPath([{ timeMs: 1_000_000, share: 1 }, { timeMs: 1_200_000, share: null }, { timeMs: 1_400_000, share: 0.5 }], span, 100, 10);
+    const path = areaPath(
+      [
+        { timeMs: 1_000_000, share: 1 },
+        { timeMs: 1_200_000, share: null },
+        { timeMs: 1_400_000, share: 0.5 },
+      ],
+      span,
+      100,
+      10,
+    );
     expect(path.match(/M/g)).toHaveLength(2);
   });
 

@@ -1,5 +1,6 @@
 /** Moving through the past: how far a step goes, where the next mark is, what a strip shows. */
 
+import { timetravelTexts as texts } from "@/texts";
 export type Direction = 1 | -1;
 
 export interface Span {
@@ -24,9 +25,9 @@ export interface MarkGroup {
 
 /** Cluster time that passes in a second of playing. */
 export const SPEEDS = [
-  { value: "60", label: "1 min/s" },
-  { value: "300", label: "5 min/s" },
-  { value: "900", label: "15 min/s" },
+  { value: "60", label: texts.n1MinS },
+  { value: "300", label: texts.n5MinS },
+  { value: "900", label: texts.n15MinS },
   { value: "3600", label: "1 h/s" },
 ] as const;
 
@@ -34,7 +35,7 @@ export const SPANS = [
   { value: "3600", label: "1 h" },
   { value: "21600", label: "6 h" },
   { value: "86400", label: "24 h" },
-  { value: "604800", label: "7 days" },
+  { value: "604800", label: texts.n7Days },
   { value: "0", label: "all" },
 ] as const;
 
@@ -43,9 +44,18 @@ export function clamp(timeMs: number, span: Span): number {
 }
 
 /** Where playing has come to after so much of the reader's time, and whether that is the end. */
-export function advance(atMs: number, direction: Direction, speed: number, elapsedMs: number, span: Span): { atMs: number; ended: boolean } {
+export function advance(
+  atMs: number,
+  direction: Direction,
+  speed: number,
+  elapsedMs: number,
+  span: Span,
+): { atMs: number; ended: boolean } {
   const next = atMs + direction * speed * elapsedMs;
-  return { atMs: clamp(next, span), ended: direction > 0 ? next >= span.toMs : next <= span.fromMs };
+  return {
+    atMs: clamp(next, span),
+    ended: direction > 0 ? next >= span.toMs : next <= span.fromMs,
+  };
 }
 
 /** The nearest mark on one side, or null. */
@@ -64,7 +74,10 @@ export function groupMarks(marks: readonly Mark[], span: Span, columns: number):
   const width = Math.max(1, span.toMs - span.fromMs);
   for (const mark of [...marks].sort((a, b) => a.timeMs - b.timeMs)) {
     if (mark.timeMs < span.fromMs || mark.timeMs > span.toMs) continue;
-    const column = Math.min(columns - 1, Math.floor(((mark.timeMs - span.fromMs) / width) * columns));
+    const column = Math.min(
+      columns - 1,
+      Math.floor(((mark.timeMs - span.fromMs) / width) * columns),
+    );
     const group = groups.get(column);
     if (group) group.count++;
     else groups.set(column, { timeMs: mark.timeMs, count: 1, kind: mark.kind, text: mark.text });
@@ -89,15 +102,23 @@ export function keyStep(key: string, span: Span): number | null {
 }
 
 /** The area under a line of shares (0 to 1), as an SVG path; gaps stay empty. */
-export function areaPath(points: readonly { timeMs: number; share: number | null }[], span: Span, width: number, height: number): string {
-  const x = (timeMs: number) => (((timeMs - span.fromMs) / Math.max(1, span.toMs - span.fromMs)) * width).toFixed(1);
+export function areaPath(
+  points: readonly { timeMs: number; share: number | null }[],
+  span: Span,
+  width: number,
+  height: number,
+): string {
+  const x = (timeMs: number) =>
+    (((timeMs - span.fromMs) / Math.max(1, span.toMs - span.fromMs)) * width).toFixed(1);
   const y = (share: number) => (height * (1 - share)).toFixed(1);
   const parts: string[] = [];
   let run: { timeMs: number; share: number }[] = [];
   const close = () => {
     if (run.length > 0) {
       const line = run.map((point) => `L${x(point.timeMs)} ${y(point.share)}`).join("");
-      parts.push(`M${x(run[0].timeMs)} ${height}${line}L${x(run[run.length - 1].timeMs)} ${height}Z`);
+      parts.push(
+        `M${x(run[0].timeMs)} ${height}${line}L${x(run[run.length - 1].timeMs)} ${height}Z`,
+      );
     }
     run = [];
   };

@@ -1,40 +1,44 @@
 /** Wasted GPU-hours as the server sums them; order and links of the lines. */
 
-import { links } from "@/base/links";
+import type { Document } from "@/api/documents";
+import { entityAddress, findingsAddress, workloadAddress } from "@/base/addresses";
 
-export const SUMS = ["user", "project", "partition", "rule", "workload"] as const;
-export type WasteBy = (typeof SUMS)[number];
+export const SUMS = [
+  "user",
+  "project",
+  "partition",
+  "rule",
+  "workload",
+] as const satisfies readonly WasteBy[];
+export type WasteBy = Document<"WasteBy">;
 
-export interface WasteLine {
-  name: string;
-  gpu_hours: number;
-  findings: number;
-  workloads: number;
-}
+export type WasteLine = Document<"WasteLine">;
 
-export interface WasteDocument {
-  rows: WasteLine[];
-  csv: string;
-  by: WasteBy;
-  from_ms: number;
-  to_ms: number;
-  preparing: boolean;
-}
+export type WasteDocument = Document<"WasteSums">;
 
 export type SortKey = keyof WasteLine;
 
 /** Lines in another order; equal ones stay by what they are called. */
-export function sortLines(lines: readonly WasteLine[], key: SortKey, descending: boolean, called = (name: string) => name): WasteLine[] {
+export function sortLines(
+  lines: readonly WasteLine[],
+  key: SortKey,
+  descending: boolean,
+  called = (name: string) => name,
+): WasteLine[] {
   const sign = descending ? -1 : 1;
-  const byName = (a: WasteLine, b: WasteLine) => called(a.name).localeCompare(called(b.name), "en", { numeric: true });
-  return [...lines].sort((a, b) => (key === "name" ? sign * byName(a, b) : sign * (a[key] - b[key]) || byName(a, b)));
+  const byName = (a: WasteLine, b: WasteLine) =>
+    called(a.name).localeCompare(called(b.name), "en", { numeric: true });
+  return [...lines].sort((a, b) =>
+    key === "name" ? sign * byName(a, b) : sign * (a[key] - b[key]) || byName(a, b),
+  );
 }
 
 /** Where a line leads: a workload to its diagnostics, the rest to its findings. */
 export function lineLink(by: WasteBy, name: string): string | null {
   if (name === "") return null;
-  if (by === "workload") return links.diagnose?.(name) ?? null;
-  return by === "partition" ? null : `/findings?state=all&${by}=${encodeURIComponent(name)}`;
+  if (by === "workload") return workloadAddress(name);
+  if (by !== "rule") return entityAddress(by, name);
+  return findingsAddress({ state: "all", [by]: name });
 }
 
 /** The state of the page as its address has it. */
@@ -50,7 +54,12 @@ export function readAddress(search: string): WasteState {
   const query = new URLSearchParams(search);
   const by = query.get("by") as WasteBy;
   const [from, to] = [query.get("from") ?? "", query.get("to") ?? ""];
-  return { by: SUMS.includes(by) ? by : "user", since: from || to ? "" : (query.get("since") ?? "7d"), from, to };
+  return {
+    by: SUMS.includes(by) ? by : "user",
+    since: from || to ? "" : (query.get("since") ?? "7d"),
+    from,
+    to,
+  };
 }
 
 export function printAddress({ by, since, from, to }: WasteState): string {

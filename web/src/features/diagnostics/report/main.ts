@@ -17,6 +17,7 @@ import type { Bands, Clusters, Diagnosis, Outliers } from "@/features/diagnostic
 import { labelOf, ordered } from "@/features/diagnostics/order";
 import { prepared, timelineStyle, token } from "@/features/diagnostics/painting";
 import { lifeOf, marksOf, shadesOf } from "@/features/diagnostics/words";
+import { diagnosticsTexts as texts } from "@/texts";
 
 interface Report {
   diagnosis: Diagnosis;
@@ -33,7 +34,11 @@ function place(name: string): { element: HTMLElement; width: number } | null {
   return element ? { element, width: Math.max(240, element.clientWidth) } : null;
 }
 
-function canvasIn(element: HTMLElement, width: number, height: number): CanvasRenderingContext2D | null {
+function canvasIn(
+  element: HTMLElement,
+  width: number,
+  height: number,
+): CanvasRenderingContext2D | null {
   const canvas = document.createElement("canvas");
   element.append(canvas);
   return prepared(canvas, width, height);
@@ -52,7 +57,10 @@ function life({ diagnosis }: Report): void {
   drawLife(svgIn(at.element), found);
   const ends = document.createElement("p");
   ends.className = "muted";
-  ends.textContent = `${formatTime(found.spans[0].from)} to ${formatTime(found.spans[found.spans.length - 1].to)}`;
+  ends.textContent = texts.fromTo(
+    formatTime(found.spans[0].from),
+    formatTime(found.spans[found.spans.length - 1].to),
+  );
   at.element.append(ends);
   const legend = document.createElement("p");
   for (const phase of new Set(found.spans.map((span) => span.phase))) {
@@ -66,13 +74,40 @@ function life({ diagnosis }: Report): void {
 function multiples({ clusters }: Report): void {
   const at = place("multiples");
   if (!at || !clusters || clusters.gpus.length === 0) return;
-  const kind: PlotKind = clusters.gpus.length > STRIPS_FROM ? "strip" : clusters.method === "histogram" ? "histogram" : "timeline";
-  const plots = ordered(clusters.gpus, "index").map((row) => ({ id: row.gpu, group: row.host, label: labelOf(row, "index", true), counts: row.counts, line: row.line, colour: numberColour(row.cluster), slots: [] }));
+  const kind: PlotKind =
+    clusters.gpus.length > STRIPS_FROM
+      ? "strip"
+      : clusters.method === "histogram"
+        ? "histogram"
+        : "timeline";
+  const plots = ordered(clusters.gpus, "index").map((row) => ({
+    id: row.gpu,
+    group: row.host,
+    label: labelOf(row, "index", true),
+    counts: row.counts,
+    line: row.line,
+    colour: numberColour(row.cluster),
+    slots: [],
+  }));
   const layout = layoutMultiples(plots, at.width, cellSize(plots.length, kind, 1), kind);
   const context = canvasIn(at.element, at.width, layout.height + 2);
   if (!context) return;
-  const colours = { ground: token("--raised"), line: token("--line"), text: token("--muted"), selected: token("--selected") };
-  drawMultiples(context, layout, { kind, limits: clusters.limits, shared: true, selected: new Set(), lit: null, focus: -1, ramp: ramp(null, false, theme), colours });
+  const colours = {
+    ground: token("--raised"),
+    line: token("--line"),
+    text: token("--muted"),
+    selected: token("--selected"),
+  };
+  drawMultiples(context, layout, {
+    kind,
+    limits: clusters.limits,
+    shared: true,
+    selected: new Set(),
+    lit: null,
+    focus: -1,
+    ramp: ramp(null, false, theme),
+    colours,
+  });
 }
 
 function tree({ clusters }: Report): void {
@@ -86,7 +121,8 @@ function tree({ clusters }: Report): void {
   for (const elbow of drawn.elbows) {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("d", elbow.path);
-    path.style.stroke = elbow.cluster === null ? "var(--muted)" : cssOf(numberColour(elbow.cluster));
+    path.style.stroke =
+      elbow.cluster === null ? "var(--muted)" : cssOf(numberColour(elbow.cluster));
     svg.append(path);
   }
 }
@@ -101,9 +137,28 @@ function timelines({ diagnosis, bands }: Report): void {
     readout.className = "readout";
     at.element.append(host, readout);
     const whole: Span = [band.time_ms[0], band.time_ms[band.time_ms.length - 1]];
-    const view = (span: Span | null) => charts.forEach((chart) => chart.show(span && within(span, whole)));
-    const data = { label: band.label, unit: band.unit, range: band.unit === "%" ? ([0, 100] as const) : null, band, lines: [], marks: marksOf(diagnosis), lit: [], shades: shadesOf(diagnosis), window: null };
-    charts.push(drawTimeline(host, data, timelineStyle(theme), { width: at.width, height: 170 }, { brush: view, view, tell: (text) => (readout.textContent = text) }));
+    const view = (span: Span | null) =>
+      charts.forEach((chart) => chart.show(span && within(span, whole)));
+    const data = {
+      label: band.label,
+      unit: band.unit,
+      range: band.unit === "%" ? ([0, 100] as const) : null,
+      band,
+      lines: [],
+      marks: marksOf(diagnosis),
+      lit: [],
+      shades: shadesOf(diagnosis),
+      window: null,
+    };
+    charts.push(
+      drawTimeline(
+        host,
+        data,
+        timelineStyle(theme),
+        { width: at.width, height: 170 },
+        { brush: view, view, tell: (text) => (readout.textContent = text) },
+      ),
+    );
   }
 }
 
@@ -113,14 +168,28 @@ function scatter({ clusters, outliers }: Report): void {
   const [width, height] = [Math.min(560, at.width), 300];
   const context = canvasIn(at.element, width, height);
   if (!context) return;
-  const clusterOf = new Map(clusters?.clusters.flatMap((cluster) => cluster.gpus.map((gpu) => [gpu, cluster.id] as const)));
-  const label = (one: { label: string; unit: string }) => `${one.label}${one.unit ? ` (${one.unit})` : ""}`;
+  const clusterOf = new Map(
+    clusters?.clusters.flatMap((cluster) => cluster.gpus.map((gpu) => [gpu, cluster.id] as const)),
+  );
+  const label = (one: { label: string; unit: string }) =>
+    `${one.label}${one.unit ? ` (${one.unit})` : ""}`;
   const many = outliers.samples > outliers.points.x.length;
-  drawScatter(context, { ...outliers, density: many ? outliers.density : null }, scatterScales(outliers.limits, width, height), { x: label(outliers.x), y: label(outliers.y) }, {
-    colourOf: (gpu) => cssOf(numberColour(clusterOf.get(outliers.gpus[gpu]?.gpu) ?? 0)),
-    faded: () => false,
-    colours: { line: token("--line"), text: token("--muted"), density: token("--muted"), outlier: token("--alert") },
-  });
+  drawScatter(
+    context,
+    { ...outliers, density: many ? outliers.density : null },
+    scatterScales(outliers.limits, width, height),
+    { x: label(outliers.x), y: label(outliers.y) },
+    {
+      colourOf: (gpu) => cssOf(numberColour(clusterOf.get(outliers.gpus[gpu]?.gpu) ?? 0)),
+      faded: () => false,
+      colours: {
+        line: token("--line"),
+        text: token("--muted"),
+        density: token("--muted"),
+        outlier: token("--alert"),
+      },
+    },
+  );
 }
 
 const data = JSON.parse(document.getElementById("data")?.textContent ?? "null") as Report | null;

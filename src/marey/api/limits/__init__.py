@@ -1,0 +1,1 @@
+"""What keeps one client from wearing the server down: bounded heads, deadlines, places, lines."""

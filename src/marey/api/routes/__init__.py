@@ -1,0 +1,1 @@
+"""One module per subject of the API, each a router over ``app``."""

@@ -1,0 +1,92 @@
+"""The table of jobs, and pages about users, projects, partitions, hosts and GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from marey.api.answers import Answer, typed_router
+from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
+from marey.api.problems import described
+from marey.api.replies import CSV
+from marey.app.people.entities import AskEntity, EntityPage
+from marey.app.people.jobs import AskJobs, JobTable, print_jobs_csv, write_jobs_parquet
+from marey.model.access.identity import Permission
+from marey.model.names import NAME_LIMIT
+
+router = typed_router("jobs", reads=Permission.READ)
+
+PARQUET = "application/vnd.apache.parquet"
+_FILES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            CSV: {"schema": {"type": "string"}},
+            PARQUET: {"schema": {"type": "string", "format": "binary"}},
+        }
+    }
+}
+
+
+@router.get(
+    "/jobs",
+    operation_id="jobs",
+    summary="List jobs of any state in any order, a page at a time",
+    response_description="The page, the total and the counts by state; or a file.",
+    responses=_FILES | described(404, 422),
+)
+def jobs(
+    *,
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    cluster: Cluster = DEFAULT,
+    state: Annotated[
+        str, Query(max_length=200, description="States by commas; 'ended' for all that are over.")
+    ] = "",
+    where: Annotated[str, Query(max_length=20_000, description="A filter as JSON.")] = "",
+    sort: Annotated[str, Query(max_length=20, description="The column to sort by.")] = "submitted",
+    descending: Annotated[bool, Query(description="Largest or newest first.")] = True,
+    offset: Annotated[int, Query(ge=0, description="Rows to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Most rows.")] = 100,
+    format: Annotated[
+        str, Query(pattern="^(json|csv|parquet)$", description="json, csv or parquet.")
+    ] = "json",
+) -> Annotated[Response, JobTable]:
+    """Sorting by `findings` or `waste` lists only jobs that have findings."""
+    question = AskJobs(
+        cluster=cluster,
+        states=state,
+        where=where,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        sort=sort,
+        descending=descending,
+        offset=offset,
+        limit=limit,
+    )
+    table = question.ask(service.workspace)
+    if format == "json":
+        return Answer(table)
+    content = print_jobs_csv(table.rows) if format == "csv" else write_jobs_parquet(table.rows)
+    name = f'attachment; filename="jobs.{format}"'
+    kind = CSV if format == "csv" else PARQUET
+    return Response(content, media_type=kind, headers={"Content-Disposition": name})
+
+
+@router.get(
+    "/entities/{kind}",
+    operation_id="entity",
+    summary="Get the page of a user, project, partition, host or GPU: now and over a week",
+    response_description="The page.",
+    responses=described(404, 422),
+)
+def entity(
+    service: TheService,
+    kind: Annotated[str, Path(max_length=20, description="user, project, partition, host, gpu.")],
+    name: Annotated[str, Query(min_length=1, max_length=NAME_LIMIT, description="Its name.")],
+    cluster: Cluster = DEFAULT,
+) -> Answer[EntityPage]:
+    """Usage, efficiency, waste, findings, jobs and hardware events."""
+    return Answer(AskEntity(kind, name, cluster).ask(service.workspace))

@@ -1,0 +1,1 @@
+"""What concerns the site itself: the record of changes."""

@@ -1,0 +1,1 @@
+"""Routes about training runs: replays, what-ifs, searches, predictions."""

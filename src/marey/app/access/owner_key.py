@@ -1,0 +1,45 @@
+"""The owner of a local server: a key made at each start, in a file that only the owner reads."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from marey.model.system.atomic_file import write_file
+
+_SIZE_LIMIT = 256
+
+
+def get_key_path(store: Path) -> Path:
+    """Return where the server that holds this store keeps its owner's key."""
+    return store.with_name(f"{store.name}.owner")
+
+
+def write_owner_key(store: Path) -> str:
+    """Make a new key and keep it beside the store, for the commands of the same user."""
+    key = f"owner_{secrets.token_urlsafe(32)}"
+    target = get_key_path(store)
+    draft = target.with_name(f"{target.name}.{os.getpid()}")
+    # One that was left behind would keep its own mode.
+    draft.unlink(missing_ok=True)
+    write_file(target, key.encode(), draft=draft, mode=0o600)
+    return key
+
+
+def remove_owner_key(store: Path) -> None:
+    """Take the key away when the server ends."""
+    get_key_path(store).unlink(missing_ok=True)
+
+
+def find_owner_key(store: Path) -> str:
+    """Return the key of the server that holds this store, if this user may read it."""
+    try:
+        with get_key_path(store).open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                # Anybody could have put it there, or taken it.
+                return ""
+            return file.read(_SIZE_LIMIT).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,138 @@
+"""Sessions of the web app: opaque, held by the server, ending by themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from marey.model.access.identity import Identity
+from marey.model.errors import NotFound, shown
+
+# Somebody who signs in this often without signing out loses the oldest.
+SESSIONS_PER_USER = 20
+SESSIONS_LIMIT = 10_000
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that signed in."""
+
+    # For lists and logs; of no use for signing in.
+    id: str
+    identity: Identity
+    key_digest: str
+    peer: str
+    since_ms: int
+    seen_ms: int
+    # What the provider wants to see again at sign-out.
+    id_token: str = ""
+
+    def holds_key(self, given: str) -> bool:
+        """Return whether this is the key that changes must be sent with."""
+        return hmac.compare_digest(make_digest(given), self.key_digest)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """What a browser is given once: the cookie, and the key that its page keeps."""
+
+    cookie: str
+    key: str
+    session: Session
+
+
+def make_digest(secret: str) -> str:
+    """Return what is kept of a random secret."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+class Sessions:
+    """All sessions of one server, by the digest of their cookie."""
+
+    def __init__(self, life_ms: int, idle_ms: int, now_ms: Callable[[], int]) -> None:
+        self._life_ms = life_ms
+        self._idle_ms = idle_ms
+        self._now_ms = now_ms
+        self._held: dict[str, Session] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, identity: Identity, *, peer: str = "", id_token: str = "") -> NewSession:
+        """Make a session for somebody who has just signed in; always a new cookie."""
+        cookie, key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        now_ms = self._now_ms()
+        session = Session(
+            id=secrets.token_hex(8),
+            identity=identity,
+            key_digest=make_digest(key),
+            peer=peer,
+            since_ms=now_ms,
+            seen_ms=now_ms,
+            id_token=id_token,
+        )
+        with self._lock:
+            self._make_room(identity.user)
+            self._held[make_digest(cookie)] = session
+        return NewSession(cookie, key, session)
+
+    def find(self, cookie: str) -> Session | None:
+        """Return the living session behind a cookie, and note that it was used."""
+        digest = make_digest(cookie)
+        session = self._held.get(digest)
+        if session is None:
+            return None
+        now_ms = self._now_ms()
+        if self._is_over(session, now_ms):
+            self._drop(digest)
+            return None
+        session.seen_ms = now_ms
+        return session
+
+    def is_alive(self, session: Session) -> bool:
+        """Return whether a session still counts, for connections that outlast a request."""
+        return not self._is_over(session, self._now_ms()) and any(
+            held is session for held in list(self._held.values())
+        )
+
+    def end(self, cookie: str) -> None:
+        """Sign out."""
+        self._drop(make_digest(cookie))
+
+    def end_by_id(self, id_: str) -> Session:
+        """End somebody's session."""
+        with self._lock:
+            for digest, session in self._held.items():
+                if session.id == id_:
+                    return self._held.pop(digest)
+        raise NotFound(f"There is no session '{shown(id_)}'.")
+
+    def list(self) -> list[Session]:
+        """Return the living sessions, newest first."""
+        now_ms = self._now_ms()
+        living = [s for s in list(self._held.values()) if not self._is_over(s, now_ms)]
+        return sorted(living, key=lambda session: -session.since_ms)
+
+    def ends_ms(self, session: Session) -> int:
+        """Return when a session ends if it is not used again."""
+        return min(session.since_ms + self._life_ms, session.seen_ms + self._idle_ms)
+
+    def _is_over(self, session: Session, now_ms: int) -> bool:
+        return now_ms >= self.ends_ms(session)
+
+    def _drop(self, digest: str) -> None:
+        with self._lock:
+            self._held.pop(digest, None)
+
+    def _make_room(self, user: str) -> None:
+        """Drop what is over, then the oldest of this user, then the oldest of all."""
+        now_ms = self._now_ms()
+        for digest in [d for d, s in self._held.items() if self._is_over(s, now_ms)]:
+            del self._held[digest]
+        own = [digest for digest, s in self._held.items() if s.identity.user == user]
+        for digest in own[: max(0, len(own) - SESSIONS_PER_USER + 1)]:
+            del self._held[digest]
+        while len(self._held) >= SESSIONS_LIMIT:
+            del self._held[next(iter(self._held))]

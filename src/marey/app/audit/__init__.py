@@ -1,0 +1,1 @@
+"""The record of changes, sign-ins and refusals: appended to, never changed."""

@@ -1,0 +1,1 @@
+"""The collect loop: polling, source health, opening and reloading sources."""

@@ -1,0 +1,1 @@
+"""Checking everything a server needs, one small check at a time, for ``marey doctor``."""

@@ -1,0 +1,1 @@
+"""Bringing the past in: imports, backfill from accounting, uploads, background jobs."""

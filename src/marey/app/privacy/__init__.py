@@ -1,0 +1,1 @@
+"""What somebody may see of a site: every store, frame and file as their scope shows it."""

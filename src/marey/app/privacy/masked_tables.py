@@ -1,0 +1,115 @@
+"""Tables of records as a scope sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from marey.app.privacy.owners import NOBODY, Owner, WorkloadOwners
+from marey.model.access.pseudonyms import NameKind
+from marey.model.access.sight import Sight
+from marey.model.events import EventKind
+from marey.model.samples import NO_WORKLOAD, SampleBatch
+
+# Whatever becomes of somebody's work, these tell of a machine.
+_OF_MACHINES = frozenset(EventKind) - {EventKind.CHECKPOINT, EventKind.EVALUATION}
+
+
+@dataclass(frozen=True, slots=True)
+class TableMask:
+    """Leaves out or renames what a scope may not see."""
+
+    sight: Sight
+    owners: WorkloadOwners
+
+    def show_workloads(self, table: pa.Table) -> pa.Table:
+        """Return workloads, each real, masked or left out."""
+        users, projects = table["user"].to_pylist(), table["project"].to_pylist()
+        known = [self.sight.knows(u, p) for u, p in zip(users, projects, strict=True)]
+        if all(known):
+            return table
+        if self.sight.scope.hides:
+            return table.filter(pa.array(known, pa.bool_()))
+        sight = self.sight
+        maskers: dict[str, Callable[[str], str]] = {
+            "workload": sight.show_id,
+            "user": sight.show_user,
+            "project": sight.show_project,
+            **dict.fromkeys(("name", "experiment", "qos"), lambda _: ""),
+            "attributes": lambda _: "{}",
+            "reason": sight.show_reason,
+        }
+        for name, mask in maskers.items():
+            values = table[name].to_pylist()
+            shown = [v if k else mask(v or "") for v, k in zip(values, known, strict=True)]
+            table = _put_column(table, name, shown)
+        return table
+
+    def show_rows(self, cluster: str, table: pa.Table) -> pa.Table:
+        """Return rows that belong to workloads, each real, renamed or left out."""
+        names = table["workload"].to_pylist()
+        shown = self.show_ids(cluster, names)
+        if self.sight.scope.hides:
+            kept = [shown.get(name) is not None for name in names]
+            return table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
+        if "reason" in table.column_names:
+            reasons = zip(table["reason"].to_pylist(), names, strict=True)
+            told = [r if shown[n] == n else self.sight.show_reason(r) for r, n in reasons]
+            table = _put_column(table, "reason", told)
+        return _put_column(table, "workload", [shown.get(name, "") for name in names])
+
+    def show_events(self, cluster: str, table: pa.Table) -> pa.Table:
+        """Return events; of what happened to others' work only what a machine did."""
+        names = table["workload"].to_pylist()
+        owners = self.owners.find(cluster, names)
+        known = [not name or self._knows(owners, name) for name in names]
+        if all(known):
+            return table
+        shown = self.show_ids(cluster, names)
+        texts = [t if k else "" for t, k in zip(table["text"].to_pylist(), known, strict=True)]
+        table = _put_column(table, "workload", [shown.get(name) or "" for name in names])
+        table = _put_column(table, "text", texts)
+        if not self.sight.scope.hides:
+            return table
+        kinds = table["kind"].to_pylist()
+        kept = [k or kind in _OF_MACHINES for k, kind in zip(known, kinds, strict=True)]
+        return table.filter(pa.array(kept, pa.bool_()))
+
+    def show_batch(self, batch: SampleBatch) -> SampleBatch:
+        """Return samples without the names of workloads that are not shown."""
+        if batch.workload is None or not batch.workloads:
+            return batch
+        shown = self.show_ids(batch.cluster, batch.workloads)
+        names = [shown.get(name) for name in batch.workloads]
+        hidden = np.array([name is None for name in names] + [False])
+        codes = np.where(hidden[batch.workload], NO_WORKLOAD, batch.workload).astype(np.int32)
+        return replace(batch, workload=codes, workloads=tuple(name or "" for name in names))
+
+    def show_ids(self, cluster: str, workloads: Sequence[str]) -> dict[str, str | None]:
+        """Return what each workload is called; None for one that is not shown."""
+        owners = self.owners.find(cluster, workloads)
+        shown: dict[str, str | None] = {}
+        for name in owners:
+            if self._knows(owners, name):
+                shown[name] = name
+            else:
+                shown[name] = None if self.sight.scope.hides else self.sight.show_id(name)
+        return shown
+
+    def find_id(self, cluster: str, shown: str) -> str | None:
+        """Return the real id of a workload that is shown under this one; None if there is none."""
+        real = shown
+        if not self.sight.scope.hides:
+            real = self.owners.find_real(cluster, NameKind.WORKLOAD, shown) or shown
+        return real if self.show_ids(cluster, [real]).get(real) == shown else None
+
+    def _knows(self, owners: Mapping[str, Owner], workload: str) -> bool:
+        return self.sight.knows(*owners.get(workload, NOBODY))
+
+
+def _put_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa.Table:
+    at = table.column_names.index(name)
+    return table.set_column(at, table.schema.field(name), pa.array(values, pa.string()))

@@ -1,0 +1,157 @@
+"""The questions of a cluster and its live frames, as a scope may ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from marey.app.privacy.private_store import PrivateStore
+from marey.app.queries.matrix_cache import MatrixShelf, SpanNotes, TreeNotes, Window
+from marey.app.queries.workspace import Workspace
+from marey.diagnose.matrix import WorkloadMatrix
+from marey.live.feed import FrameFeed
+from marey.live.frames import Frame
+from marey.live.seen_frames import OTHERS, anonymise_frame, see_frame
+from marey.model.access.sight import Sight
+from marey.model.metrics import EVERYDAY
+from marey.model.protocols import WorkloadQuery
+
+_NAMELESS = ("workload", "name", "experiment", "qos", "attributes")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFrames(Mapping[str, Frame]):
+    """The newest frame of each cluster, as a scope sees it."""
+
+    whole: Mapping[str, Frame]
+    sight: Sight
+
+    def __getitem__(self, cluster: str) -> Frame:
+        return see_frame(self.whole[cluster], self.sight)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+
+class PrivateFeed(FrameFeed):
+    """The live frames as a scope sees them; whoever listens listens to the one feed."""
+
+    def __init__(self, whole: FrameFeed, sight: Sight) -> None:
+        super().__init__()
+        self._whole = whole
+        self._sight = sight
+
+    @property
+    def newest(self) -> Mapping[str, Frame]:
+        """The newest frame of each cluster."""
+        return SeenFrames(self._whole.newest, self._sight)
+
+    def publish(self, frame: Frame) -> None:
+        """Leave publishing to the collect loop."""
+        self._whole.publish(frame)
+
+    def since(self, cluster: str, seq: int) -> list[Frame] | None:
+        """The frames after ``seq``, or None where some of them are no longer kept."""
+        frames = self._whole.since(cluster, seq)
+        return None if frames is None else [see_frame(frame, self._sight) for frame in frames]
+
+    def subscribe(self, cluster: str, metrics: Iterable[str]) -> None:
+        """These columns are wanted, by one client more."""
+        self._whole.subscribe(cluster, metrics)
+
+    def unsubscribe(self, cluster: str, metrics: Iterable[str]) -> None:
+        """These columns are wanted by one client less."""
+        self._whole.unsubscribe(cluster, metrics)
+
+    def subscribed(self, cluster: str) -> list[str]:
+        """The columns that anybody wants."""
+        return self._whole.subscribed(cluster)
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call this after every frame."""
+        self._whole.listen(wake)
+
+    def unlisten(self, wake: Callable[[], None]) -> None:
+        """Stop calling it."""
+        self._whole.unlisten(wake)
+
+
+@dataclass(slots=True)
+class PrivateShelf(MatrixShelf):
+    """The one shelf of matrices, with a place of its own for each scope."""
+
+    whole: MatrixShelf = field(default_factory=MatrixShelf)
+    sight: Sight | None = None
+
+    def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
+        """Return what this scope read of this window."""
+        return self.whole.find(self._place(window), metrics)
+
+    def keep(self, window: Window, metrics: frozenset[str], matrix: WorkloadMatrix) -> None:
+        """Put a matrix on the shelf."""
+        self.whole.keep(self._place(window), metrics, matrix)
+
+    def _place(self, window: Window) -> Window:
+        scope = self.sight.scope if self.sight else None
+        return replace(window, cluster=f"{window.cluster}\x00{scope}")
+
+
+@dataclass(slots=True)
+class PrivateWorkspace(Workspace):
+    """The questions as a scope may ask them."""
+
+    # Both are given by ``make_private_workspace``; the fields before them have defaults.
+    whole: Workspace = field(kw_only=True)
+    sight: Sight = field(kw_only=True)
+
+    def frame_at(self, cluster: str, at_ms: int | None, metrics: Sequence[str] = EVERYDAY) -> Frame:
+        """The cluster now or at a past moment, as the scope sees it."""
+        return see_frame(self.whole.frame_at(cluster, at_ms, metrics), self.sight)
+
+    def frame_for_sums(self, cluster: str, at_ms: int | None) -> Frame:
+        """Return all the work there is or was, without the names that are not shown."""
+        return anonymise_frame(self.whole.frame_at(cluster, at_ms, ()), self.sight)
+
+    def workloads_for_sums(self, query: WorkloadQuery) -> pa.Table:
+        """Return all workloads of a span, without the names that are not shown."""
+        if not self.sight.scope.hides:
+            return self.workloads(query)
+        table = self.whole.workloads(query)
+        owners = zip(table["user"].to_pylist(), table["project"].to_pylist(), strict=True)
+        known = [self.sight.knows(*owner) for owner in owners]
+        masks = {**dict.fromkeys(_NAMELESS, ""), "user": OTHERS, "project": OTHERS}
+        for name, mask in masks.items():
+            values = table[name].to_pylist()
+            shown = [v if k else mask for v, k in zip(values, known, strict=True)]
+            at = table.column_names.index(name)
+            column = pa.array(shown, pa.string())
+            table = table.set_column(at, table.schema.field(name), column)
+        return table
+
+    def summary(
+        self, cluster: str, from_ms: int | None, to_ms: int | None, points: int
+    ) -> pa.Table:
+        """Return GPUs by state, waiting work and mean utilization: they name nobody."""
+        return self.whole.summary(cluster, from_ms, to_ms, points)
+
+
+def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) -> PrivateWorkspace:
+    """Return the workspace of a scope over the same clock, figures and shelf."""
+    shelf = PrivateShelf(spans=SpanNotes(), trees=TreeNotes(), whole=whole.matrices, sight=sight)
+    return PrivateWorkspace(
+        store,
+        whole.clock,
+        SeenFrames(whole.frames, sight),
+        whole.summaries,
+        matrices=shelf,
+        past=whole.past,
+        preparing=whole.preparing,
+        share_read=whole.share_read,
+        whole=whole,
+        sight=sight,
+    )

@@ -1,0 +1,86 @@
+"""Filters as a scope may use them: over what it is shown, never over what it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from marey.app.privacy.owners import WorkloadOwners
+from marey.model.access.pseudonyms import NameKind
+from marey.model.access.sight import Sight
+from marey.model.predicates import And, Comparison, Not, Or, Predicate, matches
+from marey.model.protocols import WorkloadQuery
+
+_TRUE: Predicate = And(())
+_FALSE: Predicate = Or(())
+_NAMED = {"user": NameKind.USER, "project": NameKind.PROJECT, "workload": NameKind.WORKLOAD}
+# Of others these are shown empty.
+_BLANK = ("name", "experiment", "qos")
+_UNORDERED = (*_NAMED, *_BLANK)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRewriter:
+    """Turns a query over what is shown into one over what is kept."""
+
+    sight: Sight
+    owners: WorkloadOwners
+
+    def rewrite(self, query: WorkloadQuery) -> WorkloadQuery:
+        """Return the query that chooses, among what may be seen, the same as it shows."""
+        scope = self.sight.scope
+        if scope.hides:
+            return replace(query, where=And((self._choose_known(), query.where)))
+        # Others' order by a real name would tell something of the name.
+        order_by = "" if query.order_by in _UNORDERED else query.order_by
+        where = self._rewrite(query.where, query.cluster)
+        return replace(query, where=where, order_by=order_by)
+
+    def _choose_known(self) -> Predicate:
+        scope = self.sight.scope
+        parts: list[Predicate] = []
+        if scope.user:
+            parts.append(Comparison("user", "eq", scope.user))
+        if scope.projects:
+            parts.append(Comparison("project", "in", sorted(scope.projects)))
+        return Or(tuple(parts))
+
+    def _rewrite(self, predicate: Predicate, cluster: str) -> Predicate:
+        if isinstance(predicate, And):
+            return And(tuple(self._rewrite(part, cluster) for part in predicate.parts))
+        if isinstance(predicate, Or):
+            return Or(tuple(self._rewrite(part, cluster) for part in predicate.parts))
+        if isinstance(predicate, Not):
+            return Not(self._rewrite(predicate.part, cluster))
+        head = predicate.field.partition(".")[0]
+        if head not in (*_UNORDERED, "attributes"):
+            return predicate
+        own = self._choose_known()
+        others = self._compare_others(predicate, cluster)
+        return Or((And((own, predicate)), And((Not(own), others))))
+
+    def _compare_others(self, asked: Comparison, cluster: str) -> Predicate:
+        """Return what a comparison means for work whose names are made up."""
+        kind = _NAMED.get(asked.field)
+        if kind is None:
+            shown = {asked.field: ""} if asked.field in _BLANK else {}
+            return _TRUE if matches(asked, shown) else _FALSE
+        if asked.op == "missing":
+            return asked
+        if asked.op in ("eq", "ne", "in"):
+            return self._compare_names(asked, kind, cluster)
+        if kind is NameKind.WORKLOAD:
+            # A piece of a number would also find what is no number; the whole one does not.
+            exact = Comparison(asked.field, "eq", asked.value)
+            return self._compare_names(exact, kind, cluster)
+        fitting = self.sight.pseudonyms.find_all(
+            kind, lambda name: matches(asked, {asked.field: name})
+        )
+        return Comparison(asked.field, "in", fitting[:10_000])
+
+    def _compare_names(self, asked: Comparison, kind: NameKind, cluster: str) -> Predicate:
+        values = asked.value if asked.op == "in" else [asked.value]
+        found = [self.owners.find_real(cluster, kind, str(value)) for value in values]
+        real = [name for name in found if name is not None]
+        if asked.op == "ne":
+            return Comparison(asked.field, "ne", real[0]) if real else _TRUE
+        return Comparison(asked.field, "in", real) if real else _FALSE

@@ -1,0 +1,1 @@
+"""Answers from the store and the live tables: workspace, selection, search, server client."""

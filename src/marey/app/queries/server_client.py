@@ -1,0 +1,152 @@
+"""Asking a store from the command line: the file itself, or the server that holds it."""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import os
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+import urllib3
+
+from marey.app.access.owner_key import find_owner_key
+from marey.app.collect.clocks import StoredClock
+from marey.app.collect.sample_store import wrap_records_alone
+from marey.app.queries.table_queries import Question
+from marey.app.queries.workspace import Workspace
+from marey.live.summary import SummaryLog
+from marey.model import errors
+from marey.model.errors import MareyError, Unavailable
+from marey.model.protocols import Store
+from marey.store.holder import Holder, find_holder
+from marey.store.journal.journaled_store import add_journal, has_unsettled_journal
+
+TOKEN_VARIABLE = "MAREY_TOKEN"
+_TIMEOUT_S = 60.0
+
+
+def ask(path: Path, question: Question[Any]) -> Any:
+    """Return the answer as a JSON document, whoever gives it."""
+    server = find_holder(path)
+    if server is not None:
+        return ask_server(server, question)
+    # Only now: the database takes longer to import than a server takes to answer.
+    from marey.store.embedded.embedded_store import open_store
+
+    with open_store(path, read_only=True) as store:
+        if not has_unsettled_journal(store):
+            return _ask_store(store, question)
+    # The process that wrote it was killed: what it had only noted is sorted in first.
+    add_journal(open_store(path)).close()
+    with open_store(path, read_only=True) as store:
+        return _ask_store(store, question)
+
+
+def _ask_store(store: Store, question: Question[Any]) -> Any:
+    store = wrap_records_alone(store)
+    workspace = Workspace(store, StoredClock(store, store.clusters), {}, SummaryLog(store))
+    # As a server would have sent it: whoever prints it need not know who answered.
+    return msgspec.to_builtins(question.ask(workspace), str_keys=True)
+
+
+def ask_server(server: Holder, question: Question[Any]) -> Any:
+    """Return the answer of a running server; its errors are raised as if they were ours."""
+    query = urlencode(question.query())
+    return request_server(server, "GET", f"{question.path()}?{query}")
+
+
+def request_server(server: Holder, method: str, path: str, body: Any = None) -> Any:
+    """Send a request to a running server; its errors are raised as if they were ours.
+
+    A file that is open for reading is sent as it is, anything else as JSON. Redirects are not
+    followed, and a proxy of the environment is not asked: the server is on this machine.
+    """
+    headers = {"Accept": "application/json"}
+    token = find_token(server) if is_on_this_machine(server.url) else ""
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    if isinstance(body, io.IOBase):
+        headers["Content-Length"] = str(os.fstat(body.fileno()).st_size)
+    elif body is not None:
+        body, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
+    url = f"{server.url}/api/v1{path}"
+    try:
+        with open_pool(server) as pool:
+            answer = pool.request(
+                method, url, body=body, headers=headers, timeout=_TIMEOUT_S, retries=False
+            )
+        document = msgspec.json.decode(answer.data)
+    except (urllib3.exceptions.HTTPError, OSError, msgspec.DecodeError) as error:
+        raise Unavailable(
+            f"The server at {server.url} (process {server.pid}) holds the store but does not "
+            f"answer: {error}."
+        ) from None
+    if answer.status >= 300:
+        raise _read_error(answer.status, answer.reason or "", document)
+    return document
+
+
+def find_token(server: Holder) -> str:
+    """Return what this user shows to a server: a token of the environment, or the owner's key."""
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if given or server.store is None:
+        return given
+    return find_owner_key(server.store)
+
+
+def open_pool(server: Holder) -> urllib3.PoolManager:
+    """Return connections to a server; its certificate must be the one that it wrote down."""
+    if not server.certificate:
+        return urllib3.PoolManager()
+    # Its name is the site's, not loopback's: the fingerprint says more than a name.
+    return urllib3.PoolManager(
+        assert_fingerprint=server.certificate, cert_reqs="CERT_NONE", assert_hostname=False
+    )
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Return whether an address is one of this machine: a token is sent nowhere else."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    # Only an address of this machine can be bound; what is sent to it never leaves it.
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
+
+
+_FAMILY: tuple[type[MareyError], ...] = (
+    errors.InvalidInput,
+    errors.NotFound,
+    errors.Conflict,
+    errors.TooLarge,
+    errors.Unavailable,
+    errors.StoreError,
+)
+
+
+def _read_error(status: int, reason: str, document: Any) -> MareyError:
+    """Return the error that a problem document describes."""
+    if not isinstance(document, dict) or "detail" not in document:
+        return make_error(status, f"The server answered {status} {reason}.")
+    return make_error(status, str(document["detail"]), str(document.get("code", "")))
+
+
+def make_error(status: int, detail: str, code: str = "") -> MareyError:
+    """Return the error of ours that stands behind this status."""
+    kind = next((kind for kind in _FAMILY if kind.status == status), Unavailable)
+    return kind(detail, code=code)

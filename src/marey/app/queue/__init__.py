@@ -1,0 +1,1 @@
+"""The waiting line wired: histories read, forecasts kept, questions answered."""

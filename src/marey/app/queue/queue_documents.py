@@ -1,0 +1,148 @@
+"""What the API and the command line say of the waiting line."""
+
+from __future__ import annotations
+
+from marey.model.documents import Document
+
+
+class AheadDocument(Document):
+    """What stands before a workload; GPU-hours by time limits, null where one has none."""
+
+    jobs: int
+    gpus: int
+    gpu_hours: float | None
+
+
+class StartDocument(Document):
+    """Seconds until the start at 10, 50 and 90 %; null where it cannot be told."""
+
+    workload: str
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    # Where the forecast comes from: a simulation of the line, or the site's history.
+    method: str
+    # When the scheduler itself expects the start, where it says.
+    scheduler_s: float | None
+    sentence: str
+
+
+class WaiterDocument(Document):
+    """One line of the waiting line."""
+
+    workload: str
+    user: str
+    project: str
+    partition: str
+    position: int
+    gpus: int
+    gpus_per_host: int
+    gpu_model: str
+    time_limit_s: int | None
+    submit_ms: int
+    waited_s: float
+    priority: float
+    reason: str
+    verdict: str
+    sentence: str
+    p50_s: float | None
+    p90_s: float | None
+
+
+class WaitingLine(Document):
+    """Everybody who waits, in the scheduler's order."""
+
+    time_ms: int
+    rows: list[WaiterDocument]
+    total: int
+    method: str
+
+
+class WhyDocument(Document):
+    """Why one workload waits."""
+
+    workload: str
+    verdict: str
+    position: int
+    waiting: int
+    position_partition: int
+    reason: str
+    sentences: list[str]
+    ahead: AheadDocument
+    ahead_own: AheadDocument
+    ahead_project: AheadDocument
+    ahead_others: AheadDocument
+    blocking_hosts: list[str]
+    blocking_workloads: list[str]
+    free_at_ms: int | None
+    priority: float
+    factors: dict[str, float]
+    changes: list[str]
+    start: StartDocument
+
+
+class RoomDocument(Document):
+    """What is free of one GPU model in one partition."""
+
+    partition: str
+    model: str
+    gpus: int
+    free: int
+    out_of_service: int
+    hosts: int
+    whole_hosts_free: int
+    largest_on_one_host: int
+    largest_gang: int
+    stranded: float
+    stranded_share: float
+    next_host: str
+    next_host_ms: int | None
+    next_host_holders: list[str]
+
+
+class FreeDocument(Document):
+    """What is free, really."""
+
+    time_ms: int
+    rows: list[RoomDocument]
+
+
+class AskedStart(Document):
+    """When a request would start, if it were submitted now."""
+
+    gpus: int
+    gpu_model: str
+    partition: str
+    time_limit_s: int
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    sentence: str
+
+
+class AskDocument(Document):
+    """The request, and what would start sooner."""
+
+    time_ms: int
+    asked: AskedStart
+    alternatives: list[AskedStart]
+    method: str
+
+
+class ShareDocument(Document):
+    """A project's use against its share."""
+
+    project: str
+    gpu_hours: float
+    used_share: float
+    fair_share: float
+    waiting_gpus: int
+    ratio: float
+
+
+class FairnessDocument(Document):
+    """Use against share per project over a period."""
+
+    from_ms: int
+    to_ms: int
+    rows: list[ShareDocument]

@@ -1,0 +1,352 @@
+"""Questions about the waiting line: asked of a workspace here, or of a running server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+from urllib.parse import quote
+
+from marey.app.queries.table_queries import query_of, within
+from marey.app.queries.workspace import Workspace
+from marey.app.queue.live_line import read_line
+from marey.app.queue.queue_documents import (
+    AheadDocument,
+    AskDocument,
+    AskedStart,
+    FairnessDocument,
+    FreeDocument,
+    RoomDocument,
+    ShareDocument,
+    StartDocument,
+    WaiterDocument,
+    WaitingLine,
+    WhyDocument,
+)
+from marey.model.errors import InvalidInput, NotFound, shown, unknown
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.protocols import WorkloadQuery
+from marey.model.times import DAY_MS, parse_duration
+from marey.queue.waiting.changes import compare_lines, measure_fairness
+from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait
+from marey.queue.waiting.free_room import measure_free_room
+from marey.queue.waiting.line import Line, Waiter
+from marey.queue.waiting.simulated_starts import (
+    StartForecast,
+    simulate_request,
+    simulate_starts,
+)
+
+METHOD = "simulation of the line; this site has no scored forecasts yet"
+LINE_BOUNDS = (1, 2000)
+_LIST_FUTURES, _WHY_FUTURES = 8, 24
+
+
+class QueueQuestion:
+    """A question about the waiting line."""
+
+    PATH: ClassVar[str]
+
+    def path(self) -> str:
+        """Return the API path that answers it."""
+        return self.PATH
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the request."""
+        return query_of(self)
+
+
+@dataclass(frozen=True)
+class AskLine(QueueQuestion):
+    """Who waits, in the scheduler's order, and why."""
+
+    PATH: ClassVar[str] = "/queue"
+    cluster: str = DEFAULT_CLUSTER
+    user: str = ""
+    project: str = ""
+    partition: str = ""
+    limit: int = 200
+
+    def __post_init__(self) -> None:
+        within("limit", self.limit, *LINE_BOUNDS)
+
+    def ask(self, workspace: Workspace) -> WaitingLine:
+        """Return the line, or the part of it that belongs to somebody."""
+        line = read_line(workspace, self.cluster)
+        wanted = [i for i, waiter in enumerate(line.waiters) if self._wants(waiter)]
+        starts = simulate_starts(line, futures=_LIST_FUTURES) if line.hosts else {}
+        rows = [
+            _make_row(line, i, starts.get(line.waiters[i].workload)) for i in wanted[: self.limit]
+        ]
+        return WaitingLine(line.time_ms, rows, len(wanted), METHOD)
+
+    def _wants(self, waiter: Waiter) -> bool:
+        return (
+            self.user in ("", waiter.user)
+            and self.project in ("", waiter.project)
+            and self.partition in ("", waiter.partition)
+        )
+
+
+@dataclass(frozen=True)
+class AskWhy(QueueQuestion):
+    """Why one workload waits, who is ahead, and when it will start."""
+
+    workload: str
+    cluster: str = DEFAULT_CLUSTER
+
+    def path(self) -> str:
+        """Return the API path that answers it."""
+        return f"/queue/{quote(self.workload, safe='')}"
+
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the request."""
+        return {"cluster": self.cluster}
+
+    def ask(self, workspace: Workspace) -> WhyDocument:
+        """Return the explanation; a workload that does not wait is not found."""
+        line = read_line(workspace, self.cluster)
+        found = line.find(self.workload)
+        # The line has everybody; only those that may be seen are explained.
+        seen = workspace.frame_at(self.cluster, None, ()).workloads
+        if found is None or self.workload not in seen:
+            raise _not_waiting(workspace, self.cluster, self.workload, line)
+        place, waiter = found
+        why = explain_wait(line, place)
+        start = simulate_starts(line, futures=_WHY_FUTURES).get(self.workload)
+        return WhyDocument(
+            workload=why.workload,
+            verdict=why.verdict,
+            position=why.position,
+            waiting=why.waiting,
+            position_partition=why.position_partition,
+            reason=why.reason,
+            sentences=list(why.sentences),
+            ahead=_make_ahead(why.ahead),
+            ahead_own=_make_ahead(why.ahead_own),
+            ahead_project=_make_ahead(why.ahead_project),
+            ahead_others=_make_ahead(why.ahead_others),
+            blocking_hosts=list(why.blocking_hosts),
+            blocking_workloads=list(why.blocking_workloads),
+            free_at_ms=why.free_at_ms,
+            priority=waiter.priority,
+            factors=dict(waiter.factors),
+            changes=_find_changes(workspace, self.cluster, line, place),
+            start=_make_start(line, waiter, start),
+        )
+
+
+@dataclass(frozen=True)
+class AskFree(QueueQuestion):
+    """What is free, really."""
+
+    PATH: ClassVar[str] = "/queue-free"
+    cluster: str = DEFAULT_CLUSTER
+
+    def ask(self, workspace: Workspace) -> FreeDocument:
+        """Return the room per partition and GPU model."""
+        line = read_line(workspace, self.cluster)
+        rows = []
+        for room in measure_free_room(line):
+            fields = asdict(room)
+            fields["next_host_holders"] = list(room.next_host_holders)
+            rows.append(RoomDocument(**fields))
+        return FreeDocument(line.time_ms, rows)
+
+
+@dataclass(frozen=True)
+class AskStart(QueueQuestion):
+    """When a request would start if it were submitted now, and what would start sooner."""
+
+    PATH: ClassVar[str] = "/queue-ask"
+    gpus: int
+    time: str = "1h"
+    type: str = ""
+    partition: str = ""
+    cluster: str = DEFAULT_CLUSTER
+
+    def __post_init__(self) -> None:
+        within("gpus", self.gpus, 1, 100_000)
+
+    def ask(self, workspace: Workspace) -> AskDocument:
+        """Return the expected start of the request and of cheaper ones."""
+        line = read_line(workspace, self.cluster)
+        limit_s = parse_duration(self.time) // 1000
+        request = _make_request(
+            line, gpus=self.gpus, model=self.type, partition=self.partition, limit_s=limit_s
+        )
+        asked = _ask_one(line, request)
+        others = [_ask_one(line, other) for other in _list_alternatives(line, request)]
+        sooner = [o for o in others if o.p50_s is not None and _is_sooner(o, asked)]
+        sooner.sort(key=lambda o: (o.p50_s or 0.0, -o.gpus))
+        return AskDocument(line.time_ms, asked, sooner[:4], METHOD)
+
+
+@dataclass(frozen=True)
+class AskFairness(QueueQuestion):
+    """Use against share per project over a period."""
+
+    PATH: ClassVar[str] = "/queue-fairness"
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def ask(self, workspace: Workspace) -> FairnessDocument:
+        """Return GPU-hours held per project; without stated shares everybody's is equal."""
+        to_ms = workspace.now_ms() if self.to_ms is None else self.to_ms
+        from_ms = to_ms - 7 * DAY_MS if self.from_ms is None else self.from_ms
+        if from_ms >= to_ms:
+            raise InvalidInput("The span of time is empty: 'from' must be before 'to'.")
+        hours = _sum_gpu_hours(workspace, self.cluster, from_ms, to_ms)
+        rows = measure_fairness(hours, read_line(workspace, self.cluster).waiters, {})
+        return FairnessDocument(from_ms, to_ms, [ShareDocument(**asdict(row)) for row in rows])
+
+
+def _sum_gpu_hours(
+    workspace: Workspace, cluster: str, from_ms: int, to_ms: int
+) -> dict[str, float]:
+    hours: dict[str, float] = defaultdict(float)
+    query = WorkloadQuery(cluster=cluster, from_ms=from_ms, to_ms=to_ms, limit=200_000)
+    for row in workspace.workloads_for_sums(query).to_pylist():
+        start, end = row["start_ms"], row["end_ms"]
+        if start is not None:
+            held = min(end if end is not None else to_ms, to_ms) - max(start, from_ms)
+            hours[row["project"] or ""] += max(0, held) * row["gpus_requested"] / 3_600_000.0
+    return dict(hours)
+
+
+def _not_waiting(
+    workspace: Workspace, cluster: str, workload: str, line: Line
+) -> InvalidInput | NotFound:
+    frame = workspace.frame_at(cluster, None, ())
+    live = frame.workloads.get(workload)
+    if live is not None:
+        return InvalidInput(
+            f"Workload '{shown(workload)}' does not wait: it is {live.status.state.value}."
+        )
+    waiting = [w.workload for w in line.waiters if w.workload in frame.workloads]
+    return NotFound(unknown("waiting workload", workload, waiting))
+
+
+def _make_ahead(ahead: Ahead) -> AheadDocument:
+    return AheadDocument(ahead.jobs, ahead.gpus, ahead.gpu_hours)
+
+
+def _make_row(line: Line, place: int, start: StartForecast | None) -> WaiterDocument:
+    waiter, why = line.waiters[place], explain_wait(line, place)
+    return WaiterDocument(
+        workload=waiter.workload,
+        user=waiter.user,
+        project=waiter.project,
+        partition=waiter.partition,
+        position=place + 1,
+        gpus=waiter.gpus,
+        gpus_per_host=waiter.per_host,
+        gpu_model=waiter.model,
+        time_limit_s=waiter.limit_s,
+        submit_ms=waiter.submit_ms,
+        waited_s=max(0.0, (line.time_ms - waiter.submit_ms) / 1000.0),
+        priority=waiter.priority,
+        reason=waiter.reason,
+        verdict=why.verdict,
+        sentence=why.sentences[0] if why.sentences else "",
+        p50_s=start.p50_s if start else None,
+        p90_s=start.p90_s if start else None,
+    )
+
+
+def _make_start(line: Line, waiter: Waiter, start: StartForecast | None) -> StartDocument:
+    own = None if waiter.estimate_ms is None else (waiter.estimate_ms - line.time_ms) / 1000.0
+    low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
+    return StartDocument(
+        workload=waiter.workload,
+        p10_s=low,
+        p50_s=middle,
+        p90_s=high,
+        method=METHOD,
+        scheduler_s=own,
+        sentence=describe_start(low, middle, high),
+    )
+
+
+def describe_start(low: float | None, middle: float | None, high: float | None) -> str:
+    """Return a forecast as a sentence."""
+    if middle is None or low is None:
+        return "It cannot be told when it starts: no simulated future starts it as asked."
+    late = f"{describe_span(high)}" if high is not None else "an unknown time"
+    return f"Expected in {describe_span(middle)} (8 in 10: {describe_span(low)} to {late})."
+
+
+def _find_changes(workspace: Workspace, cluster: str, line: Line, place: int) -> list[str]:
+    """Return what moved ahead of a workload since yesterday, where the records reach that far."""
+    span = workspace.store.span(cluster)
+    before_ms = line.time_ms - DAY_MS
+    if span is None or span[0] > before_ms:
+        return []
+    before = read_line(workspace, cluster, before_ms)
+    return list(compare_lines(before, line, place).sentences)
+
+
+def _make_request(line: Line, *, gpus: int, model: str, partition: str, limit_s: int) -> Waiter:
+    """Return a request as a workload at the end of the line, shaped for the hosts there are."""
+    sizes = [
+        host.gpus
+        for host in line.hosts
+        if (not model or model.lower() in host.model.lower())
+        and (not partition or partition in host.partitions)
+    ]
+    if not sizes:
+        models = sorted({host.model for host in line.hosts})
+        raise InvalidInput(unknown("GPU type or partition", model or partition, models))
+    lowest = min((waiter.priority for waiter in line.waiters), default=0.0)
+    return Waiter(
+        workload="\x00asked",
+        user="",
+        project="",
+        partition=partition,
+        gpus=gpus,
+        per_host=min(gpus, max(sizes)),
+        model=model,
+        limit_s=max(60, limit_s),
+        submit_ms=line.time_ms,
+        priority=lowest,
+        reason="",
+    )
+
+
+def _ask_one(line: Line, request: Waiter) -> AskedStart:
+    start = simulate_request(line, request, futures=16)
+    low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
+    return AskedStart(
+        gpus=request.gpus,
+        gpu_model=request.model,
+        partition=request.partition,
+        time_limit_s=request.limit_s or 0,
+        p10_s=low,
+        p50_s=middle,
+        p90_s=high,
+        sentence=describe_start(low, middle, high),
+    )
+
+
+def _list_alternatives(line: Line, request: Waiter) -> list[Waiter]:
+    """Return cheaper requests: fewer GPUs, a shorter limit, another partition or GPU type."""
+    limit_s = request.limit_s or 3600
+    sizes = [gpus for gpus in (request.gpus // 2, request.gpus // 4) if gpus >= 1]
+    asked = [(gpus, request.model, request.partition, limit_s) for gpus in sizes]
+    asked.append((request.gpus, request.model, request.partition, limit_s // 2))
+    places = {(p, host.model) for host in line.hosts for p in host.partitions or ("",)}
+    asked += [
+        (request.gpus, model, partition, limit_s)
+        for partition, model in sorted(places)[:12]
+        if partition != request.partition or (request.model and model != request.model)
+    ]
+    return [
+        _make_request(line, gpus=gpus, model=model, partition=partition, limit_s=limit)
+        for gpus, model, partition, limit in asked
+    ]
+
+
+def _is_sooner(other: AskedStart, asked: AskedStart) -> bool:
+    """Return whether an alternative starts so much sooner that one would take it."""
+    return asked.p50_s is None or (other.p50_s or 0.0) < 0.8 * asked.p50_s - 30.0

@@ -1,0 +1,17 @@
+"""Answer what another policy would have done with the jobs of a history folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from marey.app.queue.history_folder import read_history, read_policy
+from marey.queue.policy.what_if import compute_what_if
+
+
+def answer_what_if(history: Path, policy: Path) -> dict[str, Any]:
+    """Return the waits of the recorded jobs under a policy file, beside those of the recorded
+    policy.
+    """
+    jobs, current = read_history(history)
+    return compute_what_if(jobs, read_policy(policy), current)

@@ -1,0 +1,1 @@
+"""Rules in a running service: rule store, live watch, state file, findings, notifications."""

@@ -1,0 +1,1 @@
+"""Reading and checking ``marey.toml``: keys, schema, detection, a first configuration."""

@@ -1,0 +1,387 @@
+"""``marey.toml``: the settings of a server, as data; anything else is refused with its line."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marey.app.settings.access_settings import AccessSettings, OidcSettings, ProxySettings
+from marey.app.settings.audit_settings import AuditSettings
+from marey.app.settings.setting_kinds import (
+    HOST,
+    NETWORKS,
+    OPTIONAL_TEXT,
+    PREFIX,
+    TEXT,
+    TEXTS,
+    Setting,
+    a_path,
+    a_timeout,
+    a_url,
+    a_word,
+    duration,
+    one_of,
+    setting,
+    whole,
+)
+from marey.app.settings.source_settings import (
+    SOURCE_KINDS,
+    DcgmSettings,
+    PrometheusSettings,
+    SimulatedSettings,
+    SlurmSettings,
+    get_secret,
+)
+from marey.app.settings.toml_lines import Place, TomlFile, read_toml
+from marey.model.errors import InvalidInput, allowed, shown, unknown
+from marey.model.times import DAY_MS, HOUR_MS, SECOND_MS
+
+__all__ = [
+    "SOURCE_KINDS",
+    "TABLES",
+    "AccessSettings",
+    "CollectSettings",
+    "Configuration",
+    "DcgmSettings",
+    "OidcSettings",
+    "PrometheusSettings",
+    "ProxySettings",
+    "RulesSettings",
+    "ServerSettings",
+    "SimulatedSettings",
+    "SlurmSettings",
+    "StoreSettings",
+    "TracesSettings",
+    "list_settings",
+    "load_configuration",
+    "read_access_token",
+    "read_configuration",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Where the server listens."""
+
+    host: str = setting(
+        HOST, "an IP address or localhost", "Address to listen on.", default="127.0.0.1"
+    )
+    port: int = setting(
+        whole(0, 65535), "0 to 65535", "Port to listen on; 0 takes a free one.", default=8600
+    )
+    names: tuple[str, ...] = setting(
+        TEXTS,
+        "a list of host names",
+        "Further names by which browsers may reach the server (`Host` header).",
+        default=(),
+        shown_as="[]",
+    )
+    token_env: str = setting(
+        OPTIONAL_TEXT,
+        "the name of an environment variable",
+        "Variable that holds the administrator's token, good for everything.",
+        default="",
+        shown_as='""',
+    )
+    token_file: str = setting(
+        OPTIONAL_TEXT,
+        "a path",
+        "File that holds it, as another way than `token_env`.",
+        default="",
+        shown_as='""',
+    )
+    certificate: str = a_path(
+        "PEM file with the certificate chain for TLS; read again when it changes and at SIGHUP."
+    )
+    private_key: str = a_path("PEM file with the certificate's private key, without a password.")
+    behind_proxy: tuple[str, ...] = setting(
+        NETWORKS,
+        "a list of IP addresses or networks",
+        "Reverse proxies in front of the server: what they forward is believed, and without a "
+        "certificate nobody else reaches it over the network.",
+        default=(),
+        shown_as="[]",
+    )
+    path_prefix: str = setting(
+        PREFIX,
+        "a path such as /marey",
+        "The path below which the proxy shows the server.",
+        default="",
+        shown_as='""',
+    )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where history is kept, and how long."""
+
+    path: str = setting(
+        TEXT, "a path", "The store's file; made if missing.", default="marey.duckdb"
+    )
+    retention_ms: int = setting(
+        duration(HOUR_MS, 3650 * DAY_MS),
+        "a duration from 1h to 3650d, such as 30d",
+        "How long raw samples are kept; older ones are reduced to hourly sketches per GPU.",
+        default=30 * DAY_MS,
+        shown_as="30d",
+    )
+    sketch_retention_ms: int = setting(
+        duration(HOUR_MS, 3650 * DAY_MS),
+        "a duration from 1h to 3650d, such as 365d",
+        "How long the hourly sketches are kept.",
+        default=365 * DAY_MS,
+        shown_as="365d",
+    )
+    samples: str = setting(
+        one_of("embedded", "victoriametrics"),
+        "embedded or victoriametrics",
+        "Where samples are kept: in the store's file, or in VictoriaMetrics (see store.md); "
+        "records are always in the file.",
+        default="embedded",
+    )
+    url: str = a_url("VictoriaMetrics, such as http://127.0.0.1:8428; of a cluster, vmselect.")
+    write_url: str = a_url("Where samples are written, if not to `url`; of a cluster, vminsert.")
+    site: str = setting(
+        TEXT,
+        "text",
+        "Under this name (label `marey`) this Marey's samples are kept.",
+        default="marey",
+    )
+    token_env: str = a_word(
+        "the name of an environment variable",
+        "Variable that holds VictoriaMetrics' secret: user:password, or a bearer token.",
+    )
+    token_file: str = a_path("File that holds that secret, as another way than `token_env`.")
+    timeout_ms: int = a_timeout(30, "How long one question to VictoriaMetrics may take.")
+    spill: str = a_path(
+        "Folder of samples that VictoriaMetrics has not confirmed; empty: `path` with .spill."
+    )
+    spill_limit_mb: int = setting(
+        whole(1, 100_000_000),
+        "1 to 100000000",
+        "Megabytes that may wait there; beyond it, samples are refused and said to be.",
+        default=4096,
+    )
+    settle_ms: int = setting(
+        duration(0, HOUR_MS),
+        "a duration from 0s to 1h, such as 20s",
+        "A sample is confirmed by a query this long after it was sent, when a kill of "
+        "VictoriaMetrics no longer loses it.",
+        default=20 * SECOND_MS,
+        shown_as="20s",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """How the collect loop asks its sources."""
+
+    interval_ms: int = setting(
+        duration(SECOND_MS // 4, HOUR_MS),
+        "a duration from 250ms to 1h, such as 15s",
+        "Time between two ticks: every source is asked once per tick.",
+        default=15 * SECOND_MS,
+        shown_as="15s",
+    )
+    patience_ms: int = setting(
+        duration(SECOND_MS, HOUR_MS),
+        "a duration from 1s to 1h, such as 10s",
+        "How long a tick waits for a slow source before it goes on without it.",
+        default=10 * SECOND_MS,
+        shown_as="10s",
+    )
+    stale_after_ms: int = setting(
+        duration(SECOND_MS, DAY_MS),
+        "a duration from 1s to 1d, such as 1m",
+        "A source silent for longer is shown as stale, and values older than this are not shown.",
+        default=60 * SECOND_MS,
+        shown_as="1m",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RulesSettings:
+    """Violation rules and who is notified of what they find."""
+
+    folder: str = setting(
+        OPTIONAL_TEXT,
+        "a path",
+        "Rule file (TOML) or folder of them; a rule of the same id replaces a shipped one.",
+        default="",
+        shown_as='""',
+    )
+    notify: str = setting(
+        OPTIONAL_TEXT,
+        "a path",
+        "File with receivers and routes of notifications (see notify.md); none: nobody is told.",
+        default="",
+        shown_as='""',
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSettings:
+    """Profiler traces: where they are looked for, and how long what was sent is kept."""
+
+    folders: tuple[str, ...] = setting(
+        TEXTS,
+        "a list of paths",
+        "Folders whose sub-folders are shown as runs; nothing outside them is ever read.",
+        default=(),
+        shown_as="[]",
+    )
+    retention_ms: int = setting(
+        duration(HOUR_MS, 3650 * DAY_MS),
+        "a duration from 1h to 3650d, such as 90d",
+        "How long uploaded runs are kept; runs in folders stay, only their tables go.",
+        default=90 * DAY_MS,
+        shown_as="90d",
+    )
+    file_limit_mb: int = setting(
+        whole(1, 1_000_000), "1 to 1000000", "Megabytes of one uploaded file.", default=4096
+    )
+    total_limit_mb: int = setting(
+        whole(1, 100_000_000),
+        "1 to 100000000",
+        "Megabytes of all uploaded traces and their tables.",
+        default=65536,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """All settings of a server."""
+
+    server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
+    collect: CollectSettings = CollectSettings()
+    sources: tuple[Any, ...] = ()
+    rules: RulesSettings = RulesSettings()
+    traces: TracesSettings = TracesSettings()
+    access: AccessSettings = field(default_factory=AccessSettings)
+    proxy: ProxySettings = field(default_factory=ProxySettings)
+    oidc: OidcSettings = field(default_factory=OidcSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+
+
+# Table of the file → settings; ``[[source]]`` is read by its kind.
+TABLES: Mapping[str, type[Any]] = {
+    "server": ServerSettings,
+    "store": StoreSettings,
+    "collect": CollectSettings,
+    "rules": RulesSettings,
+    "traces": TracesSettings,
+    "access": AccessSettings,
+    "proxy": ProxySettings,
+    "oidc": OidcSettings,
+    "audit": AuditSettings,
+}
+
+
+def load_configuration(path: Path) -> Configuration:
+    """Return the configuration in this file.
+
+    Errors name file, line, key, value and what is allowed.
+    """
+    return read_configuration(read_toml(path))
+
+
+def read_configuration(file: TomlFile) -> Configuration:
+    """Return the configuration in a parsed file."""
+    known = [*TABLES, "source"]
+    for key in file.document:
+        if key not in known:
+            raise file.wrong((key,), unknown("table", key, known))
+    tables = {
+        name: _read_table(file, (name,), kind, file.document.get(name, {}))
+        for name, kind in TABLES.items()
+    }
+    sources = file.document.get("source", [])
+    if not isinstance(sources, list):
+        raise file.wrong(("source",), "is one table; write it as [[source]].")
+    read = tuple(_read_source(file, i, entry) for i, entry in enumerate(sources))
+    _refuse_same_names(file, read)
+    return Configuration(sources=read, **tables)
+
+
+def _read_source(file: TomlFile, index: int, entry: Any) -> Any:
+    place: Place = ("source", index)
+    if not isinstance(entry, dict):
+        raise file.wrong(place, "is not a table; write it as [[source]].")
+    kind = entry.get("kind")
+    if kind is None:
+        raise file.wrong(place, f"has no kind; allowed: {allowed(SOURCE_KINDS)}.")
+    if not isinstance(kind, str) or kind not in SOURCE_KINDS:
+        raise file.wrong((*place, "kind"), unknown("kind", kind, SOURCE_KINDS))
+    rest = {key: value for key, value in entry.items() if key != "kind"}
+    return _read_table(file, place, SOURCE_KINDS[kind], rest)
+
+
+def _refuse_same_names(file: TomlFile, sources: Iterable[Any]) -> None:
+    seen: set[str] = set()
+    for index, source in enumerate(sources):
+        if source.name in seen:
+            raise file.wrong(
+                ("source", index, "name"), f"'{source.name}' is taken by another source."
+            )
+        seen.add(source.name)
+
+
+def _read_table(file: TomlFile, place: Place, kind: type[Any], entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        raise file.wrong(place, f"is {shown(entry)}; allowed: a table.")
+    settings = list_settings(kind)
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key not in settings:
+            raise file.wrong((*place, key), unknown("key", key, settings))
+        name, setting = settings[key]
+        try:
+            values[name] = setting.read(value)
+        except ValueError:
+            problem = f"has {_hide_secret(value)}; allowed: {setting.takes}."
+            raise file.wrong((*place, key), problem) from None
+    return kind(**values)
+
+
+def _hide_secret(value: Any) -> str:
+    """Return a refused value as a message may quote it.
+
+    What stands before an @ may be a password.
+    """
+    text = value if isinstance(value, str) else repr(value)
+    before, sign, after = text.rpartition("@")
+    scheme = before[: before.find("//") + 2] if "//" in before else ""
+    return shown(f"{scheme}…@{after}" if sign else text)
+
+
+def list_settings(kind: type[Any]) -> dict[str, tuple[str, Setting]]:
+    """Return key in the file → (field, setting); a duration's ``_ms`` is not part of its key."""
+    return {
+        entry.name.removesuffix("_ms"): (entry.name, entry.metadata["setting"])
+        for entry in dataclasses.fields(kind)
+    }
+
+
+def read_access_token(settings: ServerSettings) -> str | None:
+    """Return the access token from the environment or a file.
+
+    Never from the configuration itself.
+    """
+    secret = get_secret(settings, "server.token_file")
+    if not secret.given:
+        return None
+    token = secret.read()
+    if len(token) < 16:
+        place = settings.token_env or settings.token_file
+        raise InvalidInput(f"The access token in {place} is too short; allowed: 16 characters up.")
+    return token

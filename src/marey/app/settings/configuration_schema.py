@@ -1,0 +1,69 @@
+"""``marey.toml`` as a JSON schema, made from the settings themselves: an editor can check it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from marey.app.settings.configuration import SOURCE_KINDS, TABLES, list_settings
+from marey.app.settings.setting_kinds import DURATION_PATTERN, Setting
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def make_configuration_schema() -> dict[str, Any]:
+    """Return the whole schema.
+
+    Bounds of durations stand in descriptions, as JSON schema has none.
+    """
+    kinds = {f"source.{kind}": make_source_schema(kind) for kind in SOURCE_KINDS}
+    tables = {name: make_table_schema(settings) for name, settings in TABLES.items()}
+    sources = {
+        "type": "array",
+        "description": "One table per source; kind says which sort. Names must differ.",
+        "items": {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds]},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "marey.toml",
+        "description": "What a server may be told. Of secrets only the place is named.",
+        "type": "object",
+        "properties": {**tables, "source": sources},
+        "additionalProperties": False,
+        "$defs": kinds,
+    }
+
+
+def make_source_schema(kind: str) -> dict[str, Any]:
+    """Return one kind of ``[[source]]``."""
+    schema = make_table_schema(SOURCE_KINDS[kind])
+    described = {"const": kind, "description": "The sort of source."}
+    schema["properties"] = {"kind": described, **schema["properties"]}
+    return {**schema, "required": ["kind"]}
+
+
+def make_table_schema(kind: type[Any]) -> dict[str, Any]:
+    """Return one table: its keys, what each takes and means, and its default."""
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(kind)}
+    return {
+        "type": "object",
+        "description": (kind.__doc__ or "").strip(),
+        "properties": {
+            key: make_key_schema(setting, defaults[name])
+            for key, (name, setting) in list_settings(kind).items()
+        },
+        "additionalProperties": False,
+    }
+
+
+def make_key_schema(setting: Setting, default: Any) -> dict[str, Any]:
+    """Return one key."""
+    schema = dict(setting.read.schema)
+    if schema.get("pattern") == DURATION_PATTERN:
+        default = setting.default
+    elif isinstance(default, tuple):
+        default = list(default)
+    elif default is None:
+        default = ""
+    description = f"{setting.meaning} Takes {setting.takes}."
+    return {**schema, "description": description, "default": default}

@@ -1,0 +1,1 @@
+"""Training runs in a service: from opened traces to the analyses that read them."""

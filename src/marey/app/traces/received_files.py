@@ -1,0 +1,152 @@
+"""Files of a run as they arrive: in pieces, in any order of files, and again after a break."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from marey.app.traces.trace_documents import TraceFile
+from marey.model.errors import Conflict, InvalidInput, NotFound, TooLarge, shown
+from marey.model.names import NAME_LIMIT
+from marey.model.system.atomic_file import write_file
+from marey.model.system.private_files import make_private_folder
+
+# One file per rank of the largest runs, and some beside them.
+FILES_LIMIT = 20_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_PART, _FACTS = ".part", ".facts"
+
+
+class _Facts(msgspec.Struct):
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ReceivedFiles:
+    """The folder of one run's files; each has its facts beside it, so that no list is rewritten."""
+
+    folder: Path
+    file_limit: int
+
+    def list_files(self) -> list[TraceFile]:
+        """Return every file by name, complete or not."""
+        if not self.folder.is_dir():
+            return []
+        facts = (entry for entry in os.scandir(self.folder) if entry.name.endswith(_FACTS))
+        found = [self._describe(Path(entry.path)) for entry in facts]
+        return sorted((file for file in found if file is not None), key=lambda file: file.file)
+
+    def _describe(self, path: Path) -> TraceFile | None:
+        try:
+            facts = msgspec.json.decode(path.read_bytes(), type=_Facts)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        whole, part = path.with_suffix(""), path.with_suffix(_PART)
+        if whole.exists():
+            return TraceFile(facts.name, facts.bytes, facts.bytes, "complete", "")
+        received = part.stat().st_size if part.exists() else 0
+        return TraceFile(facts.name, facts.bytes, received, "partial", "")
+
+    def get_file(self, name: str) -> TraceFile:
+        """Return one file."""
+        found = self._describe(self._stored(name).with_name(self._stored(name).name + _FACTS))
+        if found is None:
+            raise NotFound(f"There is no file '{shown(name)}' in this run.")
+        return found
+
+    @contextmanager
+    def receive(self, name: str, offset: int, size: int, room: int) -> Iterator[PieceWriter]:
+        """Take bytes of a file from ``offset`` on; what has arrived stays, also after a break."""
+        _check_name(name)
+        if size > self.file_limit:
+            raise TooLarge(f"'{shown(name)}' has {size} bytes; allowed: {self.file_limit}.")
+        stored = self._stored(name)
+        make_private_folder(self.folder)
+        self._start(name, stored, size)
+        part = stored.with_name(stored.name + _PART)
+        if offset == 0:
+            stored.unlink(missing_ok=True)
+            write_file(part, b"")
+        received = part.stat().st_size if part.exists() else 0
+        if stored.exists():
+            received = size
+        if offset != received:
+            raise Conflict(
+                f"'{shown(name)}' has {received} bytes so far, and offset is {offset}; "
+                f"send the rest from {received} on.",
+                code="wrong_offset",
+            )
+        with part.open("ab") as file:
+            writer = PieceWriter(file, received, size, min(self.file_limit, received + room))
+            yield writer
+            file.flush()
+            os.fsync(file.fileno())
+        if writer.received == size:
+            os.replace(part, stored)
+
+    def _start(self, name: str, stored: Path, size: int) -> None:
+        beside = stored.with_name(stored.name + _FACTS)
+        if not beside.exists():
+            count = sum(1 for entry in os.scandir(self.folder) if entry.name.endswith(_FACTS))
+            if count >= FILES_LIMIT:
+                raise TooLarge(f"This run has {FILES_LIMIT} files, the most allowed.")
+        write_file(beside, msgspec.json.encode(_Facts(name, size)))
+
+    def remove(self, name: str) -> None:
+        """Forget one file."""
+        self.get_file(name)
+        stored = self._stored(name)
+        for path in (stored, stored.with_name(stored.name + _PART)):
+            path.unlink(missing_ok=True)
+        stored.with_name(stored.name + _FACTS).unlink(missing_ok=True)
+
+    def complete_paths(self) -> list[Path]:
+        """Return the files that are whole: what is converted."""
+        files = [self._stored(file.file) for file in self.list_files() if file.state == "complete"]
+        return [path for path in files if path.exists()]
+
+    def _stored(self, name: str) -> Path:
+        """Readable where it can be (trace readers look for a rank in it), unique by a digest."""
+        stem, _, rest = name.rpartition("/")[2].partition(".")
+        safe = _UNSAFE.sub("_", stem)[:60]
+        suffix = "".join(
+            f".{part}" for part in rest.split(".")[-2:] if part.isalnum() and len(part) < 8
+        )
+        digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()[:8]
+        return self.folder / f"{safe}-{digest}{suffix or '.json'}"
+
+
+class PieceWriter:
+    """Where the pieces of one request go; stops at the size that was announced."""
+
+    def __init__(self, file: IO[bytes], received: int, size: int, limit: int) -> None:
+        self._file = file
+        self.received = received
+        self._size = size
+        self._limit = limit
+
+    def write(self, piece: bytes) -> None:
+        """Keep the next piece."""
+        if self.received + len(piece) > self._size:
+            raise InvalidInput(f"More than the {self._size} bytes that were announced were sent.")
+        if self.received + len(piece) > self._limit:
+            raise TooLarge("All uploaded traces together are past the limit; delete some runs.")
+        self._file.write(piece)
+        self.received += len(piece)
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name) > NAME_LIMIT or not name.isprintable():
+        raise InvalidInput(
+            f"'{shown(name)}' is no name for a file; "
+            f"allowed: 1 to {NAME_LIMIT} printable characters."
+        )

@@ -1,0 +1,420 @@
+"""Every run of traces that the server knows: sent by people, or found in folders it may read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from marey.app.settings.configuration import TracesSettings
+from marey.app.traces.conversion_process import ConversionTask
+from marey.app.traces.converter import Conversion, Converter
+from marey.app.traces.received_files import FILES_LIMIT, PieceWriter, ReceivedFiles
+from marey.app.traces.run_folders import find_run_folders
+from marey.app.traces.trace_documents import (
+    Origin,
+    RunRecord,
+    RunState,
+    TraceFile,
+    TraceLimits,
+    TraceRunSummary,
+)
+from marey.model.errors import Conflict, InvalidInput, NotFound, shown
+from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
+from marey.model.system.atomic_file import write_file
+from marey.model.system.private_files import make_private_folder
+from marey.model.times import HOUR_MS
+from marey.trace.report.verdict_words import title
+from marey.trace.views.view_files import RunViews
+
+MEGABYTE = 1_000_000
+# Opened runs that stay mapped; a run is some files, not its bytes.
+OPEN_RUNS = 8
+_RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class RunChange:
+    """What a person changes about a run; None leaves it."""
+
+    name: str | None = None
+    workload: str | None = None
+    cluster: str | None = None
+
+
+@dataclass
+class TraceLibrary:
+    """The runs, each in a folder of its own below ``root``."""
+
+    root: Path
+    settings: TracesSettings = field(default_factory=TracesSettings)
+    # Whether there is such a workload; the recording's own word is taken only if there is.
+    is_workload: Callable[[str, str], bool] = lambda cluster, workload: True
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    # Which runs whoever asks may see, and who that is.
+    is_visible: Callable[[RunRecord], bool] = lambda record: True
+    by: str = ""
+    shows_folders: bool = True
+    # Makes the files of a demo run that has none yet.
+    make_demo: Callable[[RunRecord, Path], None] | None = None
+    # Lists the demo runs of faults that have begun since.
+    find_demo: Callable[[], None] | None = None
+    _converter: Converter = field(default_factory=Converter)
+    _open: OrderedDict[str, tuple[int, RunViews]] = field(default_factory=OrderedDict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _cleaned_ms: int = 0
+    # Ids of deleted runs: what is found again and again must not come back.
+    _deleted: set[str] = field(default_factory=set)
+
+    # Runs
+
+    def list_runs(self, workload: str = "", cluster: str = "") -> list[TraceRunSummary]:
+        """Return the runs, newest first, of one workload or cluster where named."""
+        self._clean()
+        if self.find_demo is not None:
+            self.find_demo()
+        found = [*self._records(), *self._unconverted()]
+        kept = [
+            record
+            for record in found
+            if self.is_visible(record)
+            and (not workload or record.workload == workload)
+            and (not cluster or record.cluster == cluster)
+        ]
+        kept.sort(key=lambda record: (-record.created_ms, record.id))
+        return [self.summarise(record) for record in kept]
+
+    def _records(self) -> list[RunRecord]:
+        if not self.root.is_dir():
+            return []
+        names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+        return [record for name in names if (record := self._load(name)) is not None]
+
+    def _unconverted(self) -> list[RunRecord]:
+        """Runs in allowed folders that nobody has touched yet."""
+        return [
+            record
+            for path, modified_ms in find_run_folders(self.settings.folders)
+            if not (self.root / (record := _found_record(path, modified_ms)).id / _RECORD).exists()
+        ]
+
+    def _load(self, run: str) -> RunRecord | None:
+        try:
+            return msgspec.json.decode((self.root / run / _RECORD).read_bytes(), type=RunRecord)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def get(self, run: str) -> RunRecord:
+        """Return one run; an error where there is none, or none any more."""
+        if run.isalnum() and len(run) <= 40:
+            found = self._load(run)
+            if found is None:
+                found = next((one for one in self._unconverted() if one.id == run), None)
+            if found is not None and self.is_visible(found):
+                return found
+        raise NotFound(f"There is no run '{shown(run)}'; it may have been deleted.")
+
+    def create(self, name: str, *, workload: str = "", cluster: str = "") -> RunRecord:
+        """Return a new run that files can be sent to."""
+        return self._add(name, workload=workload, cluster=cluster, origin="upload")
+
+    def _add(self, name: str, *, workload: str, cluster: str, origin: Origin) -> RunRecord:
+        self._check_workload(cluster or DEFAULT_CLUSTER, workload)
+        record = RunRecord(
+            id=secrets.token_hex(8),
+            name=_check_name(name),
+            cluster=cluster or DEFAULT_CLUSTER,
+            workload=workload,
+            origin=origin,
+            state="uploading",
+            created_ms=self.now_ms(),
+            attached_by="person" if workload else "",
+            by=self.by,
+        )
+        self._save(record)
+        return record
+
+    def add_demo(self, record: RunRecord) -> None:
+        """Add a run whose files are made when somebody first opens it."""
+        if record.id not in self._deleted and self._load(record.id) is None:
+            self._save(record)
+
+    def _check_workload(self, cluster: str, workload: str) -> None:
+        if workload and not self.is_workload(cluster, workload):
+            raise NotFound(f"There is no workload '{shown(workload)}' in '{shown(cluster)}'.")
+
+    def change(self, run: str, change: RunChange) -> RunRecord:
+        """Rename a run, or attach it to another workload; "" detaches it."""
+        with self._lock:
+            record = self.get(run)
+            cluster = record.cluster if change.cluster is None else change.cluster
+            if change.workload is not None:
+                self._check_workload(cluster, change.workload)
+                record.workload = change.workload
+                record.attached_by = "person"
+            record.cluster = cluster or DEFAULT_CLUSTER
+            if change.name is not None:
+                record.name = _check_name(change.name)
+            self._save(record)
+            return record
+
+    def delete(self, run: str) -> None:
+        """Forget a run and everything made of it; traces in a folder stay where they are."""
+        self.get(run)
+        self._remove(run)
+
+    def _remove(self, run: str) -> None:
+        self._converter.cancel(run)
+        with self._lock:
+            self._open.pop(run, None)
+            self._deleted.add(run)
+            folder = self.root / run
+            if folder.is_dir():
+                gone = self.root / f".deleted-{run}-{secrets.token_hex(4)}"
+                folder.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+
+    def _save(self, record: RunRecord) -> None:
+        folder = self.root / record.id
+        make_private_folder(self.root)
+        make_private_folder(folder)
+        draft = folder / f".{_RECORD}.{secrets.token_hex(4)}"
+        write_file(folder / _RECORD, msgspec.json.encode(record), draft=draft)
+
+    def summarise(self, record: RunRecord) -> TraceRunSummary:
+        """Return what the list shows of a run."""
+        under_way = self._converter.find(record.id)
+        files, size = self._measure(record)
+        first = record.verdicts[0] if record.verdicts else None
+        state: RunState = record.state
+        if under_way is not None and not under_way.over:
+            state = "waiting" if under_way.doing == "waiting" else "converting"
+        elif state in ("converting", "waiting"):
+            state = "cancelled"
+        return TraceRunSummary(
+            id=record.id,
+            name=record.name,
+            cluster=record.cluster,
+            workload=record.workload,
+            origin=record.origin,
+            state=state,
+            progress=1.0 if state == "ready" else under_way.progress if under_way else 0.0,
+            doing=under_way.doing if under_way else "",
+            error=record.error,
+            ranks=record.ranks,
+            steps=record.steps,
+            files=files,
+            bytes=size,
+            created_ms=record.created_ms,
+            start_ms=record.start_ms,
+            end_ms=record.end_ms,
+            verdict=title(first) if first else "",
+            verdict_kind=first["kind"] if first else "",
+            warnings=record.warnings,
+        )
+
+    def _measure(self, record: RunRecord) -> tuple[int, int]:
+        folder = Path(record.path) if record.path else self.root / record.id / "files"
+        if not folder.is_dir():
+            return 0, 0
+        sizes = [
+            entry.stat().st_size
+            for entry in os.scandir(folder)
+            if entry.is_file() and not entry.name.endswith(".facts")
+        ]
+        return len(sizes), sum(sizes)
+
+    # Files
+
+    def files(self, run: str) -> list[TraceFile]:
+        """Return the files that were sent to a run."""
+        return self._received(self.get(run)).list_files()
+
+    @contextmanager
+    def receive(self, run: str, name: str, offset: int, size: int) -> Iterator[PieceWriter]:
+        """Take in bytes of one file."""
+        record = self.get(run)
+        if record.origin != "upload":
+            raise Conflict("Files can only be sent to a run that was made for uploads.")
+        room = self.settings.total_limit_mb * MEGABYTE - self._count_used()
+        with self._received(record).receive(name, offset, size, room) as writer:
+            yield writer
+
+    def get_file(self, run: str, name: str) -> TraceFile:
+        """Return one file of a run."""
+        return self._received(self.get(run)).get_file(name)
+
+    def remove_file(self, run: str, name: str) -> None:
+        """Forget one file of a run."""
+        self._received(self.get(run)).remove(name)
+
+    def _received(self, record: RunRecord) -> ReceivedFiles:
+        limit = self.settings.file_limit_mb * MEGABYTE
+        return ReceivedFiles(self.root / record.id / "files", limit)
+
+    def _count_used(self) -> int:
+        if not self.root.is_dir():
+            return 0
+        folders = [Path(e.path) / "files" for e in os.scandir(self.root) if e.is_dir()]
+        return sum(entry.stat().st_size for f in folders if f.is_dir() for entry in os.scandir(f))
+
+    def limits(self) -> TraceLimits:
+        """Return what may be sent and how long it is kept."""
+        return TraceLimits(
+            files=FILES_LIMIT,
+            file_bytes=self.settings.file_limit_mb * MEGABYTE,
+            total_bytes=self.settings.total_limit_mb * MEGABYTE,
+            used_bytes=self._count_used(),
+            retention_ms=self.settings.retention_ms,
+            folders=list(self.settings.folders) if self.shows_folders else [],
+        )
+
+    # Conversion
+
+    def convert(self, run: str) -> RunRecord:
+        """Convert a run in the background; nothing happens where that is under way already."""
+        with self._lock:
+            record = self.get(run)
+            if self._converter.find(run) is not None:
+                return record
+            paths = self._paths(record)
+            record.state, record.error = "converting", ""
+            self._save(record)
+            folder = self.root / run
+            task = ConversionTask(paths, str(folder / "cache"), str(folder / "views"))
+            self._converter.start(run, task, self._finish)
+            return record
+
+    def _paths(self, record: RunRecord) -> list[str]:
+        if record.path:
+            return [record.path]
+        if record.origin == "demo" and self.make_demo is not None:
+            folder = self.root / record.id / "files"
+            if not folder.is_dir():
+                self.make_demo(record, folder)
+            return [str(folder)]
+        files = self._received(record)
+        partial = [file.file for file in files.list_files() if file.state != "complete"]
+        if partial:
+            raise Conflict(
+                f"{len(partial)} files are not complete, such as '{shown(partial[0])}'; "
+                "send the rest of them or remove them."
+            )
+        paths = files.complete_paths()
+        if not paths:
+            raise InvalidInput("This run has no files yet; send some first.")
+        return [str(path) for path in paths]
+
+    def _finish(self, conversion: Conversion) -> None:
+        with self._lock:
+            record = self._load(conversion.run)
+            if record is None:
+                return
+            if conversion.cancelled:
+                record.state = "cancelled"
+            elif conversion.result is None:
+                record.state, record.error = "failed", conversion.error
+            else:
+                self._take_over(record, conversion)
+            self._open.pop(record.id, None)
+            self._save(record)
+
+    def _take_over(self, record: RunRecord, conversion: Conversion) -> None:
+        result = conversion.result
+        assert result is not None
+        record.state = "ready"
+        record.ranks, record.steps = result.ranks, result.steps
+        record.start_ms, record.end_ms = result.start_ms, result.end_ms
+        if record.origin == "demo" and result.start_ms is not None and result.end_ms is not None:
+            # Simulated time: the recording stands where the workload was slow.
+            record.end_ms = record.created_ms + result.end_ms - result.start_ms
+            record.start_ms = record.created_ms
+        record.verdicts, record.warnings = result.verdicts, result.warnings
+        cluster = result.cluster or record.cluster
+        if (
+            result.workload
+            and not record.attached_by
+            and self.is_workload(cluster, result.workload)
+        ):
+            record.workload, record.cluster = result.workload, cluster
+            record.attached_by = "recording"
+
+    def cancel(self, run: str) -> RunRecord:
+        """Stop a conversion."""
+        record = self.get(run)
+        self._converter.cancel(run)
+        return record
+
+    # Views
+
+    def views(self, run: str) -> RunViews:
+        """Return the views of a run; the newest ones opened stay mapped."""
+        record = self.get(run)
+        folder = self.root / run / "views"
+        try:
+            made = (folder / "index.json").stat().st_mtime_ns
+        except OSError:
+            words = {"failed": f"It could not be converted: {record.error}"}
+            raise NotFound(
+                words.get(record.state, "This run has not been converted yet; convert it first."),
+                code="not_converted",
+            ) from None
+        with self._lock:
+            known = self._open.get(run)
+            if known is None or known[0] != made:
+                known = self._open[run] = (made, RunViews(folder))
+            self._open.move_to_end(run)
+            while len(self._open) > OPEN_RUNS:
+                self._open.popitem(last=False)
+            return known[1]
+
+    def trace_paths(self, run: str) -> tuple[list[str], Path]:
+        """Return a run's trace files and where their converted tables are."""
+        return self._paths(self.get(run)), self.root / run / "cache"
+
+    def _clean(self) -> None:
+        """Delete uploaded runs past their retention; at most once an hour."""
+        now_ms = self.now_ms()
+        if now_ms - self._cleaned_ms < HOUR_MS:
+            return
+        self._cleaned_ms = now_ms
+        for record in self._records():
+            if now_ms - record.created_ms > self.settings.retention_ms:
+                self._remove(record.id)
+
+    def close(self) -> None:
+        """Stop conversions."""
+        self._converter.close()
+
+
+def _found_record(path: Path, modified_ms: int) -> RunRecord:
+    digest = hashlib.blake2b(str(path).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return RunRecord(
+        id=f"f{digest}",
+        name=path.name[:NAME_LIMIT],
+        cluster=DEFAULT_CLUSTER,
+        workload="",
+        origin="folder",
+        state="found",
+        created_ms=modified_ms,
+        path=str(path),
+    )
+
+
+def _check_name(name: str) -> str:
+    if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
+        raise InvalidInput(
+            f"'{shown(name)}' is no name for a run; "
+            f"allowed: 1 to {NAME_LIMIT} printable characters."
+        )
+    return name.strip()

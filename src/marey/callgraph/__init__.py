@@ -1,0 +1,1 @@
+"""Call graphs: makers → united trees, ensembles, differences, queries, exports."""

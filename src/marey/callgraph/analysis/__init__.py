@@ -1,0 +1,1 @@
+"""What an ensemble of call graphs shows: box plots, differences, similarity, supernodes."""

@@ -1,0 +1,150 @@
+"""Hatchet: its literal (nested dictionaries), and its GraphFrames and Thickets as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from marey.callgraph.profiles import UNTESTED, Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.trees import NO_PARENT
+from marey.model.errors import InvalidInput, allowed
+from marey.model.training.callgraphs import NodeKind
+
+_KINDS = {str(kind): kind for kind in NodeKind}
+
+
+def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: str = "s") -> Made:
+    """Read a literal: ``[{"frame": {"name": …}, "metrics": {"time": …}, "children": […]}]``."""
+    names, parent, kinds, modules = [], [], [], []
+    columns: dict[str, list[float]] = {"time (inc)": [], "time": [], "calls": []}
+    for place, above in _walk(roots):
+        frame, metrics = place.get("frame", {}), place.get("metrics", {})
+        names.append(str(frame.get("name", "")))
+        parent.append(above)
+        kinds.append(_KINDS.get(str(frame.get("type", "")), NodeKind.FUNCTION))
+        modules.append(frame.get("module") or None)
+        unit = str(metrics.get("unit", unit))
+        for word, values in columns.items():
+            values.append(float(metrics.get(word, "nan")))
+    return _made((names, parent, kinds, modules), columns, info, unit)
+
+
+def _made(
+    sites: tuple[list[str], list[int], list[Any], list[str | None]],
+    columns: Mapping[str, list[float]],
+    info: ProfileInfo,
+    unit: str,
+) -> Made:
+    whole, own = np.array(columns["time (inc)"]), np.array(columns["time"])
+    known = ~np.isnan(whole) if (~np.isnan(whole)).any() else ~np.isnan(own)
+    rows = np.flatnonzero(known)
+    raw = RawGraph(
+        names=sites[0],
+        parent=sites[1],
+        node=rows,
+        inclusive=whole[rows] if not np.isnan(whole[rows]).any() else None,
+        exclusive=own[rows] if not np.isnan(own[rows]).any() else None,
+        calls=np.array(columns["calls"])[rows],
+        kinds=sites[2],
+        modules=sites[3],
+        infos=[info],
+        unit=unit,
+    )
+    return make_profiles(raw, "hatchet-literal", [UNTESTED + ": Hatchet literal"])
+
+
+def _walk(roots: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Yield every place with the number of the one above it, parents first."""
+    if not isinstance(roots, list):
+        raise InvalidInput("A Hatchet literal is a list of roots.")
+    waiting: list[tuple[Any, int]] = [(root, NO_PARENT) for root in reversed(roots)]
+    number = 0
+    while waiting:
+        place, above = waiting.pop()
+        if not isinstance(place, dict):
+            raise InvalidInput("A place of a Hatchet literal is an object with a frame.")
+        yield place, above
+        children = place.get("children") or []
+        waiting.extend((child, number) for child in reversed(children))
+        number += 1
+
+
+def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
+    """Read a Hatchet GraphFrame: its graph and the time columns of its dataframe."""
+    nodes, parent = _graph(frame.graph)
+    table = frame.dataframe.reset_index()
+    inclusive, exclusive = _columns(frame, table)
+    place = {id(node): number for number, node in enumerate(nodes)}
+    ranks = table.get("rank")
+    infos = _infos(ranks, info)
+    number_of = {one.rank: n for n, one in enumerate(infos)}
+    raw = RawGraph(
+        names=[str(node.frame.get("name", "")) for node in nodes],
+        parent=parent,
+        node=[place[id(node)] for node in table["node"]],
+        profile=None if ranks is None else [number_of[int(rank)] for rank in ranks],
+        inclusive=None if inclusive is None else table[inclusive].to_numpy(float),
+        exclusive=None if exclusive is None else table[exclusive].to_numpy(float),
+        kinds=[_KINDS.get(str(n.frame.get("type", "")), NodeKind.FUNCTION) for n in nodes],
+        infos=infos,
+        unit=unit,
+    )
+    return make_profiles(raw, "hatchet")
+
+
+def _infos(ranks: Any, info: ProfileInfo) -> list[ProfileInfo]:
+    if ranks is None:
+        return [info]
+    return [ProfileInfo(info.run, int(rank), metadata=info.metadata) for rank in sorted(set(ranks))]
+
+
+def _columns(frame: Any, table: Any) -> tuple[str | None, str | None]:
+    """Return the columns of inclusive and exclusive time."""
+    inclusive = next((c for c in ("time (inc)", *frame.inc_metrics) if c in table), None)
+    exclusive = next((c for c in ("time (exc)", "time", *frame.exc_metrics) if c in table), None)
+    if exclusive == inclusive or (inclusive == "time (inc)" and exclusive is None):
+        exclusive = None
+    if inclusive is None and exclusive is None:
+        listed = allowed([str(c) for c in table.columns])
+        raise InvalidInput(f"The GraphFrame has no time; its columns: {listed}.")
+    return inclusive, exclusive
+
+
+def _graph(graph: Any) -> tuple[list[Any], list[int]]:
+    """Return the nodes and their first parents; a node of several parents stays at the first."""
+    nodes: list[Any] = []
+    parent: list[int] = []
+    seen: set[int] = set()
+    waiting = [(root, NO_PARENT) for root in reversed(graph.roots)]
+    while waiting:
+        node, above = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        waiting.extend((child, len(nodes)) for child in reversed(node.children))
+        nodes.append(node)
+        parent.append(above)
+    return nodes, parent
+
+
+def read_thicket(thicket: Any, unit: str = "s") -> Made:
+    """Read a Thicket: one profile per profile of it, named by its index."""
+    nodes, parent = _graph(thicket.graph)
+    table = thicket.dataframe.reset_index()
+    inclusive, exclusive = _columns(thicket, table)
+    profiles = list(dict.fromkeys(table["profile"]))
+    number_of = {profile: n for n, profile in enumerate(profiles)}
+    place = {id(node): number for number, node in enumerate(nodes)}
+    raw = RawGraph(
+        names=[str(node.frame.get("name", "")) for node in nodes],
+        parent=parent,
+        node=[place[id(node)] for node in table["node"]],
+        profile=[number_of[profile] for profile in table["profile"]],
+        inclusive=None if inclusive is None else table[inclusive].to_numpy(float),
+        exclusive=None if exclusive is None else table[exclusive].to_numpy(float),
+        infos=[ProfileInfo(str(profile)) for profile in profiles],
+        unit=unit,
+    )
+    return make_profiles(raw, "thicket")

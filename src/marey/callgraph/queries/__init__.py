@@ -1,0 +1,1 @@
+"""Selecting paths of call graphs: our predicates and Hatchet's object dialect."""

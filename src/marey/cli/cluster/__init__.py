@@ -1,0 +1,1 @@
+"""Commands that ask about a cluster: workloads, metrics, rules, findings, diagnosis."""

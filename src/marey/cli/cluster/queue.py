@@ -1,0 +1,191 @@
+"""``marey queue``: who waits and why, when it starts, what is free, what a policy would do."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from marey.app.queue.evaluate import evaluate_folders
+from marey.app.queue.queue_queries import AskFairness, AskFree, AskLine, AskStart, AskWhy
+from marey.app.queue.what_if_folder import answer_what_if
+from marey.cli.output import Output
+from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
+from marey.model.errors import InvalidInput
+
+DESCRIPTION = (
+    "The waiting line: who is ahead, when it starts, what is free, what a policy would do."
+)
+EXAMPLES = """\
+  marey queue list --store site.duckdb
+  marey queue why 410023
+  marey queue when 410023 --json
+  marey queue ask --gpus 8 --type A100 --time 12h
+  marey queue free
+  marey queue evaluate --train may/ --test june/ --json
+  marey queue evaluate --train may/ --test may/ --train-until 2021-05-18 --test-from 2021-05-23
+  marey queue whatif --history slurm-policies/easy --policy strict.json
+"""
+ACTIONS = ("list", "why", "when", "ask", "free", "fairness", "whatif", "evaluate")
+
+_LINE_COLUMNS = ("position", "workload", "user", "partition", "gpus", "reason", "p50_s", "sentence")
+_ROOM_COLUMNS = (
+    "partition", "model", "gpus", "free", "whole_hosts_free", "largest_on_one_host",
+    "largest_gang", "stranded_share", "next_host",
+)  # fmt: skip
+_SHARE_COLUMNS = ("project", "gpu_hours", "used_share", "fair_share", "ratio", "waiting_gpus")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_store(parser)
+    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument("what", nargs="?", default="", help="a workload's id, or a policy file")
+    parser.add_argument("--user", default="", help="list: only of this user")
+    parser.add_argument("--project", default="", help="list: only of this project")
+    parser.add_argument("--partition", default="", help="list, ask: this partition")
+    parser.add_argument("--limit", type=int, default=200, help="list: most rows (200)")
+    parser.add_argument("--gpus", type=int, default=1, help="ask: so many GPUs (1)")
+    parser.add_argument("--type", default="", help="ask: GPUs of this type, such as A100")
+    parser.add_argument("--time", default="1h", help="ask: the time limit (1h)")
+    add_span(parser)
+    parser.add_argument("--train", type=Path, metavar="FOLDER", help="poll snapshots to learn from")
+    parser.add_argument("--test", type=Path, metavar="FOLDER", help="poll snapshots to score on")
+    parser.add_argument("--train-until", default="", metavar="DAY", help="last day to learn from")
+    parser.add_argument("--test-from", default="", metavar="DAY", help="first day to score on")
+    parser.add_argument(
+        "--history", type=Path, metavar="FOLDER", help="recorded jobs of a Slurm site"
+    )
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy in JSON")
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Do what was asked."""
+    {
+        "list": _list,
+        "why": _why,
+        "when": _when,
+        "ask": _ask,
+        "free": _free,
+        "fairness": _fairness,
+        "whatif": _what_if,
+        "evaluate": _evaluate,
+    }[args.action](args, out)
+
+
+def _list(args: argparse.Namespace, out: Output) -> None:
+    question = AskLine(
+        args.cluster, args.user, args.project, partition=args.partition, limit=args.limit
+    )
+    document = answer_of(args, question)
+    out.answer(document, as_table(document["rows"], _LINE_COLUMNS))
+
+
+def _why(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskWhy(_require_workload(args), args.cluster))
+    ahead = document["ahead"]
+    lines = [
+        f"{document['workload']} is {document['position']} of {document['waiting']} in line; "
+        f"{ahead['jobs']} jobs with {ahead['gpus']} GPUs are ahead in its partition.",
+        *document["sentences"],
+        *document["changes"],
+        document["start"]["sentence"],
+    ]
+    out.answer(document, "\n".join(lines))
+
+
+def _when(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskWhy(_require_workload(args), args.cluster))["start"]
+    out.answer(document, f"{document['sentence']} ({document['method']})")
+
+
+def _ask(args: argparse.Namespace, out: Output) -> None:
+    question = AskStart(
+        args.gpus, args.time, args.type, partition=args.partition, cluster=args.cluster
+    )
+    document = answer_of(args, question)
+    lines = [document["asked"]["sentence"]]
+    lines += [
+        f"  {row['gpus']} GPUs {row['gpu_model']} {row['partition']} "
+        f"{row['time_limit_s'] // 60} min: {row['sentence']}"
+        for row in document["alternatives"]
+    ]
+    out.answer(document, "\n".join([*lines, document["method"]]))
+
+
+def _free(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskFree(args.cluster))
+    out.answer(document, as_table(document["rows"], _ROOM_COLUMNS))
+
+
+def _fairness(args: argparse.Namespace, out: Output) -> None:
+    span = span_of(args)
+    document = answer_of(args, AskFairness(args.cluster, span["from_ms"], span["to_ms"]))
+    out.answer(document, as_table(document["rows"], _SHARE_COLUMNS))
+
+
+def _require_workload(args: argparse.Namespace) -> str:
+    if not args.what:
+        raise InvalidInput(f"'marey queue {args.action}' needs the id of a waiting workload.")
+    return str(args.what)
+
+
+def _evaluate(args: argparse.Namespace, out: Output) -> None:
+    train, test = (
+        _require_path(args.train, "--train FOLDER"),
+        _require_path(args.test, "--test FOLDER"),
+    )
+    document = evaluate_folders(train, test, train_until=args.train_until, test_from=args.test_from)
+    out.answer(document, _print_scores(document))
+
+
+def _what_if(args: argparse.Namespace, out: Output) -> None:
+    history = _require_path(args.history, "--history FOLDER")
+    policy = _require_path(args.policy or (Path(args.what) if args.what else None), "--policy FILE")
+    document = answer_what_if(history, policy)
+    out.answer(document, _print_what_if(document))
+
+
+def _require_path(path: Path | None, what: str) -> Path:
+    if path is None:
+        raise InvalidInput(f"'marey queue' needs {what} for this.")
+    return path
+
+
+def _print_scores(document: dict[str, Any]) -> str:
+    pinball = " / ".join(f"{value:.3f}" for value in document["pinball"].values())
+    lines = [
+        f"{document['test_rows']:,} rows of {document['test_polls']} polls, "
+        f"learned from {document['train_rows']:,} rows of {document['train_polls']}.",
+        f"Error {document['rmse_log10']:.3f} log10 s; "
+        f"{document['within_2x']:.0%} within a factor of 2.",
+        f"80 % interval: covers {document['coverage_80']:.0%} "
+        f"(worst poll {document['worst_poll_coverage']:.0%}), "
+        f"median width ×{document['median_width']:.0f}.",
+        f"Pinball .1/.5/.9: {pinball}; "
+        f"{document['pinball_gain']:.0%} below {document['best_rolling_baseline']}.",
+        f"Fit: {document['fit_cpu_s']:.1f} CPU s.",
+    ]
+    return "\n".join(lines)
+
+
+def _print_what_if(document: dict[str, Any]) -> str:
+    current = document["current"]
+    lines = [
+        f"Mean wait {_print_seconds(document['mean_wait_s'])}; "
+        f"under the recorded policy, replayed, {_print_seconds(current['mean_wait_s'])} "
+        f"(recorded: {_print_seconds(current['recorded_mean_wait_s'])}, "
+        f"error {current['error']:+.1%}).",
+    ]
+    lines += [
+        f"  from {row['gpus_from']:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
+        f"{_print_seconds(row['mean_wait_s'])} ({row['jobs']} jobs)"
+        for row in document["by_size"]
+    ]
+    if document["never_start"]:
+        lines.append(f"  {len(document['never_start'])} jobs would never start as asked.")
+    return "\n".join(lines)
+
+
+def _print_seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} s"

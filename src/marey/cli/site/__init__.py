@@ -1,0 +1,1 @@
+"""Commands that set up and run a site: demo, serve, init, doctor, import, simulate."""

@@ -1,0 +1,104 @@
+"""``marey sim``: simulate a cluster and write what it did as Parquet, with the truth."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from marey.cli.output import Output
+from marey.model.errors import InvalidInput, shown
+from marey.model.times import parse_duration, parse_time
+from marey.sim import Placement, Policy, SimConfig, Simulation
+from marey.sim.config import DEFAULT_START_MS, placement_named, policy_named
+from marey.sim.export import Summary, write_run
+
+DESCRIPTION = (
+    "Simulate a GPU cluster and write workloads, states, allocations, samples, progress and\n"
+    "events as Parquet, and every fault that was injected as truth.json. The same options give\n"
+    "the same files. 'marey import DIR' reads them back."
+)
+EXAMPLES = """\
+  marey sim --gpus 512 --hours 24 --seed 7 --out run/
+  marey sim --gpus 64 --hours 6 --faults 0.3 --out faulty/
+  marey sim --gpus 2048 --hours 12 --placement least_allocated --no-backfill --out spread/
+  marey sim --gpus 256 --hours 2 --start 2026-11-09T08:00:00Z --tick 30s --json --out r/
+"""
+LONGEST_HOURS = 24.0 * 366
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--gpus", default="2048", help="how many GPUs, 8 to 131072 (2048)")
+    parser.add_argument("--hours", default="24", help="how many hours of the cluster's life (24)")
+    parser.add_argument("--seed", default="0", help="a whole number that decides every chance (0)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty directory")
+    parser.add_argument(
+        "--policy",
+        default=Policy.MULTIFACTOR.value,
+        help=f"order of the waiting pool: {', '.join(Policy)} ({Policy.MULTIFACTOR})",
+    )
+    parser.add_argument(
+        "--placement",
+        default=Placement.MOST_ALLOCATED.value,
+        help=f"which host: {', '.join(Placement)} ({Placement.MOST_ALLOCATED})",
+    )
+    parser.add_argument("--no-backfill", action="store_true", help="nobody overtakes the first")
+    parser.add_argument("--start", help="when it begins, ISO-8601 or Unix seconds (a Monday)")
+    parser.add_argument("--tick", default="15s", help="time between samples (15s)")
+    parser.add_argument(
+        "--faults", default="0.08", help="share of longer workloads with a fault, 0 to 1 (0.08)"
+    )
+    parser.add_argument("--load", default="1.04", help="demand as a share of capacity (1.04)")
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Simulate and write."""
+    config = SimConfig(
+        gpus=_parse_whole("--gpus", args.gpus),
+        seed=_parse_whole("--seed", args.seed),
+        start_ms=DEFAULT_START_MS if args.start is None else parse_time(args.start),
+        tick_ms=parse_duration(args.tick),
+        policy=policy_named(args.policy),
+        placement=placement_named(args.placement),
+        backfill=not args.no_backfill,
+        faults=_parse_number("--faults", args.faults),
+        load=_parse_number("--load", args.load),
+    )
+    hours = _parse_number("--hours", args.hours)
+    if not 0.0 < hours <= LONGEST_HOURS:
+        raise InvalidInput(
+            f"--hours {shown(args.hours)} is not allowed; allowed: more than 0, up to "
+            f"{LONGEST_HOURS:g}."
+        )
+    with out.progress(f"simulating {config.gpus} GPUs", hours) as bar:
+        summary = write_run(Simulation(config), hours, Path(args.out), told=bar.update)
+    out.answer(asdict(summary), _print_summary(summary))
+
+
+def _parse_whole(option: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidInput(f"{option} '{shown(text)}' is not a whole number.") from None
+
+
+def _parse_number(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidInput(f"{option} '{shown(text)}' is not a number.")
+    return value
+
+
+def _print_summary(summary: Summary) -> str:
+    return (
+        f"{summary.directory}: {summary.gpus} GPUs on {summary.hosts} hosts, "
+        f"{summary.start} to {summary.end}\n"
+        f"{summary.workloads} workloads, {summary.faults} with a fault, {summary.events} events\n"
+        f"{summary.samples} samples of GPUs, {summary.host_samples} of hosts, "
+        f"{summary.bytes / 1e6:.1f} MB"
+    )

@@ -1,0 +1,120 @@
+"""What the reading commands share: where the store is, how times and tables are shown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from marey.app.queries.server_client import ask
+from marey.app.queries.table_queries import Question
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.times import format_time, parse_time
+
+DEFAULT_STORE = "marey.duckdb"
+
+# Keys that hold a moment (not a duration): shown without `_ms`, as ISO-8601 UTC.
+_MOMENTS = frozenset(
+    {
+        "time_ms",
+        "submit_ms",
+        "eligible_ms",
+        "start_ms",
+        "end_ms",
+        "valid_from_ms",
+        "valid_to_ms",
+        "first_ms",
+        "last_ms",
+    }
+)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """The options that every reading command has."""
+    parser.add_argument(
+        "--store",
+        type=Path,
+        default=Path(DEFAULT_STORE),
+        metavar="FILE",
+        help=f"the store ({DEFAULT_STORE}); if a server holds it, the server is asked",
+    )
+    parser.add_argument("--cluster", default=DEFAULT_CLUSTER, help="the cluster (default)")
+
+
+def add_span(parser: argparse.ArgumentParser) -> None:
+    """A span of time."""
+    parser.add_argument("--from", dest="from_time", metavar="TIME", help="begin, ISO-8601 UTC")
+    parser.add_argument("--to", dest="to_time", metavar="TIME", help="end (not in it)")
+
+
+def add_samples(parser: argparse.ArgumentParser) -> None:
+    """Which samples: a workload's or named GPUs', which metrics, when."""
+    parser.add_argument("--workload", default="", metavar="ID", help="GPUs of this workload")
+    parser.add_argument("--gpus", default="", metavar="HOST:I,…", help="these GPUs")
+    parser.add_argument("--metrics", default="util", metavar="M,…", help="metric ids (util)")
+    add_span(parser)
+
+
+def span_of(args: argparse.Namespace) -> dict[str, int | None]:
+    """The span as a question takes it."""
+    return {
+        "from_ms": None if args.from_time is None else parse_time(args.from_time),
+        "to_ms": None if args.to_time is None else parse_time(args.to_time),
+    }
+
+
+def samples_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The samples as a question takes them."""
+    return {
+        "cluster": args.cluster,
+        "workload": args.workload,
+        "gpus": args.gpus,
+        "metrics": args.metrics,
+        **span_of(args),
+    }
+
+
+def answer_of(args: argparse.Namespace, question: Question[Any]) -> Any:
+    """The answer, with times as people read them."""
+    return with_times(ask(args.store, question))
+
+
+def with_times(document: Any) -> Any:
+    """The document with every moment as ISO-8601 UTC, under its name without ``_ms``."""
+    if isinstance(document, list):
+        return [with_times(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    shown: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _MOMENTS:
+            shown[key.removesuffix("_ms")] = None if value is None else format_time(value)
+        else:
+            shown[key] = with_times(value)
+    return shown
+
+
+_CELL_WIDTH = 40
+
+
+def as_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as aligned text; long cells are cut."""
+    if not rows:
+        return "Nothing found."
+    cells = [[_print_cell(row.get(name)) for name in columns] for row in rows]
+    widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(columns)]
+    lines = [list(columns), *cells]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _print_cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = "".join(c if c.isprintable() else "�" for c in str(value)[: _CELL_WIDTH + 1])
+    return text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"

@@ -1,0 +1,1 @@
+"""Commands that read a training run: traces and what follows from them."""

@@ -1,0 +1,1 @@
+"""Training runs compared: figures per run, groups of repetitions, tests of significance."""

@@ -1,0 +1,240 @@
+"""The verdict on how a workload ended, or on why it does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from marey.diagnose.findings import Evidence, Finding
+from marey.diagnose.matrix import WorkloadMatrix
+from marey.diagnose.outcome.exit_codes import ExitWords, explain_exit, find_signal
+from marey.diagnose.outcome.last_moments import (
+    LAST_MS,
+    collect_last_evidence,
+    find_full_gpus,
+    find_full_hosts,
+    find_last_checkpoint,
+)
+from marey.diagnose.outcome.pending import WaitReason, explain_waiting, find_stuck_reason
+from marey.diagnose.outcome.siblings import Sibling, collect_sibling_evidence, find_suspect_node
+from marey.diagnose.signals import Flags
+from marey.model.events import EventKind
+from marey.model.faults import NOT_FAULTS, FaultKind
+from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.model.workloads import WorkloadState
+
+K, S = FaultKind, WorkloadState
+RESTART = "Start it again from the last checkpoint."
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How it ended, before names and times are added."""
+
+    kind: FaultKind
+    summary: str
+    confidence: float
+    next: str
+    evidence: tuple[Evidence, ...] = ()
+    # The GPUs that it is about; None is all of them.
+    rows: Flags | None = None
+
+
+def judge_outcome(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> Finding | None:
+    """Return the verdict on the end, on the wait, or on a running workload that cannot work.
+
+    None where the workload completed or simply runs, or where the window ends before it did.
+    """
+    facts = matrix.facts
+    if facts.state not in set(WorkloadState):
+        return None
+    state = WorkloadState(facts.state)
+    if state is S.PENDING:
+        return _make_wait_finding(matrix, explain_waiting(facts.reason))
+    if state is S.RUNNING:
+        stuck = find_stuck_reason(facts.reason)
+        return None if stuck is None else _make_wait_finding(matrix, stuck)
+    if state is S.COMPLETED or _ends_before(matrix):
+        return None
+    ending = _judge_end(matrix, state)
+    return _make_end_finding(matrix, ending, siblings)
+
+
+def _ends_before(matrix: WorkloadMatrix) -> bool:
+    """Return whether the window that was asked for ends well before the workload did."""
+    until_ms, end_ms = matrix.facts.until_ms, matrix.facts.end_ms
+    return until_ms is not None and end_ms is not None and until_ms < end_ms - LAST_MS
+
+
+def _judge_end(matrix: WorkloadMatrix, state: WorkloadState) -> Ending:
+    said = f"{matrix.facts.reason} {matrix.facts.attributes.get('scheduler_state', '')}".lower()
+    flat = said.replace("_", "").replace(" ", "")
+    if state is S.NODE_FAIL:
+        return _judge_node_failure(matrix)
+    if state is S.TIMEOUT:
+        return _judge_time_limit(matrix)
+    if "preempt" in flat:
+        return Ending(K.PREEMPTED, "The scheduler took its GPUs for other work.", 0.97, RESTART)
+    if "evict" in flat and "memory" not in flat:
+        return Ending(K.PREEMPTED, "The node evicted it.", 0.9, RESTART)
+    if state is S.CANCELLED:
+        return _judge_cancelled(matrix, flat)
+    if "outofmemory" in flat or "oom" in flat or ("evict" in flat and "memory" in flat):
+        return _judge_host_memory(matrix, told=True)
+    if any(word in flat for word in ("bootfail", "launchfail", "prolog")):
+        return Ending(
+            K.NODE_FAILURE, "A node could not start it.", 0.85,
+            "Have the node drained and checked; submit again without it.",
+        )  # fmt: skip
+    return _judge_failure(matrix)
+
+
+def _judge_node_failure(matrix: WorkloadMatrix) -> Ending:
+    down = sorted({e.host for e in matrix.events if e.kind is EventKind.NODE_DOWN and e.host})
+    hosts = matrix.hosts or matrix.facts.nodes
+    named = down or (list(hosts) if len(hosts) == 1 else [])
+    where = f"Node {named[0]} failed under it." if named else "One of its nodes failed under it."
+    rows = np.array([gpu.host in named for gpu in matrix.gpus], bool) if named else None
+    advice = "Start it again from the last checkpoint without this node; have it checked."
+    return Ending(K.NODE_FAILURE, where, 0.97, advice, rows=rows)
+
+
+def _judge_time_limit(matrix: WorkloadMatrix) -> Ending:
+    facts = matrix.facts
+    evidence = []
+    if facts.time_limit_s:
+        ran = (facts.end_ms or 0) - (facts.start_ms or 0) if facts.start_ms else 0
+        evidence.append(Evidence("ran for", ran / HOUR_MS, facts.time_limit_s / 3600, "h"))
+    return Ending(
+        K.TIME_LIMIT,
+        "It was ended at its time limit.",
+        0.97,
+        "Ask for more time, or write checkpoints and continue from the last one.",
+        tuple(evidence),
+    )
+
+
+def _judge_cancelled(matrix: WorkloadMatrix, flat: str) -> Ending:
+    if matrix.facts.start_ms is None:
+        return Ending(K.CANCELLED, "It was cancelled before it started.", 0.95, "Nothing to do.")
+    if "scale" in flat:
+        return Ending(K.CANCELLED, "It was scaled down to zero.", 0.95, "Nothing to do.")
+    return Ending(K.CANCELLED, "Somebody cancelled it.", 0.95, "Ask its owner why.")
+
+
+def _judge_host_memory(matrix: WorkloadMatrix, *, told: bool) -> Ending:
+    hosts = find_full_hosts(matrix)
+    rows = np.array([gpu.host in hosts for gpu in matrix.gpus], bool) if hosts else None
+    evidence = tuple(Evidence(f"memory of {host} was full") for host in hosts[:4])
+    return Ending(
+        K.OUT_OF_MEMORY,
+        "It ran out of host memory and was killed."
+        if told
+        else "It was killed while its host's memory was full.",
+        0.97 if told else 0.75,
+        "Ask for more memory, or use fewer loader workers and smaller caches.",
+        evidence,
+        rows=rows,
+    )
+
+
+def _judge_failure(matrix: WorkloadMatrix) -> Ending:
+    code = matrix.facts.exit_code
+    words = explain_exit(code)
+    full, risen = find_full_gpus(matrix)
+    if find_signal(code) == "SIGKILL" and find_full_hosts(matrix):
+        return _judge_host_memory(matrix, told=False)
+    if risen:
+        return Ending(
+            K.OUT_OF_MEMORY, "The memory of its GPUs filled up just before it failed.", 0.8,
+            "Use smaller batches, activation checkpointing or sharding; look for "
+            "'CUDA out of memory' in its log.",
+            (_describe_exit(words), _measure_fullest(matrix, full)), rows=full,
+        )  # fmt: skip
+    evidence = [_describe_exit(words)]
+    if full.any():
+        evidence.append(_measure_fullest(matrix, full))
+    return Ending(
+        K.SCRIPT_ERROR, f"The program failed: {words.text}.", 0.9 if code else 0.7, words.next,
+        tuple(evidence),
+    )  # fmt: skip
+
+
+def _describe_exit(words: ExitWords) -> Evidence:
+    return Evidence(words.text)
+
+
+def _measure_fullest(matrix: WorkloadMatrix, full: Flags) -> Evidence:
+    memory = matrix.columns["mem_used"][full]
+    capacity = [gpu.memory_mib or 0.0 for gpu, kept in zip(matrix.gpus, full, strict=True) if kept]
+    return Evidence("most GPU memory in use", float(np.nanmax(memory)), max(capacity), "MiB")
+
+
+def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> Finding:
+    facts = matrix.facts
+    now = facts.now_ms or facts.submit_ms or 0
+    begin = facts.start_ms if facts.start_ms is not None else facts.submit_ms
+    begin = now if begin is None else begin
+    evidence = [Evidence(f"the scheduler says: {facts.reason}")] if facts.reason else []
+    if facts.start_ms is None and facts.submit_ms is not None:
+        evidence.append(Evidence("waiting for", (now - facts.submit_ms) / HOUR_MS, unit="h"))
+    estimate = facts.attributes.get("estimated_start")
+    if estimate:
+        evidence.append(Evidence(f"the scheduler expects it to start at {estimate}"))
+    if facts.gpus_requested:
+        evidence.append(Evidence("GPUs asked for", float(facts.gpus_requested)))
+    held = len(matrix.gpus) * max(0, now - begin) / HOUR_MS if facts.start_ms is not None else 0.0
+    return Finding(
+        kind=reason.kind,
+        gpus=tuple(matrix.names),
+        hosts=matrix.hosts,
+        from_ms=begin,
+        to_ms=max(now, begin + 1),
+        summary=reason.text,
+        evidence=tuple(evidence),
+        confidence=0.95 if facts.reason else 0.7,
+        next=reason.next,
+        gpu_hours=round(held, 2),
+    )
+
+
+def _make_end_finding(
+    matrix: WorkloadMatrix, ending: Ending, siblings: Sequence[Sibling]
+) -> Finding:
+    facts = matrix.facts
+    rows = ending.rows if ending.rows is not None else np.ones(len(matrix.gpus), bool)
+    members = [gpu for gpu, kept in zip(matrix.gpus, rows, strict=True) if kept]
+    hosts = matrix.hosts or facts.nodes
+    last_sample = int(matrix.time_ms[-1]) + matrix.step_ms if len(matrix.time_ms) else 0
+    end = facts.end_ms if facts.end_ms is not None else last_sample or (facts.now_ms or 0)
+    begin = min(end - 1, max(facts.start_ms or facts.submit_ms or 0, end - 5 * MINUTE_MS))
+    evidence = [*ending.evidence, *collect_last_evidence(matrix)]
+    if facts.reason and ending.kind is not K.TIME_LIMIT:
+        evidence.insert(0, Evidence(f"the scheduler says: {facts.reason}"))
+    advice = ending.next
+    if ending.kind not in NOT_FAULTS:
+        evidence += collect_sibling_evidence(siblings, hosts, facts.exit_code)
+        suspect = find_suspect_node(siblings, hosts)
+        if suspect is not None:
+            advice = f"{advice} Try without {suspect.host} once."
+    return Finding(
+        kind=ending.kind,
+        gpus=tuple(gpu.gpu for gpu in members),
+        hosts=tuple(sorted({gpu.host for gpu in members})) or tuple(hosts),
+        from_ms=begin,
+        to_ms=end,
+        summary=ending.summary,
+        evidence=tuple(evidence),
+        confidence=ending.confidence,
+        next=advice,
+        gpu_hours=_measure_lost_hours(matrix, end),
+    )
+
+
+def _measure_lost_hours(matrix: WorkloadMatrix, end_ms: int) -> float:
+    """Return the GPU-hours since the last checkpoint that is known of, else since the start."""
+    since = find_last_checkpoint(matrix) or matrix.facts.start_ms
+    count = len(matrix.gpus) or matrix.facts.gpus_requested
+    return 0.0 if since is None else round(max(0, end_ms - since) / HOUR_MS * count, 2)

@@ -1,0 +1,1 @@
+"""The live cluster table that clients share: rows, frames, wire format, summaries."""

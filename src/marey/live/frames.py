@@ -1,0 +1,279 @@
+"""One tick of a cluster, immutable: what every client is told, encoded once for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from marey.live.quantise import live_scales
+from marey.live.wire_format import (
+    PLANES,
+    ZIGZAG_PLANES,
+    Part,
+    changed_column,
+    full_column,
+    message,
+    table_part,
+)
+from marey.model.inventory import GpuState
+from marey.model.workloads import Workload, WorkloadStatus
+
+STATES = tuple(state.value for state in GpuState)
+STATE_CODE = {state: code for code, state in enumerate(STATES)}
+
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+
+Columns = Mapping[str, NDArray[np.uint16]]
+NoteT = TypeVar("NoteT")
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Every GPU: a table of what stays, and by row what moves."""
+
+    # Columns row, cluster, gpu, host, … of the rows that exist.
+    still: pa.Table
+    state: NDArray[np.uint8]
+    reason: Sequence[str]
+    workloads: Sequence[tuple[str, ...]]
+
+    def table(self, rows: NDArray[np.int64] | None = None) -> pa.Table:
+        """The units, or only those with these row numbers."""
+        still = self.still
+        if rows is not None:
+            wanted = np.isin(still.column("row").to_numpy(), rows)
+            still = _recode_table(still.filter(pa.array(wanted)))
+        present = still.column("row").to_numpy()
+        state = pa.DictionaryArray.from_arrays(
+            pa.array(self.state[present], pa.int32()), pa.array(STATES, pa.string())
+        )
+        reasons = pa.array([self.reason[row] for row in present], pa.string()).dictionary_encode()
+        held = pa.array([self.workloads[row] for row in present], pa.list_(pa.string()))
+        return (
+            still.append_column("state", state)
+            .append_column("state_reason", reasons)
+            .append_column("workloads", held)
+        )
+
+
+def _recode_table(table: pa.Table) -> pa.Table:
+    """The table with dictionaries that hold only what its rows use."""
+    for at, entry in enumerate(table.schema):
+        if pa.types.is_dictionary(entry.type):
+            plain = table.column(at).cast(entry.type.value_type)
+            table = table.set_column(at, entry.name, plain.dictionary_encode())
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWorkload:
+    """A workload that waits or runs."""
+
+    workload: Workload
+    status: WorkloadStatus
+
+
+WORKLOADS_SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "name": pa.string(),
+        "user": _NAMES,
+        "project": _NAMES,
+        "experiment": _NAMES,
+        "partition": _NAMES,
+        "qos": _NAMES,
+        "priority": pa.float64(),
+        "queue_position": pa.int32(),
+        "state": _NAMES,
+        "reason": _NAMES,
+        "submit_ms": pa.int64(),
+        "start_ms": pa.int64(),
+        "time_limit_s": pa.int64(),
+        "gpus_requested": pa.int32(),
+        "resource_type": _NAMES,
+        "attributes": pa.string(),
+    }
+)
+
+
+def build_workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str, int]) -> pa.Table:
+    """Live workloads, with their positions in the queue, as the table that clients get."""
+    columns: dict[str, list[Any]] = {
+        "id": [w.workload.workload for w in listed],
+        **{
+            name: [getattr(w.workload, name) for w in listed]
+            for name in (
+                "name",
+                "user",
+                "project",
+                "experiment",
+                "partition",
+                "qos",
+                "submit_ms",
+                "start_ms",
+                "time_limit_s",
+                "gpus_requested",
+                "resource_type",
+            )
+        },
+        "priority": [w.status.priority for w in listed],
+        "queue_position": [positions.get(w.workload.workload) for w in listed],
+        "state": [w.status.state.value for w in listed],
+        "reason": [w.status.reason for w in listed],
+        "attributes": [msgspec.json.encode(dict(w.workload.attributes)).decode() for w in listed],
+    }
+    arrays = [_build_column(columns[entry.name], entry.type) for entry in WORKLOADS_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=WORKLOADS_SCHEMA)
+
+
+def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, kind.value_type).dictionary_encode()
+    return pa.array(values, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs from the frame before."""
+
+    units: NDArray[np.int64]
+    removed_units: tuple[int, ...] = ()
+    workloads: tuple[str, ...] = ()
+    removed_workloads: tuple[str, ...] = ()
+    # What those were, for whoever must know whose they were.
+    gone: Mapping[str, LiveWorkload] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A cluster at one tick; parts are encoded when first asked for, and then shared."""
+
+    cluster: str
+    seq: int
+    time_ms: int
+    units: Units
+    workloads: Mapping[str, LiveWorkload]
+    # Those of them that wait, in the scheduler's order.
+    queue: Sequence[str]
+    columns: Columns
+    before: Columns
+    changes: Changes
+    sources: Sequence[Mapping[str, Any]] = ()
+    speed: float = 1.0
+    _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    # What was worked out of it once, for every other question about the same tick.
+    notes: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """How long a metric column is."""
+        return len(self.units.state)
+
+    def snapshot(self, metrics: Iterable[str]) -> bytes:
+        """Everything, as one message."""
+        parts = [self.get_part("units", "full"), self.get_part("workloads", "full")]
+        parts += [self.get_part(name, "full") for name in metrics if name in self.columns]
+        return message(self._write_header("snapshot"), parts)
+
+    def column_message(self, metrics: Iterable[str]) -> bytes:
+        """Complete columns that a client has newly subscribed to."""
+        parts = [self.get_part(name, "full") for name in metrics if name in self.columns]
+        return message(self._write_header("columns"), parts)
+
+    def tick(self, metrics: Iterable[str], known: frozenset[str] | None = None) -> bytes:
+        """What changed since the frame before; ``known`` are the columns the client has."""
+        parts = []
+        if len(self.changes.units):
+            parts.append(self.get_part("units", "changed"))
+        if self.changes.workloads:
+            parts.append(self.get_part("workloads", "changed"))
+        for name in metrics:
+            if name in self.columns:
+                built_on = name in self.before and (known is None or name in known)
+                parts.append(self.get_part(name, "changed" if built_on else "full"))
+        header = self._write_header("tick")
+        header["removed_units"] = self.changes.removed_units
+        header["removed_workloads"] = self.changes.removed_workloads
+        return message(header, parts)
+
+    def encode_ahead(self, metrics: Iterable[str]) -> None:
+        """Make the parts of a tick now, so that no client waits for them."""
+        self.tick(metrics)
+
+    def values(self, metric: str) -> NDArray[np.float32]:
+        """A metric of every row, NaN where it has no value."""
+        if metric not in self.columns:
+            return np.full(self.rows, np.nan, np.float32)
+        return live_scales()[metric].values(self.columns[metric])
+
+    def workloads_table(self, names: Iterable[str] | None = None) -> pa.Table:
+        """The workloads with their positions in the queue, or only those of these names."""
+        listed = [self.workloads[name] for name in (self.workloads if names is None else names)]
+        return build_workloads_table(listed, self.positions())
+
+    def positions(self) -> Mapping[str, int]:
+        """Everybody who waits, by place in the scheduler's order."""
+        return self.note(
+            "positions", lambda: {name: position for position, name in enumerate(self.queue, 1)}
+        )
+
+    def note(self, key: Hashable, make: Callable[[], NoteT]) -> NoteT:
+        """Something that follows from this tick, made once for all who ask."""
+        with self._lock:
+            if key not in self.notes:
+                self.notes[key] = make()
+            found: NoteT = self.notes[key]
+            return found
+
+    def _write_header(self, kind: str) -> dict[str, Any]:
+        return {
+            "type": kind,
+            "seq": self.seq,
+            "time_ms": self.time_ms,
+            "cluster": self.cluster,
+            "rows": self.rows,
+            "speed": self.speed,
+            "sources": self.sources,
+        }
+
+    def get_part(self, name: str, form: str) -> Part:
+        """A piece of a message, encoded when it is first asked for."""
+        # The lock is held while encoding, so that two clients never encode the same part twice.
+        with self._lock:
+            part = self._parts.get((name, form))
+            if part is None:
+                part = self._parts[name, form] = self._encode(name, form)
+            return part
+
+    def _encode(self, name: str, form: str) -> Part:
+        makers: dict[tuple[str, str], Callable[[], pa.Table]] = {
+            # UUIDs are random: they would be two thirds of a snapshot. REST gives them.
+            ("units", "full"): lambda: self.units.table().drop(["uuid"]),
+            ("units", "changed"): lambda: self.units.table(self.changes.units).drop(["uuid"]),
+            ("workloads", "full"): self.workloads_table,
+            ("workloads", "changed"): lambda: self.workloads_table(self.changes.workloads),
+        }
+        maker = makers.get((name, form))
+        return table_part(name, maker()) if maker else self._encode_metric(name, form)
+
+    def _encode_metric(self, name: str, form: str) -> Part:
+        codes = self.columns[name]
+        scale = live_scales()[name]
+        facts = {
+            "metric": name,
+            "scale_offset": scale.offset,
+            "scale_step": scale.step,
+            "levels": scale.levels,
+        }
+        if form == "full":
+            return Part(f"metric:{name}", PLANES, full_column(codes), facts)
+        payload = changed_column(codes, self.before[name])
+        return Part(f"metric:{name}", ZIGZAG_PLANES, payload, facts)

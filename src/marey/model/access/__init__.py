@@ -1,0 +1,1 @@
+"""The vocabulary of access: who is asking, roles, permissions, privacy."""

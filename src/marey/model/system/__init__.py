@@ -1,0 +1,1 @@
+"""The interpreter and the machine: native module, garbage, atomic files, secrets, failures."""

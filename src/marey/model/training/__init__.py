@@ -1,0 +1,1 @@
+"""The vocabulary of training runs: trace tables and symbols."""

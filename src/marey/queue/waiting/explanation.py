@@ -1,0 +1,207 @@
+"""Why a workload waits: its place, who is ahead, what blocks it, and what would free it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marey.queue.waiting.line import HostRoom, Line, Waiter, find_ready_ms, list_fitting_hosts
+
+NEVER, BLOCKED, BEHIND, HELD, STARTS = "never", "blocked", "behind", "held", "starts"
+
+# The scheduler's words for what the workload itself or its limits are waiting for.
+_HELD_WORDS = {
+    "Dependency": "It waits for another workload that it depends on.",
+    "DependencyNeverSatisfied": "What it depends on failed: it will never start as asked.",
+    "BeginTime": "Its own earliest start has not come yet.",
+    "JobHeldUser": "Its owner holds it back; releasing it lets it join the line.",
+    "JobHeldAdmin": "An administrator holds it back.",
+    "Reservation": "It waits for its reservation to begin.",
+    "PartitionConfig": "Its partition does not allow a request like this.",
+    "PartitionNodeLimit": "It asks for more hosts than its partition allows.",
+    "PartitionTimeLimit": "It asks for more time than its partition allows.",
+    "PartitionDown": "Its partition is down.",
+    "PartitionInactive": "Its partition takes no work now.",
+    "BadConstraints": "No host has what it asks for.",
+}
+_NEVER_REASONS = frozenset(
+    {"DependencyNeverSatisfied", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What stands before a workload in the line."""
+
+    jobs: int
+    gpus: int
+    gpu_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer to "why am I waiting"."""
+
+    workload: str
+    verdict: str
+    position: int
+    waiting: int
+    position_partition: int
+    reason: str
+    sentences: tuple[str, ...]
+    ahead: Ahead
+    ahead_own: Ahead
+    ahead_project: Ahead
+    ahead_others: Ahead
+    # Hosts that would be first to have room, and the workloads that hold them.
+    blocking_hosts: tuple[str, ...]
+    blocking_workloads: tuple[str, ...]
+    free_at_ms: int | None
+
+
+def explain_wait(line: Line, place: int) -> Explanation:
+    """Return why the workload at a place of the line (from 0) waits."""
+    waiter = line.waiters[place]
+    before = line.waiters[:place]
+    same = [w for w in before if w.partition == waiter.partition]
+    room = _find_room(line, waiter)
+    verdict, sentences = _judge(line, waiter, same, room)
+    blockers = room.first[: waiter.hosts]
+    return Explanation(
+        workload=waiter.workload,
+        verdict=verdict,
+        position=place + 1,
+        waiting=len(line.waiters),
+        position_partition=len(same) + 1,
+        reason=waiter.reason,
+        sentences=tuple(sentences),
+        ahead=count_ahead(same),
+        ahead_own=count_ahead([w for w in same if w.user == waiter.user]),
+        ahead_project=count_ahead(
+            [w for w in same if w.project == waiter.project and w.user != waiter.user]
+        ),
+        ahead_others=count_ahead(
+            [w for w in same if w.project != waiter.project and w.user != waiter.user]
+        ),
+        blocking_hosts=tuple(host.host for host in blockers),
+        blocking_workloads=tuple(
+            dict.fromkeys(holder.workload for host in blockers for holder in host.holders)
+        ),
+        free_at_ms=room.free_at_ms,
+    )
+
+
+def count_ahead(waiters: Sequence[Waiter]) -> Ahead:
+    """Return jobs, GPUs and GPU-hours by their limits (None where one has no limit)."""
+    limited = all(w.limit_s is not None for w in waiters)
+    hours = sum(w.gpus * (w.limit_s or 0) for w in waiters) / 3600.0
+    return Ahead(len(waiters), sum(w.gpus for w in waiters), hours if limited else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    fitting: list[HostRoom]
+    usable: list[HostRoom]
+    large: list[HostRoom]
+    ready: list[HostRoom]
+    # Usable hosts by when they have room, those that never tell last.
+    first: list[HostRoom]
+    free_at_ms: int | None
+
+
+def _find_room(line: Line, waiter: Waiter) -> _Room:
+    fitting = list_fitting_hosts(line, waiter)
+    large = [host for host in fitting if host.gpus >= waiter.per_host]
+    usable = [host for host in large if host.usable]
+    ready = [host for host in usable if host.free >= waiter.per_host]
+    timed = [(find_ready_ms(host, waiter.per_host, line.time_ms), host) for host in usable]
+    known = sorted(((at, h) for at, h in timed if at is not None), key=lambda e: (e[0], e[1].host))
+    first = [host for _, host in known] + [host for at, host in timed if at is None]
+    enough = len(known) >= waiter.hosts
+    free_at = known[waiter.hosts - 1][0] if enough else None
+    return _Room(
+        fitting=fitting,
+        usable=usable,
+        large=large,
+        ready=ready,
+        first=first,
+        free_at_ms=free_at,
+    )
+
+
+def _judge(
+    line: Line, waiter: Waiter, same: Sequence[Waiter], room: _Room
+) -> tuple[str, list[str]]:
+    wish = describe_request(waiter)
+    if waiter.reason in _NEVER_REASONS:
+        return NEVER, [_HELD_WORDS[waiter.reason]]
+    if len(room.large) < waiter.hosts:
+        return NEVER, [f"It will never start as asked: it needs {wish}; {_describe_largest(room)}."]
+    if waiter.reason in _HELD_WORDS:
+        return HELD, [_HELD_WORDS[waiter.reason]]
+    if "Limit" in waiter.reason or waiter.reason.startswith(("QOSMax", "Assoc", "QOSGrp")):
+        text = waiter.reason_text or waiter.reason
+        return HELD, [f"A limit holds it back ({text}), not the line: it starts when use falls."]
+    if len(room.usable) < waiter.hosts:
+        out = [host for host in room.large if not host.usable]
+        return BLOCKED, [
+            f"It needs {wish}; {len(out)} of the {len(room.large)} hosts that could take it are "
+            f"out of service, first {out[0].host}{f' ({out[0].reason})' if out[0].reason else ''}."
+        ]
+    if len(room.ready) >= waiter.hosts:
+        if same:
+            return BEHIND, [
+                f"There is room for it now, but {len(same)} "
+                f"{'job is' if len(same) == 1 else 'jobs are'} ahead in "
+                f"{waiter.partition or 'the line'}; the room is kept for them."
+            ]
+        return STARTS, ["It is first in line and there is room: it should start at the next pass."]
+    return BLOCKED, [_describe_block(line, waiter, room, wish)]
+
+
+def describe_request(waiter: Waiter) -> str:
+    """Return what a workload needs, in words."""
+    kind = f" {waiter.model}" if waiter.model else ""
+    if waiter.hosts == 1:
+        return f"{waiter.gpus}{kind} GPU{'s' if waiter.gpus != 1 else ''} on one host"
+    return f"{waiter.per_host}{kind} GPUs on each of {waiter.hosts} hosts"
+
+
+def _describe_largest(room: _Room) -> str:
+    if not room.fitting:
+        return "no host of its partition and GPU type exists"
+    if not room.large:
+        return f"the largest host there has {max(h.gpus for h in room.fitting)} GPUs"
+    return f"only {len(room.large)} such hosts exist"
+
+
+def _describe_block(line: Line, waiter: Waiter, room: _Room, wish: str) -> str:
+    partly = [host for host in room.usable if 0 < host.free < waiter.per_host]
+    parts = [f"It needs {wish}; {len(room.ready)} of {len(room.usable)} hosts have that room"]
+    if partly:
+        low, high = min(h.free for h in partly), max(h.free for h in partly)
+        some = f"{low} to {high}" if low != high else str(low)
+        parts.append(f"{len(partly)} {'has' if len(partly) == 1 else 'have'} {some} free")
+    waiting_for = [host for host in room.first if host.free < waiter.per_host]
+    if waiting_for:
+        at = find_ready_ms(waiting_for[0], waiter.per_host, line.time_ms)
+        when = (
+            f"by its time limit in {describe_span((at - line.time_ms) / 1000)}"
+            if at
+            else "no limit says when"
+        )
+        parts.append(f"the first to have it is {waiting_for[0].host}, {when}")
+    return "; ".join(parts) + "."
+
+
+def describe_span(seconds: float) -> str:
+    """Return a span as people say it: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"

@@ -1,0 +1,133 @@
+"""When waiting workloads start, by simulating the line as it is: what a site without history begins
+with.
+
+Each of several futures lets what runs and what waits end after a share of its time limit, drawn
+from the shares that ended workloads used (or a broad guess), and replays the line under
+conservative backfill. The spread of the futures is the interval; its coverage is not yet known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.queue.policy.policy import Policy
+from marey.queue.policy.policy_replay import replay_policy
+from marey.queue.policy.recorded_jobs import RecordedJobs
+from marey.queue.waiting.line import HostRoom, Line, Waiter, list_fitting_hosts
+
+FUTURES = 32
+# Without a limit a workload is taken to run for a day at most.
+_NO_LIMIT_S = 86400
+# Shares of the limit that workloads run, where the site's own are not known: most end early.
+GUESSED_SHARES = (0.02, 0.1, 0.25, 0.5, 0.8, 1.0)
+# So many from the front of the line are simulated; those behind get no forecast.
+LINE_LIMIT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """Seconds until the start at 10, 50 and 90 %; None where no future starts it."""
+
+    workload: str
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    # Share of the futures in which it starts at all.
+    starts: float
+
+
+def simulate_starts(
+    line: Line, *, shares: Sequence[float] = GUESSED_SHARES, futures: int = FUTURES, seed: int = 0
+) -> dict[str, StartForecast]:
+    """Return a forecast per waiting workload of the front of the line, partition by partition."""
+    found: dict[str, StartForecast] = {}
+    front = line.waiters[:LINE_LIMIT]
+    for group in _split_by_hosts(line, front):
+        found |= _simulate_group(
+            line, *group, shares=np.asarray(shares), futures=futures, seed=seed
+        )
+    return found
+
+
+def simulate_request(
+    line: Line, request: Waiter, *, futures: int = FUTURES
+) -> StartForecast | None:
+    """Return when a request that is not yet submitted would start, joining at its priority."""
+    behind = [w for w in line.waiters if w.priority < request.priority]
+    ahead = [w for w in line.waiters if w.priority >= request.priority]
+    asked = replace(line, waiters=[*ahead, request, *behind])
+    return simulate_starts(asked, futures=futures).get(request.workload)
+
+
+def _split_by_hosts(
+    line: Line, front: Sequence[Waiter]
+) -> list[tuple[list[Waiter], list[HostRoom]]]:
+    """Return groups of waiters that compete for the same hosts."""
+    groups: dict[tuple[str, ...], tuple[list[Waiter], list[HostRoom]]] = {}
+    for waiter in front:
+        hosts = [host for host in list_fitting_hosts(line, waiter) if host.usable]
+        key = tuple(host.host for host in hosts)
+        groups.setdefault(key, ([], hosts))[0].append(waiter)
+    return [group for key, group in groups.items() if key]
+
+
+def _simulate_group(
+    line: Line,
+    waiters: list[Waiter],
+    hosts: list[HostRoom],
+    *,
+    shares: NDArray[np.float64],
+    futures: int,
+    seed: int,
+) -> dict[str, StartForecast]:
+    draws = np.random.default_rng(seed)
+    running = [(h.gpus, h.ends_ms) for host in hosts for h in host.holders]
+    base = _build_jobs(line, running, waiters, hosts)
+    policy = Policy(backfill="conservative", start_lag_s=(1.0, 5.0), depth=100)
+    starts = np.full((futures, len(waiters)), np.nan)
+    for i in range(futures):
+        share = draws.choice(shares, len(base)) * draws.uniform(0.8, 1.0, len(base))
+        jobs = replace(base, run_ms=np.maximum(1000, base.limit_ms * share).astype(np.int64))
+        starts[i] = replay_policy(jobs, policy, replays=1, seed=seed + i).wait_s[len(running) :]
+    return {w.workload: _summarise(w.workload, starts[:, i]) for i, w in enumerate(waiters)}
+
+
+def _build_jobs(
+    line: Line,
+    running: Sequence[tuple[int, int | None]],
+    waiters: Sequence[Waiter],
+    hosts: Sequence[HostRoom],
+) -> RecordedJobs:
+    """Return what runs (first, for the rest of its limit) and what waits as one list of jobs."""
+    rest = [
+        max(1, ((line.time_ms + _NO_LIMIT_S * 1000) if end is None else end) - line.time_ms)
+        for _, end in running
+    ]
+    limits = [(w.limit_s or _NO_LIMIT_S) * 1000 for w in waiters]
+    many = len(running) + len(waiters)
+    return RecordedJobs(
+        ids=tuple(str(i) for i in range(many)),
+        submit_ms=np.zeros(many, np.int64),
+        start_ms=np.full(many, -1, np.int64),
+        run_ms=np.zeros(many, np.int64),
+        limit_ms=np.array([*rest, *limits], np.int64),
+        gpus_per_host=np.array([*(g for g, _ in running), *(max(1, w.per_host) for w in waiters)]),
+        hosts=np.array([*(1 for _ in running), *(w.hosts for w in waiters)], np.int64),
+        owner=np.zeros(many, np.int64),
+        owners=("all",),
+        host_gpus=np.array([max(h.gpus, 1) for h in hosts], np.int64),
+        priority=np.zeros(many),
+    )
+
+
+def _summarise(workload: str, starts: NDArray[np.float64]) -> StartForecast:
+    known = starts[np.isfinite(starts)]
+    share = len(known) / len(starts)
+    if share < 0.5:
+        return StartForecast(workload, None, None, None, share)
+    low, middle, high = (float(q) for q in np.quantile(known, (0.1, 0.5, 0.9)))
+    return StartForecast(workload, low, middle, high if share > 0.9 else None, share)

@@ -1,0 +1,1 @@
+"""Replaying a run from its graph, with changes: what to change and what it would gain."""

@@ -1,0 +1,1 @@
+"""How a run is parallel, and what a change does to it: data, sharded, pipeline, servers."""

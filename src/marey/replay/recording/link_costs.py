@@ -1,0 +1,456 @@
+"""What the run's own communications say about its links: bandwidth, latency, how many at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.errors import InvalidInput
+from marey.replay.timeline import Message, RankStep
+
+Floats = NDArray[np.float64]
+POINT_TO_POINT = ("send", "recv")
+# What bandwidth was measured on where ranks send messages to each other.
+MESSAGES = "messages"
+# A transfer this many times as long as the shortest is ruled by its bytes, not by its latency.
+RULED_BY_BYTES = 4.0
+# What a ring moves over each link, in sizes of the whole, for n ranks.
+RING_SHARE: dict[str, Callable[[int], float]] = {
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "reducescatter": lambda n: (n - 1) / n,
+    "allgather": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+}
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """How long a collective takes alone: ``latency + per_byte · bytes``, never below ``least``.
+
+    A negative latency is the credit that a shaped or buffered link gives after a pause; it only
+    counts for a collective that finds the link idle.
+    """
+
+    per_byte_ms: float
+    latency_ms: float
+    least_ms: float
+    largest: int
+    smallest: int
+    # Relative scatter of the fit's residuals.
+    scatter: float
+    # From the rank's asking to the backend's beginning, where nothing is queued before it.
+    start_ms: float = 0.0
+
+    def split(self, size: float, *, alone: bool) -> tuple[float, float]:
+        """Return the latency, and the time that the bytes take, of a collective of this size."""
+        moving = self.per_byte_ms * size
+        if self.latency_ms >= 0 or not alone:
+            return self.start_ms + max(self.latency_ms, 0.0), moving
+        moving = max(moving + self.latency_ms, 0.0)
+        return self.start_ms + max(self.least_ms - moving, 0.0), moving
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links of all ranks, each with its bandwidth up and down in bytes per ms."""
+
+    ranks: tuple[int, ...]
+    up: tuple[float, ...]
+    down: tuple[float, ...]
+    collectives: Mapping[str, CollectiveCost]
+    message_latency_ms: float
+    # How many collectives of a group run at once.
+    at_once: int
+    # Which kinds the bandwidth was measured on, and the bandwidth that per-byte costs stand for.
+    measured_on: str
+    reference: float
+
+    def bandwidth(self) -> Floats:
+        """Return the bandwidth of every link: up and down of each rank in turn."""
+        return np.array([value for pair in zip(self.up, self.down, strict=True) for value in pair])
+
+    def up_of(self, rank: int) -> int:
+        """Return the number of the link that leaves the rank."""
+        return 2 * self.ranks.index(rank)
+
+    def down_of(self, rank: int) -> int:
+        """Return the number of the link that reaches the rank."""
+        return 2 * self.ranks.index(rank) + 1
+
+    def faster(self, factor: float, ranks: Sequence[int] | None = None) -> Links:
+        """Return the same links with the bandwidth of some, or all, multiplied."""
+        mine = [ranks is None or rank in ranks for rank in self.ranks]
+        up = tuple(b * factor if m else b for b, m in zip(self.up, mine, strict=True))
+        down = tuple(b * factor if m else b for b, m in zip(self.down, mine, strict=True))
+        return replace(self, up=up, down=down)
+
+    def message(
+        self, size: float, source: int, target: int
+    ) -> tuple[float, float, tuple[int, ...]]:
+        """Return latency, bytes and links of a message between two ranks, for the replay."""
+        lines = (self.up_of(source), self.down_of(target))
+        return self.message_latency_ms, max(size, 1.0), lines
+
+    def ring(
+        self, kind: str, size: float, ranks: Sequence[int], *, alone: bool = False
+    ) -> tuple[float, float, tuple[int, ...]]:
+        """Return latency, bytes and links of a ring over these ranks, for the replay."""
+        latency, moving = self.collective(kind).split(size, alone=alone)
+        lines = tuple(line for r in ranks for line in (self.up_of(r), self.down_of(r)))
+        return latency, moving * self.reference, lines
+
+    def by_tree(self) -> Links:
+        """Return all-reduce over a double tree: as many bytes as a ring, fewer hops."""
+        hops = np.ceil(np.log2(max(len(self.ranks), 2))) / max(len(self.ranks) - 1, 1)
+        return replace(self, collectives=self._with_all_reduce(1.0, float(hops)))
+
+    def by_hosts(self, per_host: int) -> Links:
+        """Return all-reduce within hosts first, then as a ring over one rank of each.
+
+        What moves within a host is taken to cost nothing beside what moves between hosts.
+        """
+        hosts = len(self.ranks) // per_host
+        share = _ring_share("allreduce", hosts) if hosts > 1 else 0.0
+        share /= _ring_share("allreduce", len(self.ranks))
+        hops = max(hosts - 1, 0) / max(len(self.ranks) - 1, 1)
+        return replace(self, collectives=self._with_all_reduce(share, hops))
+
+    def _with_all_reduce(self, share: float, hops: float) -> dict[str, CollectiveCost]:
+        """Return the collectives with the bytes and the latency of all-reduce multiplied."""
+        cost = self.collective("allreduce")
+        changed = replace(
+            cost,
+            per_byte_ms=cost.per_byte_ms * share,
+            latency_ms=cost.latency_ms * hops if cost.latency_ms > 0 else cost.latency_ms,
+            least_ms=cost.least_ms * hops,
+        )
+        return {**self.collectives, "allreduce": changed}
+
+    def delayed(self, factor: float) -> Links:
+        """Return the same links with every latency multiplied."""
+        slower = {
+            kind: replace(
+                cost,
+                latency_ms=cost.latency_ms * factor if cost.latency_ms > 0 else cost.latency_ms,
+                least_ms=cost.least_ms * factor,
+            )
+            for kind, cost in self.collectives.items()
+        }
+        return replace(
+            self, collectives=slower, message_latency_ms=self.message_latency_ms * factor
+        )
+
+    def collective(self, kind: str) -> CollectiveCost:
+        """Return the cost of a kind of collective, from its own runs or from the links alone."""
+        if kind in self.collectives:
+            return self.collectives[kind]
+        share = _ring_share(kind, len(self.ranks))
+        slope = share / self.reference
+        known = next(iter(self.collectives.values()), None)
+        latency = known.latency_ms if known else self.message_latency_ms
+        return CollectiveCost(
+            per_byte_ms=slope,
+            latency_ms=max(latency, 0.0),
+            least_ms=0.0,
+            largest=0,
+            smallest=0,
+            scatter=0.1,
+        )
+
+
+def _ring_share(kind: str, ranks: int) -> float:
+    return RING_SHARE.get(kind, RING_SHARE["allreduce"])(max(ranks, 2))
+
+
+def fit_links(timelines: Mapping[int, Sequence[RankStep]]) -> Links:
+    """Fit the links from the inner steps; refuses a run that never communicates."""
+    ranks = tuple(sorted(timelines))
+    matched = match_collectives(timelines)
+    delay = _start_delay(timelines)
+    collectives = {
+        kind: replace(_fit_collective(runs), start_ms=delay)
+        for kind, runs in matched.items()
+        if runs
+    }
+    messages = _point_to_point(timelines)
+    if not collectives and not messages:
+        raise InvalidInput("No communication between ranks is in the trace: nothing to replay.")
+    at_once = _at_once(timelines)
+    if messages:
+        up, down, latency = _fit_messages(messages, ranks)
+        return Links(
+            ranks=ranks,
+            up=up,
+            down=down,
+            collectives=collectives,
+            message_latency_ms=latency,
+            at_once=at_once,
+            measured_on=MESSAGES,
+            reference=min(*up, *down),
+        )
+    kind, cost = max(collectives.items(), key=lambda item: item[1].largest)
+    bandwidth = _ring_share(kind, len(ranks)) / cost.per_byte_ms
+    speeds = tuple(bandwidth for _ in ranks)
+    latency = max(cost.latency_ms, 0.0)
+    return Links(
+        ranks=ranks,
+        up=speeds,
+        down=speeds,
+        collectives=collectives,
+        message_latency_ms=latency,
+        at_once=at_once,
+        measured_on=kind,
+        reference=bandwidth,
+    )
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective matched over all ranks: its bytes, and when the last rank saw it run."""
+
+    size: int
+    alone_ms: float
+    # On the clock of the first rank.
+    start_ms: float
+    end_ms: float
+    step: int
+
+
+def match_collectives(
+    timelines: Mapping[int, Sequence[RankStep]],
+) -> dict[str, list[Collective]]:
+    """Return each kind's collectives; the n-th of a step on one rank is the n-th on all.
+
+    Nothing is compared between the clocks of two ranks, only durations.
+    """
+    found: dict[str, list[Collective]] = defaultdict(list)
+    rows = {
+        rank: [[m for m in s.messages if m.collective not in POINT_TO_POINT] for s in steps]
+        for rank, steps in timelines.items()
+    }
+    shapes = [tuple(m.collective for m in step) for steps in rows.values() for step in steps]
+    usual = max(set(shapes), key=shapes.count) if shapes else ()
+    kept = {
+        rank: [s for s in steps if tuple(m.collective for m in s) == usual]
+        for rank, steps in rows.items()
+    }
+    if not usual or not all(kept.values()):
+        return found
+    reference = kept[min(kept)]
+    for place, kind in enumerate(usual):
+        # The rank that arrives last shows the transfer alone. Over the typical, not the shortest,
+        # duration of each rank: what ranks lose by arriving unevenly belongs to every meeting.
+        alone = min(
+            float(np.median([s[place].end_ms - s[place].start_ms for s in steps]))
+            for steps in kept.values()
+        )
+        for number, step in enumerate(reference):
+            size, end = step[place].size, step[place].end_ms
+            found[kind].append(Collective(size, alone, end - alone, end, number))
+    return found
+
+
+def _fit_collective(runs: Sequence[Collective]) -> CollectiveCost:
+    """Fit time against bytes: over isolated runs of several sizes, else over busy periods."""
+    alone = [r for r in runs if not _overlapped(r, runs)]
+    sizes = np.array([r.size for r in runs])
+    spread = {r.size for r in alone}
+    least = float(min(r.alone_ms for r in runs))
+    light = [r.alone_ms for r in alone if r.alone_ms < RULED_BY_BYTES * least]
+    # Only where others are ruled by their bytes do light ones show a floor.
+    least = float(np.median(light)) if 0 < len(light) < len(alone) else 0.0
+    if len(spread) >= 3 and max(spread) >= 2 * min(spread):
+        slope, latency, scatter = _fit_sizes(alone)
+    else:
+        slope, latency, scatter = _fit_periods(runs)
+    return CollectiveCost(
+        per_byte_ms=slope,
+        latency_ms=latency,
+        least_ms=least,
+        largest=int(sizes.max()),
+        smallest=int(sizes.min()),
+        scatter=scatter,
+    )
+
+
+def _overlapped(run: Collective, runs: Sequence[Collective]) -> bool:
+    return any(
+        other is not run
+        and other.step == run.step
+        and other.start_ms < run.end_ms
+        and run.start_ms < other.end_ms
+        for other in runs
+    )
+
+
+def _fit_sizes(runs: Sequence[Collective]) -> tuple[float, float, float]:
+    """Fit a line through the median time of every size that its bytes rule."""
+    by_size: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        by_size[run.size].append(run.alone_ms)
+    points = sorted((size, float(np.median(times))) for size, times in by_size.items())
+    floor = min(time for _, time in points)
+    ruled = [(s, t) for s, t in points if t >= RULED_BY_BYTES * floor] or points
+    if len(ruled) < 2:
+        size, time = ruled[-1]
+        smallest = points[0]
+        if smallest[0] == size:
+            return time / size, 0.0, 0.05
+        ruled = [smallest, ruled[-1]]
+    sizes, times = np.array([s for s, _ in ruled], float), np.array([t for _, t in ruled])
+    slope, latency = np.polyfit(sizes, times, 1, w=np.sqrt(sizes))
+    if slope <= 0:
+        slope, latency = float(times.sum() / sizes.sum()), 0.0
+    rest = (times - latency - slope * sizes) / times
+    return float(slope), float(latency), float(np.sqrt(np.mean(rest**2)))
+
+
+def _fit_periods(runs: Sequence[Collective]) -> tuple[float, float, float]:
+    """Return bytes per busy time, where transfers that overlap share the link."""
+    busy, moved = [], []
+    for step in sorted({r.step for r in runs}):
+        own = sorted((r for r in runs if r.step == step), key=lambda r: r.start_ms)
+        reached = -np.inf
+        for run in own:
+            if run.start_ms > reached:
+                busy.append(0.0)
+                moved.append(0.0)
+                reached = run.start_ms
+            busy[-1] += max(run.end_ms - reached, 0.0)
+            moved[-1] += run.size
+            reached = max(reached, run.end_ms)
+    time, size = np.array(busy), np.array(moved)
+    slope = float(time.sum() / max(size.sum(), 1.0))
+    scatter = float(np.std(time / np.maximum(slope * size, 1e-9)))
+    return slope, 0.0, scatter
+
+
+def _start_delay(timelines: Mapping[int, Sequence[RankStep]]) -> float:
+    """Return the usual time from posting a collective to its beginning."""
+    delays = [
+        m.start_ms - m.posted_ms
+        for steps in timelines.values()
+        for step in steps
+        for m in step.messages
+        if m.collective not in POINT_TO_POINT
+    ]
+    return max(float(np.percentile(delays, 25)), 0.0) if delays else 0.0
+
+
+def _at_once(timelines: Mapping[int, Sequence[RankStep]]) -> int:
+    """Return how many threads carry out collectives of a rank side by side."""
+    threads = [
+        len({m.thread for s in steps for m in s.messages if m.collective not in POINT_TO_POINT})
+        for steps in timelines.values()
+    ]
+    return max(max(threads, default=1), 1)
+
+
+def _point_to_point(timelines: Mapping[int, Sequence[RankStep]]) -> list[tuple[int, Message]]:
+    """Return every receive that its rank did nothing but wait for, with the rank."""
+    found = []
+    for rank, steps in timelines.items():
+        for step in steps:
+            blocked = {row: wait.long_ms for wait in step.waits for row in wait.rows}
+            found += [
+                (rank, m)
+                for m in step.messages
+                if m.collective == "recv"
+                and m.size > 0
+                and blocked.get(m.row, 0.0) > 0.8 * (m.end_ms - m.posted_ms)
+            ]
+    return found
+
+
+def _fit_messages(
+    messages: Sequence[tuple[int, Message]], ranks: Sequence[int]
+) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+    """Fit the bandwidth of every rank's links from the receives that found their sender ready.
+
+    Those take as long as the link needs, time after time, while a receive that waits for its sender
+    takes as long as the sender happens to need: the densest cluster of durations is the link's.
+    """
+    pace = np.array([m.size / (m.end_ms - m.posted_ms) for _, m in messages])
+    usual = float(find_mode(pace))
+    speeds = {}
+    for source, target in {(m.peer, rank) for rank, m in messages}:
+        mine = [n for n, (rank, m) in enumerate(messages) if (m.peer, rank) == (source, target)]
+        speeds[(source, target)] = float(np.percentile(pace[mine], 80))
+    best = max(speeds.values())
+    if usual < VERY_SLOW_LINK * best:
+        # Most pairs may go through the one slow link.
+        usual = best
+    slow = _slow_ranks(speeds, ranks, usual)
+    own = tuple(slow.get(rank, usual) for rank in ranks)
+    return own, own, 0.1
+
+
+def find_mode(values: Floats) -> float:
+    """Return the half-sample mode: keep the narrower half until two values are left."""
+    left = np.sort(np.log(np.asarray(values, np.float64)))
+    while len(left) > 3:
+        half = (len(left) + 1) // 2
+        widths = left[half - 1 :] - left[: len(left) - half + 1]
+        first = int(np.argmin(widths))
+        left = left[first : first + half]
+    return float(np.exp(np.median(left)))
+
+
+# A rank's link is slower than the others' only if every pair it is part of shows it.
+SLOW_LINK = 0.7
+# Some pairs are faster than usual for what buffers on their way take; not by this much.
+VERY_SLOW_LINK = 0.45
+
+
+def _slow_ranks(
+    speeds: Mapping[tuple[int, int], float], ranks: Sequence[int], usual: float
+) -> dict[int, float]:
+    """Return the ranks whose own link must be slow, with its bandwidth: as few as explain all.
+
+    A slow pair alone proves nothing: its receiver may never have found the sender ready. A rank is
+    slow if all its pairs are, in both directions; the one with most slow pairs explains them first.
+    """
+    left = {pair for pair, speed in speeds.items() if speed < SLOW_LINK * usual}
+    found: dict[int, float] = {}
+    while left:
+        counts = {
+            rank: sum(rank in pair for pair in left)
+            for rank in ranks
+            if all(pair in left for pair in speeds if rank in pair)
+        }
+        most = max(counts, key=lambda rank: counts[rank], default=None)
+        if most is None or counts[most] == 0:
+            break
+        found[most] = max(speeds[pair] for pair in speeds if most in pair)
+        left = {pair for pair in left if most not in pair}
+    return found
+
+
+def slow_links(links: Links) -> tuple[int, ...]:
+    """Return the ranks whose own link is slower than the others'."""
+    usual = float(np.median(links.up))
+    return tuple(
+        rank for rank, speed in zip(links.ranks, links.up, strict=True) if speed < SLOW_LINK * usual
+    )
+
+
+def over_ranks(links: Links, count: int) -> Links:
+    """Return links of another number of ranks, with rings that go over all of them."""
+    before = len(links.ranks)
+    usual = float(np.median(links.up))
+    hops = (count - 1) / max(before - 1, 1)
+    costs = {
+        kind: replace(
+            cost,
+            per_byte_ms=cost.per_byte_ms * _ring_share(kind, count) / _ring_share(kind, before),
+            latency_ms=cost.latency_ms * hops if cost.latency_ms > 0 else cost.latency_ms,
+            least_ms=cost.least_ms * hops,
+        )
+        for kind, cost in links.collectives.items()
+    }
+    same = tuple(usual for _ in range(count))
+    return replace(links, ranks=tuple(range(count)), up=same, down=same, collectives=costs)

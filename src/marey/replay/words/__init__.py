@@ -1,0 +1,1 @@
+"""What each word of a what-if does to a run."""

@@ -1,0 +1,55 @@
+"""Changes of who keeps parameters: servers, all-reduce, sharding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from marey.replay.changes import Change
+from marey.replay.families.data_parallel import DEFAULT_BUCKET_BYTES, DEFAULT_FIRST_BYTES
+from marey.replay.families.fully_sharded import gather_again, keep_parameters
+from marey.replay.families.parameter_server import change_servers, use_all_reduce
+from marey.replay.recording.recorded import Recorded
+from marey.replay.recording.workload import Workload
+from marey.replay.words.refusals import refuse_change, state_assumption
+
+
+def leave_servers(run: Workload, change: Change) -> Workload:
+    """Bring gradients together by all-reduce; servers train as well."""
+    if run.strategy != "parameter-server":
+        raise refuse_change(run, change, "only a run with parameter servers can leave them")
+    plan = use_all_reduce(run.timelines, run.servers, run.links)
+    plan = replace(plan, bucket_bytes=DEFAULT_BUCKET_BYTES, first_bucket_bytes=DEFAULT_FIRST_BYTES)
+    changed = replace(run, strategy="data-parallel", plan=plan, servers=())
+    return state_assumption(changed, "all-reduce from the speed of messages; servers train as well")
+
+
+def use_servers(run: Workload, change: Change) -> Workload:
+    """Spread the tensors over more or fewer servers."""
+    if run.strategy != "parameter-server" or not isinstance(run.plan, Recorded):
+        raise refuse_change(run, change, "only a run with parameter servers can have more or fewer")
+    count = int(change.value)  # type: ignore[call-overload]
+    plan = change_servers(run.plan, run.servers, count)
+    order = [*run.servers, *(r for r in run.plan.ranks if r not in run.servers)]
+    changed = replace(run, plan=plan, servers=tuple(sorted(order[:count])))
+    if count <= len(run.servers):
+        return changed
+    return state_assumption(
+        changed, "links of the new servers, taken to be as fast as the recorded ones'"
+    )
+
+
+def change_reshard(run: Workload, change: Change) -> Workload:
+    """Let parameters go after the forward pass, or keep them."""
+    if run.strategy != "sharded" or not isinstance(run.plan, Recorded):
+        raise refuse_change(run, change, "only sharded training gathers parameters")
+    change_plan = gather_again if change.value == "on" else keep_parameters
+    return replace(run, plan=change_plan(run.plan))
+
+
+def place_tensors(run: Workload, change: Change) -> Workload:
+    """Deal the tensors to the servers in turn or by size."""
+    if run.strategy != "parameter-server" or not isinstance(run.plan, Recorded):
+        raise refuse_change(run, change, "only parameter servers have tensors dealt to them")
+    by_size = change.value == "size"
+    plan = change_servers(run.plan, run.servers, len(run.servers), by_size=by_size)
+    return replace(run, plan=plan)

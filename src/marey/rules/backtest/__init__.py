@@ -1,0 +1,1 @@
+"""Evaluating rules over stored history: metric series, prefilter, back-tests."""

@@ -1,0 +1,247 @@
+"""A loop that looks back: the same verdicts as live, read from the metric history of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.metrics import Entity
+from marey.model.samples import SampleBatch
+from marey.rules.backtest.metric_series import Floats, MetricHistory
+from marey.rules.backtest.prefilter import Screen
+from marey.rules.backtest.row_table import NOBODY, coded
+from marey.rules.definition import Rule
+from marey.rules.engine.allocations import Facts, HeldGpu
+from marey.rules.engine.condition_values import ConditionValues, Sketches
+from marey.rules.engine.evaluation_loop import EvaluationLoop
+from marey.rules.engine.evaluator import Evaluator
+from marey.rules.engine.three_valued import TRUE, Truths
+from marey.rules.language.expressions import Series, Statistic
+from marey.stats.sketches.sketch_tables import SketchTable
+
+# Samples that are sorted and walked through at once: more than this do not get cheaper.
+BLOCK_ROWS = 400_000
+# Numbers per statistic that a block may hold (rows × verdicts).
+BLOCK_CELLS = 2_000_000
+
+
+@dataclass
+class PastConditionValues(ConditionValues):
+    """The numbers of one past moment."""
+
+    metric_history: MetricHistory = field(default_factory=lambda: MetricHistory([]))
+    mark: int = 0
+    # The metric history's row of each GPU under evaluation.
+    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    # Whose *now* matters: their life is violated, or a finding of theirs is open.
+    concerned: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    _everyone: bool = True
+
+    def concern(self, gpus: NDArray[np.bool_]) -> None:
+        """From here on the *now* of these GPUs is known too."""
+        if (gpus & ~self.concerned).any():
+            self.concerned = self.concerned | gpus
+            # What was worked out for fewer would be missing for the others.
+            self._series.clear()
+            self._truths.clear()
+
+    def series(self, series: Series, now_ms: int | None = None) -> Floats:
+        """A statistic per GPU; one over *now* only for those whom it concerns."""
+        before, self._everyone = self._everyone, now_ms is None or series.window_ms is not None
+        try:
+            return super().series(series, now_ms)
+        finally:
+            self._everyone = before
+
+    def _compute_statistic(self, metric: str, statistic: Statistic, window: int | None) -> Floats:
+        everyone = self._everyone or window is None
+        key = (metric, statistic, window, everyone)
+        if key not in self._series:
+            rows = self.places if everyone else self.places[self.concerned]
+            found = self.metric_history.statistic(metric, (statistic, window), self.mark, rows)
+            none = np.full(len(self.layout), np.nan)
+            self._series[key] = none if found is None else found[self.places]
+        return self._series[key]
+
+
+class PastEvaluator(Evaluator):
+    """An evaluator whose numbers come from the metric history."""
+
+    def __init__(self, rules: Sequence[Rule], metric_history: MetricHistory, every_ms: int) -> None:
+        super().__init__()
+        self.metric_history, self._every_ms = metric_history, every_ms
+        self.sketches = Sketches(SketchTable([]), {}, {}, {}, metric_history.since_ms)
+        self._row_of = np.zeros(0, np.int64)
+        self._synced: dict[str, int] = {}
+        self._known = (-1, np.zeros(0, np.int64))
+        self.open_workloads: Callable[[str], set[str]] = lambda rule: set()
+        self.use_as_they_are(rules)
+
+    def measure(self, time_ms: int) -> ConditionValues:
+        """The numbers of every GPU at a mark of the block at hand."""
+        layout = self.allocations.layout()
+        places = self._find_history_rows()
+        mark = (time_ms - int(self.metric_history.marks[0])) // self._every_ms
+        first, last, self.newest_ms = self.metric_history.seen(mark, places)
+        self.allocations.first_ms[layout.rows] = first
+        self.allocations.last_ms[layout.rows] = last
+        return PastConditionValues(
+            time_ms, layout, self.allocations, self.sketches, self.newest_ms,
+            metric_history=self.metric_history, mark=mark, places=places,
+            concerned=np.zeros(len(layout), bool),
+        )  # fmt: skip
+
+    def concern(self, rule: Rule, condition_values: ConditionValues, life: Truths) -> None:
+        """Workloads whose life violates the rule, and those with a finding that may close."""
+        assert isinstance(condition_values, PastConditionValues)
+        layout, open_now = condition_values.layout, self.open_workloads(rule.id)
+        whom = np.asarray(life == TRUE)
+        if open_now:
+            whom |= np.array([t.facts.workload in open_now for t in layout.running], bool)
+        condition_values.concern(whom[layout.workload])
+
+    def _find_history_rows(self) -> NDArray[np.int64]:
+        version, book = self.allocations.version, self.allocations
+        if self._known[0] == version:
+            return self._known[1]
+        layout = book.layout()
+        if len(self._row_of) < book.room:
+            self._row_of = np.resize(self._row_of, max(book.room, 2 * len(self._row_of)))
+        for running in layout.running:
+            name = running.facts.workload
+            if self._synced.get(name) != len(running.rows):
+                mine = self.metric_history.row_table.rows[name]
+                for gpu, row in running.rows.items():
+                    self._row_of[row] = mine[gpu]
+                self._synced[name] = len(running.rows)
+        self._known = (version, self._row_of[layout.rows])
+        return self._known[1]
+
+    def sweep(self, time_ms: int) -> list[str]:
+        """Forget ended workloads; their rows in the metric history are closed between blocks."""
+        gone = super().sweep(time_ms)
+        for name in gone:
+            self._synced.pop(name, None)
+        return gone
+
+
+class HistoryEvaluationLoop(EvaluationLoop):
+    """A loop over the past: it hears a workload no sooner than a rule may hold for it.
+
+    *Now* it asks for only where a finding is or may be open.
+    """
+
+    def __init__(self, rules: Sequence[Rule], every_ms: int) -> None:
+        self.metric_history = MetricHistory(rules)
+        self.screen = Screen(rules, self.metric_history)
+        evaluator = PastEvaluator(rules, self.metric_history, every_ms)
+        super().__init__(evaluator=evaluator, every_ms=every_ms)
+        evaluator.open_workloads = self._open_workloads
+        evaluator.watching = lambda rule: bool(self._open_workloads(rule))
+        # Workloads that run, and that nobody needs to evaluator yet.
+        self._waiting: dict[str, tuple[Facts, Sequence[HeldGpu]]] = {}
+
+    def admit(self, facts: Facts, held_gpus: Sequence[HeldGpu]) -> None:
+        """A workload runs, or has ended; it waits until it is heard."""
+        if facts.workload in self.screen.heard:
+            super().admit(facts, held_gpus)
+        elif facts.end_ms is None:
+            self._waiting[facts.workload] = (facts, held_gpus)
+        else:
+            self._waiting.pop(facts.workload, None)
+
+    def hear(self) -> None:
+        """Take up those whom the block at hand may concern."""
+        for name in self.screen.choose():
+            if name in self._waiting:
+                super().admit(*self._waiting.pop(name))
+
+    def close(self, workloads: Collection[str]) -> None:
+        """These workloads have had their last verdict, or will never need one."""
+        self.metric_history.close(workloads)
+        self.screen.heard.difference_update(workloads)
+
+    def _open_workloads(self, rule: str) -> set[str]:
+        return {workload for name, workload in self.book.open_keys() if name == rule}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Samples of each kind up to a mark, both included."""
+
+    batches: Sequence[SampleBatch]
+    until_ms: int
+    begins_ms: int
+
+
+def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[Cut]:
+    """Samples in order of time, gathered to blocks that end where a verdict falls."""
+    waiting: dict[Entity, list[SampleBatch]] = {}
+    rows = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        waiting.setdefault(batch.kind, []).append(batch)
+        rows += len(batch)
+        # Of several kinds, another may still have samples of this batch's minute.
+        safe_ms = int(batch.time_ms[-1]) if kinds <= 1 else int(batch.time_ms[0]) - 1
+        if rows >= BLOCK_ROWS:
+            cut, waiting = _cut_batches(waiting, safe_ms // every_ms * every_ms)
+            rows = sum(len(b) for kept in waiting.values() for b in kept)
+            if cut.batches:
+                yield cut
+    end_ms = max((int(kept[-1].time_ms[-1]) for kept in waiting.values()), default=0)
+    cut, _ = _cut_batches(waiting, -(-end_ms // every_ms) * every_ms)
+    if cut.batches:
+        yield cut
+
+
+def _cut_batches(
+    waiting: dict[Entity, list[SampleBatch]], until_ms: int
+) -> tuple[Cut, dict[Entity, list[SampleBatch]]]:
+    taken, left = [], {}
+    for kind, batches in waiting.items():
+        whole = in_time(batches)
+        end = int(np.searchsorted(whole.time_ms, until_ms, side="right"))
+        if end:
+            taken.append(whole.rows(slice(0, end)))
+        if end < len(whole):
+            left[kind] = [whole.rows(slice(end, None))]
+    begins = min((int(batch.time_ms[0]) for batch in taken), default=until_ms)
+    return Cut(taken, until_ms, begins), left
+
+
+def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:
+    """Batches one after another as one; names are coded anew where they differ."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    codes = {name: code for code, name in enumerate(first.entities)}
+    entities = []
+    for batch in batches:
+        if batch.entities == first.entities:
+            entities.append(batch.entity)
+            continue
+        new = coded(codes, batch.entities)
+        for place in np.flatnonzero(new == NOBODY).tolist():
+            new[place] = codes.setdefault(batch.entities[place], len(codes))
+        entities.append(new.astype(np.int32)[batch.entity])
+    names = {name: None for batch in batches for name in batch.columns}
+    columns = {
+        name: np.concatenate(
+            [b.columns.get(name, np.full(len(b), np.nan, np.float32)) for b in batches]
+        )
+        for name in names
+    }
+    return SampleBatch(
+        time_ms=np.concatenate([batch.time_ms for batch in batches]),
+        entity=np.concatenate(entities),
+        entities=first.entities if len(codes) == len(first.entities) else tuple(codes),
+        columns=columns,
+        kind=first.kind,
+        cluster=first.cluster,
+    )

@@ -1,0 +1,1 @@
+"""Evaluating rules as data arrives: allocations, verdicts, evidence, findings, state."""

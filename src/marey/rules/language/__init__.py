@@ -1,0 +1,1 @@
+"""The rule language: tokens, parser, printer, JSON form, vocabulary and lint."""

@@ -1,0 +1,1 @@
+"""Faults with known truth: incidents, their effects on metrics, the life of hosts."""

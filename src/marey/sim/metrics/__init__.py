@@ -1,0 +1,1 @@
+"""What the simulated GPUs and hosts show: behaviour, sample kernels, progress."""

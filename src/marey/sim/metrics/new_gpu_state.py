@@ -1,0 +1,82 @@
+"""Lanes that begin: GPUs are given new ones, ranks are made to differ, and how warm each gets."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from marey.sim.metrics.sample_kernels import (
+    DRAM,
+    HEAT_GAIN,
+    IDLE_W,
+    K_UTIL,
+    KELVIN,
+    LANE_COLUMNS,
+    LIMIT_W,
+    MEM_CAP,
+    MEM_MIB,
+    SM,
+    TENSOR,
+    UTIL,
+    W_DRAM,
+    W_SM,
+    W_TENSOR,
+    W_UTIL,
+    WARM,
+    Doubles,
+    Ints,
+    Singles,
+)
+from marey.sim.random_draws import bells
+
+
+@njit(cache=True, nogil=True)
+def switch_lanes(
+    gpus: Ints,
+    tick: int,
+    fade_per_tick: float,
+    begins: Ints,
+    role: Ints,
+    lane: Singles,
+    code: Ints,
+    excess: Doubles,
+    new_roles: Ints,
+    new_lanes: Singles,
+    new_codes: Ints,
+    new_excess: Doubles,
+) -> None:
+    """Give GPUs new lanes from this tick on; what is left of the old warmth goes along."""
+    for i in range(len(gpus)):
+        g = gpus[i]
+        faded = np.exp(-(tick - begins[g]) * fade_per_tick)
+        warm = excess[g] * (1.0 - faded) + lane[g, WARM] * faded
+        begins[g] = tick
+        role[g] = new_roles[i]
+        code[g] = new_codes[i]
+        excess[g] = new_excess[i]
+        for column in range(LANE_COLUMNS):
+            lane[g, column] = new_lanes[i, column]
+        lane[g, WARM] = warm
+
+
+@njit(cache=True, nogil=True)
+def steady_excess(roles: Doubles, role_of: Ints, lanes: Singles) -> Doubles:
+    """How much warmer than idle each lane gets when its role goes on."""
+    excess = np.empty(len(role_of))
+    for i in range(len(role_of)):
+        role = roles[role_of[i]]
+        share = W_UTIL * role[UTIL] + W_SM * role[SM] + W_TENSOR * role[TENSOR]
+        share = min((share + W_DRAM * role[DRAM]) * lanes[i, HEAT_GAIN], 1.0)
+        excess[i] = lanes[i, KELVIN] * (lanes[i, LIMIT_W] - lanes[i, IDLE_W]) * share
+    return excess
+
+
+@njit(cache=True, nogil=True)
+def vary_lanes(lanes: Singles, key: np.uint64, spreads: Doubles, memory_share: float) -> None:
+    """Ranks of one workload differ little where they do the same; memory hardly at all."""
+    noise = bells(key, len(lanes), 8)
+    for i in range(len(lanes)):
+        for column in range(7):
+            lanes[i, K_UTIL + column] = 1.0 + spreads[column] * noise[i, column]
+        used = memory_share * lanes[i, MEM_CAP] * (1.0 + 0.004 * noise[i, 7])
+        lanes[i, MEM_MIB] = min(used, 0.97 * lanes[i, MEM_CAP])

@@ -1,0 +1,1 @@
+"""Logs and tables that other programs write, read as history."""

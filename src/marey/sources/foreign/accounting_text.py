@@ -1,0 +1,126 @@
+"""What ``sacct -P`` prints (columns between bars): ended jobs, without their steps."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from marey.model.errors import InvalidInput, allowed
+from marey.model.inventory import resource_type
+from marey.model.names import bounded
+from marey.model.times import parse_time
+from marey.model.workloads import Workload, WorkloadState, WorkloadStatus, parse_state
+from marey.sources.slurm.gres import count_gpus, parse_gpu_counts
+from marey.sources.slurm.history import NO_INDICES
+from marey.sources.slurm.jobs import SeenJob, describe_state, parse_metadata
+
+REQUIRED = ("JobID", "State", "Start", "End")
+# What there is to ask for: sacct -P -o with these tells all that is kept.
+WANTED = (
+    "JobID,JobName,User,Account,Partition,QOS,State,Reason,ExitCode,Submit,Eligible,Start,End,"
+    "TimelimitRaw,NNodes,NodeList,ReqTRES,AllocTRES,Comment,WCKey,Priority"
+)
+_NO_TIME = frozenset(("", "unknown", "none", "n/a", "invalid"))
+FIELD_LIMIT = 16 << 20
+
+
+def is_accounting_text(path: Path) -> bool:
+    """Return whether a file begins with the header line of ``sacct -P``."""
+    with path.open("rb") as file:
+        head = file.readline(1 << 16).decode("utf-8", "replace").strip().split("|")
+    return len(head) > 1 and "JobID" in head and "State" in head
+
+
+def read_accounting_text(path: Path, *, gpu_only: bool = True) -> list[SeenJob]:
+    """Return the ended jobs of a file; steps (``16.batch``) belong to their jobs."""
+    csv.field_size_limit(FIELD_LIMIT)
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        reader = csv.DictReader(file, delimiter="|", quoting=csv.QUOTE_NONE, restval="")
+        missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
+        if missing:
+            raise InvalidInput(
+                f"{path.name} has no column {allowed(missing)}; ask for: sacct -P -o {WANTED}"
+            )
+        return list(_list_jobs(reader, path.name, gpu_only=gpu_only))
+
+
+def _list_jobs(reader: csv.DictReader[str], name: str, *, gpu_only: bool) -> Iterator[SeenJob]:
+    for row in reader:
+        job = row["JobID"].strip()
+        # A step, or an array that has not been split into tasks yet.
+        if not job or "." in job or "[" in job:
+            continue
+        try:
+            seen = _make_job(job, row)
+        except InvalidInput as error:
+            raise InvalidInput(f"{name}, line {reader.line_num}: {error}") from None
+        if seen is not None and (seen.workload.gpus_requested or not gpu_only):
+            yield seen
+
+
+def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
+    state = parse_state(row["State"])
+    end_ms = _read_time(row, "End")
+    if not state.ended or end_ms is None:
+        return None
+    counts = parse_gpu_counts(_get(row, "AllocTRES")) or parse_gpu_counts(_get(row, "ReqTRES"))
+    gpus = count_gpus(counts)
+    hosts = int(_get(row, "NNodes") or 1) if (_get(row, "NNodes") or "1").isdecimal() else 1
+    per_host = -(-gpus // max(1, hosts))
+    model = bounded(",".join(sorted({entry.model for entry in counts if entry.model})))
+    about = parse_metadata(
+        _get(row, "Comment"), _get(row, "AdminComment"), _get(row, "WCKey"),
+        account=_get(row, "Account"), reservation=_get(row, "Reservation"),
+    )  # fmt: skip
+    limit = _get(row, "TimelimitRaw")
+    nodes = _get(row, "NodeList")
+    extra = {
+        "slurm_job_id": _get(row, "JobIDRaw") or job,
+        "nodes": "" if nodes == "None assigned" else nodes,
+        "scheduler_state": describe_state(row["State"].split()[0].rstrip("+")),
+        "gpu_indices": NO_INDICES if gpus else "",
+    }
+    reason = _get(row, "Reason")
+    workload = Workload(
+        bounded(job),
+        name=bounded(_get(row, "JobName")),
+        user=bounded(_get(row, "User")),
+        project=about.project,
+        experiment=about.experiment,
+        partition=bounded(_get(row, "Partition")),
+        qos=bounded(_get(row, "QOS")),
+        gpus_requested=gpus,
+        gpus_per_host=per_host,
+        gpu_model=model,
+        resource_type=resource_type(model, per_host) if gpus else "",
+        time_limit_s=int(limit) * 60 if limit.isdecimal() else None,
+        submit_ms=_read_time(row, "Submit"),
+        eligible_ms=_read_time(row, "Eligible"),
+        start_ms=_read_time(row, "Start"),
+        end_ms=end_ms,
+        exit_code=_read_exit(row, state),
+        attributes={**about.attributes, **{k: bounded(v) for k, v in extra.items() if v}},
+    )
+    said = "" if reason in ("None", "") else bounded(reason)
+    return SeenJob(workload, WorkloadStatus(workload.workload, state, said))
+
+
+def _get(row: Mapping[str, str], name: str) -> str:
+    return (row.get(name) or "").strip()
+
+
+def _read_time(row: Mapping[str, str], name: str) -> int | None:
+    """Return a time of sacct, which is the local time of whoever asked unless it names a zone."""
+    text = _get(row, name)
+    return None if text.lower() in _NO_TIME else int(parse_time(text))
+
+
+def _read_exit(row: Mapping[str, str], state: WorkloadState) -> int | None:
+    """Return ``code:signal`` as a shell tells it; a failure without either tells nothing."""
+    code, _, signal = _get(row, "ExitCode").partition(":")
+    if signal.isdecimal() and int(signal):
+        return 128 + int(signal)
+    if not code.isdecimal() or (code == "0" and state is WorkloadState.FAILED):
+        return None
+    return int(code)

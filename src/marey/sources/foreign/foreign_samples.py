@@ -1,0 +1,203 @@
+"""GPU logs that other programs write, as a samples table: ``nvidia-smi`` CSV and W&B exports."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from marey.model.errors import InvalidInput, shown
+from marey.model.times import parse_time
+
+# Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
+SMI_METRICS = {
+    "utilization.gpu": "util",
+    "utilization.memory": "mem_copy",
+    "memory.used": "mem_used",
+    "memory.free": "mem_free",
+    "memory.total": "mem_total",
+    "power.draw": "power",
+    "power.draw.average": "power",
+    "power.draw.instant": "power",
+    "power.limit": "power_limit",
+    "enforced.power.limit": "power_limit",
+    "temperature.gpu": "temp",
+    "temperature.memory": "mem_temp",
+    "clocks.sm": "sm_clock",
+    "clocks.current.sm": "sm_clock",
+    "clocks.mem": "mem_clock",
+    "clocks.current.memory": "mem_clock",
+    "fan.speed": "fan",
+}
+# What W&B calls system metrics of a GPU → our metric and the factor to its unit.
+WANDB_METRICS = {
+    "gpu": ("util", 1.0),
+    "memory": ("mem_copy", 1.0),
+    "memoryAllocated": ("mem_share", 1.0),
+    "memoryAllocatedBytes": ("mem_used", 1.0 / 2**20),
+    "temp": ("temp", 1.0),
+    "powerWatts": ("power", 1.0),
+    "enforcedPowerLimitWatts": ("power_limit", 1.0),
+    "smClock": ("sm_clock", 1.0),
+    "memoryClock": ("mem_clock", 1.0),
+}
+WANDB_HOST_METRICS = {
+    "cpu": "host_cpu",
+    "memory_percent": "host_mem_share",
+    "memory": "host_mem_share",
+}
+_WANDB = re.compile(r"^(?:system[./])?gpu\.(\d{1,4})\.(\w+)(?:/l:(.+))?$")
+_WANDB_HOST = re.compile(r"^(?:system[./])(cpu|memory_percent|memory)(?:/l:(.+))?$")
+_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
+_NUMBER = re.compile(r"^-?\d+(?:\.\d+)?")
+FIELD_LIMIT = 1 << 20
+
+Row = dict[str, object]
+
+
+def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
+    """Return a foreign log as a table of time, host, gpu and metrics; None for our own form.
+
+    ``host`` is the machine that the log is of: neither program writes it down.
+    """
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        head = file.readline(1 << 20).decode("utf-8", "replace").lstrip("\ufeff").strip()
+    names = [name.strip().strip('"') for name in head.split(",")]
+    if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
+        return _make_table(_read_smi(path, host), path)
+    if head.startswith("{") and "_timestamp" in head:
+        return _make_table(_read_wandb(_read_json_lines(path), host), path)
+    if "_timestamp" in names and any(_WANDB.match(name) for name in names):
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+            return _make_table(_read_wandb(csv.DictReader(text), host), path)
+    return None
+
+
+def _cut_unit(name: str) -> str:
+    return name.partition("[")[0].strip()
+
+
+def _make_table(rows: Iterable[Row], path: Path) -> pa.Table:
+    listed = list(rows)
+    if not listed:
+        raise InvalidInput(f"{path.name} has a header but no rows with a GPU's values.")
+    names = sorted({name for row in listed for name in row} - {"time", "host", "gpu"})
+    order = ["time", "host", "gpu", *names]
+    return pa.table({name: pa.array([row.get(name) for row in listed]) for name in order})
+
+
+# nvidia-smi
+
+
+def _read_smi(path: Path, host: str) -> Iterator[Row]:
+    csv.field_size_limit(FIELD_LIMIT)
+    known: dict[str, int] = {}
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        names = [_cut_unit(name) for name in next(reader)]
+        for fields in reader:
+            # A log that was appended to repeats its header.
+            if len(fields) != len(names) or fields[names.index("timestamp")] == "timestamp":
+                continue
+            found = dict(zip(names, fields, strict=True))
+            yield _make_smi_row(found, host, known, f"{path.name}, line {reader.line_num}")
+
+
+def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], place: str) -> Row:
+    row: Row = {
+        "time": _parse_smi_time(found["timestamp"], place),
+        "host": host,
+        "gpu": str(_find_index(found, known)),
+    }
+    if found.get("name"):
+        row["model"] = found["name"]
+    for name, text in found.items():
+        metric, number = SMI_METRICS.get(name), _NUMBER.match(text.strip())
+        if metric is not None and number is not None:
+            row[metric] = float(number[0])
+    return row
+
+
+def _find_index(found: Mapping[str, str], known: dict[str, int]) -> int:
+    """Return the GPU's number: told, or in the order in which its address first appears."""
+    if found.get("index", "").isdecimal():
+        return int(found["index"])
+    name = found.get("pci.bus_id") or found.get("gpu_bus_id") or found.get("uuid") or ""
+    return known.setdefault(name, len(known))
+
+
+def _parse_smi_time(text: str, place: str) -> float:
+    """Return Unix seconds; nvidia-smi writes local time without a zone, taken as UTC."""
+    try:
+        return parse_time(datetime.strptime(text.strip(), _SMI_TIME).isoformat()) / 1000
+    except ValueError:
+        try:
+            return parse_time(text.strip()) / 1000
+        except InvalidInput:
+            raise InvalidInput(f"{place}: timestamp is '{shown(text)}'.") from None
+
+
+# W&B
+
+
+def _read_json_lines(path: Path) -> Iterator[Mapping[str, object]]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                document = json.loads(line) if line.strip() else None
+            except ValueError:
+                # The last line of a run that was killed.
+                continue
+            if isinstance(document, dict):
+                yield document
+
+
+def _read_wandb(documents: Iterable[Mapping[str, object]], host: str) -> Iterator[Row]:
+    columns: dict[Sequence[str], list[tuple[str, str, str, str, float]]] = {}
+    for document in documents:
+        names = tuple(document)
+        if names not in columns:
+            columns[names] = list(_find_wandb_columns(names, host))
+        rows: dict[tuple[str, str], Row] = {}
+        of_host: dict[str, Row] = {}
+        time_s = _parse_number(document.get("_timestamp"))
+        if time_s is None:
+            continue
+        for name, place, gpu, metric, factor in columns[names]:
+            value = _parse_number(document.get(name))
+            if value is None:
+                continue
+            kept = rows.setdefault((place, gpu), {}) if gpu else of_host.setdefault(place, {})
+            kept[metric] = value * factor
+        for (place, gpu), row in rows.items():
+            yield {"time": time_s, "host": place, "gpu": gpu, **row, **of_host.get(place, {})}
+
+
+def _find_wandb_columns(
+    names: Iterable[str], host: str
+) -> Iterator[tuple[str, str, str, str, float]]:
+    """Yield column, host, GPU (empty for the host's own), metric and factor."""
+    for name in names:
+        match = _WANDB.match(name)
+        if match and match[2] in WANDB_METRICS:
+            yield name, match[3] or host, match[1], *WANDB_METRICS[match[2]]
+        beside = _WANDB_HOST.match(name)
+        if beside:
+            yield name, beside[2] or host, "", WANDB_HOST_METRICS[beside[1]], 1.0
+
+
+def _parse_number(value: object) -> float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        number = float(value) if isinstance(value, int | float | str) and value != "" else None
+    except ValueError:
+        return None
+    return number if number is not None and number == number else None

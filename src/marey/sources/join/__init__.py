@@ -1,0 +1,1 @@
+"""Several sources brought together into one cluster: host names, holders, conflicts."""

@@ -1,0 +1,1 @@
+"""Fixed-bin sketches of many series at once: their values, statistics, tables and stored form."""

@@ -1,0 +1,1 @@
+"""The DuckDB file itself: opening it, its tables, names as codes, rows and facts."""

@@ -1,0 +1,1 @@
+"""The embedded store: samples and records in one DuckDB file, documents and maintenance."""

@@ -1,0 +1,1 @@
+"""A journal before the store: ticks kept at once in a file and written in groups."""

@@ -1,0 +1,1 @@
+"""Records with validity intervals: facts, progress and events, written and read."""

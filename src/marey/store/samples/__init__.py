@@ -1,0 +1,1 @@
+"""Samples in the embedded store: columns, hot and ordered tables, sketches, queries."""

@@ -1,0 +1,1 @@
+"""Delivering samples to VictoriaMetrics: spill on disk, send queue, sender."""

@@ -1,0 +1,1 @@
+"""One rank alone: activity, breakdown, steps, launches, memory, operators and their path."""

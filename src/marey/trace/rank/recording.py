@@ -1,0 +1,166 @@
+"""What a recording can tell at all: host events, links, captures, kernels without a launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import COMMUNICATION_KINDS, EventKind
+from marey.stats.intervals import Intervals, merge, subtract, unite
+from marey.trace.rank.idle import HostTime, IdleTime
+from marey.trace.run.name_codes import codes_of
+
+# Calls that put work on a device: kernels, graphs of kernels, copies are left out.
+_LAUNCH = re.compile(r"launch(?:cooperative)?kernel|^(?:cu|hip)launch|graphlaunch", re.IGNORECASE)
+_CAPTURE = re.compile(r"stream(?:begin|end)capture", re.IGNORECASE)
+# How serving engines name their steps: sglang's "step[DECODE bs=32]", vLLM's "execute_context_…".
+_REQUEST = re.compile(r"\b(?:prefill|decode|extend)\b|^execute_", re.IGNORECASE)
+_PREFILL = re.compile(r"prefill|extend|context_[1-9]", re.IGNORECASE)
+_DECODE = re.compile(r"decode|generation_[1-9]", re.IGNORECASE)
+# A pause of the host in which nothing was recorded, worth telling.
+SILENCE_NS = 1_000_000
+# Fewer launches than this say nothing about whether their kernels were recorded.
+FEWEST_LAUNCHES = 20
+# A recording holds the work it launched if this share of the launches has any.
+RECORDED_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The facts that decide how far a verdict about one rank can go."""
+
+    has_device: bool = True
+    device_events: int = 0
+    # Device work without a recorded launch, and how long it ran.
+    unlinked_events: int = 0
+    unlinked_ns: int = 0
+    # The union of kernels, and of those with a recorded launch.
+    compute_ns: int = 0
+    linked_compute_ns: int = 0
+    # From the first to the last device work, and what of it transfers and copies took alone.
+    span_ns: int = 0
+    exposed_comm_ns: int = 0
+    exposed_memcpy_ns: int = 0
+    host_events: int = 0
+    python_events: int = 0
+    launch_calls: int = 0
+    # Launch calls that some recorded device work came from.
+    answered_calls: int = 0
+    capture_calls: int = 0
+    graph_launches: int = 0
+    prefill_steps: int = 0
+    decode_steps: int = 0
+    # Host-bound idle time in which the host recorded nothing for long.
+    silent_ns: int = 0
+
+    @property
+    def is_capture(self) -> bool:
+        """Whether graphs were captured here and hardly anything ran."""
+        return self.capture_calls > 0 and self.misses_its_work
+
+    @property
+    def misses_its_work(self) -> bool:
+        """Whether most of what the host launched is not in the recording."""
+        enough = self.launch_calls >= FEWEST_LAUNCHES
+        return enough and self.answered_calls < RECORDED_SHARE * self.launch_calls
+
+
+def is_launch(name: str) -> bool:
+    """Whether a runtime call of this name puts kernels on a device."""
+    return _LAUNCH.search(name) is not None
+
+
+def is_graph_launch(name: str) -> bool:
+    """Whether a runtime call of this name starts a captured graph."""
+    return "graphlaunch" in name.lower()
+
+
+def is_capture(name: str) -> bool:
+    """Whether a runtime call of this name begins or ends the capture of a graph."""
+    return _CAPTURE.search(name) is not None
+
+
+def is_prefill(name: str) -> bool:
+    """Whether an annotation of this name is a serving engine's prefill step."""
+    return _REQUEST.search(name) is not None and _PREFILL.search(name) is not None
+
+
+def is_decode(name: str) -> bool:
+    """Whether an annotation of this name is a serving engine's decode step."""
+    return _REQUEST.search(name) is not None and _DECODE.search(name) is not None
+
+
+def state_recording(rank: int, found: Recording) -> list[str]:
+    """What a reader of the figures should know about a rank's recording, as sentences."""
+    notes = []
+    if 0 < found.unlinked_events < found.device_events:
+        notes.append(
+            f"rank {rank}: {found.unlinked_events} of {found.device_events} device events have no "
+            f"recorded launch; with them kernels ran {found.compute_ns / 1e6:.3f} ms, and tools "
+            f"that drop them (TraceLens) show {found.linked_compute_ns / 1e6:.3f} ms"
+        )
+    if found.prefill_steps or found.decode_steps:
+        notes.append(
+            f"rank {rank}: inference: {found.prefill_steps} prefill and {found.decode_steps} "
+            f"decode steps, {found.graph_launches} launches of captured graphs"
+        )
+    return notes
+
+
+def describe_recording(
+    events: Mapping[str, NDArray[Any]],
+    symbols: Symbols,
+    *,
+    idle: IdleTime,
+    busy: Intervals,
+    host: HostTime,
+    has_device: bool,
+) -> Recording:
+    """Count what a rank's recording holds and lacks."""
+    device = events["on_device"].astype(bool)
+    kind, name = events["kind"], events["name"]
+    linked = device & (events["launch"] >= 0)
+    runtime = ~device & np.isin(kind, (EventKind.RUNTIME, EventKind.CPU_OP))
+    marks = ~device & (kind == EventKind.ANNOTATION)
+
+    def named(rows: NDArray[np.bool_], predicate: Any) -> int:
+        return int((rows & np.isin(name, codes_of(symbols, predicate))).sum())
+
+    def during(rows: NDArray[np.bool_]) -> Intervals:
+        return merge(events["start_ns"][rows], events["dur_ns"][rows])
+
+    talking = device & np.isin(kind, COMMUNICATION_KINDS)
+    copying = device & (kind == EventKind.MEMCPY)
+    computes = device & ~talking & ~copying
+    compute, talks, copies = during(computes), during(talking), during(copying)
+    launches = runtime & np.isin(name, codes_of(symbols, is_launch))
+    answered = np.unique(events["launch"][linked])
+    silence = subtract(idle.host, host.recorded)
+    length = silence.end_ns - silence.start_ns
+    loose = device & ~linked
+    return Recording(
+        has_device=has_device,
+        device_events=int(device.sum()) if has_device else 0,
+        unlinked_events=int(loose.sum()) if has_device else 0,
+        unlinked_ns=int(events["dur_ns"][loose].sum()) if has_device else 0,
+        compute_ns=compute.total_ns,
+        linked_compute_ns=during(computes & linked).total_ns,
+        span_ns=int(busy.end_ns[-1] - busy.start_ns[0]) if len(busy.start_ns) else 0,
+        exposed_comm_ns=subtract(talks, compute).total_ns,
+        exposed_memcpy_ns=subtract(copies, unite(compute, talks)).total_ns,
+        host_events=int((~device).sum()),
+        python_events=int((kind == EventKind.PYTHON).sum()),
+        launch_calls=int(launches.sum()),
+        answered_calls=int(launches[answered].sum()) if len(answered) else 0,
+        capture_calls=named(runtime, is_capture),
+        graph_launches=named(runtime, is_graph_launch),
+        prefill_steps=named(marks, is_prefill),
+        decode_steps=named(marks, is_decode),
+        silent_ns=int(length[length >= SILENCE_NS].sum()) if has_device else 0,
+    )

@@ -1,0 +1,1 @@
+"""Ranks together: communications, matched collectives, clocks, parallelism, pipelines."""

@@ -1,0 +1,1 @@
+"""Recordings of Ascend devices: timelines of msprof and MindSpore, and Marey-graph files."""

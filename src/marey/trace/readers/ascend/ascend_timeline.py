@@ -1,0 +1,107 @@
+"""Timelines of Ascend devices: msprof's, MindSpore's older display, and torch_npu's trace view.
+
+A row is work only on a stream of the hardware or as a whole communication. Rows that summarise
+others ("Overlap Analysis", step traces), the parts of a communication ("Plane 3") and rows that
+wait (NOTIFY_WAIT, EVENT_WAIT) are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.readers.columns_in_progress import Work
+from marey.trace.readers.jax import lane_names
+from marey.trace.readers.json.raw_columns import RawEvents
+from marey.trace.readers.kernel_names import collective_name, communication_kind
+from marey.trace.readers.kineto import kineto_reader
+from marey.trace.readers.kineto.header import describe, read_stated_rank
+from marey.trace.readers.spans import RankEvents
+
+FRAMEWORK = "ascend"
+_PROCESSES = frozenset({"Ascend Hardware", "Overlap Analysis"})
+_SUMMARIES = re.compile(r"^(?:Overlap Analysis|AI Core Freq|NPU MEM|Step Trace|Plane \d)")
+_COMMUNICATION = re.compile(r"^(?:HCCL|Communication)")
+_ITERATION = re.compile(r"^Iteration ([0-9]{1,9})$")
+_WAITS = re.compile(
+    r"^(?:EVENT_|NOTIFY_|WAIT|Stream ?(?:Active|Switch|Wait)|PLACE_HOLDER|WRITE_VALUE)",
+    re.IGNORECASE,
+)
+_NOTIFIES = re.compile(r"^NOTIFY", re.IGNORECASE)
+_COPIES = re.compile(r"^(?:MEMCPY|SDMA|PCIE_DMA)", re.IGNORECASE)
+# Tasks that carry out a communication on its streams: the communication itself is a row elsewhere.
+_PARTS = re.compile(r"^(?:MEMCPY|REDUCE|SDMA|RDMA|NOTIFY|EVENT)", re.IGNORECASE)
+# MindSpore's older display names what a stream does as a whole, and has no names of processes.
+_DISPLAY = re.compile(r"^stream_\d+_parallel_\d+$")
+_FILE = re.compile(r"(?:msprof|ascend_timeline_display|timeline_display)_([0-9]{1,6})")
+
+
+def fits(raw: RawEvents, members: dict[str, object]) -> bool:
+    """Processes named as msprof names them, or rows of MindSpore's display."""
+    if _PROCESSES & set(lane_names(raw, "process_name").values()):
+        return True
+    used = np.unique(raw.spans.name)
+    return any(_DISPLAY.match(raw.texts[code]) for code in used.tolist())
+
+
+def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
+    """The device of one file; its number is in the file's name."""
+    rank = read_stated_rank(members)
+    found = _FILE.search(source)
+    if rank is None and found is not None:
+        rank = int(found.group(1))
+    info = describe(members, rank=-1 if rank is None else rank, source=source)
+    info = replace(info, framework=FRAMEWORK)
+    if len(raw.spans.phase):
+        yield kineto_reader.interpret(raw, info, before=(_tell_rows_apart,))
+
+
+def _tell_rows_apart(work: Work) -> None:
+    """Give every row the kind that its process, its thread and its name say."""
+    processes, threads = lane_names(work.raw, "process_name"), lane_names(work.raw, "thread_name")
+    place = [
+        (str(processes.get(lane[0], "")), str(threads.get(lane, ""))) for lane in work.raw.lanes
+    ]
+    hardware = np.array([p == "Ascend Hardware" for p, _ in place], bool)
+    talking = np.array([bool(_COMMUNICATION.match(p)) for p, _ in place], bool)
+    summary = np.array([any(_SUMMARIES.match(t) for t in pair) for pair in place], bool)
+    if not hardware.any():
+        hardware = ~summary & ~talking
+    _fill_kinds(work, hardware & ~summary, talking & ~summary, summary)
+    _fill_steps(work)
+
+
+def _fill_kinds(work: Work, hardware: Any, talking: Any, summary: Any) -> None:
+    waits, copies = _find_named(work, _WAITS), _find_named(work, _COPIES)
+    on_hardware, on_talk = hardware[work.lane], talking[work.lane]
+    notified = np.zeros(len(work.raw.lanes), bool)
+    notified[np.unique(work.lane[on_hardware & _find_named(work, _NOTIFIES)])] = True
+    parts = notified[work.lane] & _find_named(work, _PARTS)
+    works = on_hardware & ~waits & ~parts
+    work.kind[summary[work.lane] | (on_hardware & ~works)] = EventKind.ANNOTATION
+    work.kind[works] = np.where(copies[works], EventKind.MEMCPY, EventKind.COMPUTE)
+    kinds = np.full(len(work.raw.texts), int(EventKind.COLLECTIVE), np.int8)
+    for code in work.used_names:
+        kinds[code] = communication_kind(collective_name(work.raw.texts[code]))
+    work.kind[on_talk] = kinds[work.name[on_talk]]
+    work.on_device[works | on_talk] = True
+
+
+def _find_named(work: Work, pattern: re.Pattern[str]) -> Any:
+    return work.names_where(lambda name: pattern.match(name) is not None)
+
+
+def _fill_steps(work: Work) -> None:
+    """Iterations of the step trace number everything that begins in them."""
+    rows = np.flatnonzero(_find_named(work, _ITERATION))
+    step = work.column("step")
+    for row in rows.tolist():
+        found = _ITERATION.match(work.name_of(row))
+        end = work.start_ns[row] + work.dur_ns[row]
+        low, high = np.searchsorted(work.start_ns, [work.start_ns[row], end])
+        step[low:high] = int(found.group(1)) if found else NO_VALUE

@@ -1,0 +1,206 @@
+"""Nsight Systems reports exported to SQLite: kernels, copies, runtime calls and NVTX ranges.
+
+Written after the documented export schema (``nsys export --type sqlite``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from marey.model.training.symbols import Symbols
+from marey.model.training.traces import NO_VALUE, EventKind
+from marey.trace.readers.devices import split_devices
+from marey.trace.readers.kernel_names import (
+    collective_name,
+    communication_kind,
+    is_communication_kernel,
+)
+from marey.trace.readers.result import FileEvents, ReadOptions
+from marey.trace.readers.spans import RankEvents, order_by_start
+from marey.trace.readers.trace_info import RankInfo
+
+NAME = "nsys-sqlite"
+VERSION = 1
+UNTRIED = "an SQLite export of Nsight Systems"
+MOST_EVENTS = 50_000_000
+_MAGIC = b"SQLite format 3\x00"
+# NVTX ranges that were pushed and popped, or started and ended.
+_RANGES = (59, 60)
+
+
+class _Row(NamedTuple):
+    process: int
+    kind: EventKind
+    on_device: bool
+    device: int
+    stream: int
+    start: int
+    end: int
+    correlation: int
+    name: str
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """A database of SQLite."""
+    return head.startswith(_MAGIC)
+
+
+def read(path: Path, options: ReadOptions) -> FileEvents:
+    """Every process of the report as ranks, one per device."""
+    try:
+        with contextlib.closing(_connect(path)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
+                text = "has no kernels; record with nsys profile --trace=cuda,nvtx and export again"
+                return FileEvents(iter(()), [text])
+            rows = list(_rows(database, tables))
+    except sqlite3.Error as error:
+        return FileEvents(iter(()), [f"is not a whole SQLite database ({error})"])
+    return FileEvents(_processes(rows, path.name), [])
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def _rows(database: sqlite3.Connection, tables: set[str]) -> Iterator[_Row]:
+    names: dict[Any, str] = {}
+    if "StringIds" in tables:
+        names = {
+            key: str(text) for key, text in database.execute("SELECT id, value FROM StringIds")
+        }
+    yield from _kernels(database, names)
+    for table, kind in (
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", EventKind.MEMCPY),
+        ("CUPTI_ACTIVITY_KIND_MEMSET", EventKind.MEMSET),
+    ):
+        if table in tables:
+            yield from _copies(database, table, kind)
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
+        yield from _calls(database, names)
+    if "NVTX_EVENTS" in tables:
+        yield from _ranges(database, names)
+
+
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+
+
+def _kernels(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    process = "globalPid" if "globalPid" in _columns(database, table) else "0"
+    query = (
+        f"SELECT start, end, deviceId, streamId, correlationId, demangledName, {process} "
+        f"FROM {table} LIMIT {MOST_EVENTS}"
+    )
+    for start, end, device, stream, correlation, name, pid in database.execute(query):
+        text = names.get(name, str(name))
+        kind = EventKind.COMPUTE
+        if is_communication_kernel(text):
+            kind = communication_kind(collective_name(text))
+        place: dict[str, Any] = {"process": _pid(pid), "device": device, "stream": stream}
+        place["on_device"] = True
+        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=text)
+
+
+def _copies(database: sqlite3.Connection, table: str, kind: EventKind) -> Iterator[_Row]:
+    process = "globalPid" if "globalPid" in _columns(database, table) else "0"
+    query = (
+        f"SELECT start, end, deviceId, streamId, correlationId, {process} FROM {table} "
+        f"LIMIT {MOST_EVENTS}"
+    )
+    for start, end, device, stream, correlation, pid in database.execute(query):
+        name = "Memcpy" if kind == EventKind.MEMCPY else "Memset"
+        place: dict[str, Any] = {"process": _pid(pid), "device": device, "stream": stream}
+        place["on_device"] = True
+        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=name)
+
+
+def _calls(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
+    query = (
+        "SELECT start, end, globalTid, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME "
+        f"LIMIT {MOST_EVENTS}"
+    )
+    for start, end, thread, correlation, name in database.execute(query):
+        text = names.get(name, str(name)).split("_v", 1)[0]
+        place = _on_host(thread)
+        kind = EventKind.RUNTIME
+        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=text)
+
+
+def _ranges(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
+    query = (
+        "SELECT start, end, globalTid, text, textId FROM NVTX_EVENTS "
+        f"WHERE eventType IN {_RANGES} AND end IS NOT NULL LIMIT {MOST_EVENTS}"
+    )
+    for start, end, thread, text, key in database.execute(query):
+        name = str(text) if text is not None else names.get(key, "")
+        place = _on_host(thread)
+        kind = EventKind.ANNOTATION
+        yield _Row(**place, kind=kind, start=start, end=end, correlation=NO_VALUE, name=name)
+
+
+def _on_host(thread: int | None) -> dict[str, Any]:
+    """The process and thread of a host event."""
+    place = {"device": NO_VALUE, "on_device": False}
+    return {"process": _pid(thread), "stream": _tid(thread), **place}
+
+
+def _pid(number: int | None) -> int:
+    """The process in a global id: its upper bits, above the 24 bits of the thread."""
+    return (int(number or 0) >> 24) & 0xFFFFFF
+
+
+def _tid(number: int | None) -> int:
+    return int(number or 0) & 0xFFFFFF
+
+
+def _processes(rows: list[_Row], source: str) -> Iterator[RankEvents]:
+    numbers = sorted({row.process for row in rows if row.on_device})
+    for position, process in enumerate(numbers):
+        rank = position if len(numbers) > 1 else -1
+        info = RankInfo(rank, framework="nsys", source=source, untried=UNTRIED)
+        mine = [row for row in rows if row.process == process]
+        for one in split_devices(_events(mine, info)):
+            # Several processes in one file are ranks already: their devices are told by number.
+            yield replace(one, info=replace(one.info, rank=rank))
+
+
+def _events(rows: list[_Row], info: RankInfo) -> RankEvents:
+    start = np.array([row.start for row in rows], np.int64)
+    dur = np.maximum(np.array([row.end for row in rows], np.int64) - start, 0)
+    order = order_by_start(start, dur)
+    rows = [rows[n] for n in order.tolist()]
+    symbols = Symbols()
+    talks = [
+        collective_name(row.name) if row.on_device and row.kind != EventKind.COMPUTE else ""
+        for row in rows
+    ]
+    columns: dict[str, Any] = {
+        "rank": info.rank,
+        "host": symbols.add(info.host),
+        "device": np.array([row.device for row in rows], np.int32),
+        "on_device": np.array([row.on_device for row in rows], bool),
+        "stream": np.array([row.stream for row in rows], np.int64),
+        "start_ns": start[order],
+        "dur_ns": dur[order],
+        "kind": np.array([row.kind for row in rows], np.int8),
+        "name": symbols.add_all([row.name for row in rows]),
+        "correlation": np.array([row.correlation for row in rows], np.int64),
+        "launch": _launches(rows),
+        "collective": np.array([symbols.add(t) if t else NO_VALUE for t in talks], np.int32),
+    }
+    return RankEvents(info, symbols, columns)
+
+
+def _launches(rows: list[_Row]) -> Any:
+    calls = {row.correlation: n for n, row in enumerate(rows) if row.kind == EventKind.RUNTIME}
+    found = [calls.get(row.correlation, NO_VALUE) if row.on_device else NO_VALUE for row in rows]
+    return np.array(found, np.int64)

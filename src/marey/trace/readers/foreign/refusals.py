@@ -1,0 +1,91 @@
+"""Files of known tools that hold no time line: refused, with the export that would work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from marey.trace.readers.result import FileEvents, ReadOptions
+from marey.trace.readers.streams import head_of
+
+NAME = "refused"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a kind of file is known, by its name or its first bytes, and what to do instead."""
+
+    name: re.Pattern[str] | None
+    head: re.Pattern[bytes] | None
+    text: str
+
+    def fits(self, path: Path, head: bytes) -> bool:
+        """Whether this file is of the kind."""
+        by_name = self.name is None or self.name.search(path.name) is not None
+        return by_name and (self.head is None or self.head.search(head) is not None)
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        re.compile(r"\.(?:nsys-rep|qdrep|qdstrm)$"),
+        None,
+        "is a report of Nsight Systems; export it: nsys export --type sqlite REPORT",
+    ),
+    Refusal(
+        re.compile(r"\.(?:pftrace|perfetto-trace)$"),
+        None,
+        "is a Perfetto trace; convert it: traceconv json TRACE OUT.json",
+    ),
+    Refusal(
+        re.compile(r"\.ncu-rep$"),
+        None,
+        "is a report of Nsight Compute, which has counters and no time line; record with "
+        "torch.profiler, or with nsys and export to SQLite",
+    ),
+    Refusal(
+        None,
+        re.compile(rb"NEGOTIATE_(?:ALL|BROADCAST|REDUCE)|\"HOROVOD"),
+        "is a Horovod timeline: it shows transfers by tensor and not what the devices did; record "
+        "the same steps with torch.profiler or TensorFlow's profiler",
+    ),
+    Refusal(
+        None,
+        re.compile(
+            rb"time \(ms\) \||rank=\d+ time \(ms\)|(?:forward|backward)-(?:compute|backward)"
+            rb"[ .]*: \(?[0-9.]+"
+        ),
+        "holds timers of DeepSpeed or Megatron, sums without a time line; record with "
+        "torch.profiler (Megatron: --profile --use-pytorch-profiler)",
+    ),
+    Refusal(
+        None,
+        re.compile(rb"^\s*\{\s*\"scope_map\""),
+        "is the scope map of a Marey graph and has no times; give the timeline beside it "
+        "(ascend_marey_timeline_*.json)",
+    ),
+    Refusal(
+        re.compile(r"^parallel_strategy_"),
+        None,
+        "is a MindSpore parallel strategy, a graph without times; give the timeline of the same "
+        "run (msprof_*.json or ascend_timeline_display_*.json)",
+    ),
+    Refusal(
+        re.compile(r"^profiler_info_"),
+        None,
+        "describes a MindSpore profile and holds no events; give the timeline beside it",
+    ),
+)
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Whether the file is of a kind that is refused."""
+    return any(refusal.fits(path, head) for refusal in REFUSALS)
+
+
+def read(path: Path, options: ReadOptions) -> FileEvents:
+    """No events, and one sentence that says which export would work."""
+    head = head_of(path)
+    text = next(refusal.text for refusal in REFUSALS if refusal.fits(path, head))
+    return FileEvents(iter(()), [text])

@@ -1,0 +1,1 @@
+"""Chrome-trace JSON in blocks: native and pure parsers, raw columns, recovery of damaged files."""

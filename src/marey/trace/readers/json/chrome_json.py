@@ -1,0 +1,112 @@
+"""Every trace in Chrome's JSON format: parse once, then let the dialect say what the events are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from marey.model.system.native import native_module
+from marey.trace.readers import chrome, jax
+from marey.trace.readers.ascend import ascend_timeline
+from marey.trace.readers.devices import split_devices
+from marey.trace.readers.json.json_blocks import Reading, read_events
+from marey.trace.readers.json.msgspec_parser import MsgspecParser
+from marey.trace.readers.json.native_parser import NativeParser
+from marey.trace.readers.json.raw_columns import Collector, Parser, RawEvents
+from marey.trace.readers.kernel_names import KINETO_CATEGORIES
+from marey.trace.readers.kineto import kineto_reader
+from marey.trace.readers.kineto.header import base_ns, describe, read_stated_rank
+from marey.trace.readers.result import FileEvents, ReadOptions
+from marey.trace.readers.spans import RankEvents
+from marey.trace.readers.streams import TraceBytes
+
+NAME = "chrome-json"
+VERSION = 8
+_LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
+
+
+def sniff(path: Path, head: bytes) -> bool:
+    """Whether a file may hold Chrome-trace JSON: an object, or an array of objects."""
+    return _LOOKS_LIKE.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read(path: Path, options: ReadOptions) -> FileEvents:
+    """The events of a PyTorch, JAX or any other trace in this format."""
+    raw, reading = read_raw(path, new_parser(options.native), options.progress)
+    members = {k: v for d in reading.documents for k, v in d.members.items()}
+    dialect = next(d for d, fits in DIALECTS if fits(raw, members))
+    return FileEvents(dialect(raw, members, path.name), reading.problems)
+
+
+def new_parser(native: bool | None) -> Parser:
+    """The native parser where it was built, unless told otherwise."""
+    use = native_module() is not None if native is None else native
+    return NativeParser() if use else MsgspecParser()
+
+
+def read_raw(
+    path: Path, parser: Parser, progress: Callable[[float], None] | None = None
+) -> tuple[RawEvents, Reading]:
+    """The raw columns of a file, with every document's times made comparable."""
+    collector = Collector()
+    with TraceBytes(path) as stream:
+        reading = read_events(stream, parser, collector, progress=progress)
+    raw = collector.finish(parser)
+    _join_documents(raw, reading)
+    return raw, reading
+
+
+def _join_documents(raw: RawEvents, reading: Reading) -> None:
+    """Traces written one after the other may count from different bases: use the last one's."""
+    base = base_ns(reading.documents[-1].members) if reading.documents else 0
+    for n, document in enumerate(reading.documents[:-1]):
+        stop = reading.documents[n + 1].first_span
+        shift = base_ns(document.members) - base
+        if shift and document.members:
+            raw.spans.start_ns[document.first_span : stop] += np.int64(shift)
+
+
+def _is_kineto(raw: RawEvents, members: dict[str, object]) -> bool:
+    if {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"} & members.keys():
+        return True
+    used = {raw.texts[c].lower() for c in np.unique(raw.spans.category)}
+    return bool(used & KINETO_CATEGORIES)
+
+
+def _read_kineto(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
+    rank = read_stated_rank(members)
+    info = describe(members, rank=-1 if rank is None else rank, source=source)
+    info = replace(info, untried=_find_untried(raw))
+    if len(raw.spans.phase):
+        yield from split_devices(kineto_reader.interpret(raw, info))
+
+
+# Devices whose traces Kineto writes, and of which no real one was ever read here.
+_UNTRIED = {
+    "xpu_op": "a trace of Intel XPUs",
+    "xpu_runtime": "a trace of Intel XPUs",
+    "xpu_driver": "a trace of Intel XPUs",
+    "hpu_op": "a trace of Gaudi HPUs",
+    "privateuse1_runtime": "a trace of a PrivateUse1 device",
+    "privateuse1_driver": "a trace of a PrivateUse1 device",
+}
+
+
+def _find_untried(raw: RawEvents) -> str:
+    """The kind of device in this trace that the reader was never tried on, or ""."""
+    used = (raw.texts[c].lower() for c in np.unique(raw.spans.category))
+    return next((_UNTRIED[text] for text in used if text in _UNTRIED), "")
+
+
+Dialect = Callable[[RawEvents, dict[str, object], str], Iterator[RankEvents]]
+# The first that fits reads the trace; the last fits everything.
+DIALECTS: tuple[tuple[Dialect, Callable[[RawEvents, dict[str, object]], bool]], ...] = (
+    (ascend_timeline.read, ascend_timeline.fits),
+    (_read_kineto, _is_kineto),
+    (jax.read_json, jax.fits),
+    (chrome.read, lambda raw, members: True),
+)

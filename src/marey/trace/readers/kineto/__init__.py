@@ -1,0 +1,1 @@
+"""PyTorch's Kineto traces: header, links, communication columns, steps and modules."""

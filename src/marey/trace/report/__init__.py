@@ -1,0 +1,1 @@
+"""What a run is reported as: document, HTML page, words, differences of two runs."""

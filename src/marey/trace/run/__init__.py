@@ -1,0 +1,1 @@
+"""A profiled run as files and tables: finding, converting, caching and opening it."""

@@ -1,0 +1,200 @@
+"""Judges of communication: a link slower than its kind, or a run that mostly transfers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from marey.trace.graph.cost_graph import Floats, Ints, NodeKind
+from marey.trace.results import Verdict, VerdictKind
+from marey.trace.verdicts.situation import Fix, Proposal, Situation
+
+# Transfers of one kind and size differ by a few per cent between healthy links; congestion and
+# different hops reach perhaps a half.
+SLOW_LINK_RATIO = 1.8
+# Only a minority can be slow: otherwise it is what the network does.
+LARGEST_MINORITY = 0.5
+# Above this share of exposed transfer a run waits for the network rather than computes.
+COMMUNICATION_SHARE = 0.35
+# Even 1 Gbit Ethernet carries over 100 MB/s; a quarter of it through a ring is no healthy network.
+SLOWEST_NETWORK_MB_S = 25.0
+LARGE_BYTES = 256 << 10
+FEWEST_LARGE = 4
+
+
+@dataclass(frozen=True)
+class _Links:
+    """Sets of ranks that exchange the same kind and size of data, and how long that takes."""
+
+    members: list[tuple[int, ...]]
+    ratio: Floats
+    # Per transfer node, the link it went over (-1: none) and what is usual for its type.
+    of_node: Ints
+    usual: Floats
+    peers: Ints
+
+
+def find_slow_links(situation: Situation) -> list[Proposal]:
+    """Ranks whose transfers take longer than the same transfers between other ranks."""
+    links = _measure(situation)
+    if links is None:
+        return []
+    slow = np.flatnonzero((links.ratio >= SLOW_LINK_RATIO) & (links.peers >= 2))
+    comparable = int((links.peers >= 2).sum())
+    if not len(slow) or len(slow) > LARGEST_MINORITY * comparable:
+        return []
+    ranks = _common_ranks(links, slow)
+    chosen = np.isin(links.of_node, slow)
+    worst = float(links.ratio[slow].max())
+    verdict = Verdict(
+        kind=VerdictKind.SLOW_LINK,
+        ranks=ranks,
+        steps=situation.step_list(),
+        operators=_names(situation, chosen),
+        confidence=float(np.clip(0.6 + 0.1 * (worst - SLOW_LINK_RATIO), 0.6, 0.95))
+        * situation.match_confidence,
+        evidence=(
+            f"transfers among ranks {_show_links(links.members[int(slow[0])])} take {worst:.1f}× "
+            "as long as the same transfers elsewhere, after the last rank has arrived",
+            f"{len(slow)} of {comparable} comparable links are slow",
+        ),
+    )
+    return [Proposal(verdict, _to_usual(chosen, links.usual))]
+
+
+def _measure(situation: Situation) -> _Links | None:
+    """Every set of ranks that meets, with its transfers against what is usual for their type."""
+    graph = situation.graph
+    nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
+    if not len(nodes):
+        return None
+    team, members = _teams(graph.item[nodes], graph.rank[nodes])
+    kind = graph.blocks.type[graph.block[nodes]]
+    pair = np.stack([kind, team])
+    pairs, place = np.unique(pair, axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    middle = _medians(graph.work_ns[nodes], place, pairs.shape[1])
+    usual = np.empty(pairs.shape[1])
+    peers = np.empty(pairs.shape[1], np.int64)
+    for one in np.unique(pairs[0]):
+        same = np.flatnonzero(pairs[0] == one)
+        usual[same] = np.quantile(middle[same], 0.25)
+        peers[same] = len(same)
+    of_node = np.full(graph.dag.count, -1, np.int64)
+    of_node[nodes] = place
+    usual_of_node = np.zeros(graph.dag.count)
+    usual_of_node[nodes] = usual[place]
+    ratio = middle / np.maximum(usual, 1.0)
+    return _Links([members[t] for t in pairs[1].tolist()], ratio, of_node, usual_of_node, peers)
+
+
+def _teams(item: Ints, rank: Ints) -> tuple[Ints, list[tuple[int, ...]]]:
+    """The set of ranks of each row's item, numbered, and the sets."""
+    rng = np.random.default_rng(11)
+    code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
+    total = np.zeros(int(item.max()) + 1, np.int64)
+    np.add.at(total, item, code[rank])
+    _, first, team = np.unique(total[item], return_index=True, return_inverse=True)
+    order = np.argsort(item, kind="stable")
+    cuts = np.searchsorted(item[order], np.arange(int(item.max()) + 2))
+    members = []
+    for row in first.tolist():
+        at = item[row]
+        members.append(tuple(sorted(set(rank[order[cuts[at] : cuts[at + 1]]].tolist()))))
+    return team.reshape(-1), members
+
+
+def _medians(values: Floats, place: Ints, count: int) -> Floats:
+    order = np.lexsort((values, place))
+    cuts = np.searchsorted(place[order], np.arange(count + 1))
+    middle = (cuts[:-1] + cuts[1:] - 1) // 2
+    medians: Floats = values[order[middle]]
+    return medians
+
+
+def _common_ranks(links: _Links, slow: Ints) -> tuple[int, ...]:
+    """The ranks that lie on every slow link, less those that also lie on a fast one of its kind."""
+    common = set(links.members[int(slow[0])])
+    for at in slow.tolist():
+        common &= set(links.members[at])
+    if not common:
+        common = set().union(*(links.members[at] for at in slow.tolist()))
+    sizes = {len(links.members[at]) for at in slow.tolist()}
+    fast = [
+        m
+        for at, m in enumerate(links.members)
+        if links.ratio[at] < SLOW_LINK_RATIO and links.peers[at] >= 2 and len(m) in sizes
+    ]
+    # Only ranks of groups can be cleared: both ends of a pair belong to its link.
+    if min(sizes) > 2:
+        cleared = common - set().union(*(set(m) for m in fast)) if fast else common
+        common = cleared or common
+    return tuple(sorted(common))
+
+
+def _to_usual(chosen: np.ndarray, usual: Floats) -> Fix:
+    def fix(work: Floats, delay: Floats) -> tuple[Floats, Floats]:
+        return np.where(chosen, np.minimum(work, usual), work), delay
+
+    return fix
+
+
+def _names(situation: Situation, chosen: np.ndarray) -> tuple[str, ...]:
+    graph = situation.graph
+    kinds = np.unique(graph.blocks.type[graph.block[chosen]])
+    return tuple(sorted({graph.blocks.type_names[k] for k in kinds.tolist()}))
+
+
+def _show_links(ranks: tuple[int, ...]) -> str:
+    text = ", ".join(str(r) for r in ranks[:8])
+    return text if len(ranks) <= 8 else f"{text}, … ({len(ranks)})"
+
+
+def find_mostly_transfers(situation: Situation) -> list[Proposal]:
+    """A run that spends its time in transfers that nobody's lateness explains."""
+    graph = situation.graph
+    transfers = graph.kind == NodeKind.TRANSFER
+    if not transfers.any() or not (graph.item[transfers] >= 0).any():
+        return []
+
+    def fix(work: Floats, delay: Floats) -> tuple[Floats, Floats]:
+        return np.where(transfers, 0.0, work), delay
+
+    slow = _find_crawling(situation)
+    verdict = Verdict(
+        kind=VerdictKind.SLOW_LINK if slow else VerdictKind.COMMUNICATION_BOUND,
+        steps=situation.step_list(),
+        operators=_names(situation, transfers),
+        confidence=(0.7 if slow else 0.8) * situation.match_confidence,
+        evidence=(
+            *slow,
+            "transfers that compute does not hide take most of the run; "
+            "what could be won is an upper bound",
+        ),
+    )
+    return [Proposal(verdict, fix, COMMUNICATION_SHARE)]
+
+
+def _find_crawling(situation: Situation) -> tuple[str, ...]:
+    """A sentence if large transfers are slower than any healthy network, else nothing."""
+    pool, item = situation.pool, situation.item
+    if pool is None:
+        return ()
+    graph = situation.graph
+    nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
+    # The graph leaves out items that no step holds, so neither numbering bounds the other.
+    size = np.zeros(max(int(graph.item.max(initial=0)), int(item.max(initial=0))) + 1)
+    joined = item >= 0
+    np.maximum.at(size, item[joined], pool.bytes[joined])
+    size = size[graph.item[nodes]]
+    large = (size >= LARGE_BYTES) & (graph.work_ns[nodes] > 0)
+    if large.sum() < FEWEST_LARGE:
+        return ()
+    pace = float(np.median(size[large] / graph.work_ns[nodes][large] * 1e3))
+    if pace >= SLOWEST_NETWORK_MB_S:
+        return ()
+    return (
+        f"large transfers move {pace:.1f} MB/s after the last rank has arrived: "
+        "some link among these ranks is slow, and which one the trace does not show",
+    )

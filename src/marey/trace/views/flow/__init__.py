@@ -1,0 +1,1 @@
+"""The execution flow of a step: nodes with their spread, edges by evidence."""

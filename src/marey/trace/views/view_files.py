@@ -1,0 +1,175 @@
+"""What was written for a run, opened: tables when asked for, steps as mapped files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from marey.model.errors import NotFound
+from marey.trace.run.trace_run import spans
+from marey.trace.views.cells import (
+    PYRAMID_BINS,
+    Cells,
+    CellWindow,
+    Pyramid,
+    build_pyramid,
+    draw_cells,
+    draw_from_pyramid,
+)
+from marey.trace.views.clusters import Behaviour, find_clusters
+from marey.trace.views.flops import count_flops
+from marey.trace.views.orders import find_order, measure_lateness, rank_columns, tabulate_rows
+from marey.trace.views.step_files import VIEWS_FORMAT, StepView, open_step
+from marey.trace.views.view_index import ViewIndex
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+# Below this many pieces in a window they are drawn as they are; above, from the pyramid.
+WORTH_A_PYRAMID = 400_000
+
+
+@dataclass
+class RunViews:
+    """The views of one run; safe to ask from several threads."""
+
+    folder: Path
+    _steps: dict[int, StepPictures] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def index(self) -> ViewIndex:
+        """The facts about the run."""
+        try:
+            found = msgspec.json.decode((self.folder / "index.json").read_bytes(), type=ViewIndex)
+        except (OSError, msgspec.MsgspecError):
+            found = None
+        if found is None or found.format != VIEWS_FORMAT:
+            raise NotFound("This run has not been converted yet; convert it first.")
+        return found
+
+    def table(self, name: str) -> pa.Table:
+        """Return one of the tables that were written."""
+        try:
+            return pq.read_table(self.folder / f"{name}.parquet", partitioning=None)
+        except FileNotFoundError:
+            raise NotFound("This run was deleted or is being converted again.") from None
+
+    @cached_property
+    def names(self) -> pa.Array:
+        """The texts of the run's symbols."""
+        return self.table("names")["text"].combine_chunks()
+
+    @cached_property
+    def stages(self) -> dict[int, int]:
+        """Rank → stage."""
+        return {row["rank"]: row["stage"] for row in self.index.ranks}
+
+    def step(self, step: int | None) -> StepPictures:
+        """Return a step; the first that is not a warm-up where none is named."""
+        known = [row["step"] for row in self.index.steps]
+        if step is None:
+            step = known[min(1, len(known) - 1)] if known else -1
+        if step not in known:
+            raise NotFound(f"Unknown step {step}; this run has steps {spans(sorted(known))}.")
+        with self._lock:
+            if step not in self._steps:
+                view = open_step(self.folder / "steps" / str(step))
+                self._steps[step] = StepPictures(self, view)
+            return self._steps[step]
+
+
+@dataclass
+class StepPictures:
+    """Everything that is drawn of one step."""
+
+    run: RunViews
+    view: StepView
+    _pyramids: dict[str, Pyramid] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def behaviour(self) -> Behaviour:
+        """Which ranks behave alike."""
+        return find_clusters(self.view)
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Where each rank stands."""
+        return rank_columns(self.run.index.ranks, self.view)
+
+    @cached_property
+    def lateness_us(self) -> Floats:
+        """How late each rank comes to collectives."""
+        members, items = self.run.table("members"), self.run.table("items")
+        index = self.view.index
+        return measure_lateness(members, items, index.step, index.ranks)
+
+    def order(self, name: str) -> Ints:
+        """Return the places of the step's ranks in an order."""
+        return find_order(name, self.columns, self.behaviour, self.lateness_us)
+
+    def rows(self, order: str) -> pa.Table:
+        """Return the rows of the view."""
+        ranks = self.view.index.ranks
+        peaks = self._peaks()
+        beside: dict[str, list[Any]] = {
+            "lateness_us": self.lateness_us.tolist(),
+            "flops": count_flops(self.view, self.run.names),
+            "peak_memory_bytes": [peaks.get(rank) for rank in ranks],
+            "streams": [np.unique(self.view.bands_of(rank)["stream"]).tolist() for rank in ranks],
+        }
+        return tabulate_rows(
+            self.order(order),
+            self.columns,
+            self.behaviour,
+            beside=beside,
+            missing=self.run.index.missing,
+        )
+
+    def _peaks(self) -> Mapping[int, int]:
+        memory = self.run.table("memory")
+        index = self.view.index
+        time = memory["time_ns"].to_numpy()
+        inside = memory.filter(pa.array((time >= index.start_ns) & (time <= index.end_ns)))
+        found = inside.group_by("rank").aggregate([("allocated_bytes", "max")])
+        return dict(
+            zip(found["rank"].to_pylist(), found["allocated_bytes_max"].to_pylist(), strict=True)
+        )
+
+    def cells(self, order: str, first: int, last: int, window: CellWindow) -> Cells:
+        """Return the picture of positions ``first … last - 1`` of an order."""
+        places = self.order(order)
+        first, last = max(0, first), min(len(places), last)
+        if self._is_heavy(last - first, window):
+            found = draw_from_pyramid(self._pyramid(order, places), window, first, last)
+            if found is not None:
+                return found
+        return draw_cells(self.view.surfaces, places[first:last], window)
+
+    def cells_of(self, ranks: list[int], window: CellWindow) -> Cells:
+        """Return the picture of these ranks in this order; a rank that was not traced is empty."""
+        known = self.view.rank_places
+        places = np.array([known.get(rank, -1) for rank in ranks], np.int64)
+        return draw_cells(self.view.surfaces, places, window)
+
+    def _is_heavy(self, ranks: int, window: CellWindow) -> bool:
+        everything = len(self.view.pieces) / max(len(self.view.index.ranks), 1) * ranks
+        share = (window.end - window.start) / max(self.view.span, 1)
+        return everything * min(share, 1.0) > WORTH_A_PYRAMID
+
+    def _pyramid(self, order: str, places: Ints) -> Pyramid:
+        with self._lock:
+            if order not in self._pyramids:
+                bins = PYRAMID_BINS
+                self._pyramids[order] = build_pyramid(self.view.surfaces, places, bins=bins)
+            return self._pyramids[order]

@@ -1,0 +1,76 @@
+"""The table of jobs and the pages about people and machines, over HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow.parquet as pq
+from fastapi.testclient import TestClient
+
+from tests.api.conftest import SmallService
+
+
+def test_jobs_are_sorted_filtered_and_counted_on_the_server(client: TestClient) -> None:
+    everyone = client.get("/api/v1/jobs", params={"sort": "gpus"}).json()
+    sizes = [row["gpus"] for row in everyone["rows"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert everyone["total"] == len(everyone["rows"]) == sum(everyone["by_state"].values())
+    user = everyone["rows"][0]["user"]
+    where = json.dumps({"field": "user", "op": "eq", "value": user})
+    mine = client.get("/api/v1/jobs", params={"where": where}).json()
+    assert {row["user"] for row in mine["rows"]} == {user}
+    assert mine["total"] == sum(row["user"] == user for row in everyone["rows"])
+
+
+def test_a_page_of_jobs_begins_where_it_was_asked_to(client: TestClient) -> None:
+    whole = client.get("/api/v1/jobs", params={"sort": "job", "descending": False}).json()["rows"]
+    query = {"sort": "job", "descending": False, "offset": 1, "limit": 1}
+    page = client.get("/api/v1/jobs", params=query).json()
+    assert [row["workload"] for row in page["rows"]] == [whole[1]["workload"]]
+    assert page["total"] == len(whole)
+
+
+def test_an_unknown_sort_is_refused_with_what_is_allowed(client: TestClient) -> None:
+    answer = client.get("/api/v1/jobs", params={"sort": "colour"})
+    assert answer.status_code == 422
+    assert "colour" in answer.json()["detail"]
+
+
+def test_jobs_come_as_csv_and_as_parquet(client: TestClient) -> None:
+    rows = client.get("/api/v1/jobs").json()["rows"]
+    text = client.get("/api/v1/jobs", params={"format": "csv"}).text
+    assert text.startswith("workload,name,user")
+    assert len(text.splitlines()) == len(rows) + 1
+    table = pq.read_table(io.BytesIO(client.get("/api/v1/jobs?format=parquet").content))
+    assert table["workload"].to_pylist() == [row["workload"] for row in rows]
+
+
+def test_users_projects_hosts_and_gpus_have_pages(client: TestClient, small: SmallService) -> None:
+    job = next(r for r in client.get("/api/v1/jobs").json()["rows"] if r["state"] == "running")
+    page = client.get("/api/v1/entities/user", params={"name": job["user"]}).json()
+    assert page["running"] >= 1
+    assert job["workload"] in [row["workload"] for row in page["rows"]]
+    assert {one["kind"] for one in page["related"]} <= {"project", "partition"}
+    held = client.get(f"/api/v1/workloads/{job['workload']}").json()["allocations"][0]["gpu"]
+    for kind, name in (("gpu", held), ("host", held.rpartition(":")[0])):
+        found = client.get(f"/api/v1/entities/{kind}", params={"name": name}).json()
+        assert job["workload"] in [row["workload"] for row in found["rows"]]
+        # A GPU cannot be used for longer than the week, whatever the size of the jobs on it.
+        gpus = 1 if kind == "gpu" else 8
+        assert 0 < found["gpu_hours"] <= gpus * 7 * 24
+        assert found["wasted_gpu_hours"] <= found["gpu_hours"]
+
+
+def test_nobody_of_that_name_is_not_found_and_no_such_kind_is_refused(client: TestClient) -> None:
+    assert client.get("/api/v1/entities/user", params={"name": "nobody-x"}).status_code == 404
+    assert client.get("/api/v1/entities/planet", params={"name": "x"}).status_code == 422
+
+
+def test_json_travels_compressed_where_the_client_takes_it(client: TestClient) -> None:
+    packed = client.get("/api/v1/metrics", headers={"Accept-Encoding": "gzip"})
+    plain = client.get("/api/v1/metrics", headers={"Accept-Encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.json() == plain.json()
+    assert int(packed.headers["content-length"]) < len(plain.content) / 3

@@ -1,0 +1,329 @@
+"""Signed in as one, nothing of the other is in any answer: every route, every mode, live too."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+from httpx import Response
+from websockets.sync.client import connect
+
+from marey.api.replies import ARROW, CSV, SNAPSHOT
+from marey.live.wire_format import ARROW as ARROW_PART
+from marey.live.wire_format import inflate, split_message
+from marey.model.access.identity import Privacy
+from marey.model.times import format_time
+from tests.api.running import running
+from tests.api.two_projects import (
+    ADA,
+    BEN,
+    FINDING,
+    MARK,
+    MUTE,
+    NUMBERED,
+    OPERATOR,
+    RUNS,
+    TWIN,
+    WAITS,
+    SharedSite,
+    open_client,
+    read_openapi,
+    sign_in,
+)
+from tests.app.small_cluster import START_MS, TICK_MS
+
+MODES = [Privacy.PSEUDONYMOUS, Privacy.PROJECT, Privacy.OWN]
+PAST = format_time(START_MS + 3 * TICK_MS)
+
+# What a parameter is asked with: plainly, then with whatever belongs to the other one.
+PLAIN: dict[str, list[str]] = {
+    "q": ["n1", "ada", "a"],
+    "workload": ["1"],
+    "run": ["1"],
+    "other": ["1"],
+    "with": ["run:1"],
+    "name": ["ada"],
+    "kind": ["user"],
+    "when": ["util mean < 101%"],
+    "rule": ["idle"],
+    "finding": ["0000000000000000"],
+    "mute": ["0000000000000000"],
+    "owner": ["trace:1"],
+    "source": ["trace:1"],
+    "gpus": ["n2:0"],
+    "metrics": ["util"],
+    "metric": ["util"],
+    "x": ["util"],
+    "y": ["power"],
+    "task": ["1"],
+    "prediction": ["0" * 16],
+    "file": ["a.json"],
+    "time": ["1h"],
+    "bytes": ["1"],
+    "where": [json.dumps({"field": "partition", "op": "eq", "value": "main"})],
+    "offset": ["0"],
+}
+EXTRA: dict[str, list[str]] = {
+    "q": [MARK, f"{MARK}-ben", NUMBERED, "4"],
+    "workload": [RUNS, WAITS, NUMBERED],
+    "run": [RUNS, f"x={RUNS}"],
+    "other": [RUNS],
+    "user": [BEN.user],
+    "project": [f"{MARK}-vision"],
+    "owner": [f"trace:{RUNS}", f"callgraph:{MARK}-profile"],
+    "source": [f"trace:{RUNS}", f"callgraph:{MARK}-profile"],
+    "name": [BEN.user, f"{MARK}-vision", "n2", "n2:1", "main"],
+    "kind": ["user", "project", "partition", "host", "gpu"],
+    "at": [PAST],
+    "from": [PAST],
+    "state": ["ended", "pending,running"],
+    "by": ["user", "project", "workload", "partition", "rule"],
+    "format": ["csv", "parquet"],
+    "table": ["workloads"],
+    "sort": ["user", "project", "name", "waste", "findings"],
+    "finding": [FINDING],
+    "mute": [MUTE],
+    "where": [
+        json.dumps({"field": "user", "op": "eq", "value": BEN.user}),
+        json.dumps({"field": "user", "op": "contains", "value": MARK}),
+        json.dumps({"field": "name", "op": "prefix", "value": MARK}),
+        json.dumps({"field": "workload", "op": "contains", "value": MARK}),
+        json.dumps({"field": f"attributes.{MARK}-label", "op": "missing", "value": False}),
+        json.dumps({"not": {"field": "project", "op": "eq", "value": f"{MARK}-vision"}}),
+        json.dumps({"field": "qos", "op": "ne", "value": ""}),
+    ],
+    "cursor": [RUNS],
+    "workloads": [RUNS],
+}
+ACCEPTED = {"application/json": "application/json", ARROW: ARROW, CSV: CSV, SNAPSHOT: SNAPSHOT}
+# What cannot be asked of this site twice alike: it starts something, or tells the time of day.
+BODIES: dict[str, Any] = {
+    "previewRule": {"when": "util mean < 101%"},
+    "startBacktest": {"when": "util mean < 101%", "since": "1d"},
+    "commentFinding": {"text": "mine"},
+    "acknowledgeFinding": {"text": "seen"},
+    "changeTraceRun": {"name": "mine"},
+    "reportProgress": {"workload": RUNS, "step": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[SharedSite]:
+    made = SharedSite()
+    yield made
+    made.close()
+
+
+def read(response: Response) -> str:
+    """Everything an answer says, unpacked."""
+    content, kind = response.content, response.headers.get("content-type", "")
+    if kind.startswith(ARROW):
+        return str(pa.ipc.open_stream(content).read_all().to_pylist())
+    if "parquet" in kind:
+        return str(pq.read_table(io.BytesIO(content)).to_pylist())
+    if kind.startswith(SNAPSHOT):
+        return read_message(content)
+    return content.decode("utf-8", "replace")
+
+
+def read_message(data: bytes) -> str:
+    """Everything that a live message says."""
+    header, parts = split_message(data)
+    named = {part["name"]: part for part in header["parts"]}
+    tables = [
+        str(pa.ipc.open_stream(inflate(parts[name])).read_all().to_pylist())
+        for name, part in named.items()
+        if part["encoding"] == ARROW_PART
+    ]
+    return str(header) + "".join(tables)
+
+
+Asked = tuple[str, str, dict[str, str], Any, str]
+
+
+def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
+    """Every operation: plainly, and once for each thing of the other one that it could be asked."""
+    ids = {"run": [site.run], "task": [site.task]}
+    for path, operations in read_openapi(site.service)["paths"].items():
+        for method, operation in operations.items():
+            if method.upper() not in methods:
+                continue
+            listed = operation.get("parameters", [])
+            in_path = {p["name"] for p in listed if p["in"] == "path"}
+            needed = [p["name"] for p in listed if p.get("required") or p["in"] == "path"]
+            unknown = [name for name in needed if name not in PLAIN]
+            assert not unknown, f"{path}: say in PLAIN and EXTRA what {unknown} are asked with"
+            base = {name: PLAIN[name][0] for name in needed}
+            variants = [base]
+            for parameter in listed:
+                name = parameter["name"]
+                more = [*PLAIN.get(name, []), *EXTRA.get(name, [])]
+                if name in in_path and name in ids and "/traces/" in path + "/":
+                    more += ids[name]
+                if name == "task":
+                    more += ids["task"]
+                variants += [{**base, name: value} for value in more]
+            # A page about somebody is a kind and a name together.
+            if {"kind", "name"} <= {p["name"] for p in listed}:
+                variants = [
+                    {**base, "kind": kind, "name": name}
+                    for kind in EXTRA["kind"]
+                    for name in EXTRA["name"]
+                ]
+            body = BODIES.get(operation.get("operationId", ""), {})
+            answers = operation["responses"].get("200", {}).get("content", {})
+            for accept in [a for a in ACCEPTED if a in answers] or ["application/json"]:
+                for values in variants:
+                    yield method.upper(), path, values, body, accept
+
+
+def ask(client: TestClient, asked: Asked, twin: bool = False) -> Response:
+    """Send one request; as a twin it asks for somebody who never was."""
+    method, path, values, body, accept = asked
+    if twin:
+        values = {name: value.replace(MARK, TWIN) for name, value in values.items()}
+        body = json.loads(json.dumps(body).replace(MARK, TWIN))
+    query = dict(values)
+    for name in list(query):
+        for form in (f"{{{name}}}", f"{{{name}:path}}"):
+            if form in path:
+                path = path.replace(form, quote(query.pop(name), safe=""))
+    sent = None if method in ("GET", "DELETE") else body
+    return client.request(method, path, params=query, json=sent, headers={"Accept": accept})
+
+
+def is_about_other(asked: Asked) -> bool:
+    return MARK in json.dumps([asked[2], asked[3]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_no_answer_of_any_route_holds_a_name_of_somebody_else(
+    site: SharedSite, mode: Privacy
+) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        for asked in list_requests(site, {"GET"}):
+            response = ask(client, asked)
+            said = read(response)
+            assert response.status_code < 500, (asked, said[:300])
+            if is_about_other(asked):
+                # Whoever asks for the other one hears what they would hear of nobody.
+                other = ask(client, asked, twin=True)
+                assert (response.status_code, said.replace(MARK, TWIN)) == (
+                    other.status_code,
+                    read(other),
+                ), asked
+            else:
+                assert MARK not in said, (asked, said[max(0, said.find(MARK) - 300) :][:600])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_change_is_made_to_what_belongs_to_somebody_else(
+    site: SharedSite, mode: Privacy
+) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        for asked in list_requests(site, {"POST", "PUT", "PATCH", "DELETE"}):
+            response = ask(client, asked)
+            assert response.status_code < 500, asked
+            assert is_about_other(asked) or MARK not in read(response), (asked, read(response))
+    site.service.rule_watch.findings.get(FINDING)
+    assert site.service.traces.get(site.run).name == f"{MARK}-run"
+    assert site.service.uploads.files(f"trace:{RUNS}")
+    assert site.service.uploads.files(f"callgraph:{MARK}-profile")
+    assert site.service.background.job(site.task)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_live_messages_name_nobody_else(site: SharedSite, mode: Privacy) -> None:
+    site.set_privacy(mode)
+    feed = site.service.seen_by(ADA).feed
+    newest = feed.newest["default"]
+    for data in (newest.snapshot(["util"]), newest.tick(["util"]), newest.column_message(["util"])):
+        assert MARK not in read_message(data)
+    access, headers = sign_in(ADA)
+    with running(site.service, access=access) as url:
+        where = url.replace("http", "ws", 1) + "/api/v1/live"
+        with connect(where, additional_headers=headers, max_size=None) as socket:
+            socket.send('{"subscribe": ["util"]}')
+            data = socket.recv(timeout=60)
+            assert isinstance(data, bytes)
+            said = read_message(data)
+    assert MARK not in said
+    assert "'user': 'ada'" in said
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gpus_of_others_are_seen_to_be_held(site: SharedSite, mode: Privacy) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        units = client.get("/api/v1/cluster").json()["units"]
+        held = [u for u in units if u["host"] == "n2" and u["state"] == "allocated"]
+        assert len(held) == 4
+        why = client.get("/api/v1/queue/3").json()
+        assert why["position"] == 2
+        assert why["ahead"]["jobs"] == 1
+        summary = client.get("/api/v1/summary").json()["rows"]
+        assert summary[-1]["allocated"] == 8
+        shares = client.get("/api/v1/queue-fairness").json()["rows"]
+        assert len(shares) >= 2
+
+
+def test_made_up_names_can_be_followed(site: SharedSite) -> None:
+    site.set_privacy(Privacy.PSEUDONYMOUS)
+    with open_client(site.service, ADA) as client:
+        rows = client.get("/api/v1/workloads", params={"limit": 1000}).json()["rows"]
+        other = next(
+            row for row in rows if row["user"] not in ("ada", "bob") and "-" in row["workload"]
+        )
+        assert other["name"] == ""
+        assert other["attributes"] == {}
+        assert other["user"].startswith("user-")
+        found = client.get(f"/api/v1/workloads/{quote(other['workload'], safe='')}")
+        assert found.json()["user"] == other["user"]
+        where = json.dumps({"field": "user", "op": "eq", "value": other["user"]})
+        mine = client.get("/api/v1/workloads", params={"where": where}).json()["rows"]
+        assert {row["user"] for row in mine} == {other["user"]}
+        page = client.get("/api/v1/entities/user", params={"name": other["user"]})
+        assert page.status_code == 200
+        # Another start of the server, with the same key: the same names, and links still work.
+        site.set_privacy(Privacy.PSEUDONYMOUS)
+        again = client.get(f"/api/v1/workloads/{quote(other['workload'], safe='')}")
+        assert again.json()["user"] == other["user"]
+
+
+def test_operators_see_everything(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OWN)
+    told = set()
+    with open_client(site.service, OPERATOR) as client:
+        for asked in list_requests(site, {"GET"}):
+            if not is_about_other(asked) and MARK in read(ask(client, asked)):
+                told.add(asked[1].removeprefix("/api/v1/"))
+    # So the site has something to hide wherever there is something to see.
+    expected = {
+        "cluster", "workloads", "jobs", "search", "events", "queue", "findings", "waste", "mutes",
+        "traces", "callgraphs/sources", "tasks", "entities/{kind}", "queue-fairness",
+        "verdicts", "diagnosis/peers",
+    }  # fmt: skip
+    assert expected <= told, expected - told
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_figures_for_scrapers_name_no_project(site: SharedSite, mode: Privacy) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        assert MARK not in client.get("/metrics").text
+
+
+def test_an_open_site_shows_everybody(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OPEN)
+    with open_client(site.service, ADA) as client:
+        assert MARK in client.get("/api/v1/workloads").text

@@ -1,0 +1,67 @@
+"""The waiting line over HTTP: order, reasons with the blocker, room, and what is asked before
+submitting.
+"""
+
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+
+ROOT = "/api/v1"
+
+
+def test_the_line_stands_in_the_schedulers_order_with_reasons(client: TestClient) -> None:
+    document = client.get(f"{ROOT}/queue").json()
+    assert [row["workload"] for row in document["rows"]] == ["3", "2"]
+    first, second = document["rows"]
+    assert first["verdict"] == "starts"
+    assert second["verdict"] == "blocked"
+    assert document["total"] == 2
+
+
+def test_the_line_can_be_asked_for_one_user_only(client: TestClient) -> None:
+    document = client.get(f"{ROOT}/queue", params={"user": "bob"}).json()
+    assert [(row["workload"], row["position"]) for row in document["rows"]] == [("2", 2)]
+
+
+def test_the_blocking_host_and_workload_are_named(client: TestClient) -> None:
+    document = client.get(f"{ROOT}/queue/2").json()
+    sentence = document["sentences"][0]
+    assert sentence.startswith("It needs 4 GPUs on each of 2 hosts; ")
+    assert sentence.endswith("the first to have it is n1, no limit says when.")
+    assert "1" in document["blocking_workloads"]
+    assert document["ahead"]["jobs"] == 1
+    assert document["start"]["method"].startswith("simulation")
+
+
+def test_a_workload_that_does_not_wait_is_said_to_run_or_to_be_unknown(client: TestClient) -> None:
+    running = client.get(f"{ROOT}/queue/1")
+    assert running.status_code == 422
+    assert "does not wait: it is running" in running.json()["detail"]
+    assert client.get(f"{ROOT}/queue/nobody").status_code == 404
+
+
+def test_what_is_free_counts_whole_hosts(client: TestClient) -> None:
+    room = client.get(f"{ROOT}/queue-free").json()["rows"][0]
+    assert room["gpus"] == 8
+    assert room["free"] + room["out_of_service"] <= 4
+    assert room["largest_on_one_host"] <= room["free"]
+
+
+def test_a_request_that_never_fits_is_told_so_and_smaller_ones_are_offered(
+    client: TestClient,
+) -> None:
+    document = client.get(f"{ROOT}/queue-ask", params={"gpus": 16, "time": "1h"}).json()
+    assert document["asked"]["p50_s"] is None
+    assert any(row["gpus"] < 16 for row in document["alternatives"])
+
+
+def test_a_wrong_request_is_refused(client: TestClient) -> None:
+    assert client.get(f"{ROOT}/queue-ask", params={"gpus": 0}).status_code == 422
+    wrong = client.get(f"{ROOT}/queue-ask", params={"gpus": 1, "time": "soon"})
+    assert wrong.status_code == 422
+    assert client.get(f"{ROOT}/queue-ask", params={"gpus": 1, "type": "X9"}).status_code == 422
+
+
+def test_use_is_told_against_share(client: TestClient) -> None:
+    rows = client.get(f"{ROOT}/queue-fairness").json()["rows"]
+    assert {row["project"] for row in rows} >= {"p1"}

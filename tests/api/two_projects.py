@@ -1,0 +1,197 @@
+"""A cluster that two people of different projects share, and apps in which one of them asks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fastapi.testclient import TestClient
+
+from marey.api.application import build_app
+from marey.api.guard import Access
+from marey.app.collect.loop import CollectRules
+from marey.app.privacy.scopes import PrivacyRules, Scopes
+from marey.app.rules.finding_store import Mute
+from marey.app.service import Parts, Service
+from marey.model.access.identity import Identity, Privacy, Role
+from marey.model.events import Event, EventKind
+from marey.model.observation import Observation
+from marey.model.times import HOUR_MS
+from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
+from marey.rules.engine.findings import Comment, Episode, Finding
+from marey.store.embedded.embedded_store import open_store
+from tests.app.small_cluster import START_MS, TICK_MS, HandClock, SmallSource, inventory
+from tests.signed_in import owner_access
+
+# Every name of the other one holds this: a single search finds any of them.
+MARK = "zzsecret"
+TWIN = "qqsecret"
+KEY = bytes(range(32))
+TICKS = 44
+
+ADA = Identity("ada", Role.RESEARCHER, projects=("p1",))
+BEN = Identity(f"{MARK}-ben", Role.RESEARCHER, projects=(f"{MARK}-vision",))
+OPERATOR = Identity("olga", Role.OPERATOR)
+
+RUNS, WAITS, FAILED = (f"{MARK}-ns/{MARK}-{name}" for name in ("runs", "waits", "failed"))
+FINDING = "00000000000000bb"
+MUTE = "00000000000000cc"
+NUMBERED = "4711"
+
+
+def _make_work(workload: str, **facts: Any) -> Workload:
+    told = {
+        "name": f"{MARK}-train",
+        "user": BEN.user,
+        "project": f"{MARK}-vision",
+        "experiment": f"{MARK}-ablation",
+        "partition": "main",
+        "qos": f"{MARK}-qos",
+        "gpus_requested": 4,
+        "gpu_model": "NVIDIA A100-SXM4-80GB",
+        "submit_ms": START_MS - 90_000,
+        "attributes": {f"{MARK}-label": f"{MARK}-value", "reason_text": f"{MARK}-reason"},
+    }
+    return Workload(workload, **{**told, **facts})
+
+
+def list_work() -> Observation:
+    """The small cluster's inventory; the other one runs on n2, waits in front, and failed."""
+    plain = inventory()
+    ended_ms = START_MS + 10 * TICK_MS
+    others = (
+        _make_work(RUNS, start_ms=START_MS),
+        _make_work(NUMBERED, start_ms=START_MS, gpus_requested=1),
+        _make_work(WAITS, gpus_requested=8, partition=""),
+        _make_work(FAILED, start_ms=START_MS, end_ms=ended_ms, exit_code=1),
+    )
+    statuses = (
+        WorkloadStatus(RUNS, WorkloadState.RUNNING),
+        WorkloadStatus(NUMBERED, WorkloadState.RUNNING),
+        WorkloadStatus(WAITS, WorkloadState.PENDING, "Resources", 90.0),
+    )
+    return replace(
+        plain,
+        workloads=(*plain.workloads, *others[:3]),
+        statuses=(*plain.statuses, *statuses),
+        allocations=(
+            *plain.allocations,
+            *(Allocation(RUNS, f"n2:{i}", i, i) for i in range(3)),
+            Allocation(NUMBERED, "n2:3", 0, 0),
+        ),
+        progress=(*plain.progress, Progress(RUNS, START_MS, 1, 90.0, "tokens", 3.0)),
+        events=(
+            *plain.events,
+            Event(START_MS, EventKind.XID, "n2", "n2:1", RUNS, 79.0, f"xid in {MARK}-python"),
+            Event(START_MS, EventKind.CHECKPOINT, workload=RUNS, text=f"{MARK}-checkpoint.pt"),
+        ),
+    )
+
+
+class TwoProjects(SmallSource):
+    """Tells of both people's work once, then samples at every tick."""
+
+    def poll(self, now_ms: int) -> Any:
+        told = list(super().poll(now_ms))
+        for at, observation in enumerate(told):
+            if observation.complete:
+                told[at] = replace(list_work(), samples=observation.samples)
+        return told
+
+
+class SharedSite:
+    """The service of that cluster, with everything that the other one left on it."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.folder = tempfile.TemporaryDirectory(prefix="marey-test-")
+        rules = CollectRules(TICK_MS, 5_000, 60_000)
+        uploads = Path(self.folder.name) / "uploads"
+        source = TwoProjects()
+        parts = Parts(open_store(None), [source], self.clock, rules, uploads=uploads)
+        self.service = Service(parts)
+        self._tick(TICKS // 2)
+        source.extra.append(
+            Observation(
+                self.clock.now_ms(),
+                workloads=(_make_work(FAILED, start_ms=START_MS, end_ms=self.clock.now_ms()),),
+                statuses=(WorkloadStatus(FAILED, WorkloadState.FAILED, f"{MARK}-oom"),),
+            )
+        )
+        self._tick(TICKS // 2)
+        self.service.rule_watch.feed("default", self.clock.now_ms())
+        self._leave_traces()
+
+    def _tick(self, times: int) -> None:
+        for _ in range(times):
+            self.service.collector.tick()
+            self.clock.advance()
+
+    def _leave_traces(self) -> None:
+        """Leave what people leave: a finding and words about it, a mute, files, a run, a job."""
+        service = self.service
+        said = Comment(START_MS, BEN.user, f"{MARK}-comment")
+        finding = Finding(
+            id=FINDING,
+            rule="idle",
+            workload=RUNS,
+            title="Idle",
+            user=BEN.user,
+            project=f"{MARK}-vision",
+            partition="main",
+            gpus=["n2:0"],
+            episodes=[Episode(START_MS, None)],
+            hours={START_MS // 3_600_000 * 3_600_000: 2.0},
+            comments=[said],
+        )
+        service.rule_watch.findings.save([finding])
+        mute = Mute(id=MUTE, scope="project", value=f"{MARK}-vision", why=f"{MARK}-why", by="olga")
+        service.rule_watch.findings.mute(mute)
+        for owner in (f"trace:{RUNS}", f"callgraph:{MARK}-profile"):
+            with service.uploads.receiving(owner, f"{MARK}.json", by=BEN.user) as receiver:
+                receiver.write(b'{"traceEvents": []}')
+        mine = service.traces
+        self.run = mine.create(f"{MARK}-run", workload=RUNS).id
+        job = service.background.start(f"traces of {RUNS}", lambda _: {"name": f"{MARK}-result"})
+        while not job.over:
+            pass
+        self.task = job.id
+
+    def set_privacy(self, privacy: Privacy) -> None:
+        """Let the site have this mode from now on."""
+        self.service.scopes = Scopes(self.service.store, PrivacyRules(privacy, KEY))
+
+    def close(self) -> None:
+        self.service.stop()
+        self.folder.cleanup()
+
+
+def sign_in(identity: Identity) -> tuple[Access, dict[str, str]]:
+    """Access control that lets one identity in, and the headers by which it is known."""
+    access = owner_access(mode="token")
+    scopes = sorted(permission.value for permission in identity.permissions)
+    token, _ = access.control.tokens.create(identity, "tests", scopes=scopes, life_ms=HOUR_MS)
+    return access, {"Authorization": f"Bearer {token}"}
+
+
+@contextmanager
+def open_client(service: Service, identity: Identity) -> Iterator[TestClient]:
+    """A client of this service, signed in."""
+    access, headers = sign_in(identity)
+    app = build_app(service, access)
+    options: dict[str, Any] = {"base_url": "http://127.0.0.1", "headers": headers}
+    with TestClient(app, raise_server_exceptions=False, **options) as client:
+        yield client
+
+
+def read_openapi(service: Service) -> dict[str, Any]:
+    """Every route that there is."""
+    document: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(build_app(service).openapi())
+    )
+    return document

@@ -1,0 +1,115 @@
+"""Jobs, people, search, findings and waste in a real browser, and axe-core on every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.page_pictures import list_pages
+from tests.browser.conftest import Demo, Overview
+
+AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def open_page(window: Overview, path: str) -> Any:
+    window.page.goto(window.url + path)
+    return window.page
+
+
+def total(page: Any) -> int:
+    return int(page.get_attribute("[data-testid=jobs-total]", "data-total") or -1)
+
+
+def test_the_first_page_load_already_shows_findings_and_waste(
+    overview: Overview, demo: Demo
+) -> None:
+    found = demo.get("/findings")
+    assert found["rows"]
+    assert found["preparing"] is False
+    page = open_page(overview, "/waste?since=24h")
+    page.wait_for_selector("[data-testid=waste-table] tbody tr")
+    assert page.locator("[data-testid=waste-trend] rect").count() > 10
+
+
+def test_a_job_is_found_in_the_table_and_leads_to_its_page(overview: Overview, demo: Demo) -> None:
+    page = open_page(overview, "/jobs")
+    page.wait_for_selector("[data-testid=job-row] a")
+    everyone = total(page)
+    assert everyone == demo.get("/jobs?limit=1")["total"] or everyone > 0
+    page.get_by_role("button", name="Running", exact=True).click()
+    page.wait_for_url("**/jobs?state=running*")
+    overview.wait_until(lambda: 0 < total(page) < everyone, "only running jobs")
+    page.get_by_role("button", name=re.compile("^GPUs")).click()
+    page.wait_for_url("**sort=gpus*")
+    row = page.locator("[data-testid=job-row]").first
+    name = row.get_by_role("cell").nth(2).inner_text()
+    row.get_by_role("link", name=name, exact=True).click()
+    page.wait_for_selector("[data-testid=workload-facts]")
+    page.get_by_role("heading", level=1).filter(has_text=name).wait_for()
+    facts = page.inner_text("[data-testid=workload-facts]")
+    assert "Other runs of this name" in facts
+    assert page.get_by_role("navigation", name="Pages").get_by_role("link", name="Jobs").count()
+
+
+def test_a_job_that_waits_has_a_page_too(overview: Overview, demo: Demo) -> None:
+    waiting = demo.get("/jobs?state=pending&limit=1")["rows"]
+    if not waiting:
+        pytest.skip("nothing waits in this demo at this moment")
+    page = open_page(overview, f"/workload?id={waiting[0]['workload']}")
+    page.wait_for_selector("[data-testid=workload-facts]")
+    assert "pending" in page.inner_text("[data-testid=workload-facts]")
+
+
+def test_search_finds_a_person_from_any_page(overview: Overview, demo: Demo) -> None:
+    user = demo.get("/jobs?state=running&limit=1")["rows"][0]["user"]
+    page = open_page(overview, "/sources")
+    page.get_by_role("heading", name="Sources", exact=True).wait_for()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill(user)
+    page.locator("[role=option]", has_text=user).filter(has_text="user").first.wait_for()
+    page.locator("[role=option]", has_text=user).filter(has_text="user").first.click()
+    page.wait_for_url(f"**/about?user={user}*")
+    page.wait_for_selector("[data-testid=entity-jobs]")
+    assert user in page.get_by_role("heading", level=1).inner_text()
+
+
+def test_findings_are_grouped_narrowed_and_acknowledged_together(
+    overview: Overview, demo: Demo
+) -> None:
+    page = open_page(overview, "/findings?group=workload&state=all")
+    page.wait_for_selector("[data-testid=findings] li")
+    hours = [row["gpu_hours"] for row in demo.get("/findings")["rows"]]
+    assert hours
+    box = page.get_by_role("checkbox").first
+    box.check()
+    page.get_by_role("toolbar").get_by_role("button", name="Acknowledge").click()
+    overview.wait_until(
+        lambda: any(row["acknowledged"] for row in demo.get("/findings")["rows"]), "a word"
+    )
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_axe_and_the_console_find_nothing_to_complain_about_on_any_page(
+    overview: Overview, demo: Demo, theme: str
+) -> None:
+    page, said = overview.page, list[str]()
+    page.emulate_media(color_scheme=theme)
+    page.on("console", lambda message: said.append(message.text) if is_error(message) else None)
+    for name, path in list_pages(demo.url).items():
+        open_page(overview, path)
+        page.wait_for_selector("h1", state="attached")
+        page.wait_for_load_state("networkidle")
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        said += [
+            f"{name}: {one['id']}: {one['nodes'][0]['html'][:160]}" for one in found["violations"]
+        ]
+    assert said == []
+
+
+def is_error(message: Any) -> bool:
+    """Return whether the page complained; what the graphics driver says is not the page's."""
+    return message.type == "error" and "GL Driver Message" not in message.text

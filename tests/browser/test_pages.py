@@ -1,0 +1,34 @@
+"""The way between pages: one document, real links, addresses that back and forward go through."""
+
+from __future__ import annotations
+
+from tests.browser.conftest import Overview
+
+
+def test_pages_follow_each_other_without_loading_the_app_again(overview: Overview) -> None:
+    page = overview.open("?view=physical").page
+    loads: list[str] = []
+    page.on("load", lambda: loads.append(page.url))
+    pages = page.get_by_role("navigation", name="Pages")
+    pages.get_by_role("link", name="Findings").click()
+    page.get_by_role("heading", name="Findings", exact=True).wait_for()
+    assert page.title() == "Findings · Marey"
+    page.get_by_role("button", name="Closed", exact=True).click()
+    page.wait_for_url("**/findings?state=closed")
+    pages.get_by_role("link", name="Findings").click()
+    opened = page.get_by_role("button", name="Open", exact=True)
+    overview.wait_until(lambda: opened.get_attribute("aria-pressed") == "true", "a fresh page")
+    pages.get_by_role("link", name="Sources").click()
+    page.get_by_role("heading", name="Sources", exact=True).wait_for()
+    for _ in range(4):
+        page.go_back()
+    overview.wait_until(lambda: overview.layers() == ["rack", "host"], "the view it began with")
+    assert loads == []
+
+
+def test_a_page_that_does_not_exist_says_so_and_leads_back(overview: Overview) -> None:
+    page = overview.page
+    page.goto(f"{overview.url}/nothing/here")
+    assert "/nothing/here" in page.get_by_role("alert").inner_text()
+    page.get_by_role("link", name="Go to the overview", exact=True).click()
+    page.wait_for_selector("[data-testid=canvas]")

@@ -1,0 +1,121 @@
+"""The tree of modules keeps the rules of docs/ARCHITECTURE.md; scripts/house.py measures it.
+
+A limit above 0 is what is left from before the rule existed: it may only go down.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "house.py"
+
+MOST_FUNCTIONS_WITH_MANY_PARAMETERS = 0
+MOST_CALLS_WITH_MANY_ARGUMENTS = 0
+MOST_PROBES = 0
+MOST_DELEGATIONS = 0
+MOST_DUPLICATE_CLASSES = 2
+MOST_DUPLICATE_MODULES = 0
+MOST_LARGE_FOLDERS = 0
+LEAST_VERB_SHARE = 53
+MOST_PARTICIPLE_SHARE = 5.2
+
+
+@pytest.fixture(scope="module")
+def house() -> ModuleType:
+    """Load the script as a module."""
+    spec = importlib.util.spec_from_file_location("house", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["house"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tree(house: ModuleType) -> Any:
+    """Parse the package once for every test."""
+    return house.read_tree()
+
+
+def show(places: Any) -> str:
+    """Return the offenders as an assertion prints them."""
+    return "\n" + "\n".join(map(str, places))
+
+
+def test_no_folder_holds_more_modules_than_one_looks_through(house: Any, tree: Any) -> None:
+    found = house.find_large_folders(tree)
+    assert len(found) <= MOST_LARGE_FOLDERS, show(found)
+
+
+def test_no_public_class_name_exists_twice_in_a_package(house: Any, tree: Any) -> None:
+    found = house.find_duplicate_classes(tree)
+    assert len(found) <= MOST_DUPLICATE_CLASSES, show(found)
+
+
+def test_no_module_name_exists_twice_in_a_package(house: Any, tree: Any) -> None:
+    found = house.find_duplicate_modules(tree)
+    assert len(found) <= MOST_DUPLICATE_MODULES, show(found)
+
+
+def test_more_than_four_parameters_are_given_by_keyword(tree: Any) -> None:
+    assert len(tree.parameters) <= MOST_FUNCTIONS_WITH_MANY_PARAMETERS, show(tree.parameters)
+
+
+def test_no_call_passes_six_arguments_by_position(tree: Any) -> None:
+    assert len(tree.positional) <= MOST_CALLS_WITH_MANY_ARGUMENTS, show(tree.positional)
+
+
+def test_nothing_probes_an_object_for_what_its_type_does_not_promise(tree: Any) -> None:
+    assert len(tree.probes) <= MOST_PROBES, show(tree.probes)
+
+
+def test_nothing_delegates_by_getattr(tree: Any) -> None:
+    assert len(tree.delegations) <= MOST_DELEGATIONS, show(tree.delegations)
+
+
+def test_functions_begin_with_a_verb_and_not_with_a_participle(house: Any, tree: Any) -> None:
+    assert house.compute_verb_share(tree) >= LEAST_VERB_SHARE
+    assert house.compute_participle_share(tree) <= MOST_PARTICIPLE_SHARE
+
+
+def test_the_script_counts_what_it_says(house: Any, tmp_path: Path) -> None:
+    package = tmp_path / "part"
+    package.mkdir()
+    (package / "one.py").write_text(
+        "class Row: ...\n"
+        "def read_rows(a, b, c, d, e): return getattr(a, 'path', None)\n"
+        "def kept_rows(a, *, b, c, d, e):\n    '''Return.\n\n    More.\n    '''\n"
+        "    return read_rows(1, 2, 3, 4, 5, 6)\n"
+        "@njit(cache=True)\ndef add_all(a, b, c, d, e, f): return add_all(a, b, c, d, e, f)\n"
+    )
+    (package / "two.py").write_text(
+        "class Row:\n"
+        "    def __getattr__(self, name): ...\n"
+        "    @property\n    def width(self): ...\n"
+        "    def read(self, a, b, c, d): ...\n"
+    )
+    tree = house.read_tree(tmp_path)
+    assert [p.name for p in tree.parameters] == ["read_rows"]
+    assert [p.name for p in tree.positional] == ["read_rows"]
+    assert len(tree.probes) == len(tree.delegations) == 1
+    assert len(house.find_duplicate_classes(tree)) == 1
+    assert house.compute_verb_share(tree) == 75
+    assert house.compute_participle_share(tree) == 25
+    assert sum(many for _, many in tree.docstrings) == 1
+
+
+def test_the_table_is_markdown_with_one_column_per_package() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(SCRIPT), "--packages"], capture_output=True, text=True, check=True
+    )
+    header, _, *rows = ran.stdout.splitlines()
+    assert " store " in header
+    assert all(row.count("|") == header.count("|") for row in rows)

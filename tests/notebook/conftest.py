@@ -1,0 +1,158 @@
+"""JupyterLab and marimo as people start them, once per session, and a page on each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import PATIENCE_S, answers, free_port, until
+
+TOKEN = "notebook-tests"
+MARIMO_APP = """
+import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import marimo as mo
+    from marey.callgraph.graphs import unite_made
+    from marey.callgraph.makers.stacks import read_collapsed
+    from marey.callgraph.profiles import ProfileInfo
+    from marey.notebook import CallTreeView
+
+    text = "main;load;read 100\\nmain;solve;step 300\\n"
+    tree = CallTreeView(unite_made([read_collapsed(text, ProfileInfo("run"))]))
+    shown = mo.ui.anywidget(tree)
+    button = mo.ui.button(label="Select read", on_click=lambda _: select_read())
+
+    def select_read():
+        tree.selection = {"paths": [["main", "load", "read"]]}
+
+    mo.vstack([shown, button])
+    return mo, shown, tree
+
+
+@app.cell
+def _(mo, shown, tree):
+    shown.value
+    mo.md(f"Selected: {tree.selected().column('name').to_pylist()}")
+    return
+
+
+app.run()
+"""
+
+
+@dataclass
+class Server:
+    """A running notebook server and the folder it serves."""
+
+    url: str
+    folder: Path
+
+
+@dataclass
+class Page:
+    """A page of a browser and what it asked, said and sent."""
+
+    page: Any
+    hosts: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("websocket", self._watch_socket)
+
+    def _watch_socket(self, socket: Any) -> None:
+        self.hosts.add(socket.url.split("/")[2])
+        socket.on("framesent", lambda data: self.sent.append(len(data)))
+        socket.on("framereceived", lambda data: self.received.append(len(data)))
+
+
+def start_server(command: list[str], folder: Path, *, url: str, probe: str) -> Iterator[Server]:
+    """Start a program with a home of its own, wait until it answers, end it afterwards."""
+    settings = {
+        name: str(folder / ".home" / name.lower())
+        for name in (
+            "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR",
+            "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "XDG_CONFIG_HOME",
+        )
+    }  # fmt: skip
+    quiet = Path(settings["JUPYTERLAB_SETTINGS_DIR"]) / "@jupyterlab" / "apputils-extension"
+    quiet.mkdir(parents=True)
+    (quiet / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false"}))
+    environment = {**os.environ, **settings, "HOME": str(folder / ".home")}
+    log = (folder / ".home" / "log").open("wb")
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+
+    def is_up() -> bool:
+        assert process.poll() is None, (folder / ".home" / "log").read_text()[-2000:]
+        return answers(url + probe)
+
+    try:
+        until(is_up, command[2], pause_s=0.5)
+        yield Server(url, folder)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+        log.close()
+
+
+@pytest.fixture(scope="session")
+def jupyterlab(
+    tmp_path_factory: pytest.TempPathFactory, need_module: Callable[[str], Any]
+) -> Iterator[Server]:
+    """JupyterLab on a folder of its own."""
+    for name in ("jupyterlab", "anywidget", "ipykernel"):
+        need_module(name)
+    port = free_port()
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+        f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
+        "--LabApp.expose_app_in_browser=True",
+    ]  # fmt: skip
+    folder = tmp_path_factory.mktemp("jupyterlab")
+    url = f"http://127.0.0.1:{port}"
+    yield from start_server(command, folder, url=url, probe=f"/api/status?token={TOKEN}")
+
+
+@pytest.fixture(scope="session")
+def marimo(
+    tmp_path_factory: pytest.TempPathFactory, need_module: Callable[[str], Any]
+) -> Iterator[Server]:
+    """marimo, serving one app as `marimo run` does."""
+    for name in ("marimo", "anywidget"):
+        need_module(name)
+    port = free_port()
+    folder = tmp_path_factory.mktemp("marimo")
+    (folder / "app.py").write_text(MARIMO_APP, "utf-8")
+    command = [
+        sys.executable, "-m", "marimo", "run", "app.py", "--headless", "--no-token",
+        "--host", "127.0.0.1", "--port", str(port),
+    ]  # fmt: skip
+    yield from start_server(command, folder, url=f"http://127.0.0.1:{port}", probe="/health")
+
+
+@pytest.fixture
+def window(browser: Any) -> Iterator[Page]:
+    """A fresh page; an error of a script fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE_S * 1000)
+    seen = Page(context.new_page())
+    seen.watch()
+    yield seen
+    context.close()
+    assert seen.errors == []

@@ -1,0 +1,128 @@
+"""Why a workload waits, what is free, what changed: told from small lines one can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from marey.queue.waiting.changes import compare_lines, measure_fairness
+from marey.queue.waiting.explanation import describe_span, explain_wait
+from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
+from marey.queue.waiting.free_room import measure_free_room, measure_stranded
+from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, sort_line
+
+MINUTE_MS = 60_000
+
+
+def waiter(name: str, gpus: int = 8, *, priority: float = 1.0, **more: object) -> Waiter:
+    """Return a workload that waits for GPUs of one host."""
+    base = Waiter(
+        name, "ada", "vision", "gpu", gpus, min(gpus, 8), "", 3600, 0, priority, "Priority"
+    )
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def host(
+    name: str, free: int, *, ends: int | None = 20 * MINUTE_MS, usable: bool = True
+) -> HostRoom:
+    """Return a host of eight A100 of which some are free; the others end by their limit."""
+    holders = (Holder(f"on-{name}", 8 - free, ends),) if free < 8 else ()
+    return HostRoom(name, "A100", ("gpu",), 8, free, usable, holders=holders)
+
+
+def test_the_concrete_blocker_is_named_with_the_time_it_frees() -> None:
+    line = Line(0, [waiter("a")], [host("h1", 3), host("h2", 5, ends=50 * MINUTE_MS)])
+    why = explain_wait(line, 0)
+    assert why.verdict == "blocked"
+    assert why.sentences[0] == (
+        "It needs 8 GPUs on one host; 0 of 2 hosts have that room; 2 have 3 to 5 free; "
+        "the first to have it is h1, by its time limit in 20 min."
+    )
+    assert why.blocking_hosts == ("h1",)
+    assert why.blocking_workloads == ("on-h1",)
+    assert why.free_at_ms == 20 * MINUTE_MS
+
+
+def test_a_request_larger_than_every_host_will_never_start_as_asked() -> None:
+    line = Line(0, [waiter("a", 16, per_host=16)], [host("h1", 8)])
+    why = explain_wait(line, 0)
+    assert why.verdict == "never"
+    assert "never start as asked" in why.sentences[0]
+    assert "the largest host there has 8 GPUs" in why.sentences[0]
+
+
+def test_room_kept_for_those_ahead_is_told_as_being_behind_them() -> None:
+    line = Line(0, sort_line([waiter("b", 1), waiter("a", 8, priority=2.0)]), [host("h1", 4)])
+    why = explain_wait(line, 1)
+    assert why.verdict == "behind"
+    assert why.ahead.jobs == 1
+    assert why.ahead.gpu_hours == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [("Dependency", "held"), ("QOSMaxGRESPerUser", "held"), ("DependencyNeverSatisfied", "never")],
+)
+def test_what_is_held_back_is_not_blamed_on_the_line(reason: str, verdict: str) -> None:
+    line = Line(0, [waiter("a", reason=reason)], [host("h1", 8)])
+    assert explain_wait(line, 0).verdict == verdict
+
+
+def test_drained_hosts_are_named_as_the_blocker() -> None:
+    line = Line(0, [waiter("a", 16)], [host("h1", 8), host("h2", 8, usable=False)])
+    why = explain_wait(line, 0)
+    assert why.verdict == "blocked"
+    assert "out of service, first h2" in why.sentences[0]
+
+
+def test_a_job_without_a_limit_leaves_the_hours_ahead_unknown() -> None:
+    line = Line(0, [waiter("a", priority=2.0, limit_s=None), waiter("b")], [host("h1", 0)])
+    assert explain_wait(line, 1).ahead.gpu_hours is None
+
+
+def test_free_room_counts_whole_hosts_and_what_nobody_can_use() -> None:
+    line = Line(0, [waiter("a", 8)], [host("h1", 8), host("h2", 3)])
+    room = measure_free_room(line)[0]
+    assert (room.free, room.whole_hosts_free, room.largest_on_one_host) == (11, 1, 8)
+    assert room.stranded == 3.0
+    assert room.next_host == "h2"
+
+
+def test_nothing_is_stranded_where_everybody_asks_for_one() -> None:
+    assert measure_stranded(3, [waiter("a", 1)], 8) == 0.0
+
+
+def test_what_moved_since_yesterday_is_told_in_words() -> None:
+    before = Line(0, [waiter("x", priority=3.0), waiter("a")], [])
+    now = Line(1, [waiter("n", priority=5.0), waiter("a")], [])
+    change = compare_lines(before, now, 1)
+    assert change.sentences == (
+        "1 job ahead of it left the line.",
+        "1 job with higher priority arrived.",
+    )
+
+
+def test_use_is_compared_with_equal_shares() -> None:
+    rows = measure_fairness({"vision": 30.0, "text": 10.0}, [], {})
+    assert [(row.project, row.ratio) for row in rows] == [("vision", 1.5), ("text", 0.5)]
+
+
+def test_forecasts_still_waiting_past_their_interval_count_as_misses() -> None:
+    kept = [
+        KeptForecast("a", 0, 10, 20, 40, start_ms=30_000),
+        KeptForecast("b", 0, 10, 20, 40),
+    ]
+    score = score_forecasts_kept(kept, now_ms=100_000)
+    assert (score.scored, score.waiting, score.overdue) == (2, 1, 1)
+    assert score.coverage == 0.5
+    assert "Not enough history" in score.sentence
+
+
+def test_spans_are_told_as_people_say_them() -> None:
+    assert [describe_span(s) for s in (40, 600, 12_000, 187_200)] == [
+        "40 s",
+        "10 min",
+        "3 h 20 min",
+        "2 d 4 h",
+    ]

@@ -1,0 +1,110 @@
+"""Predictions against runs that were really changed, within the limits the product is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marey.replay.model import ReplayModel
+from marey.replay.pairs import Scored, pairs_document, score_pairs
+
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def scored(truth: dict[str, Any], read_model: Callable[[str], ReplayModel]) -> list[Scored]:
+    return score_pairs(truth, lambda name, _plain: read_model(name))
+
+
+def _errors(scored: list[Scored], truth: dict[str, Any], *kinds: str) -> list[float]:
+    return [
+        abs(pair.error)
+        for pair in scored
+        if pair.error is not None
+        and truth["runs"][pair.target]["setting"]["kind"] in kinds
+        # A pair that changes the kind of training is judged with the kind it comes from.
+        and truth["runs"][pair.source]["setting"]["kind"] in kinds
+    ]
+
+
+def test_every_pair_is_answered_and_the_mean_error_is_small(scored: list[Scored]) -> None:
+    document = pairs_document(scored)
+    assert document["refused"] == 0
+    assert document["mean_error"] <= 0.03
+
+
+def test_data_parallel_changes_are_predicted_closely(
+    scored: list[Scored], truth: dict[str, Any]
+) -> None:
+    errors = _errors(scored, truth, "ddp")
+    assert np.mean(errors) <= 0.02
+    assert max(errors) <= 0.05
+
+
+def test_pipeline_changes_are_predicted_closely(
+    scored: list[Scored], truth: dict[str, Any]
+) -> None:
+    errors = [abs(p.error or 0) for p in scored if p.source.startswith("pp")]
+    plain = [
+        abs(p.error or 0)
+        for p in scored
+        if p.source.startswith("pp") and "interleaved" not in p.target
+    ]
+    assert np.mean(plain) <= 0.03
+    assert max(plain) <= 0.06
+    assert np.mean(errors) <= 0.06
+
+
+def test_sharded_and_server_changes_are_predicted(scored: list[Scored]) -> None:
+    errors = [abs(p.error or 0) for p in scored if p.source.startswith(("fsdp", "ps"))]
+    assert np.mean(errors) <= 0.06
+
+
+def test_the_sign_of_every_real_change_is_right(
+    scored: list[Scored], truth: dict[str, Any]
+) -> None:
+    for pair in scored:
+        before = truth["runs"][pair.source]["step_ms"]
+        change = pair.truth_ms / before - 1
+        if abs(change) > 0.03 and pair.predicted_ms is not None:
+            assert (pair.predicted_ms / before - 1) * change > 0, pair
+
+
+def test_four_of_five_truths_lie_in_their_interval(scored: list[Scored]) -> None:
+    assert pairs_document(scored)["inside_interval"] >= 0.8
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ddp-bucket25",
+        "ddp-bucket1",
+        "ddp-bucket1-accumulate4",
+        "ddp-bucket1-checkpoint",
+        "ddp-bucket1-slow2",
+        "ddp-bucket1-link400",
+        "ddp-no-overlap",
+        "ddp-bucket1-fp16",
+    ],
+)
+def test_an_unchanged_replay_reproduces_a_data_parallel_run(
+    name: str, read_model: Callable[[str], ReplayModel]
+) -> None:
+    assert abs(read_model(name).self_error) <= 0.02
+
+
+def test_the_best_of_each_family_is_ranked_first(
+    scored: list[Scored], truth: dict[str, Any]
+) -> None:
+    families: dict[str, list[Scored]] = {}
+    for pair in scored:
+        families.setdefault(pair.source, []).append(pair)
+    for pairs in families.values():
+        if len(pairs) > 1:
+            predicted = min(pairs, key=lambda p: p.predicted_ms or np.inf)
+            best = min(p.truth_ms for p in pairs)
+            # Two changes may be equal within what two recordings of one run differ by.
+            assert predicted.truth_ms <= best * 1.01

@@ -1,0 +1,101 @@
+"""Logs of nvidia-smi, W&B and sacct -P: read as they are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marey.cli import main
+from marey.model.errors import InvalidInput
+from marey.model.protocols import Selection
+from marey.model.workloads import WorkloadState
+from marey.sources.foreign.accounting_text import read_accounting_text
+from marey.sources.foreign.foreign_samples import read_foreign_samples
+from marey.store.embedded.embedded_store import open_store
+
+SMI = """timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], power.draw [W]
+2026/11/15 08:00:00.250, NVIDIA A100, 00000000:07:00.0, 97 %, 71234 MiB, 388.12 W
+2026/11/15 08:00:00.251, NVIDIA A100, 00000000:0F:00.0, 3 %, 512 MiB, [N/A]
+timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], power.draw [W]
+2026/11/15 08:00:15.250, NVIDIA A100, 00000000:07:00.0, 98 %, 71234 MiB, 391.00 W
+"""
+
+
+def test_a_log_of_nvidia_smi_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "node7.csv"
+    path.write_text(SMI)
+    table = read_foreign_samples(path, "node7")
+    assert table is not None
+    rows = table.to_pylist()
+    assert [(r["gpu"], r["util"], r["power"]) for r in rows] == [
+        ("0", 97.0, 388.12),
+        ("1", 3.0, None),
+        ("0", 98.0, 391.0),
+    ]
+    assert rows[0]["time"] == 1794729600.25
+    assert {r["model"] for r in rows} == {"NVIDIA A100"}
+
+
+def test_a_log_of_nvidia_smi_is_imported(tmp_path: Path) -> None:
+    path, store_path = tmp_path / "node7.csv", tmp_path / "s.duckdb"
+    path.write_text(SMI)
+    assert main(["import", "--samples", str(path), "--store", str(store_path)]) == 0
+    with open_store(store_path, read_only=True) as store:
+        span = store.span("default")
+        assert span is not None
+        (batch,) = store.scan(Selection(("util",), span[0], span[1] + 1))
+    assert sorted(set(batch.entities)) == ["node7:0", "node7:1"]
+    assert sorted(batch.columns["util"].tolist()) == [3.0, 97.0, 98.0]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_system_metrics_of_a_wandb_run_are_read(tmp_path: Path, form: str) -> None:
+    rows = [
+        {"_timestamp": 1794729600.0, "_runtime": 2.0, "system.gpu.0.gpu": 91.0,
+         "system.gpu.0.memoryAllocatedBytes": 2**30, "system.gpu.1.gpu": 5.0, "system.cpu": 40.0},
+        {"_timestamp": 1794729615.0, "_runtime": 17.0, "system.gpu.0.gpu": 93.0,
+         "system.gpu.0.memoryAllocatedBytes": 2**31, "system.gpu.1.gpu": 6.0, "system.cpu": 41.0},
+    ]  # fmt: skip
+    path = tmp_path / f"run.{form}"
+    if form == "csv":
+        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines))
+    else:
+        path.write_text("\n".join(json.dumps(row) for row in rows) + '\n{"_timest')
+    table = read_foreign_samples(path, "run")
+    assert table is not None
+    found = [(r["gpu"], r["util"], r["mem_used"], r["host_cpu"]) for r in table.to_pylist()]
+    assert found == [
+        ("0", 91.0, 1024.0, 40.0),
+        ("1", 5.0, None, 40.0),
+        ("0", 93.0, 2048.0, 41.0),
+        ("1", 6.0, None, 41.0),
+    ]
+
+
+def test_our_own_form_is_left_to_its_reader(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("time,host,gpu,util\n1794729600,n1,0,50\n")
+    assert read_foreign_samples(path, "n1") is None
+
+
+def test_text_of_real_accounting_tells_what_its_json_tells(data_dir: Path) -> None:
+    jobs = read_accounting_text(data_dir / "slurm/22.05/sacct_all.psv")
+    found = {job.workload.workload: job for job in jobs}
+    first = found["1"]
+    assert (first.workload.user, first.workload.gpus_requested) == ("alice", 16)
+    assert first.workload.gpu_model == "a100"
+    assert first.workload.project == "llm-70b"
+    assert first.workload.exit_code == 128 + 15
+    assert first.status.state is WorkloadState.CANCELLED
+    assert first.workload.attributes["nodes"] == "gpua[02-03]"
+    assert not any("." in name for name in found)
+
+
+def test_accounting_without_what_is_needed_says_what_to_ask_for(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.psv"
+    path.write_text("JobID|State|Start\n1|COMPLETED|2026-11-15T08:00:00\n")
+    with pytest.raises(InvalidInput, match="sacct -P -o JobID"):
+        read_accounting_text(path)

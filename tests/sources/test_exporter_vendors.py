@@ -1,0 +1,96 @@
+"""AMD, Intel and the oldest NVIDIA names: one GPU is one GPU, whoever exports it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marey.model.inventory import Gpu
+from marey.model.observation import Observation
+from marey.model.workloads import WorkloadState
+from marey.sources.exporter_labels import read_gpu_labels
+from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader
+from marey.sources.join.cluster_join import ClusterJoin
+
+NOW_MS = 1_794_771_650_000
+AMD = {
+    "gpu_id": "2",
+    "gpu_partition_id": "0",
+    "gpu_compute_partition_type": "spx",
+    "card_model": "102-G30211-0C",
+    "card_series": "AMD Instinct MI300X OAM",
+    "hostname": "gpu1",
+}
+
+
+def test_partition_0_of_an_undivided_amd_gpu_is_the_gpu_itself() -> None:
+    whole = read_gpu_labels(AMD)
+    assert whole is not None
+    assert (whole.index, whole.instance, whole.model) == (2, None, "AMD Instinct MI300X OAM")
+    divided = read_gpu_labels({**AMD, "gpu_compute_partition_type": "cpx"})
+    assert divided is not None
+    assert divided.instance == 0
+
+
+def test_real_amd_text_names_the_gpus_that_a_scheduler_names(data_dir: Path) -> None:
+    text = (data_dir / "exposition/amd/mi300x-spx.prom").read_bytes()
+    reading = ExpositionReader("gpu1").read(text, NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == [f"gpu1:{i}" for i in range(4)]
+    assert {gpu.model for gpu in reading.gpus} == {"AMD Instinct MI300X OAM"}
+    at = WIDTH * 3
+    assert reading.values[at + GPU_METRICS.index("util")] == 35.0
+    assert reading.values[at + GPU_METRICS.index("power")] == 303.0
+
+
+def test_names_before_dcgm_fi_are_read() -> None:
+    labels = b'{gpu="1",uuid="GPU-a"}'
+    text = b"dcgm_gpu_utilization" + labels + b" 71\ndcgm_fb_used" + labels + b" 512\n"
+    reading = ExpositionReader("n1").read(text, NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == ["n1:1"]
+    assert reading.values[GPU_METRICS.index("util")] == 71.0
+    assert reading.values[GPU_METRICS.index("mem_used")] == 512.0
+
+
+def test_intel_gpus_are_read_without_their_tiles_and_other_places() -> None:
+    base = 'dev_file="card1",dev_name="Intel(R) Data Center GPU Max 1550",pci_bdf="0:1:0",uuid="u"'
+    text = (
+        f"xpum_engine_ratio{{{base}}} 0.5\n"
+        f'xpum_engine_ratio{{{base},sub_dev="1"}} 0.9\n'
+        f'xpum_temperature_celsius{{{base},location="gpu"}} 61\n'
+        f'xpum_temperature_celsius{{{base},location="mem"}} 70\n'
+    )
+    reading = ExpositionReader("x1").read(text.encode(), NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == ["x1:1"]
+    assert reading.values[GPU_METRICS.index("util")] == 50.0
+    assert reading.values[GPU_METRICS.index("temp")] == 61.0
+
+
+def test_labels_alone_make_workloads_where_there_is_no_scheduler() -> None:
+    join = ClusterJoin("default")
+    join.set_sources(["dcgm"], scheduled=False)
+    gpus = [Gpu("n1", i) for i in range(2)]
+
+    def tell(moment: int, jobs: dict[str, tuple[str, ...]]) -> Observation:
+        return join.of_metrics("dcgm", Observation(NOW_MS + moment), gpus, jobs)
+
+    first = tell(0, {"n1:0": ("team/train-0",), "n1:1": ("4711",)})
+    assert {(w.workload, w.project) for w in first.workloads} == {
+        ("team/train-0", "team"),
+        ("4711", ""),
+    }
+    assert {(a.workload, a.gpu) for a in first.allocations} == {
+        ("team/train-0", "n1:0"),
+        ("4711", "n1:1"),
+    }
+    assert tell(15_000, {"n1:0": ("team/train-0",), "n1:1": ("4711",)}).workloads == ()
+    ended = [tell(30_000 + 15_000 * i, {"n1:0": ("team/train-0",)}) for i in range(3)]
+    assert [o.statuses for o in ended[:2]] == [(), ()]
+    (status,) = ended[2].statuses
+    assert (status.workload, status.state) == ("4711", WorkloadState.COMPLETED)
+    assert ended[2].workloads[0].end_ms == NOW_MS + 15_000
+
+
+def test_a_scheduler_decides_alone_where_there_is_one() -> None:
+    join = ClusterJoin("default")
+    join.set_sources(["dcgm"], scheduled=True)
+    seen = join.of_metrics("dcgm", Observation(NOW_MS), [Gpu("n1", 0)], {"n1:0": ("4711",)})
+    assert seen.workloads == ()

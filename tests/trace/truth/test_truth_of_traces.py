@@ -1,0 +1,117 @@
+"""Every real recording is tried: nothing confidently wrong, and evidence agrees with the table."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def truth() -> ModuleType:
+    """The script that writes docs/truth.md."""
+    spec = importlib.util.spec_from_file_location("truth", ROOT / "scripts" / "truth_traces.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def tried(truth: ModuleType, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What Marey says of every recording of the data, listed or not."""
+    return list(truth.try_recordings(data_dir, tmp_path_factory.mktemp("cache")))
+
+
+def test_no_verdict_is_confidently_wrong(tried: list[Any]) -> None:
+    assert {t.path: t.wrong for t in tried if t.outcome == "WRONG"} == {}
+
+
+def test_at_most_a_tenth_cannot_be_told(tried: list[Any]) -> None:
+    silent = [t.path for t in tried if t.outcome == "cannot tell"]
+    assert len(silent) <= len(tried) / 10, silent
+
+
+def test_evidence_agrees_with_the_table_beside_it(truth: ModuleType, tried: list[Any]) -> None:
+    assert {t.path: found for t in tried if (found := _disagreements(truth, t))} == {}
+    assert any("idle host" in line for t in tried for line in _evidence(t))
+    assert any("idle unexplained" in line for t in tried for line in _evidence(t))
+
+
+def _disagreements(truth: ModuleType, one: Any) -> list[str]:
+    found: list[str] = truth.find_disagreements(one.document) if one.document else []
+    return found
+
+
+def _evidence(one: Any) -> list[str]:
+    verdicts = one.document["verdicts"] if one.document else []
+    return [line for verdict in verdicts for line in verdict["evidence"]]
+
+
+def test_accounted_and_unexplained_idle_are_all_idle(tried: list[Any]) -> None:
+    parts = ("input", "peers", "host", "start", "other", "unexplained")
+    for one in tried:
+        for row in [*one.document.get("ranks", ()), *one.document.get("steps", ())]:
+            together = sum(row[f"idle_{part}_ms"] for part in parts)
+            assert together == pytest.approx(row["idle_ms"], abs=2e-3), (one.path, row)
+
+
+def test_nothing_is_wrong_only_where_time_is_accounted_for(tried: list[Any]) -> None:
+    for one in tried:
+        for verdict in one.document.get("verdicts", ()):
+            if verdict["kind"] != "none" or verdict["confidence"] == 0:
+                continue
+            least = 0.1 if one.document["run"]["has_device"] else 0.3
+            for row in one.document["ranks"]:
+                assert row["idle_unexplained_ms"] <= least * row["span_ms"] + 1e-3, one.path
+
+
+def test_a_recording_that_nobody_listed_is_tried(truth: ModuleType, tmp_path: Path) -> None:
+    new = tmp_path / "traces" / "somebody" / "run"
+    new.mkdir(parents=True)
+    event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    (new / "trace.json").write_text(json.dumps([event]))
+    found = list(truth.try_recordings(tmp_path, tmp_path / "cache"))
+    assert [one.path for one in found] == ["traces/somebody/run"]
+    assert found[0].outcome in ("right", "unsure")
+
+
+def test_exposed_communication_is_that_of_the_files_own_overlap_rows(
+    tried: list[Any], data_dir: Path
+) -> None:
+    for device, own in ((0, "device_0"), (1, "device_1")):
+        expected = {"Communication(Not Overlapped)": 0.0, "Computing": 0.0}
+        for path in (data_dir / "recordings/ascend/msprof" / own).iterdir():
+            events = json.loads(gzip.decompress(path.read_bytes()))
+            for event in events:
+                if event["ph"] == "X" and event["name"] in expected:
+                    expected[event["name"]] += float(event["dur"]) / 1e3
+        row = next(t for t in tried if t.path.endswith("msprof")).document["ranks"][device]
+        assert row["exposed_comm_ms"] == pytest.approx(
+            expected["Communication(Not Overlapped)"], abs=2e-3
+        )
+        assert row["compute_ms"] == pytest.approx(expected["Computing"], rel=1e-3)
+
+
+def test_kernels_without_a_recorded_launch_are_stated_with_both_figures(tried: list[Any]) -> None:
+    document = next(t for t in tried if t.path.endswith("qwen-h100")).document
+    notes = " ".join(note["text"] for note in document["notes"])
+    assert "509 of 1707 device events have no recorded launch" in notes
+    assert "45.645 ms" in notes
+    assert "31.90" in notes
+
+
+def test_serving_steps_and_graph_launches_are_recognised(tried: list[Any]) -> None:
+    document = next(t for t in tried if t.path.endswith("vllm-prefill-decode")).document
+    notes = " ".join(note["text"] for note in document["notes"])
+    assert "1 prefill and 1 decode steps, 25 launches of captured graphs" in notes

@@ -1,0 +1,280 @@
+/** Draws an execution flow that was laid out: nodes with their stacks and sharding, edges by evidence, a minimap. */
+
+import type { Theme } from "@/base/colour";
+import { continuousScheme, interpolate } from "@/base/colour";
+import type { FlowLayout } from "@/charts/flow/layout";
+import { NODE_HEIGHT, NODE_WIDTH } from "@/charts/flow/layout";
+import type { Sharding, ShownFlow } from "@/charts/flow/visible";
+import type { Palette } from "@/charts/marey/kinds";
+
+/** What part of the plane is seen: the point at the upper left corner, and pixels per unit. */
+export interface FlowCamera {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export interface FlowDrawing {
+  flow: ShownFlow;
+  layout: FlowLayout;
+  camera: FlowCamera;
+  width: number;
+  height: number;
+  palette: Palette;
+  theme: Theme;
+  /** Values that colour the nodes, and the largest of them. */
+  values: Float64Array;
+  most: number;
+  selected: number;
+  found: ReadonlySet<number>;
+  showQuiet: boolean;
+  laneLabel: (lane: number) => string;
+  nodeLabel: (node: number) => string;
+}
+
+/** Draw the flow into a context that is scaled to CSS pixels. */
+export function drawFlow(context: CanvasRenderingContext2D, drawing: FlowDrawing): void {
+  const { camera, width, height } = drawing;
+  context.clearRect(0, 0, width, height);
+  context.save();
+  context.scale(camera.scale, camera.scale);
+  context.translate(-camera.x, -camera.y);
+  drawLanes(context, drawing);
+  drawEdges(context, drawing);
+  const seen = seenNodes(drawing);
+  for (const node of seen) drawNode(context, drawing, node);
+  context.restore();
+  drawLaneLabels(context, drawing);
+}
+
+/** Nodes that the camera sees. */
+export function seenNodes({ layout, camera, width, height }: FlowDrawing): number[] {
+  const seen: number[] = [];
+  const right = camera.x + width / camera.scale + NODE_WIDTH;
+  const bottom = camera.y + height / camera.scale + NODE_HEIGHT;
+  for (let node = 0; node < layout.x.length; node++) {
+    const [x, y] = [layout.x[node], layout.y[node]];
+    if (x < camera.x - NODE_WIDTH || x > right) continue;
+    if (y < camera.y - NODE_HEIGHT || y > bottom) continue;
+    seen.push(node);
+  }
+  return seen;
+}
+
+function drawLanes(context: CanvasRenderingContext2D, drawing: FlowDrawing): void {
+  const { layout, palette } = drawing;
+  context.strokeStyle = palette.line;
+  context.lineWidth = 1 / drawing.camera.scale;
+  for (let lane = 1; lane + 1 < layout.laneTop.length; lane++) {
+    context.beginPath();
+    context.moveTo(-1e4, layout.laneTop[lane]);
+    context.lineTo(layout.width + 1e4, layout.laneTop[lane]);
+    context.stroke();
+  }
+}
+
+function drawLaneLabels(context: CanvasRenderingContext2D, drawing: FlowDrawing): void {
+  const { layout, camera, palette } = drawing;
+  context.font = "12px sans-serif";
+  context.textBaseline = "top";
+  context.fillStyle = palette.muted;
+  let last = -20;
+  for (let lane = 0; lane + 1 < layout.laneTop.length; lane++) {
+    const y = Math.max(4, (layout.laneTop[lane] - camera.y) * camera.scale + 5);
+    const end = (layout.laneTop[lane + 1] - camera.y) * camera.scale;
+    if (end < 20 || y > drawing.height || y < last + 14) continue;
+    context.fillText(drawing.laneLabel(lane), 8, y);
+    last = y;
+  }
+}
+
+const DASHES: Record<string, number[]> = {
+  tensor: [],
+  communication: [],
+  backward: [2, 3],
+  order: [6, 5],
+};
+
+function drawEdges(context: CanvasRenderingContext2D, drawing: FlowDrawing): void {
+  const { flow, layout, palette, camera } = drawing;
+  const right = camera.x + drawing.width / camera.scale;
+  const bottom = camera.y + drawing.height / camera.scale;
+  for (const evidence of ["order", "backward", "tensor", "communication"] as const) {
+    context.setLineDash(DASHES[evidence]);
+    context.strokeStyle = evidence === "communication" ? palette.accent : palette.muted;
+    context.globalAlpha = evidence === "order" ? 0.45 : 0.7;
+    context.lineWidth = Math.max(1, 0.7 / camera.scale);
+    for (const edge of flow.edges) {
+      if (edge.evidence !== evidence || (edge.quiet && !drawing.showQuiet)) continue;
+      const [a, b] = [edge.source, edge.target];
+      if (Math.max(layout.x[a], layout.x[b]) < camera.x) continue;
+      if (Math.min(layout.x[a], layout.x[b]) > right) continue;
+      if (Math.min(layout.y[a], layout.y[b]) > bottom) continue;
+      if (Math.max(layout.y[a], layout.y[b]) < camera.y) continue;
+      const lit = a === drawing.selected || b === drawing.selected;
+      drawEdge(context, layout, a, b, lit ? palette.selected : null);
+    }
+  }
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+}
+
+/** One path per edge: a canvas slows down out of proportion when a path has hundreds of parts. */
+function drawEdge(
+  context: CanvasRenderingContext2D,
+  { x, y }: FlowLayout,
+  a: number,
+  b: number,
+  lit: string | null,
+): void {
+  const [fromX, toX] = [x[a] + NODE_WIDTH / 2, x[b] - NODE_WIDTH / 2];
+  const bend = Math.max(18, (toX - fromX) / 2);
+  const usual = context.strokeStyle;
+  if (lit) context.strokeStyle = lit;
+  context.beginPath();
+  context.moveTo(fromX, y[a]);
+  context.bezierCurveTo(fromX + bend, y[a], toX - bend, y[b], toX, y[b]);
+  context.stroke();
+  if (lit) context.strokeStyle = usual;
+}
+
+function drawNode(context: CanvasRenderingContext2D, drawing: FlowDrawing, node: number): void {
+  const { flow, layout, palette, theme, values, most, camera } = drawing;
+  const shown = flow.nodes[node];
+  const [left, top] = [layout.x[node] - NODE_WIDTH / 2, layout.y[node] - NODE_HEIGHT / 2];
+  const colour = interpolate(continuousScheme("marey", theme), most > 0 ? values[node] / most : 0);
+  const chosen = node === drawing.selected;
+  context.lineWidth = chosen ? 3 : drawing.found.has(node) ? 2.5 : 1;
+  context.strokeStyle = chosen
+    ? palette.selected
+    : drawing.found.has(node)
+      ? palette.accent
+      : palette.muted;
+  context.fillStyle = `rgb(${colour[0]} ${colour[1]} ${colour[2]})`;
+  const sheets = shown.copies > 1 ? 3 : 1;
+  for (let sheet = sheets - 1; sheet >= 0; sheet--) {
+    context.beginPath();
+    context.roundRect(left + sheet * 4, top - sheet * 4, NODE_WIDTH, NODE_HEIGHT, cornerOf(shown));
+    context.fill();
+    context.stroke();
+  }
+  if (camera.scale < 0.3) return;
+  const light = colour[0] * 0.3 + colour[1] * 0.59 + colour[2] * 0.11 > 125;
+  context.fillStyle = light ? "#10181f" : "#f4f7fa";
+  context.font = "11px sans-serif";
+  context.textBaseline = "middle";
+  const label = fitText(context, drawing.nodeLabel(node), NODE_WIDTH - 12);
+  context.fillText(label, left + 6, layout.y[node] - (shown.sharding ? 6 : 0));
+  if (shown.sharding)
+    drawGlyph(context, shown.sharding, left + 6, layout.y[node] + 4, context.fillStyle as string);
+  if (shown.copies > 1) {
+    context.fillStyle = palette.text;
+    context.font = "bold 11px sans-serif";
+    context.fillText(`×${shown.copies}`, left + NODE_WIDTH - 14, top - 16);
+  }
+}
+
+const cornerOf = ({ opens, kind }: { opens: string; kind: string }): number =>
+  opens ? 8 : kind === "operator" ? 3 : NODE_HEIGHT / 2;
+
+const CELL_WIDTH = 14;
+const CELL_HEIGHT = 10;
+
+/** A cell per dimension with its number of slices: solid where it is known, hollow where inferred, "?" otherwise. */
+export function drawGlyph(
+  context: CanvasRenderingContext2D,
+  sharding: Sharding,
+  x: number,
+  y: number,
+  colour: string,
+): void {
+  context.save();
+  context.lineWidth = 1;
+  context.strokeStyle = colour;
+  context.font = "bold 8px sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  const cells = sharding.evidence === "unknown" ? [0] : sharding.slices.slice(0, 6);
+  cells.forEach((slices, i) => {
+    const left = x + i * (CELL_WIDTH + 2);
+    context.beginPath();
+    context.rect(left + 0.5, y + 0.5, CELL_WIDTH - 1, CELL_HEIGHT - 1);
+    const solid = sharding.evidence === "exact" && slices > 1;
+    context.fillStyle = colour;
+    if (solid) context.fill();
+    context.stroke();
+    if (solid) context.fillStyle = colour === "#10181f" ? "#f4f7fa" : "#10181f";
+    const text = sharding.evidence === "unknown" ? "?" : String(slices);
+    context.fillText(text, left + CELL_WIDTH / 2, y + CELL_HEIGHT / 2 + 0.5);
+  });
+  context.restore();
+}
+
+/** A text cut so that it fits, with an ellipsis. */
+export function fitText(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text.slice(0, 400)).width <= width && text.length <= 400) return text;
+  let [low, high] = [0, Math.min(text.length, 400)];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return `${text.slice(0, low)}…`;
+}
+
+/** The whole graph in a corner, with a frame around what is seen. */
+export function drawMinimap(
+  context: CanvasRenderingContext2D,
+  drawing: FlowDrawing,
+  size: { width: number; height: number },
+): void {
+  const { layout, palette, camera } = drawing;
+  const scale = minimapScale(layout, size);
+  context.clearRect(0, 0, size.width, size.height);
+  context.fillStyle = palette.muted;
+  for (let node = 0; node < layout.x.length; node++) {
+    if (node === drawing.selected) continue;
+    const [width, height] = [NODE_WIDTH * scale, NODE_HEIGHT * scale];
+    context.fillRect(
+      layout.x[node] * scale - width / 2,
+      layout.y[node] * scale - height / 2,
+      Math.max(1, width),
+      Math.max(1, height),
+    );
+  }
+  if (drawing.selected >= 0) {
+    context.fillStyle = palette.selected;
+    const at = drawing.selected;
+    context.fillRect(layout.x[at] * scale - 2, layout.y[at] * scale - 2, 4, 4);
+  }
+  context.strokeStyle = palette.accent;
+  context.lineWidth = 1.5;
+  context.strokeRect(
+    camera.x * scale,
+    camera.y * scale,
+    (drawing.width / camera.scale) * scale,
+    (drawing.height / camera.scale) * scale,
+  );
+}
+
+export const minimapScale = (layout: FlowLayout, size: { width: number; height: number }): number =>
+  Math.min(size.width / Math.max(1, layout.width), size.height / Math.max(1, layout.height));
+
+/** The node at a point of the canvas, or −1. */
+export function nodeAt(layout: FlowLayout, camera: FlowCamera, x: number, y: number): number {
+  const [planeX, planeY] = [camera.x + x / camera.scale, camera.y + y / camera.scale];
+  for (let node = layout.x.length - 1; node >= 0; node--)
+    if (
+      Math.abs(layout.x[node] - planeX) <= NODE_WIDTH / 2 &&
+      Math.abs(layout.y[node] - planeY) <= NODE_HEIGHT / 2
+    )
+      return node;
+  return -1;
+}
+
+/** A camera that sees the whole graph, or its beginning where the whole would be unreadable. */
+export function fitCamera(layout: FlowLayout, width: number, height: number): FlowCamera {
+  const whole = Math.min(width / (layout.width + 40), height / (layout.height + 40));
+  const scale = Math.min(1.2, Math.max(0.35, whole));
+  return { x: -20, y: -Math.max(20, (height / scale - layout.height) / 2), scale };
+}

@@ -1,0 +1,88 @@
+import { describe, expect, it } from "vitest";
+import type { OperatorEdge, OperatorNode } from "@/charts/flow/visible";
+import { measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
+
+const node = (id: number, module: string, more: Partial<OperatorNode> = {}): OperatorNode => ({
+  ...{ id, kind: "operator", name: `op${id}`, module, stage: 0, phase: "forward", order: id },
+  ...{
+    block: 0,
+    micro_batch: -1,
+    operator: id,
+    min_ms: 1,
+    median_ms: 2,
+    max_ms: 4,
+    slowest_rank: 0,
+  },
+  ...{ wait_ms: 0, blame_s: 0, memory_bytes: 10, sharding: null, stack: -1, copy: 0 },
+  ...more,
+});
+const edge = (source: number, target: number, more: Partial<OperatorEdge> = {}): OperatorEdge => ({
+  ...{ source, target, evidence: "tensor", long: false, hub: false },
+  ...more,
+});
+const closed = { open: new Set<string>(), unstacked: new Set<number>(), lanesByMicroBatch: false };
+
+describe("the flow on the screen", () => {
+  const nodes = [node(0, "embed"), node(1, "blocks.0.mlp"), node(2, "blocks.0.attn"), node(3, "")];
+  const edges = [edge(0, 1), edge(1, 2), edge(2, 3, { evidence: "order" }), edge(0, 2)];
+
+  it("shows closed namespaces as one node and what has no module by itself", () => {
+    const { nodes: shown, edges: joined } = showFlow(nodes, edges, [], closed);
+    expect(shown.map(({ label }) => label)).toEqual(["embed", "blocks", "op3"]);
+    expect(joined).toEqual([
+      { source: 0, target: 1, evidence: "tensor", quiet: false, count: 2 },
+      { source: 1, target: 2, evidence: "order", quiet: false, count: 1 },
+    ]);
+    expect(measureNode(shown[1], "time")).toBe(4);
+    expect(measureNode(shown[1], "spread")).toBe(6);
+  });
+
+  it("opens a namespace one level at a time", () => {
+    const open = new Set(["0/blocks", "0/blocks.0"]);
+    const labels = showFlow(nodes, edges, [], { ...closed, open }).nodes.map(({ label }) => label);
+    expect(labels).toEqual(["embed", "blocks.0.mlp", "blocks.0.attn", "op3"]);
+  });
+
+  it("stacks equal copies as one node with their number, and shows all when asked", () => {
+    const copies = [0, 1, 2].map((copy) => node(copy, "", { stack: 5, copy }));
+    const all = [...copies, node(9, "")];
+    const stack = { id: 5, name: "block", copies: 3, nodes: [0], members: [[0], [1], [2]] };
+    const links = [edge(0, 1), edge(1, 2), edge(2, 9)];
+    const stacked = showFlow(all, links, [stack], closed);
+    expect(stacked.nodes.map(({ copies: count }) => count)).toEqual([3, 1]);
+    expect(stacked.edges).toMatchObject([{ source: 0, target: 1 }]);
+    expect(measureNode(stacked.nodes[0], "time")).toBe(6);
+    const unstacked = new Set([5]);
+    expect(showFlow(all, links, [stack], { ...closed, unstacked }).nodes).toHaveLength(4);
+  });
+
+  it("keeps forward and backward, stages and micro-batches apart", () => {
+    const parts = [
+      node(0, "a", { block: 0, micro_batch: 0 }),
+      node(1, "a", { block: 0, micro_batch: 1 }),
+      node(2, "a", { phase: "backward", block: 0, micro_batch: 0 }),
+      node(3, "a", { stage: 1, block: 0, micro_batch: 0 }),
+    ];
+    expect(showFlow(parts, [], [], closed).nodes).toHaveLength(3);
+    const lanes = showFlow(parts, [], [], { ...closed, lanesByMicroBatch: true });
+    expect(lanes.nodes).toHaveLength(4);
+    expect(lanes.lanes).toHaveLength(3);
+  });
+
+  it("keeps an edge quiet only while all that it stands for are", () => {
+    const [only] = showFlow(
+      [node(0, "a"), node(1, "a"), node(2, "")],
+      [edge(0, 2, { long: true }), edge(1, 2, { evidence: "backward" })],
+      [],
+      closed,
+    ).edges;
+    expect(only).toMatchObject({ quiet: false, evidence: "tensor", count: 2 });
+  });
+
+  it("is searched by name, module and kind", () => {
+    const shown = showFlow(nodes, [], [], closed).nodes;
+    expect(searchNodes(shown, "ATTN")).toEqual([1]);
+    expect(searchNodes(shown, "op3")).toEqual([2]);
+    expect(searchNodes(shown, " ")).toEqual([]);
+  });
+});

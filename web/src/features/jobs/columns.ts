@@ -1,0 +1,69 @@
+/** The columns of the table of jobs: what each shows, whether it can be sorted, how it reads. */
+
+import type { Document } from "@/api/documents";
+import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { jobsTexts as texts } from "@/texts";
+
+export type JobRow = Document<"JobRow">;
+export type JobTable = Document<"JobTable">;
+
+export interface Column {
+  key: string;
+  label: string;
+  /** The server's name of the order; columns without one are not sorted by. */
+  sort: string | null;
+  width: number;
+  figure: boolean;
+  text: (row: JobRow) => string;
+}
+
+const duration = (seconds: number | null) => (seconds === null ? "–" : formatDuration(seconds));
+const count = (value: number | null) => (value === null ? "–" : formatCount(value));
+const percent = (share: number | null) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+
+function column(
+  key: string,
+  label: string,
+  sort: string | null,
+  width: number,
+  figure: boolean,
+  text: (row: JobRow) => string,
+): Column {
+  return { key, label, sort, width, figure, text };
+}
+
+export const COLUMNS: readonly Column[] = [
+  column("state", texts.state, "state", 96, false, (row) => row.state),
+  column("workload", texts.job, "job", 72, false, (row) => row.workload),
+  column("name", texts.name, "name", 150, false, (row) => row.name || "–"),
+  column("user", texts.user, "user", 96, false, (row) => row.user || "–"),
+  column("project", texts.project, "project", 96, false, (row) => row.project || "–"),
+  column("partition", texts.partition, "partition", 96, false, (row) => row.partition || "–"),
+  column("gpus", texts.gpus, "gpus", 52, true, (row) => count(row.gpus)),
+  column("submitted", texts.submitted, "submitted", 150, false, (row) => formatTime(row.submit_ms)),
+  column("wait", texts.wait, "wait", 84, true, (row) => duration(row.wait_s)),
+  column("run", texts.run, "run", 88, true, (row) => duration(row.run_s)),
+  column("gpu_hours", texts.gpuHours, "gpu_hours", 84, true, (row) => count(row.gpu_hours)),
+  column("util", texts.utilizationNow, null, 92, true, (row) =>
+    row.util === null ? "–" : `${Math.round(row.util)} %`,
+  ),
+  column("waste", texts.wasted, "waste", 104, true, (row) => count(row.wasted_gpu_hours)),
+  column("efficiency", texts.efficiency, null, 76, true, (row) => percent(row.efficiency)),
+  column("findings", texts.findings, "findings", 72, true, (row) => count(row.findings)),
+  column("started", texts.started, "started", 150, false, (row) => formatTime(row.start_ms)),
+  column("ended", texts.ended, "ended", 150, false, (row) => formatTime(row.end_ms)),
+  column("experiment", texts.experiment, null, 130, false, (row) => row.experiment || "–"),
+  column("gpu_model", texts.gpuType, null, 120, false, (row) => row.gpu_model || "–"),
+  column("reason", texts.reason, null, 160, false, (row) => row.reason || "–"),
+];
+
+export const USUAL = [
+  "state", "workload", "name", "user", "project", "gpus", "partition", "wait", "run", "gpu_hours",
+  "util", "waste", "efficiency", "findings",
+]; // prettier-ignore
+
+/** The columns named, in the table's own order; the usual ones where none is. */
+export function chosenColumns(keys: readonly string[]): readonly Column[] {
+  const wanted = new Set(keys.length > 0 ? keys : USUAL);
+  return COLUMNS.filter((one) => wanted.has(one.key));
+}

@@ -1,0 +1,60 @@
+import { useQuery } from "@tanstack/react-query";
+import { getJson } from "@/api/client";
+import { formatCount } from "@/base/format";
+import type { FreeRoom } from "@/features/queue/line";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/queue/Queue.module.css";
+import { queueTexts as texts } from "@/texts";
+
+/** What is free, really: gangs that start now, whole hosts, GPUs that nobody in line can use. */
+export function FreeRoomTable() {
+  const free = useQuery({
+    queryKey: ["queue-free"],
+    queryFn: ({ signal }) => getJson<FreeRoom>("/queue-free", undefined, signal),
+    refetchInterval: 15_000,
+    retry: 1,
+  });
+  return (
+    <section className={styles["section"]} aria-label={texts.free}>
+      <h2>{texts.free}</h2>
+      <p className={ui["muted"]}>{texts.freeIntro}</p>
+      {free.isError && <p role="alert">{free.error.message}</p>}
+      {free.data && free.data.rows.length === 0 && <p role="status">{texts.noHosts}</p>}
+      {free.data && free.data.rows.length > 0 && (
+        <div className={pageStyles["page-scroll"]}>
+          <table className={pageStyles["page-table"]} data-testid="queue-free">
+            <thead>
+              <tr>
+                <th>{texts.partition}</th>
+                <th>{texts.gpuType}</th>
+                <th className={pageStyles["figure"]}>{texts.freeOf}</th>
+                <th className={pageStyles["figure"]}>{texts.wholeHosts}</th>
+                <th className={pageStyles["figure"]}>{texts.largestOnOneHost}</th>
+                <th className={pageStyles["figure"]}>{texts.stranded}</th>
+                <th>{texts.emptiesNext}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {free.data.rows.map((row) => (
+                <tr key={`${row.partition}/${row.model}`}>
+                  <td>{row.partition}</td>
+                  <td>{row.model}</td>
+                  <td className={pageStyles["figure"]}>
+                    {texts.of(formatCount(row.free), formatCount(row.gpus))}
+                  </td>
+                  <td className={pageStyles["figure"]}>{formatCount(row.whole_hosts_free)}</td>
+                  <td className={pageStyles["figure"]}>{formatCount(row.largest_on_one_host)}</td>
+                  <td
+                    className={pageStyles["figure"]}
+                  >{`${Math.round(row.stranded_share * 100)} %`}</td>
+                  <td>{row.next_host || "–"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,83 @@
+import { useQuery } from "@tanstack/react-query";
+import { getJson } from "@/api/client";
+import { formatCount, formatDuration } from "@/base/format";
+import type { Why } from "@/features/queue/line";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/queue/Queue.module.css";
+import { queueTexts as texts } from "@/texts";
+
+/** Why one workload waits: the blocker, who is ahead, what moved, and the forecast. */
+export function WhyPanel({ workload, close }: { workload: string; close: () => void }) {
+  const why = useQuery({
+    queryKey: ["queue-why", workload],
+    queryFn: ({ signal }) =>
+      getJson<Why>(`/queue/${encodeURIComponent(workload)}`, undefined, signal),
+    refetchInterval: 15_000,
+    retry: 0,
+  });
+  return (
+    <section className={styles["panel"]} aria-label={texts.whyOf(workload)} data-testid="queue-why">
+      <div className={styles["panel-head"]}>
+        <h2>{texts.whyOf(workload)}</h2>
+        <button type="button" className={ui["button"]} onClick={close}>
+          {texts.close}
+        </button>
+      </div>
+      {why.isError && <p role="alert">{why.error.message}</p>}
+      {why.isPending && !why.isError && <p role="status">{texts.loading}</p>}
+      {why.data && <Explanation why={why.data} />}
+    </section>
+  );
+}
+
+function Explanation({ why }: { why: Why }) {
+  return (
+    <>
+      {why.sentences.map((sentence) => (
+        <p key={sentence}>{sentence}</p>
+      ))}
+      <p>
+        <b>{why.start.sentence}</b>{" "}
+        <span className={ui["muted"]}>{texts.from(why.start.method)}</span>
+      </p>
+      {why.start.scheduler_s !== null && (
+        <p className={ui["muted"]}>{texts.schedulerSays(formatDuration(why.start.scheduler_s))}</p>
+      )}
+      <dl className={styles["facts"]}>
+        <Fact name={texts.place} value={texts.placeOf(why.position, why.waiting)} />
+        <Fact
+          name={texts.aheadInPartition}
+          value={texts.jobsAndGpus(formatCount(why.ahead.jobs), formatCount(why.ahead.gpus))}
+        />
+        <Fact name={texts.aheadOwn} value={formatCount(why.ahead_own.jobs)} />
+        <Fact name={texts.aheadProject} value={formatCount(why.ahead_project.jobs)} />
+        <Fact name={texts.aheadOthers} value={formatCount(why.ahead_others.jobs)} />
+        {why.blocking_hosts.length > 0 && (
+          <Fact name={texts.firstHosts} value={why.blocking_hosts.slice(0, 6).join(", ")} />
+        )}
+        {Object.entries(why.factors).map(([name, value]) => (
+          <Fact key={name} name={texts.factor(name)} value={formatCount(value)} />
+        ))}
+      </dl>
+      {why.changes.length > 0 && (
+        <>
+          <h3>{texts.sinceYesterday}</h3>
+          <ul>
+            {why.changes.map((change) => (
+              <li key={change}>{change}</li>
+            ))}
+          </ul>
+        </>
+      )}
+    </>
+  );
+}
+
+function Fact({ name, value }: { name: string; value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  );
+}

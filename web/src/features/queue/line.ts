@@ -1,0 +1,30 @@
+/** The waiting line as the server tells it: filters, and how a forecast is drawn. */
+
+import type { Document } from "@/api/documents";
+
+export type WaitingLine = Document<"WaitingLine">;
+export type Waiter = Document<"WaiterDocument">;
+export type Why = Document<"WhyDocument">;
+export type FreeRoom = Document<"FreeDocument">;
+export type Asked = Document<"AskDocument">;
+export type AskedStart = Document<"AskedStart">;
+export type Fairness = Document<"FairnessDocument">;
+
+/** The waiters whose id, user, project, partition, reason or GPU type holds every word. */
+export function filterLine(rows: readonly Waiter[], text: string): Waiter[] {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return rows.filter((row) => {
+    const told = [row.workload, row.user, row.project, row.partition, row.reason, row.gpu_model]
+      .join(" ")
+      .toLowerCase();
+    return words.every((word) => told.includes(word));
+  });
+}
+
+/** Where a forecast stands on a logarithmic strip from one minute to a week, in percent. */
+export function placeOnStrip(seconds: number): number {
+  const low = Math.log10(60);
+  const high = Math.log10(7 * 86_400);
+  const share = (Math.log10(Math.max(seconds, 60)) - low) / (high - low);
+  return Math.min(100, Math.max(0, share * 100));
+}

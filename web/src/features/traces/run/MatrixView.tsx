@@ -1,0 +1,144 @@
+import { useEffect, useRef, useState } from "react";
+import type { Theme } from "@/base/colour";
+import { continuousScheme, interpolate } from "@/base/colour";
+import { useTheme } from "@/base/theme";
+import { makePalette } from "@/charts/marey/kinds";
+import { imageOf, makePicture } from "@/charts/marey/picture";
+import type { Matrix } from "@/charts/matrix";
+import { cellAt, paintMatrix, rangeOf } from "@/charts/matrix";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/traces/run/Run.module.css";
+import { tracesTexts as texts } from "@/texts";
+
+const LEAST_CELL_PX = 6;
+const MOST_HEIGHT_PX = 520;
+
+/** The colours of the scale from least to most. */
+function rampOf(theme: Theme): string {
+  const colours = Array.from({ length: 9 }, (_, i) => {
+    const [red, green, blue] = interpolate(continuousScheme("marey", theme), i / 8);
+    return `rgb(${red} ${green} ${blue})`;
+  });
+  return `linear-gradient(to right, ${colours.join(", ")})`;
+}
+
+/** A matrix of colours: the pointer or the arrow keys read a cell, a click or Enter chooses it. */
+export function MatrixView({
+  label,
+  matrix,
+  describe,
+  onChoose,
+  format,
+  axes,
+}: {
+  label: string;
+  matrix: Matrix;
+  /** What rows and columns are, and the name of each. */
+  axes: {
+    rows: string;
+    columns: string;
+    row: (at: number) => string;
+    column: (at: number) => string;
+  };
+  describe: (row: number, column: number, value: number) => string;
+  onChoose?: (row: number, column: number) => void;
+  format: (value: number) => string;
+}) {
+  const theme = useTheme((state) => state.theme);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [at, setAt] = useState<{ row: number; column: number } | null>(null);
+  const [width, setWidth] = useState(800);
+  const range = rangeOf(matrix);
+  const height = Math.min(MOST_HEIGHT_PX, Math.max(60, matrix.rows * LEAST_CELL_PX * 2));
+  useEffect(() => {
+    const element = canvas.current?.parentElement;
+    if (!element) return;
+    const watch = new ResizeObserver(() => setWidth(Math.max(50, element.clientWidth)));
+    watch.observe(element);
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => {
+    const element = canvas.current;
+    const context = element?.getContext("2d");
+    if (!element || !context) return;
+    element.width = width;
+    element.height = height;
+    const picture = makePicture(width, height, makePalette(theme).ground);
+    paintMatrix(matrix, picture, continuousScheme("marey", theme), rangeOf(matrix));
+    context.putImageData(imageOf(picture), 0, 0);
+    if (!at) return;
+    const [w, h] = [width / matrix.columns, height / matrix.rows];
+    context.strokeStyle = makePalette(theme).selected;
+    context.lineWidth = 2;
+    context.strokeRect(at.column * w, at.row * h, Math.max(3, w), Math.max(3, h));
+  }, [matrix, width, height, theme, at]);
+  const find = (event: React.MouseEvent) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    return cellAt(
+      matrix,
+      (event.clientX - box.left) / box.width,
+      (event.clientY - box.top) / box.height,
+    );
+  };
+  const move = (event: React.KeyboardEvent) => {
+    const steps: Record<string, [number, number]> = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+    };
+    if (event.key === "Enter" && at) onChoose?.(at.row, at.column);
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    const [down, right] = steps[event.key];
+    const clamp = (value: number, most: number) => Math.max(0, Math.min(most - 1, value));
+    setAt({
+      row: clamp((at?.row ?? -down) + down, matrix.rows),
+      column: clamp((at?.column ?? -right) + right, matrix.columns),
+    });
+  };
+  const value = at ? matrix.values[at.row * matrix.columns + at.column] : NaN;
+  return (
+    <div className={styles["panel"]}>
+      <div className={styles["axis"]} aria-hidden="true">
+        <span>
+          {axes.columns} {axes.column(0)}
+        </span>
+        {matrix.columns > 1 && <span>{axes.column(matrix.columns - 1)}</span>}
+      </div>
+      <div className={styles["framed"]}>
+        <span className={styles["first-row"]} aria-hidden="true">
+          {axes.rows} {axes.row(0)}
+        </span>
+        {matrix.rows > 1 && (
+          <span className={styles["last-row"]} aria-hidden="true">
+            {axes.row(matrix.rows - 1)}
+          </span>
+        )}
+        <div
+          className={styles["canvas"]}
+          style={{ height }}
+          role="application"
+          tabIndex={0}
+          aria-label={texts.matrixKeys(label)}
+          onKeyDown={move}
+          onPointerMove={(event) => setAt(find(event))}
+          onClick={(event) => {
+            const found = find(event);
+            if (found) onChoose?.(found.row, found.column);
+          }}
+        >
+          <canvas ref={canvas} />
+        </div>
+      </div>
+      <div className={styles["scale"]}>
+        <span>{format(range[0])}</span>
+        <i style={{ background: rampOf(theme) }} />
+        <span>{format(range[1])}</span>
+        <span role="status" className={ui["muted"]}>
+          {at && describe(at.row, at.column, value)}
+        </span>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,84 @@
+/** What the panel asks of the replay: the unchanged run, a prediction, both timelines, a search. */
+
+import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+import { ApiError, getJson, postJson, remove } from "@/api/client";
+import type { Document } from "@/api/documents";
+import { runPath } from "@/features/traces/queries";
+
+export type Replay = Document<"ReplayDocument">;
+export type Word = Replay["words"][number];
+export type Prediction = Document<"WhatIfDocument">;
+export type Timeline = Document<"WhatIfTimeline">;
+export type Search = Document<"StrategySearch">;
+export type Strategy = Search["proposals"][number];
+type Task = Omit<Document<"JobDocument">, "result"> & { result: Search | null };
+
+const POLL_MS = 400;
+const retry = (count: number, error: Error): boolean =>
+  !(error instanceof ApiError && error.status < 500) && count < 2;
+
+export function useReplay(run: string) {
+  return useQuery({
+    queryKey: ["replay", run],
+    queryFn: ({ signal }) => getJson<Replay>(`${runPath(run)}/replay`, {}, signal),
+    staleTime: Infinity,
+    retry,
+  });
+}
+
+/** What changes would make of a step; the last answer stays while the next is on its way. */
+export function usePrediction(run: string, changes: readonly string[], enabled = true) {
+  return useQuery({
+    queryKey: ["what if", run, changes],
+    queryFn: ({ signal }) => postJson<Prediction>(`${runPath(run)}/what-if`, { changes }, signal),
+    enabled,
+    staleTime: Infinity,
+    placeholderData: keepPreviousData,
+    retry,
+  });
+}
+
+export function useTimeline(run: string, changes: readonly string[], enabled: boolean) {
+  return useQuery({
+    queryKey: ["what if timeline", run, changes],
+    queryFn: ({ signal }) =>
+      postJson<Timeline>(`${runPath(run)}/what-if/timeline`, { changes }, signal),
+    enabled,
+    staleTime: Infinity,
+    placeholderData: keepPreviousData,
+    retry,
+  });
+}
+
+export function useKeep(run: string) {
+  return useMutation({
+    mutationFn: (changes: readonly string[]) =>
+      postJson<Prediction>(`${runPath(run)}/what-if`, { changes, keep: true }),
+  });
+}
+
+const isOver = (task: Task | undefined): boolean =>
+  task !== undefined && ["done", "failed", "cancelled"].includes(task.state);
+
+/** A search for strategies: started, watched, stopped. */
+export function useSearch(run: string) {
+  const start = useMutation({
+    mutationFn: (body: { memory_bytes: number | null; allowed: string[]; budget_s: number }) =>
+      postJson<Task>(`${runPath(run)}/optimize`, body),
+  });
+  const id = start.data?.id;
+  const task = useQuery({
+    queryKey: ["task", id],
+    queryFn: ({ signal }) => getJson<Task>(`/tasks/${encodeURIComponent(id ?? "")}`, {}, signal),
+    enabled: id !== undefined,
+    refetchInterval: (query) => (isOver(query.state.data) ? false : POLL_MS),
+    retry: 2,
+  });
+  const stop = useMutation({
+    mutationFn: () => remove(`/tasks/${encodeURIComponent(id ?? "")}`),
+    onSuccess: () => task.refetch(),
+  });
+  const running = start.isPending || (id !== undefined && !isOver(task.data) && !task.isError);
+  const error = start.error ?? task.error ?? stop.error;
+  return { start, stop, running, task: task.data, error };
+}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
         if "real" in folders or asked & REAL_FIXTURES:
             item.add_marker(pytest.mark.real)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Set a test up without Playwright's event loop, unless it looks at a browser."""
+    with _hide_running_loop(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Run a test without Playwright's event loop, unless it looks at a browser."""
+    with _hide_running_loop(item):
+        return (yield)
+
+
+@contextmanager
+def _hide_running_loop(item: pytest.Item) -> Iterator[None]:
+    """Hide the loop of a browser that an earlier test of this worker opened.
+
+    Playwright's loop counts as running in the main thread from its start to its end, so that
+    ``asyncio.run`` would fail in every later test of the same worker.
+    """
+    loop = asyncio._get_running_loop()
+    if loop is None or item.get_closest_marker("browser"):
+        yield
+        return
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -19,9 +19,10 @@ def protect_new_files() -> None:
 
 def make_private_folder(folder: Path) -> Path:
     """Make a folder that only its owner can enter; one that is there already stays as it is."""
-    with contextlib.suppress(FileExistsError):
+    if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=FOLDER_MODE)
+        # Somebody else may make it meanwhile; a file in its place is an error.
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         folder.chmod(FOLDER_MODE)
     return folder
 

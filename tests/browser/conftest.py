@@ -205,13 +205,16 @@ def moving_overview(browser: Any, demo: Demo) -> Iterator[Overview]:
     yield from open_window(browser, demo, reduced_motion="no-preference")
 
 
-def open_window(browser: Any, demo: Demo, **context_options: Any) -> Iterator[Overview]:
+def open_window(
+    browser: Any, demo: Demo, *, as_owner: bool = True, **context_options: Any
+) -> Iterator[Overview]:
     """A fresh window; a script error fails the journey."""
     options = {"viewport": {"width": 1200, "height": 720}, "color_scheme": "dark"}
     context = browser.new_context(**{**options, **context_options})
     context.set_default_timeout(PATIENCE_S * 1000)
     # Journeys are the owner's; how one signs in is a journey of its own.
-    context.set_extra_http_headers(demo.owner_headers)
+    if as_owner:
+        context.set_extra_http_headers(demo.owner_headers)
     seen = Overview(context.new_page(), demo.url)
     yield seen
     context.close()

@@ -45,10 +45,11 @@ def test_a_lost_connection_is_shown_and_recovers_by_itself(browser: Any, tmp_pat
     # Not a port that the kernel may give to the page's own attempts to connect meanwhile.
     port = str(free_port())
     demo = start_demo(*arguments, "--port", port, folder=tmp_path)
-    window = open_window(browser, demo, reduced_motion="reduce")
+    # By the printed link, as a person comes: the key in a header would end with the first server.
+    window = open_window(browser, demo, as_owner=False, reduced_motion="reduce")
     overview = next(window)
     try:
-        page = overview.open().page
+        page = overview.open(demo.link.removeprefix(f"{demo.url}/")).page
         demo.stop()
         page.wait_for_selector("[data-testid=connection]")
         assert "Connection lost" in page.inner_text("[data-testid=connection]")

@@ -110,19 +110,29 @@ def list_communication_nodes(views: RunViews, where: Predicate) -> pa.Table:
     time = (members["end_ns"].to_numpy() - members["start_ns"].to_numpy()) / 1e6
     size = np.maximum(members["bytes"].to_numpy(zero_copy_only=False), 0)
     wait_ms, time_ms = add(np.maximum(wait, 0) / 1e3), add(time)
-    share = wait_ms / np.maximum(time_ms, 1e-9)
-    highest = share.max(initial=0.0)
+    stages = np.array([row["stage"] for row in views.index.ranks], np.int32)
     columns = [
         ranks.astype(np.int32),
         [row["host"] for row in views.index.ranks],
-        np.array([row["stage"] for row in views.index.ranks], np.int32),
+        stages,
         time_ms,
         wait_ms,
         add(size).astype(np.int64),
-        1 - share / highest if highest > 0 else np.zeros(len(ranks)),
+        _little_waiting(wait_ms, stages),
     ]
     table = pa.table([pa.array(c) for c in columns], schema=COMMUNICATION_NODES)
     return select_rows(table, where)
+
+
+def _little_waiting(wait_ms: Floats, stages: NDArray[np.int32]) -> Floats:
+    """How much less than the most patient rank of its stage each rank waits, 0 to 1.
+
+    Only ranks of one stage are compared: a later stage waits for the earlier ones anyway.
+    """
+    most = np.zeros(int(stages.max(initial=0)) + 1)
+    np.maximum.at(most, stages, wait_ms)
+    longest = most[stages]
+    return np.where(longest > 0, 1 - wait_ms / np.maximum(longest, 1e-9), 0.0)
 
 
 def _members(views: RunViews, where: Predicate) -> pa.Table:

@@ -73,17 +73,27 @@ function drawLanes(context: CanvasRenderingContext2D, drawing: FlowDrawing): voi
   }
 }
 
+const NARROW_PX = 640;
+
+/** Width of the column that names the lanes. */
+const gutterPx = (width: number): number => (width < NARROW_PX ? 92 : 160);
+
 function drawLaneLabels(context: CanvasRenderingContext2D, drawing: FlowDrawing): void {
-  const { layout, camera, palette } = drawing;
-  context.font = "12px sans-serif";
+  const { layout, camera, palette, height } = drawing;
+  const gutter = gutterPx(drawing.width);
+  context.fillStyle = palette.panel;
+  context.globalAlpha = 0.86;
+  context.fillRect(0, 0, gutter, height);
+  context.globalAlpha = 1;
+  context.font = drawing.width < NARROW_PX ? "10px sans-serif" : "12px sans-serif";
   context.textBaseline = "top";
   context.fillStyle = palette.muted;
   let last = -20;
   for (let lane = 0; lane + 1 < layout.laneTop.length; lane++) {
     const y = Math.max(4, (layout.laneTop[lane] - camera.y) * camera.scale + 5);
     const end = (layout.laneTop[lane + 1] - camera.y) * camera.scale;
-    if (end < 20 || y > drawing.height || y < last + 14) continue;
-    context.fillText(drawing.laneLabel(lane), 8, y);
+    if (end < 20 || y > height || y < last + 14) continue;
+    context.fillText(fitText(context, drawing.laneLabel(lane), gutter - 10), 6, y);
     last = y;
   }
 }
@@ -274,7 +284,8 @@ export function nodeAt(layout: FlowLayout, camera: FlowCamera, x: number, y: num
 
 /** A camera that sees the whole graph, or its beginning where the whole would be unreadable. */
 export function fitCamera(layout: FlowLayout, width: number, height: number): FlowCamera {
-  const whole = Math.min(width / (layout.width + 40), height / (layout.height + 40));
+  const gutter = gutterPx(width);
+  const whole = Math.min((width - gutter) / (layout.width + 40), height / (layout.height + 40));
   const scale = Math.min(1.2, Math.max(0.35, whole));
-  return { x: -20, y: -Math.max(20, (height / scale - layout.height) / 2), scale };
+  return { x: -gutter / scale, y: -Math.max(20, (height / scale - layout.height) / 2), scale };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { OperatorEdge, OperatorNode } from "@/charts/flow/visible";
-import { measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
+import { linkStages, measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
 
 const node = (id: number, module: string, more: Partial<OperatorNode> = {}): OperatorNode => ({
   ...{ id, kind: "operator", name: `op${id}`, module, stage: 0, phase: "forward", order: id },
@@ -84,5 +84,47 @@ describe("the flow on the screen", () => {
     expect(searchNodes(shown, "ATTN")).toEqual([1]);
     expect(searchNodes(shown, "op3")).toEqual([2]);
     expect(searchNodes(shown, " ")).toEqual([]);
+  });
+});
+
+describe("several stages in one order", () => {
+  const talk = (id: number, kind: string, stage: number, order: number, batch: number) =>
+    node(id, "", { name: kind, kind, stage, order, micro_batch: batch });
+  // Stage 0 sends two micro-batches; stage 1 receives, and its own orders begin at 0 again.
+  const nodes = [
+    talk(0, "send", 0, 7, 0),
+    talk(1, "send", 0, 8, 1),
+    talk(2, "receive", 1, 0, 0),
+    talk(3, "receive", 1, 1, 1),
+  ];
+  const edges = [0, 1].map((i) => edge(i, i + 2, { evidence: "communication" }));
+
+  it("keeps every send before its receive, whatever the stages count", () => {
+    const shown = showFlow(nodes, edges, [], { ...closed, lanesByMicroBatch: true });
+    expect(shown.edges).toHaveLength(2);
+    for (const { source, target } of shown.edges)
+      expect(shown.nodes[source].order).toBeLessThan(shown.nodes[target].order);
+  });
+
+  it("goes on where exchanges wait for each other in a circle", () => {
+    const crossed = [edge(1, 2), edge(3, 0)];
+    const shown = showFlow(nodes, crossed, [], closed);
+    expect(shown.nodes.map(({ order }) => order)).toEqual([0, 1, 2, 3]);
+    const first = shown.nodes
+      .filter(({ stage }) => stage === 0)
+      .map(({ members }) => members[0].id);
+    expect(first).toEqual([0, 1]);
+  });
+
+  it("links what nothing of its stage leads to with the node before it", () => {
+    const shown = showFlow(nodes, edges, [], { ...closed, lanesByMicroBatch: true });
+    const links = linkStages(shown.nodes, shown.edges).map(([a, b]) => [
+      shown.nodes[a].members[0].id,
+      shown.nodes[b].members[0].id,
+    ]);
+    expect(links.sort()).toEqual([
+      [0, 1],
+      [2, 3],
+    ]);
   });
 });

@@ -61,6 +61,7 @@ export interface ShownNode {
   /** Namespace that opens when this one is asked to; empty for an operator. */
   opens: string;
   lane: number;
+  /** Place in the order of execution over all stages. */
   order: number;
   copies: number;
   members: OperatorNode[];
@@ -126,9 +127,68 @@ export function showFlow(
     const group = groupOf.get(shownId);
     if (group) groupOf.set(hidden, group);
   }
-  const list = [...groups.values()];
+  const list = orderStages([...groups.values()], edges, groupOf);
   const index = new Map(list.map((group, i) => [group, i]));
   return { nodes: list, edges: joinEdges(edges, groupOf, index, list), lanes: lanes.list };
+}
+
+/**
+ * Put the nodes of all stages into one order of execution: each stage keeps its own, and a receive comes after its
+ * send. Where exchanges wait for each other in a circle, the stage that has done least goes on.
+ */
+function orderStages(
+  list: ShownNode[],
+  edges: readonly OperatorEdge[],
+  groupOf: ReadonlyMap<number, ShownNode>,
+): ShownNode[] {
+  const before = new Map<ShownNode, Set<ShownNode>>();
+  for (const edge of edges) {
+    const [from, to] = [groupOf.get(edge.source), groupOf.get(edge.target)];
+    if (!from || !to || from.stage === to.stage) continue;
+    const known = before.get(to);
+    if (known) known.add(from);
+    else before.set(to, new Set([from]));
+  }
+  const stages = new Map<number, ShownNode[]>();
+  for (const node of [...list].sort((a, b) => b.order - a.order)) {
+    const known = stages.get(node.stage);
+    if (known) known.push(node);
+    else stages.set(node.stage, [node]);
+  }
+  const queues = [...stages].sort(([a], [b]) => a - b).map(([, queue]) => queue);
+  const done = new Set<ShownNode>();
+  const isReady = (node: ShownNode) => [...(before.get(node) ?? [])].every((one) => done.has(one));
+  while (done.size < list.length) {
+    const size = done.size;
+    for (const queue of queues)
+      while (queue.length > 0 && isReady(queue[queue.length - 1])) done.add(queue.pop()!);
+    if (done.size > size) continue;
+    const waiting = queues.filter((queue) => queue.length > 0);
+    const least = waiting.reduce((a, b) => (b.length > a.length ? b : a));
+    done.add(least.pop()!);
+  }
+  return [...done].map((node, order) => Object.assign(node, { order }));
+}
+
+/**
+ * Links that only shape the picture: a node that nothing of its stage leads to stands behind the one before it, so
+ * that time goes to the right in every stage.
+ */
+export function linkStages(
+  nodes: readonly ShownNode[],
+  edges: readonly ShownEdge[],
+): [number, number][] {
+  const reached = new Set<number>();
+  for (const { source, target } of edges)
+    if (nodes[source].stage === nodes[target].stage) reached.add(target);
+  const last = new Map<number, number>();
+  const links: [number, number][] = [];
+  nodes.forEach(({ stage }, i) => {
+    const previous = last.get(stage);
+    if (previous !== undefined && !reached.has(i)) links.push([previous, i]);
+    last.set(stage, i);
+  });
+  return links;
 }
 
 /** Copies that a stack hides, each with the node that stands for it. */

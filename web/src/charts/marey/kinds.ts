@@ -62,6 +62,8 @@ export interface Palette {
   grey: number;
   /** What a rank does that its peers do not, where ranks share a line. */
   deviation: number;
+  /** The ground as CSS text. */
+  panel: string;
   text: string;
   muted: string;
   line: string;
@@ -76,6 +78,7 @@ export function makePalette(theme: Theme): Palette {
     ground: packed(colours.nothing),
     grey: packed(theme === "dark" ? [96, 104, 112] : [176, 182, 188]),
     deviation: packed(theme === "dark" ? [255, 92, 92] : [205, 30, 50]),
+    panel: kindColour(theme, "nothing"),
     text: theme === "dark" ? "#e3e9ee" : "#1b242d",
     muted: theme === "dark" ? "#98a6b3" : "#556270",
     line: theme === "dark" ? "#27313b" : "#dfe4e9",

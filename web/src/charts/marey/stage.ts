@@ -244,7 +244,7 @@ export class MareyStage {
     canvas.height = this.marks.height;
     const context = canvas.getContext("2d");
     if (!context) return canvas;
-    context.fillStyle = `#${(this.palette.ground & 0xff).toString(16).padStart(2, "0").repeat(3)}`;
+    context.fillStyle = this.palette.panel;
     context.fillRect(0, 0, canvas.width, canvas.height);
     context.drawImage(
       this.picture,

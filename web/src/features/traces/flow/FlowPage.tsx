@@ -404,9 +404,11 @@ function useDrawing(
       found: new Set(found),
       laneLabel: (lane: number) => {
         const { stage, microBatch } = flow.lanes[lane] ?? { stage: 0, microBatch: -1 };
-        return microBatch >= 0
+        if (microBatch < 0) return texts.stageRow(stage);
+        const first = flow.lanes[lane - 1]?.stage !== stage;
+        return first
           ? `${texts.stageRow(stage)} · ${texts.microBatch(microBatch)}`
-          : texts.stageRow(stage);
+          : texts.microBatch(microBatch);
       },
       nodeLabel: (node: number) => flow.nodes[node].label,
     };

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "react";
 import type { FlowLayout } from "@/charts/flow/layout";
 import type { ShownFlow } from "@/charts/flow/visible";
+import { linkStages } from "@/charts/flow/visible";
 import type { LayoutDone, LayoutJob } from "@/features/traces/flow/layout.worker";
 
 /** The layout of a flow, made in a worker; the flow that it belongs to comes with it. */
@@ -19,15 +20,19 @@ export function useLayout(flow: ShownFlow | null): { flow: ShownFlow; layout: Fl
     worker.current.onmessage = ({ data }: MessageEvent<LayoutDone>) => {
       if (data.id === asked.current) setMade({ flow, layout: data.layout });
     };
-    const pulling = flow.edges.filter((edge) => !edge.quiet);
+    const seen = flow.edges.filter((edge) => !edge.quiet);
+    const pulling = [
+      ...seen.map(({ source, target }) => [source, target] as const),
+      ...linkStages(flow.nodes, seen),
+    ];
     const job: LayoutJob = {
       id,
       graph: {
         count: flow.nodes.length,
         lane: Int32Array.from(flow.nodes, (node) => node.lane),
         order: Float64Array.from(flow.nodes, (node) => node.order),
-        source: Int32Array.from(pulling, (edge) => edge.source),
-        target: Int32Array.from(pulling, (edge) => edge.target),
+        source: Int32Array.from(pulling, ([source]) => source),
+        target: Int32Array.from(pulling, ([, target]) => target),
       },
     };
     worker.current.postMessage(job);

@@ -69,6 +69,9 @@ PLAIN: dict[str, list[str]] = {
     "bytes": ["1"],
     "where": [json.dumps({"field": "partition", "op": "eq", "value": "main"})],
     "offset": ["0"],
+    "state": ["x"],
+    "token": ["0" * 12],
+    "session": ["0" * 16],
 }
 EXTRA: dict[str, list[str]] = {
     "q": [MARK, f"{MARK}-ben", NUMBERED, "4"],

@@ -176,6 +176,9 @@ def sign_in(identity: Identity) -> tuple[Access, dict[str, str]]:
     access = owner_access(mode="token")
     scopes = sorted(permission.value for permission in identity.permissions)
     token, _ = access.control.tokens.create(identity, "tests", scopes=scopes, life_ms=HOUR_MS)
+    # Somebody else is signed in too, and has a token.
+    access.control.tokens.create(BEN, f"{MARK}-token", scopes=["read"], life_ms=HOUR_MS)
+    access.control.sign_in(BEN, peer=f"{MARK}-host")
     return access, {"Authorization": f"Bearer {token}"}
 
 

@@ -34,7 +34,7 @@ from marey.api.routes import (
     view_routes,
     workload_routes,
 )
-from marey.api.routes.site import audit_routes
+from marey.api.routes.site import account_routes, audit_routes, sign_in_routes
 from marey.api.routes.training import what_if_routes
 from marey.api.routes.waiting import queue_routes
 from marey.app.audit.audit_log import AuditLog
@@ -60,6 +60,8 @@ ROUTERS = (
     trace_view_routes.router,
     what_if_routes.router,
     view_routes.router,
+    sign_in_routes.router,
+    account_routes.router,
     audit_routes.router,
 )
 

@@ -44,10 +44,11 @@ from marey.app.traces.what_if.prediction_book import PredictionBook
 from marey.app.traces.what_if.replays import ReplayDesk
 from marey.live.feed import FrameFeed
 from marey.live.summary import SummaryLog
-from marey.model.access.identity import Identity
+from marey.model.access.current import current_identity
+from marey.model.access.identity import Identity, Permission
 from marey.model.access.sight import Sight
 from marey.model.documents import Document
-from marey.model.errors import Conflict, InvalidInput, NotFound
+from marey.model.errors import Conflict, InvalidInput, NotFound, NotPermitted, shown
 from marey.model.observation import Observation
 from marey.model.protocols import Pace, Source, Store
 from marey.model.workloads import Progress
@@ -232,7 +233,7 @@ class Service:
     def report_progress(self, cluster: str, reports: Sequence[Progress]) -> int:
         """Keep what training scripts say of themselves; refuses workloads nobody knows."""
         for report in reports:
-            self.store.workload(cluster, report.workload)
+            check_reporter(current_identity(), self.store.workload(cluster, report.workload))
             for name in ("throughput", "loss"):
                 value = getattr(report, name)
                 if value is not None and not math.isfinite(value):
@@ -240,3 +241,12 @@ class Service:
         now_ms = self.workspace.now_ms()
         self.store.apply(Observation(now_ms, cluster, progress=tuple(reports)))
         return len(reports)
+
+
+def check_reporter(identity: Identity, workload: Mapping[str, Any]) -> None:
+    """Refuse progress of work that is neither the reporter's own nor what its token is for."""
+    name, owner = workload["workload"], workload["user"]
+    if identity.workload and identity.workload != name:
+        raise NotPermitted(f"This token is for workload '{shown(identity.workload)}' alone.")
+    if owner and owner != identity.user and not identity.may(Permission.OPERATE):
+        raise NotPermitted(f"'{shown(name)}' is not a workload of yours.")

@@ -68,6 +68,24 @@ class Unavailable(MareyError):
     code = "unavailable"
 
 
+class NotSignedIn(MareyError):
+    """Nobody is signed in, or what was shown to sign in with is not believed."""
+
+    exit_code = 8
+    status = 401
+    title = "Unauthorized"
+    code = "unauthorized"
+
+
+class NotPermitted(MareyError):
+    """Whoever is asking may not do this."""
+
+    exit_code = 9
+    status = 403
+    title = "Forbidden"
+    code = "not_permitted"
+
+
 class StoreError(MareyError):
     """The store's file cannot be used; the message says why and what to do."""
 

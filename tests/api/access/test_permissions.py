@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,8 @@ from marey.api.answers import TypedRoute, typed_router
 from marey.api.application import ROUTERS, build_app
 from marey.api.own_metrics import router as own_metrics
 from marey.api.routes import live_routes
-from marey.model.access.identity import ROLE_PERMISSIONS, Permission, Role
+from marey.app.privacy.scopes import PrivacyRules, Scopes
+from marey.model.access.identity import ROLE_PERMISSIONS, Permission, Privacy, Role
 from tests.api.conftest import SmallService
 from tests.signed_in import make_token, owner_access
 
@@ -24,7 +26,10 @@ METHODS = ("get", "put", "post", "patch", "delete")
 # What the application offers beside its routers: the document itself.
 BESIDE = {"/api/v1/openapi.json"}
 # Paths anybody may ask, whoever they are: alive, and how one signs in.
-OPEN_PATHS = {"/healthz"}
+OPEN_PATHS = {
+    "/healthz", "/me", "/sign-in", "/sign-in/start", "/sign-in/callback", "/session",
+    "/sign-in/commands", "/sign-in/commands/token",
+}  # fmt: skip
 READING_POSTS = {"/api/v1/rules-preview"}
 
 
@@ -38,6 +43,12 @@ def list_operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 OPERATIONS = list_operations()
+
+
+def test_every_role_may_do_what_the_one_before_may() -> None:
+    held = [ROLE_PERMISSIONS[role] for role in Role]
+    assert all(low < high for low, high in itertools.pairwise(held))
+    assert held[-1] == set(Permission)
 
 
 def test_every_route_is_held_to_a_permission() -> None:
@@ -95,10 +106,12 @@ def signed_in(app: FastAPI, request: pytest.FixtureRequest) -> Iterator[tuple[An
         yield request.param, client
 
 
+@pytest.mark.parametrize("privacy", list(Privacy))
 def test_every_route_refuses_exactly_the_roles_that_lack_its_permission(
-    signed_in: tuple[Role | None, TestClient],
+    small: SmallService, signed_in: tuple[Role | None, TestClient], privacy: Privacy
 ) -> None:
     role, client = signed_in
+    small.service.scopes = Scopes(small.service.store, PrivacyRules(privacy, bytes(32)))
     permitted = frozenset() if role is None else ROLE_PERMISSIONS[role]
     for method, path, operation in OPERATIONS:
         # Names that exist nowhere: nothing is changed by whoever is let through.

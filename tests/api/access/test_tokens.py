@@ -67,3 +67,101 @@ def test_the_live_connection_is_refused_without_a_token(small: SmallService) -> 
             pass
         with client.websocket_connect("ws://127.0.0.1/api/v1/live", headers=OWNER_HEADERS):
             pass
+
+
+def test_a_session_is_begun_with_a_token_and_is_never_the_token(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    token = make_token(app, Role.RESEARCHER, "ada")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.post("/api/v1/sign-in", json={"token": "wrong"}).status_code == 401
+        begun = client.post("/api/v1/sign-in", json={"token": token})
+        assert begun.json()["me"]["user"] == "ada"
+        assert token not in begun.headers["set-cookie"]
+        assert client.get("/api/v1/me").json()["by"] == "session"
+        assert client.put(VIEW, json={}).status_code == 403
+        key = {"X-Marey-Key": begun.json()["session_key"]}
+        assert client.put(VIEW, json={}, headers=key).status_code == 200
+        assert client.delete("/api/v1/session", headers=key).json() == {"next": ""}
+        assert client.get("/api/v1/clusters").status_code == 401
+        wrong = [
+            client.post("/api/v1/sign-in", json={"token": "wrong"}) for _ in range(FAILURES + 1)
+        ]
+        assert wrong[-1].status_code == 429
+
+
+def test_people_make_list_and_revoke_their_own_tokens(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    ada = {"Authorization": f"Bearer {make_token(app, Role.RESEARCHER, 'ada')}"}
+    ben = {"Authorization": f"Bearer {make_token(app, Role.RESEARCHER, 'ben')}"}
+    admin = {"Authorization": f"Bearer {make_token(app, Role.ADMIN, 'root')}"}
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        body = {"name": "nightly", "scopes": ["read"], "life": "30d"}
+        made = client.post("/api/v1/tokens", json=body, headers=ada).json()
+        used = {"Authorization": f"Bearer {made['token']}"}
+        assert client.get("/api/v1/me", headers=used).json()["permissions"] == ["read"]
+        # A token without the scope `account` makes no further ones.
+        assert client.post("/api/v1/tokens", json=body, headers=used).status_code == 403
+        # One made by a token ends with it at the latest.
+        own = client.get("/api/v1/tokens", headers=ada).json()
+        assert {row["name"] for row in own} == {"nightly", "tests"}
+        assert len({row["expires_ms"] // 60_000 for row in own}) == 1
+        more = {**body, "scopes": ["operate"]}
+        assert client.post("/api/v1/tokens", json=more, headers=ada).status_code == 422
+        where = f"/api/v1/tokens/{made['row']['id']}"
+        assert client.delete(where, headers=ben).status_code == 404
+        assert client.get("/api/v1/people", headers=ada).status_code == 403
+        people = client.get("/api/v1/people", headers=admin).json()
+        assert {row["user"] for row in people["people"]} == {"ada", "ben", "root"}
+        assert "digest" not in str(people)
+        assert client.delete(where, headers=admin).status_code == 204
+        assert client.get("/api/v1/me", headers=used).status_code == 401
+
+
+def test_progress_is_reported_by_its_owner_or_a_token_for_the_workload(
+    small: SmallService,
+) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        ada = {"Authorization": f"Bearer {make_token(app, Role.RESEARCHER, 'ada')}"}
+        ben = {"Authorization": f"Bearer {make_token(app, Role.RESEARCHER, 'ben')}"}
+        bound = {"name": "run", "scopes": ["progress:write"], "workload": "1"}
+        token = client.post("/api/v1/tokens", json=bound, headers=ada).json()["token"]
+        script = {"Authorization": f"Bearer {token}"}
+        for headers, workload, status in (
+            (ada, "1", 202), (ben, "1", 403), (script, "1", 202), (script, "2", 403),
+        ):  # fmt: skip
+            report = {"workload": workload, "step": 1}
+            answer = client.post("/api/v1/progress", json=report, headers=headers)
+            assert answer.status_code == status, (workload, answer.text)
+        assert client.get("/api/v1/clusters", headers=script).status_code == 403
+
+
+def test_a_command_signs_in_once_its_user_has_confirmed_the_code(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    ada = {"Authorization": f"Bearer {make_token(app, Role.RESEARCHER, 'ada')}"}
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        waiting = client.post("/api/v1/sign-in/commands", json={"place": "login1"}).json()
+        claim = {"code": waiting["code"], "command_secret": waiting["command_secret"]}
+        take = "/api/v1/sign-in/commands/token"
+        assert client.post(take, json=claim).json() == {"token": ""}
+        code = {"code": waiting["code"]}
+        assert client.post("/api/v1/sign-in/commands/confirm", json=code).status_code == 401
+        found = client.post("/api/v1/sign-in/commands/find", json=code, headers=ada).json()
+        assert found["place"] == "login1"
+        client.post("/api/v1/sign-in/commands/confirm", json=code, headers=ada)
+        stranger = {**claim, "command_secret": "x"}
+        assert client.post(take, json=stranger).status_code == 404
+        token = client.post(take, json=claim).json()["token"]
+        assert client.post(take, json=claim).status_code == 404
+        me = client.get("/api/v1/me", headers={"Authorization": f"Bearer {token}"}).json()
+        assert (me["user"], me["role"]) == ("ada", "researcher")
+
+
+def test_the_author_is_whoever_is_signed_in(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    operator = {"Authorization": f"Bearer {make_token(app, Role.OPERATOR, 'olga')}"}
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        body = {"scope": "user", "value": "ada", "why": "known", "by": "somebody-else"}
+        made = client.post("/api/v1/mutes", json=body, headers=operator).json()
+        assert made["by"] == "olga"
+        client.delete(f"/api/v1/mutes/{made['id']}", headers=operator)

@@ -31,6 +31,7 @@ class Recognition:
         headers = Headers(scope=scope)
         found = self._control.recognise(read_credentials(scope, headers, self._control))
         scope["identity"], scope["session"] = found.identity, found.session
+        scope["token"] = found.token
         refusal = self._refuse(scope, headers, found)
         if refusal is not None:
             await send_refusal(refusal, scope, receive, send)

@@ -22,6 +22,7 @@ from marey.app.rules.finding_documents import (
     WasteSums,
 )
 from marey.app.rules.finding_store import AskFindings, AskWaste, Mute, make_finding_document
+from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
 from marey.model.times import DAY_MS, EARLIEST_MS, Ms, parse_duration, parse_time
@@ -33,6 +34,8 @@ _ALSO_CSV: dict[int | str, dict[str, Any]] = {
     200: {"content": {CSV: {"schema": {"type": "string"}}}}
 }
 FindingId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the finding.")]
+# Taken from older clients, and of no effect.
+_AUTHOR = "Not heeded: the author is whoever is signed in."
 RuleFilter = Annotated[str, Query(max_length=64, description="Only of this rule.")]
 UserFilter = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of this user.")]
 ProjectFilter = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of this project.")]
@@ -43,7 +46,7 @@ class Said(Strict):
     """A comment, or the words of an acknowledgement."""
 
     text: str = Field(default="", max_length=4000)
-    by: str = Field(default="", max_length=NAME_LIMIT)
+    by: str = Field(default="", max_length=NAME_LIMIT, description=_AUTHOR)
 
 
 class MuteBody(Strict):
@@ -52,7 +55,7 @@ class MuteBody(Strict):
     scope: str = Field(max_length=20)
     value: str = Field(min_length=1, max_length=NAME_LIMIT)
     why: str = Field(min_length=1, max_length=4000)
-    by: str = Field(default="", max_length=NAME_LIMIT)
+    by: str = Field(default="", max_length=NAME_LIMIT, description=_AUTHOR)
     rule: str = Field(default="", max_length=64)
     until: str | None = Field(default=None, max_length=40)
 
@@ -121,7 +124,9 @@ def comment(
 ) -> Answer[Finding]:
     """Kept with the finding."""
     now_ms = service.workspace.now_ms()
-    found = service.rule_watch.findings.say(finding, said.text, said.by, now_ms, acknowledge=False)
+    found = service.rule_watch.findings.say(
+        finding, said.text, current_identity().user, now_ms, acknowledge=False
+    )
     return Answer(found)
 
 
@@ -138,7 +143,9 @@ def acknowledge(
 ) -> Answer[Finding]:
     """It stays open until it is no longer violated."""
     now_ms = service.workspace.now_ms()
-    found = service.rule_watch.findings.say(finding, said.text, said.by, now_ms, acknowledge=True)
+    found = service.rule_watch.findings.say(
+        finding, said.text, current_identity().user, now_ms, acknowledge=True
+    )
     return Answer(found)
 
 
@@ -168,7 +175,7 @@ def mute(service: TheService, body: Annotated[MuteBody, Body()]) -> Answer[Mute]
         scope=body.scope,
         value=body.value,
         why=body.why,
-        by=body.by,
+        by=current_identity().user,
         rule=body.rule,
         until_ms=None if body.until is None else parse_time(body.until),
         since_ms=service.workspace.now_ms(),

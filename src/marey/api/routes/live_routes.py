@@ -17,6 +17,7 @@ from marey.api.access.permissions import KEY, refuse
 from marey.api.limits.connections import Cut
 from marey.api.limits.requests import get_requester
 from marey.api.parameters import service_of
+from marey.app.access.access_control import AccessControl
 from marey.app.queries.selection import METRICS_LIMIT
 from marey.live.feed import FrameFeed
 from marey.live.frames import Frame
@@ -194,10 +195,22 @@ async def _send_all(
         await asyncio.wait_for(client.heard.wait(), FIRST_WORD_SECONDS)
     while socket.client_state is WebSocketState.CONNECTED:
         client.news.clear()
+        if not _is_still_signed_in(socket):
+            await socket.close(_NOT_PERMITTED)
+            return
         for data in await asyncio.to_thread(next_messages, feed, client, clients):
             await asyncio.wait_for(socket.send_bytes(data), SEND_SECONDS)
             clients.bytes_sent += len(data)
         await client.news.wait()
+
+
+def _is_still_signed_in(socket: WebSocket) -> bool:
+    """Return whether the session or token by which somebody connected still counts."""
+    control: AccessControl = socket.app.state.access
+    session, token = socket.scope.get("session"), socket.scope.get("token")
+    if session is not None:
+        return control.sessions.is_alive(session)
+    return token is None or control.tokens.is_alive(token)
 
 
 def next_messages(feed: FrameFeed, client: Client, clients: LiveClients) -> list[bytes]:

@@ -9,9 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from marey.app.access.api_tokens import ApiTokens, get_tokens_path
+from marey.app.access.api_tokens import ApiToken, ApiTokens, get_tokens_path
+from marey.app.access.command_sign_ins import CommandSignIns
+from marey.app.access.openid_provider import OpenIdProvider, check_issuer, read_client_secret
+from marey.app.access.people_seen import PeopleSeen
 from marey.app.access.roles import identify
 from marey.app.access.sessions import NewSession, Session, Sessions
+from marey.app.access.sign_in_attempts import SignInAttempts
 from marey.app.access.throttle import Throttle
 from marey.app.settings.configuration import (
     AccessSettings,
@@ -22,11 +26,11 @@ from marey.app.settings.configuration import (
     read_access_token,
 )
 from marey.model.access.current import get_process_identity
-from marey.model.access.identity import Identity, Role
+from marey.model.access.identity import Identity, Permission, Role
 from marey.model.errors import InvalidInput
 
 # Anybody on this machine, in mode none: looks, changes nothing.
-ANYBODY = Identity("", Role.VIEW_ONLY)
+ANYBODY = Identity("", Role.VIEW_ONLY, scopes=frozenset({Permission.READ}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Recognised:
 
     identity: Identity | None
     session: Session | None = None
+    token: ApiToken | None = None
     # Something was shown that is worth nothing.
     is_wrong: bool = False
 
@@ -72,16 +77,27 @@ class AccessControl:
     throttle: Throttle = field(default_factory=lambda: Throttle(read_now_ms))
     # Told who has signed in, and from where.
     on_sign_in: Callable[[Identity, str], None] = lambda identity, peer: None
+    people: PeopleSeen = field(default_factory=lambda: PeopleSeen(read_now_ms))
+    attempts: SignInAttempts = field(default_factory=lambda: SignInAttempts(read_now_ms))
+    commands: CommandSignIns = field(default_factory=lambda: CommandSignIns(read_now_ms))
     sessions: Sessions = field(init=False)
+    provider: OpenIdProvider | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.settings.session_ms, self.settings.idle_ms, read_now_ms)
+        if self.mode == "oidc":
+            self.provider = OpenIdProvider(self.oidc, self.settings.public_url, read_now_ms)
 
     def recognise(self, shown: Credentials) -> Recognised:
         """Return who sent a request; nobody where it shows nothing."""
+        found = self._find(shown)
+        if found.identity is not None and found.identity.user:
+            self.people.note(found.identity, shown.peer)
+        return found
+
+    def _find(self, shown: Credentials) -> Recognised:
         if shown.bearer:
-            identity = self.check_token(shown.bearer)
-            return Recognised(identity, is_wrong=identity is None)
+            return self.check_token(shown.bearer)
         if self.mode == "proxy" and shown.user and self.is_proxy(shown.peer):
             identity = identify(self.settings, shown.user, split_groups(shown.groups))
             return Recognised(identity, is_wrong=identity is None)
@@ -90,13 +106,15 @@ class AccessControl:
             return Recognised(session.identity, session)
         return Recognised(ANYBODY if self.mode == "none" else None)
 
-    def check_token(self, text: str) -> Identity | None:
+    def check_token(self, text: str) -> Recognised:
         """Return whose token or key this is."""
         given = text.encode("utf-8", "replace")
         if any(hmac.compare_digest(given, secret.encode()) for secret in self.owner_secrets):
-            return self.owner
+            return Recognised(self.owner)
         token = self.tokens.find(text)
-        return None if token is None else token.make_identity()
+        if token is None:
+            return Recognised(None, is_wrong=True)
+        return Recognised(token.make_identity(), token=token)
 
     def is_proxy(self, peer: str) -> bool:
         """Return whether this peer is a proxy whose headers are believed."""
@@ -146,6 +164,7 @@ def check_access(configuration: Configuration) -> str:
 
 
 def _check_oidc(oidc: OidcSettings, access: AccessSettings) -> None:
+    """Refuse a provider that cannot be used as it is described."""
     given = {
         "oidc.issuer": oidc.issuer,
         "oidc.client_id": oidc.client_id,
@@ -154,6 +173,8 @@ def _check_oidc(oidc: OidcSettings, access: AccessSettings) -> None:
     missing = [name for name, value in given.items() if not value]
     if missing:
         raise InvalidInput(f"Mode oidc needs {', '.join(missing)}.")
+    check_issuer(oidc.issuer)
+    read_client_secret(oidc)
 
 
 def open_access(configuration: Configuration, store: Path, owner_key: str = "") -> AccessControl:

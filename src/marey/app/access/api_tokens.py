@@ -30,6 +30,8 @@ _OPERATE = _CONTRIBUTE | {Permission.OPERATE}
 # A scope holds what it makes no sense without; reporting progress needs nothing else.
 SCOPES: dict[str, frozenset[Permission]] = {
     Permission.READ.value: _READ,
+    # Tokens of a command that signed in; others cannot make further ones.
+    Permission.ACCOUNT.value: _READ | {Permission.ACCOUNT},
     Permission.WRITE_PROGRESS.value: frozenset({Permission.WRITE_PROGRESS}),
     Permission.CONTRIBUTE.value: _CONTRIBUTE,
     Permission.OPERATE.value: _OPERATE,
@@ -148,6 +150,10 @@ class ApiTokens:
                 if token.id in self._held:
                     self._held[token.id] = token
         return token
+
+    def is_alive(self, token: ApiToken) -> bool:
+        """Return whether a token still counts, for connections that outlast a request."""
+        return token.id in self._held and self._now_ms() < token.expires_ms
 
     def get(self, id_: str) -> ApiToken:
         """Return a token by its id."""

@@ -30,6 +30,7 @@ class Session:
     seen_ms: int
     # What the provider wants to see again at sign-out.
     id_token: str = ""
+    is_ended: bool = False
 
     def holds_key(self, given: str) -> bool:
         """Return whether this is the key that changes must be sent with."""
@@ -93,9 +94,13 @@ class Sessions:
 
     def is_alive(self, session: Session) -> bool:
         """Return whether a session still counts, for connections that outlast a request."""
-        return not self._is_over(session, self._now_ms()) and any(
-            held is session for held in list(self._held.values())
-        )
+        return not session.is_ended and not self._is_over(session, self._now_ms())
+
+    def renew_key(self, session: Session) -> str:
+        """Return a new key for changes; the one before is worthless from now on."""
+        key = secrets.token_urlsafe(32)
+        session.key_digest = make_digest(key)
+        return key
 
     def end(self, cookie: str) -> None:
         """Sign out."""
@@ -104,9 +109,10 @@ class Sessions:
     def end_by_id(self, id_: str) -> Session:
         """End somebody's session."""
         with self._lock:
-            for digest, session in self._held.items():
+            for digest, session in list(self._held.items()):
                 if session.id == id_:
-                    return self._held.pop(digest)
+                    self._remove(digest)
+                    return session
         raise NotFound(f"There is no session '{shown(id_)}'.")
 
     def list(self) -> list[Session]:
@@ -124,15 +130,20 @@ class Sessions:
 
     def _drop(self, digest: str) -> None:
         with self._lock:
-            self._held.pop(digest, None)
+            self._remove(digest)
+
+    def _remove(self, digest: str) -> None:
+        session = self._held.pop(digest, None)
+        if session is not None:
+            session.is_ended = True
 
     def _make_room(self, user: str) -> None:
         """Drop what is over, then the oldest of this user, then the oldest of all."""
         now_ms = self._now_ms()
         for digest in [d for d, s in self._held.items() if self._is_over(s, now_ms)]:
-            del self._held[digest]
+            self._remove(digest)
         own = [digest for digest, s in self._held.items() if s.identity.user == user]
         for digest in own[: max(0, len(own) - SESSIONS_PER_USER + 1)]:
-            del self._held[digest]
+            self._remove(digest)
         while len(self._held) >= SESSIONS_LIMIT:
-            del self._held[next(iter(self._held))]
+            self._remove(next(iter(self._held)))

@@ -11,6 +11,8 @@ class Permission(StrEnum):
 
     # Look at what the site's privacy setting shows this identity.
     READ = "read"
+    # One's own session and tokens.
+    ACCOUNT = "account"
     # Report the progress of a workload.
     WRITE_PROGRESS = "progress:write"
     # Comment, acknowledge, upload traces and samples, keep personal views and rules.
@@ -30,7 +32,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-_VIEW = frozenset({Permission.READ})
+_VIEW = frozenset({Permission.READ, Permission.ACCOUNT})
 _RESEARCH = _VIEW | {Permission.WRITE_PROGRESS, Permission.CONTRIBUTE}
 _OPERATE = _RESEARCH | {Permission.OPERATE}
 

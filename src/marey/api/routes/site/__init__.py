@@ -1,1 +1,1 @@
-"""What concerns the site itself: the record of changes."""
+"""What concerns the site itself: signing in, accounts, people, the record of changes."""

@@ -1,0 +1,107 @@
+"""Who sent a request, for the routes about signing in and accounts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from marey.app.access.access_control import AccessControl, read_now_ms
+from marey.app.access.access_documents import Myself, SignInWays
+from marey.app.access.api_tokens import ApiToken
+from marey.app.access.sessions import Session
+from marey.model.access.identity import Identity
+from marey.model.errors import NotPermitted, NotSignedIn
+
+START_PATH = "/api/v1/sign-in/start"
+
+
+def get_control(request: Request) -> AccessControl:
+    """Return the access control of this app."""
+    control: AccessControl = request.app.state.access
+    return control
+
+
+TheControl = Annotated[AccessControl, Depends(get_control)]
+
+
+def get_session(request: Request) -> Session | None:
+    """Return the session by which the request was recognised."""
+    session: Session | None = request.scope.get("session")
+    return session
+
+
+def get_token(request: Request) -> ApiToken | None:
+    """Return the API token by which the request was recognised."""
+    token: ApiToken | None = request.scope.get("token")
+    return token
+
+
+def get_somebody(request: Request) -> Identity:
+    """Return who is asking; refuses a request of nobody in particular."""
+    identity: Identity | None = request.scope.get("identity")
+    if identity is None:
+        raise NotSignedIn("Sign in first.")
+    if not identity.user:
+        raise NotPermitted("This is about one's own account; sign in first.")
+    return identity
+
+
+Somebody = Annotated[Identity, Depends(get_somebody)]
+
+
+def is_secure(request: Request, control: AccessControl) -> bool:
+    """Return whether browsers reach this server over TLS, its own or a proxy's."""
+    return request.url.scheme == "https" or control.settings.public_url.startswith("https:")
+
+
+def describe_ways(control: AccessControl) -> SignInWays:
+    """Return how one signs in here."""
+    return SignInWays(
+        mode=control.mode,
+        provider=START_PATH if control.provider else "",
+        label=control.oidc.label if control.provider else "",
+        takes_token=control.mode != "proxy",
+    )
+
+
+def describe_asker(request: Request, control: AccessControl) -> Myself:
+    """Return who sent this request, by what, and how one signs in."""
+    identity: Identity | None = request.scope.get("identity")
+    session, token = get_session(request), get_token(request)
+    return describe_identity(request, control, identity, session=session, token=token)
+
+
+def describe_identity(
+    request: Request,
+    control: AccessControl,
+    identity: Identity | None,
+    *,
+    session: Session | None = None,
+    token: ApiToken | None = None,
+) -> Myself:
+    """Return what an identity is told of itself."""
+    service = request.app.state.service
+    ends_ms = control.sessions.ends_ms(session) if session else None
+    by = "session" if session else ""
+    if not session and identity is not None and identity.user:
+        by = "proxy" if control.mode == "proxy" and token is None else "token"
+    projects = identity.projects if identity else ()
+    if service is not None and identity is not None and identity.user and not projects:
+        projects = tuple(sorted(service.scopes.owners.find_projects(identity.user)))
+    return Myself(
+        user=identity.user if identity else "",
+        role=identity.role.value if identity else "",
+        permissions=sorted(identity.permissions) if identity else [],
+        groups=list(identity.groups) if identity else [],
+        projects=list(projects),
+        by=by,
+        privacy=service.scopes.mode.value if service is not None else "open",
+        ends_ms=token.expires_ms if token else ends_ms,
+        sign_in=describe_ways(control),
+    )
+
+
+def get_now_ms() -> int:
+    """Return the time by which sessions and tokens end."""
+    return read_now_ms()

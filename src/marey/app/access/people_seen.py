@@ -1,0 +1,54 @@
+"""Who has used the server since it started, for operators."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from marey.model.access.identity import Identity
+from marey.model.times import MINUTE_MS
+
+PEOPLE_LIMIT = 20_000
+
+
+@dataclass(slots=True)
+class Person:
+    """Somebody who was recognised, and when last."""
+
+    identity: Identity
+    peer: str
+    first_ms: int
+    seen_ms: int
+
+
+class PeopleSeen:
+    """People by name; those not seen for longest are forgotten."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._known: OrderedDict[str, Person] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, identity: Identity, peer: str) -> None:
+        """Remember that somebody asked; noted once a minute, or when the role is another."""
+        now_ms = self._now_ms()
+        known = self._known.get(identity.user)
+        if (
+            known is not None
+            and now_ms - known.seen_ms < MINUTE_MS
+            and known.identity.role is identity.role
+        ):
+            return
+        with self._lock:
+            first_ms = known.first_ms if known else now_ms
+            self._known[identity.user] = Person(identity, peer, first_ms, now_ms)
+            self._known.move_to_end(identity.user)
+            while len(self._known) > PEOPLE_LIMIT:
+                self._known.popitem(last=False)
+
+    def list(self) -> list[Person]:
+        """Return everybody, last seen first."""
+        with self._lock:
+            return list(reversed(self._known.values()))

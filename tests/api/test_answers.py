@@ -155,6 +155,7 @@ TESTED_APART = (
     "/comparison",
     "/jobs",
     "/sign-in",
+    "/audit",
 )
 OPEN = {
     "views",
@@ -164,6 +165,8 @@ OPEN = {
     "RuleLanguage.schema",
     "CallGraphSelection.query",
     "JobDocument.result",
+    "AuditEntry.before",
+    "AuditEntry.after",
 }
 
 

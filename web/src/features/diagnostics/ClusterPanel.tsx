@@ -8,7 +8,7 @@ import type { PlotKind } from "@/charts/multiples";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
-import type { Order } from "@/features/diagnostics/order";
+import type { Order } from "@/charts/gpuOrder";
 import type { Method } from "@/features/diagnostics/store";
 import { change, choose, usePicked } from "@/features/diagnostics/store";
 import ui from "@/base/ui/ui.module.css";

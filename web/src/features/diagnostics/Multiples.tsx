@@ -10,7 +10,7 @@ import type { Multiple, PlotKind, RuleSlot } from "@/charts/multiples";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
-import { byNode, labelOf, ordered } from "@/features/diagnostics/order";
+import { byNode, labelOf, ordered } from "@/charts/gpuOrder";
 import { choose, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";

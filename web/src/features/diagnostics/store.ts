@@ -6,7 +6,7 @@ import { useShallow } from "zustand/react/shallow";
 import type { Lens } from "@/base/verdicts/documents";
 import type { PlotKind } from "@/charts/multiples";
 import type { Span } from "@/charts/span";
-import type { Order } from "@/features/diagnostics/order";
+import type { Order } from "@/charts/gpuOrder";
 
 export type Method = "histogram" | "euclidean" | "correlation";
 export type { Span };

@@ -16,12 +16,7 @@ import { Engine } from "@/features/overview/engine";
 import { Layouts } from "@/features/overview/layouts";
 import { countNumbers } from "@/features/overview/numbers";
 import { choose, useOverview } from "@/features/overview/store";
-import {
-  groupPredicate,
-  layerOf,
-  unitPredicate,
-  unitsPredicate,
-} from "@/features/overview/targets";
+import { groupPredicate, layerOf, unitPredicate, unitsPredicate } from "@/charts/units/targets";
 import type { Hover } from "@/features/overview/Tooltip";
 import { Tooltip } from "@/features/overview/Tooltip";
 import ui from "@/base/ui/ui.module.css";

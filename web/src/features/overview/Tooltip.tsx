@@ -4,7 +4,7 @@ import type { Hit } from "@/charts/units/pick";
 import type { RuleSpot } from "@/charts/units/rules";
 import { useShared } from "@/features/overview/context";
 import { useOverview } from "@/features/overview/store";
-import { layerOf } from "@/features/overview/targets";
+import { layerOf } from "@/charts/units/targets";
 import styles from "@/features/overview/Tooltip.module.css";
 import { overviewTexts as texts } from "@/texts";
 

@@ -23,7 +23,7 @@ import type { View } from "@/charts/units/view";
 import { attributesOf } from "@/charts/units/view";
 import { Identities } from "@/features/overview/identities";
 import type { Layouts } from "@/features/overview/layouts";
-import { layerOf, selectionMarks } from "@/features/overview/targets";
+import { layerOf, selectionMarks } from "@/charts/units/targets";
 import { overviewTexts as texts } from "@/texts";
 
 export interface Drawn {

@@ -14,7 +14,7 @@ import type { Timeline } from "@/charts/timeline";
 import { drawTimeline } from "@/charts/timeline";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Bands, Clusters, Diagnosis, Outliers } from "@/features/diagnostics/documents";
-import { labelOf, ordered } from "@/features/diagnostics/order";
+import { labelOf, ordered } from "@/charts/gpuOrder";
 import { prepared, timelineStyle, token } from "@/features/diagnostics/painting";
 import { lifeOf, marksOf, shadesOf } from "@/features/diagnostics/words";
 import { diagnosticsTexts as texts } from "@/texts";

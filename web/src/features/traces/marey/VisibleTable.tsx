@@ -3,7 +3,7 @@ import type { MareyStage } from "@/charts/marey/stage";
 import { formatNs } from "@/charts/marey/window";
 import { DataTable } from "@/features/traces/DataTable";
 import { kindWord } from "@/features/traces/marey/kindWords";
-import type { ToldBands } from "@/features/traces/marey/source";
+import type { ToldBands } from "@/charts/marey/decode";
 import pageStyles from "@/base/ui/page.module.css";
 import { tracesTexts as texts } from "@/texts";
 

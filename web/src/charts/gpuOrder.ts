@@ -1,7 +1,9 @@
 /** The order of the small multiples, and nodes instead of GPUs where there are too many. */
 
 import { naturalCompare } from "@/base/natural";
-import type { GpuRow } from "@/features/diagnostics/documents";
+import type { Document } from "@/api/documents";
+
+export type GpuRow = Document<"ClusteredGpu">;
 
 export const ORDERS = ["index", "global_rank", "local_rank", "difference"] as const;
 export type Order = (typeof ORDERS)[number];

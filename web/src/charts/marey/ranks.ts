@@ -1,7 +1,10 @@
 /** The rows of the Marey view, made of ranks: headers, clusters with their exemplar, ranks, streams, missing ones. */
 
 import type { Row } from "@/charts/marey/rows";
-import type { ViewRow } from "@/features/traces/documents";
+import type { Document } from "@/api/documents";
+
+/** A rank of a step as the server describes it. */
+export type ViewRow = Document<"TraceViewRows">["rows"][number];
 
 export interface RowWords {
   stage: (stage: number) => string;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { GpuRow } from "@/features/diagnostics/documents";
-import { byNode, labelOf, ordered } from "@/features/diagnostics/order";
+import type { GpuRow } from "@/charts/gpuOrder";
+import { byNode, labelOf, ordered } from "@/charts/gpuOrder";
 
 const gpu = (host: string, index: number, more: Partial<GpuRow> = {}): GpuRow => ({
   gpu: `${host}:${index}`,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { ViewRow } from "@/features/traces/documents";
-import { makeRows, printRanks } from "@/features/traces/marey/rows";
+import type { ViewRow } from "@/charts/marey/ranks";
+import { makeRows, printRanks } from "@/charts/marey/ranks";
 
 const row = (rank: number, more: Partial<ViewRow> = {}): ViewRow =>
   ({

@@ -37,6 +37,7 @@ from marey.trace.run.trace_run import TraceRun
 from marey.trace.verdicts import Situation
 from marey.trace.verdicts import judge as judge_situation
 from marey.trace.verdicts.blame import blame_table
+from marey.trace.verdicts.doubts import DOUBTED_CONFIDENCE, apply_doubts
 
 __all__ = [
     "Analysis",
@@ -52,7 +53,7 @@ __all__ = [
 
 Progress = Callable[[str, float], None]
 # Nothing said about a format that was never tried is more than a guess.
-UNTRIED_CONFIDENCE = 0.55
+UNTRIED_CONFIDENCE = DOUBTED_CONFIDENCE
 # Collectives whose members rightly carry different sizes.
 VARYING = ("alltoall", "gather", "scatter", "sendrecv", "broadcast", "reduce", "barrier")
 
@@ -182,7 +183,8 @@ class Workbench:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What is wrong, the most costly first."""
-        found = judge_situation(self.situation)
+        infos = {rank: self.run.info(rank) for rank in self.run.ranks}
+        found = apply_doubts(judge_situation(self.situation), self.activities, infos)
         if not self.untried:
             return found
         return tuple(replace(v, confidence=min(v.confidence, UNTRIED_CONFIDENCE)) for v in found)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import COMMUNICATION_KINDS, EventKind
-from marey.stats.intervals import Intervals, merge, subtract, unite
+from marey.stats.intervals import Intervals, intersect, merge, subtract, unite
 from marey.trace.rank.idle import HostTime, IdleTime
 from marey.trace.run.name_codes import codes_of
 
@@ -23,10 +23,25 @@ _CAPTURE = re.compile(r"stream(?:begin|end)capture", re.IGNORECASE)
 _REQUEST = re.compile(r"\b(?:prefill|decode|extend)\b|^execute_", re.IGNORECASE)
 _PREFILL = re.compile(r"prefill|extend|context_[1-9]", re.IGNORECASE)
 _DECODE = re.compile(r"decode|generation_[1-9]", re.IGNORECASE)
+# Calls in which a host waits for a message, a request or another process.
+_WAITING = re.compile(
+    r"^(?:<built-in method (?:sleep|poll|select|recv|recv_into|recv_bytes|accept|acquire)\b"
+    r"|(?:.*/)?(?:zmq/[^:]*|socket\.py[^:]*|connection\.py[^:]*): _?(?:recv|poll|wait)"
+    r"|(?:.*/)?(?:selectors|threading|queue)\.py\(\d+\): (?:select|wait|get)$"
+    r"|.*: (?:recv_requests|recv_pyobj|acquire_read|dequeue|event_loop_idle)$|time\.sleep)"
+)
+# Kernels by which ranks exchange data themselves: figures count them as compute, as others do.
+_EXCHANGING = re.compile(
+    r"cross_device_reduce|(?:one|two)_shot_all_reduce|multimem_all_(?:reduce|gather)"
+    r"|allreduce_fusion|nvshmem|mscclpp",
+    re.IGNORECASE,
+)
 # A pause of the host in which nothing was recorded, worth telling.
 SILENCE_NS = 1_000_000
 # Fewer launches than this say nothing about whether their kernels were recorded.
 FEWEST_LAUNCHES = 20
+# A host recorded for this many times as long as its device worked is worth a sentence.
+LONGER_THAN_DEVICE = 1.5
 # A recording holds the work it launched if this share of the launches has any.
 RECORDED_SHARE = 0.1
 
@@ -56,8 +71,12 @@ class Recording:
     graph_launches: int = 0
     prefill_steps: int = 0
     decode_steps: int = 0
-    # Host-bound idle time in which the host recorded nothing for long.
+    # Host-bound idle time in which the host recorded nothing for long, or only waited.
     silent_ns: int = 0
+    # From the first to the last operator or call of the host.
+    host_span_ns: int = 0
+    # Kernels by which ranks exchange data themselves; part of compute.
+    exchange_ns: int = 0
 
     @property
     def is_capture(self) -> bool:
@@ -96,6 +115,16 @@ def is_decode(name: str) -> bool:
     return _REQUEST.search(name) is not None and _DECODE.search(name) is not None
 
 
+def is_waiting(name: str) -> bool:
+    """Whether a host in a call of this name waits for somebody else."""
+    return _WAITING.match(name) is not None
+
+
+def is_exchange(name: str) -> bool:
+    """Whether a kernel of this name exchanges data with other ranks by itself."""
+    return _EXCHANGING.search(name) is not None
+
+
 def state_recording(rank: int, found: Recording) -> list[str]:
     """What a reader of the figures should know about a rank's recording, as sentences."""
     notes = []
@@ -104,6 +133,17 @@ def state_recording(rank: int, found: Recording) -> list[str]:
             f"rank {rank}: {found.unlinked_events} of {found.device_events} device events have no "
             f"recorded launch; with them kernels ran {found.compute_ns / 1e6:.3f} ms, and tools "
             f"that drop them (TraceLens) show {found.linked_compute_ns / 1e6:.3f} ms"
+        )
+    if found.has_device and found.host_span_ns > LONGER_THAN_DEVICE * found.span_ns > 0:
+        notes.append(
+            f"rank {rank}: the host was recorded for {found.host_span_ns / 1e6:.1f} ms, and its "
+            f"device worked within {found.span_ns / 1e6:.1f} ms of it: every figure is about the "
+            "latter"
+        )
+    if found.exchange_ns > 0:
+        notes.append(
+            f"rank {rank}: {found.exchange_ns / 1e6:.3f} ms of compute are kernels that exchange "
+            "data between ranks (symmetric memory, custom all-reduce)"
         )
     if found.prefill_steps or found.decode_steps:
         notes.append(
@@ -141,9 +181,8 @@ def describe_recording(
     compute, talks, copies = during(computes), during(talking), during(copying)
     launches = runtime & np.isin(name, codes_of(symbols, is_launch))
     answered = np.unique(events["launch"][linked])
-    silence = subtract(idle.host, host.recorded)
-    length = silence.end_ns - silence.start_ns
     loose = device & ~linked
+    works = ~device & np.isin(kind, (EventKind.CPU_OP, EventKind.RUNTIME))
     return Recording(
         has_device=has_device,
         device_events=int(device.sum()) if has_device else 0,
@@ -162,5 +201,30 @@ def describe_recording(
         graph_launches=named(runtime, is_graph_launch),
         prefill_steps=named(marks, is_prefill),
         decode_steps=named(marks, is_decode),
-        silent_ns=int(length[length >= SILENCE_NS].sum()) if has_device else 0,
+        silent_ns=_measure_silence(events, symbols, idle, host) if has_device else 0,
+        host_span_ns=_measure_span(events, works),
+        exchange_ns=during(computes & np.isin(name, codes_of(symbols, is_exchange))).total_ns
+        if has_device
+        else 0,
     )
+
+
+def _measure_span(events: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_]) -> int:
+    if not rows.any():
+        return 0
+    start = events["start_ns"][rows]
+    return int((start + events["dur_ns"][rows]).max() - start.min())
+
+
+def _measure_silence(
+    events: Mapping[str, NDArray[Any]], symbols: Symbols, idle: IdleTime, host: HostTime
+) -> int:
+    """How long a host that is blamed recorded nothing, or waited in the thread that launches."""
+    called = events["launch"][events["launch"] >= 0]
+    launching = np.isin(events["stream"], np.unique(events["stream"][called]))
+    waits = launching & ~events["on_device"].astype(bool)
+    waits &= np.isin(events["name"], codes_of(symbols, is_waiting))
+    waited = intersect(idle.host, merge(events["start_ns"][waits], events["dur_ns"][waits]))
+    silence = subtract(idle.host, unite(host.recorded, waited))
+    length = silence.end_ns - silence.start_ns
+    return int(length[length >= SILENCE_NS].sum()) + waited.total_ns

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from marey.model.training.traces import EventKind
+from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.readers.columns_in_progress import Work
 from marey.trace.readers.devices import split_devices
 from marey.trace.readers.jax import lane_names
-from marey.trace.readers.json.raw_columns import NO_TIME, Block, RawEvents
+from marey.trace.readers.json.raw_columns import NO_TIME, Block, RawEvents, Sparse
 from marey.trace.readers.kernel_names import (
     collective_name,
     communication_kind,
@@ -26,6 +26,9 @@ from marey.trace.readers.trace_info import RankInfo
 
 # How tools name the process of a device: MXNet "gpu/0", others "GPU 0 (…)", "CUDA device 1".
 _MXNET = re.compile(r"^(?:gpu|cpu|cpu pinned)/\d+$")
+_NUMBER = re.compile(r"[0-9]{1,6}")
+# What frameworks call copies between host and device when no category says it.
+_COPY = re.compile(r"^(?:memcpy|CopyCPU2GPU|CopyGPU2CPU|CopyGPU2GPU)", re.IGNORECASE)
 _DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
 
 
@@ -38,10 +41,14 @@ def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[Ra
         yield from split_devices(found)
 
 
+def is_mxnet(raw: RawEvents, members: dict[str, object]) -> bool:
+    """Processes named as MXNet names its devices, whose operators Kineto's would be taken for."""
+    return any(_MXNET.match(name) for name in lane_names(raw, "process_name").values())
+
+
 def _find_untried(raw: RawEvents) -> str:
     """MXNet's rows mean what its documentation says; of other programs nobody says it."""
-    processes = lane_names(raw, "process_name").values()
-    if any(_MXNET.match(name) for name in processes):
+    if is_mxnet(raw, {}):
         return "an MXNet profile"
     return "a Chrome trace of an unknown program"
 
@@ -72,17 +79,25 @@ def _find_devices(work: Work) -> None:
     devices = np.zeros(len(work.raw.lanes), bool)
     metadata = work.raw.metadata
     names = metadata.args.get("name")
-    pids = set()
+    pids: dict[object, int] = {}
     if names is not None:
         for row, code in zip(names.rows.tolist(), names.values.tolist(), strict=True):
             is_process = work.raw.texts[metadata.name[row]] == "process_name"
             if is_process and _DEVICE_PROCESS.search(work.raw.texts[code]):
-                pids.add(work.raw.lanes[metadata.lane[row]][0])
+                found = _NUMBER.search(work.raw.texts[code])
+                number = int(found.group()) if found else len(pids)
+                pids[work.raw.lanes[metadata.lane[row]][0]] = number
     for n, lane in enumerate(work.raw.lanes):
         devices[n] = lane[0] in pids
     on_device = devices[work.lane] & work.kinds(EventKind.CPU_OP)
     work.on_device |= on_device
+    copies = on_device & work.names_where(lambda name: _COPY.match(name) is not None)
     work.kind[on_device] = EventKind.COMPUTE
+    work.kind[copies] = EventKind.MEMCPY
+    rows = np.flatnonzero(on_device).astype(np.int32)
+    if len(rows) and "device" not in work.args:
+        numbers = np.array([pids.get(lane[0], NO_VALUE) for lane in work.raw.lanes], np.int64)
+        work.args["device"] = Sparse(rows, numbers[work.lane[rows]])
     kinds = np.full(len(work.raw.texts), -1, np.int8)
     for code in work.used_names:
         if collective := _transfer(work.raw.texts[code]):

@@ -29,6 +29,14 @@ _SUMMARY = re.compile(
     r"|sparse ?core|tensorflow (?:ops|name scope))",
     re.IGNORECASE,
 )
+# Streams of a GPU hold its kernels; "XLA Ops" of the same device then only group them.
+_STREAM = re.compile(r"^stream\b", re.IGNORECASE)
+_XLA_OPS = re.compile(r"^(?:async )?xla ops", re.IGNORECASE)
+# TensorFlow's older timeline: what an executor scheduled, and what the streams of a device ran.
+_TIMELINE_STREAM = re.compile(r"/stream:")
+_TIMELINE = re.compile(r"^/(?:job:|device:).* (?:Compute|Tensors)$")
+# A TPU names an operation by its whole text: "%all-gather.3 = bf16[8]{0} all-gather(…)".
+_HLO_TEXT = re.compile(r"^%?([\w.-]+) = ")
 _COPY = re.compile(r"^(?:memcpy|copy-start|copy-done|infeed|outfeed)", re.IGNORECASE)
 
 
@@ -50,9 +58,10 @@ class JaxEvent(NamedTuple):
 
 
 def fits(raw: RawEvents, members: dict[str, object]) -> bool:
-    """Processes named as JAX names them: ``/host:CPU``, ``/device:GPU:0``."""
+    """Processes named as JAX names them: ``/host:CPU``, ``/device:GPU:0``; TensorFlow's too."""
     return any(
-        name.startswith(("/host:", "/device:")) for name in lane_names(raw, "process_name").values()
+        name.startswith(("/host:", "/device:")) or _TIMELINE.match(name)
+        for name in lane_names(raw, "process_name").values()
     )
 
 
@@ -115,7 +124,8 @@ class _Row(NamedTuple):
 
 def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> RankEvents:
     """Say what every event is; steps by the step whose start is the last before it."""
-    events = [e for e in events if not e.name.startswith("end: ")]
+    events = [_plain(e) for e in events if not e.name.startswith("end: ")]
+    events = _without_groups(events)
     start = np.array([e.start_ns for e in events], np.int64)
     dur = np.array([e.dur_ns for e in events], np.int64)
     order = order_by_start(start, dur)
@@ -149,9 +159,36 @@ def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> Ran
         device_name=_device_name(events) if has_device else None,
         source=source,
         has_device=has_device,
-        untried="a TPU profile" if any("TPU" in e.process for e in events) else "",
+        untried=_find_untried(events),
     )
     return RankEvents(info, symbols, columns)
+
+
+def _plain(event: JaxEvent) -> JaxEvent:
+    """The event under the operation's own name."""
+    found = _HLO_TEXT.match(event.name)
+    return event._replace(name=found.group(1)) if found else event
+
+
+def _without_groups(events: list[JaxEvent]) -> list[JaxEvent]:
+    """The events without rows that only group, or schedule, what streams of a device ran."""
+    streams = {e.process for e in events if _STREAM.match(e.line)}
+    timeline = any(_TIMELINE_STREAM.search(e.process) for e in events)
+    return [
+        e
+        for e in events
+        if not (e.process in streams and _XLA_OPS.match(e.line))
+        and not (timeline and _DEVICE.search(e.process) and "/stream:" not in e.process)
+    ]
+
+
+def _find_untried(events: Sequence[JaxEvent]) -> str:
+    processes = {e.process for e in events}
+    if any("TPU" in name for name in processes):
+        return "a TPU profile"
+    if any(_TIMELINE.match(name) for name in processes):
+        return "a timeline of TensorFlow 1"
+    return ""
 
 
 def _launches(events: Sequence[JaxEvent], rows: Sequence[_Row]) -> Any:

@@ -14,6 +14,8 @@ from marey.model.errors import InvalidInput, NotFound, shown
 _NEVER = frozenset(
     {".md", ".txt", ".yaml", ".yml", ".py", ".html", ".png", ".log", ".csv_report", ".lock"}
 )
+# Logs, which are read only where nothing else is there: to say what to record instead.
+_LOGS = frozenset({".txt", ".log"})
 _RANK = re.compile(
     r"(?:^|[^a-z0-9])(?:rank|proc|process|worker|trainer)[-_ ]?0*([0-9]{1,7})(?![0-9])"
     r"|(?:^|[^a-z0-9])r([0-9]{1,7})(?=[._-]|$)",
@@ -40,8 +42,9 @@ def _expand(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        inside = (p for p in path.rglob("*") if p.is_file() and _may_be_trace(p))
-        return list(inside)
+        inside = [p for p in path.rglob("*") if p.is_file()]
+        logs = [p for p in inside if p.suffix.lower() in _LOGS]
+        return [p for p in inside if _may_be_trace(p)] or logs
     if glob.has_magic(str(path)):
         matches = [Path(p) for p in glob.glob(str(path), recursive=True)]
         files = [p for p in matches if p.is_file()]

@@ -168,14 +168,15 @@ def _within_span(activity: RankActivity, delay: Delay) -> int:
 
 
 def _state_silence(situation: Situation) -> str:
-    """A sentence if the host recorded nothing for most of the time that it is blamed for."""
+    """A sentence if the host did nothing, or only waited, for most of what it is blamed for."""
     silent = sum(a.recording.silent_ns for a in situation.activities)
     blamed = sum(_within_span(a, Delay.HOST) for a in situation.activities)
     if 2 * silent <= blamed:
         return ""
     return (
-        f"for {silent / 1e6:.1f} ms of it the host recorded nothing: it may have had nothing to "
-        "do, or its activity was not recorded (CPU activity, with_stack=True)"
+        f"for {silent / 1e6:.1f} ms of it the host recorded nothing or waited for a message: it "
+        "may have had nothing to do, or its activity was not recorded (CPU activity, "
+        "with_stack=True)"
     )
 
 

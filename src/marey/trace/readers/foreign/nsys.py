@@ -27,10 +27,13 @@ from marey.trace.readers.spans import RankEvents, order_by_start
 from marey.trace.readers.trace_info import RankInfo
 
 NAME = "nsys-sqlite"
-VERSION = 1
+VERSION = 2
 UNTRIED = "an SQLite export of Nsight Systems"
 MOST_EVENTS = 50_000_000
 _MAGIC = b"SQLite format 3\x00"
+_KERNELS, _GRAPHS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+# A process that the export does not state: that of the call which launched the work.
+_UNSTATED = -1
 # NVTX ranges that were pushed and popped, or started and ended.
 _RANGES = (59, 60)
 
@@ -57,13 +60,24 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
     try:
         with contextlib.closing(_connect(path)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-            if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
-                text = "has no kernels; record with nsys profile --trace=cuda,nvtx and export again"
-                return FileEvents(iter(()), [text])
+            if not tables & {_KERNELS, _GRAPHS}:
+                return FileEvents(iter(()), [_refuse(tables)])
             rows = list(_rows(database, tables))
     except sqlite3.Error as error:
         return FileEvents(iter(()), [f"is not a whole SQLite database ({error})"])
-    return FileEvents(_processes(rows, path.name), [])
+    return FileEvents(_processes(_settle_processes(rows), path.name), [])
+
+
+def _refuse(tables: set[str]) -> str:
+    """What a database without kernels is, and what would work."""
+    if any(name.startswith("rocpd_") for name in tables):
+        return (
+            "is a rocpd database of ROCm's profiler; convert it with rocpd2pftrace and traceconv "
+            "json, or record with torch.profiler"
+        )
+    if any(name.startswith(("CUPTI_", "NVTX_", "TARGET_INFO")) for name in tables):
+        return "has no kernels; record with nsys profile --trace=cuda,nvtx and export again"
+    return "is an SQLite database, but no export of Nsight Systems (nsys export --type sqlite)"
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -76,17 +90,25 @@ def _rows(database: sqlite3.Connection, tables: set[str]) -> Iterator[_Row]:
         names = {
             key: str(text) for key, text in database.execute("SELECT id, value FROM StringIds")
         }
-    yield from _kernels(database, names)
+    if _KERNELS in tables:
+        yield from _kernels(database, names)
+    # Graphs are recorded as wholes by default: one row for all the kernels of a launch.
     for table, kind in (
+        (_GRAPHS, EventKind.COMPUTE),
         ("CUPTI_ACTIVITY_KIND_MEMCPY", EventKind.MEMCPY),
         ("CUPTI_ACTIVITY_KIND_MEMSET", EventKind.MEMSET),
     ):
         if table in tables:
-            yield from _copies(database, table, kind)
+            yield from _works(database, table, kind)
     if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
         yield from _calls(database, names)
     if "NVTX_EVENTS" in tables:
         yield from _ranges(database, names)
+
+
+def _find_process(database: sqlite3.Connection, table: str) -> str:
+    """The column of the process, or a null where older versions have none."""
+    return "globalPid" if "globalPid" in _columns(database, table) else "NULL"
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
@@ -94,8 +116,8 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _kernels(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
-    table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    process = "globalPid" if "globalPid" in _columns(database, table) else "0"
+    table = _KERNELS
+    process = _find_process(database, table)
     query = (
         f"SELECT start, end, deviceId, streamId, correlationId, demangledName, {process} "
         f"FROM {table} LIMIT {MOST_EVENTS}"
@@ -110,14 +132,21 @@ def _kernels(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_R
         yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=text)
 
 
-def _copies(database: sqlite3.Connection, table: str, kind: EventKind) -> Iterator[_Row]:
-    process = "globalPid" if "globalPid" in _columns(database, table) else "0"
+_NAMES = {
+    EventKind.COMPUTE: "CUDA graph",
+    EventKind.MEMCPY: "Memcpy",
+    EventKind.MEMSET: "Memset",
+}
+
+
+def _works(database: sqlite3.Connection, table: str, kind: EventKind) -> Iterator[_Row]:
+    process = _find_process(database, table)
     query = (
         f"SELECT start, end, deviceId, streamId, correlationId, {process} FROM {table} "
         f"LIMIT {MOST_EVENTS}"
     )
     for start, end, device, stream, correlation, pid in database.execute(query):
-        name = "Memcpy" if kind == EventKind.MEMCPY else "Memset"
+        name = _NAMES[kind]
         place: dict[str, Any] = {"process": _pid(pid), "device": device, "stream": stream}
         place["on_device"] = True
         yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=name)
@@ -155,7 +184,20 @@ def _on_host(thread: int | None) -> dict[str, Any]:
 
 def _pid(number: int | None) -> int:
     """The process in a global id: its upper bits, above the 24 bits of the thread."""
-    return (int(number or 0) >> 24) & 0xFFFFFF
+    return _UNSTATED if number is None else (int(number) >> 24) & 0xFFFFFF
+
+
+def _settle_processes(rows: list[_Row]) -> list[_Row]:
+    """The rows with every unstated process filled in from the call, or from the only process."""
+    if not any(row.process == _UNSTATED for row in rows):
+        return rows
+    calls = {row.correlation: row.process for row in rows if row.kind == EventKind.RUNTIME}
+    hosts = {row.process for row in rows if not row.on_device} - {_UNSTATED}
+    rest = hosts.pop() if len(hosts) == 1 else 0
+    return [
+        row._replace(process=calls.get(row.correlation, rest)) if row.process == _UNSTATED else row
+        for row in rows
+    ]
 
 
 def _tid(number: int | None) -> int:

@@ -16,16 +16,17 @@ from marey.trace.readers.devices import split_devices
 from marey.trace.readers.json.json_blocks import Reading, read_events
 from marey.trace.readers.json.msgspec_parser import MsgspecParser
 from marey.trace.readers.json.native_parser import NativeParser
-from marey.trace.readers.json.raw_columns import Collector, Parser, RawEvents
+from marey.trace.readers.json.raw_columns import NO_TIME, Collector, Parser, RawEvents
 from marey.trace.readers.kernel_names import KINETO_CATEGORIES
 from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.kineto.header import base_ns, describe, read_stated_rank
+from marey.trace.readers.kineto.merged_ranks import split_merged
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 8
+VERSION = 9
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 
@@ -37,6 +38,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def read(path: Path, options: ReadOptions) -> FileEvents:
     """The events of a PyTorch, JAX or any other trace in this format."""
     raw, reading = read_raw(path, new_parser(options.native), options.progress)
+    if len(raw.spans.phase) and (raw.spans.start_ns == NO_TIME).all():
+        raw, reading = read_raw(path, MsgspecParser(times_as_texts=True), options.progress)
     members = {k: v for d in reading.documents for k, v in d.members.items()}
     dialect = next(d for d, fits in DIALECTS if fits(raw, members))
     return FileEvents(dialect(raw, members, path.name), reading.problems)
@@ -81,8 +84,11 @@ def _read_kineto(raw: RawEvents, members: dict[str, object], source: str) -> Ite
     rank = read_stated_rank(members)
     info = describe(members, rank=-1 if rank is None else rank, source=source)
     info = replace(info, untried=_find_untried(raw))
-    if len(raw.spans.phase):
-        yield from split_devices(kineto_reader.interpret(raw, info))
+    parts = split_merged(raw)
+    for number, part in enumerate(parts):
+        own = replace(info, rank=number) if len(parts) > 1 else info
+        if len(part.spans.phase):
+            yield from split_devices(kineto_reader.interpret(part, own))
 
 
 # Devices whose traces Kineto writes, and of which no real one was ever read here.
@@ -106,6 +112,7 @@ Dialect = Callable[[RawEvents, dict[str, object], str], Iterator[RankEvents]]
 # The first that fits reads the trace; the last fits everything.
 DIALECTS: tuple[tuple[Dialect, Callable[[RawEvents, dict[str, object]], bool]], ...] = (
     (ascend_timeline.read, ascend_timeline.fits),
+    (chrome.read, chrome.is_mxnet),
     (_read_kineto, _is_kineto),
     (jax.read_json, jax.fits),
     (chrome.read, lambda raw, members: True),

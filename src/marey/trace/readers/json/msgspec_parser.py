@@ -83,6 +83,7 @@ _get_ints = operator.attrgetter(*_INT_FIELDS)
 _get_texts = operator.attrgetter(*_TEXT_FIELDS)
 _get_jsons = operator.attrgetter(*_JSON_FIELDS)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z|0[xX][0-9a-fA-F]{1,16}\Z")
+_DECIMAL = re.compile(r"\s*-?[0-9]{1,16}(?:\.[0-9]+)?\s*\Z")
 _PHASES = frozenset(chr(byte) for byte in PHASES)
 _INT64 = (-(2**63), 2**63 - 1)
 
@@ -90,9 +91,11 @@ _INT64 = (-(2**63), 2**63 - 1)
 class MsgspecParser:
     """Blocks of JSON events to raw columns without any compiled code of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, times_as_texts: bool = False) -> None:
         self._texts: dict[str, int] = {}
         self._lanes: dict[Lane, int] = {}
+        # Whether a quoted number is a time: Ascend's tools write times so, nobody else should.
+        self._times_as_texts = times_as_texts
 
     def texts(self) -> list[str]:
         """Every text coded so far, at the position of its code."""
@@ -115,6 +118,8 @@ class MsgspecParser:
         kept = _keep(events)
         chosen = events if len(kept) == len(events) else [events[n] for n in kept]
         columns = list(zip(*map(_get_event, chosen), strict=True)) or [()] * 9
+        if self._times_as_texts:
+            columns[5:7] = [_unquote(column) for column in columns[5:7]]
         block = self._block(columns)
         _read_digits(block, text, kept, columns[5:7])
         return block
@@ -285,7 +290,21 @@ def _round_ns(us: Any) -> Any:
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
+def _unquote(values: Sequence[Any]) -> Sequence[Any]:
+    """The values, with quoted times read from their digits."""
+    return [_Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values]
+
+
+class _Nanoseconds:
+    """A time whose digits were quoted; a double would not hold it."""
+
+    def __init__(self, digits: str) -> None:
+        self.ns = exact_ns(digits.strip().encode(), NO_TIME)
+
+
 def _time(value: Any, missing: int) -> int:
+    if type(value) is _Nanoseconds:
+        return value.ns if value.ns != NO_TIME else missing
     if type(value) is int:
         return value * 1000 if abs(value) < LARGEST_US else missing
     if type(value) is float and abs(value) < LARGEST_US:

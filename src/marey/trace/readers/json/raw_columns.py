@@ -193,6 +193,11 @@ def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
+def take_rows(block: Block, rows: npt.NDArray[np.intp]) -> Block:
+    """The given rows of a block with everything that belongs to them."""
+    return _take(block, rows, frozenset(block.args))
+
+
 def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> Block:
     """The given rows of a block, narrow, with the arguments renumbered."""
     place = np.full(len(block.phase), -1, np.int32)

@@ -1,0 +1,97 @@
+"""What keeps a verdict from being sure: a recording too small, too partial or without its devices.
+
+A doubt changes no figure. It caps the confidence of the verdicts that it concerns, and says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from marey.trace.rank.activity import RankActivity
+from marey.trace.rank.recording import Recording
+from marey.trace.readers.trace_info import RankInfo
+from marey.trace.results import Verdict, VerdictKind
+
+# Nothing that is doubted is more than a guess.
+DOUBTED_CONFIDENCE = 0.55
+# Fewer pieces of device work than this are a sample, not a run.
+FEWEST_DEVICE_EVENTS = 10
+# A host recorded for this many times as long as its device worked: the rest may matter more.
+MOSTLY_HOST = 4.0
+# Exchanges inside kernels that take this share of the span: they may be waits for a late rank.
+EXCHANGE_SHARE = 0.25
+_DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
+
+
+def apply_doubts(
+    verdicts: Sequence[Verdict],
+    activities: Sequence[RankActivity],
+    infos: Mapping[int, RankInfo],
+) -> tuple[Verdict, ...]:
+    """The verdicts with what the recording makes doubtful said and capped."""
+    everywhere = list(_doubt_devices(activities, infos))
+    about_nothing = list(_doubt_nothing([a.recording for a in activities]))
+    found = []
+    for verdict in verdicts:
+        doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
+        found.append(_cap(verdict, doubts) if verdict.confidence > 0 else verdict)
+    return tuple(found)
+
+
+def _cap(verdict: Verdict, doubts: Sequence[str]) -> Verdict:
+    if not doubts:
+        return verdict
+    confidence = min(verdict.confidence, DOUBTED_CONFIDENCE)
+    return replace(verdict, confidence=confidence, evidence=(*verdict.evidence, *doubts))
+
+
+def _doubt_devices(
+    activities: Sequence[RankActivity], infos: Mapping[int, RankInfo]
+) -> Iterator[str]:
+    """A process that had devices, recorded without them."""
+    blind = [
+        infos[a.rank]
+        for a in activities
+        if not a.recording.has_device and _has_devices(infos[a.rank])
+    ]
+    if blind:
+        what = blind[0].device_name or f"the backend {blind[0].backend}"
+        yield (
+            f"the process used devices ({what}), and none of their work was recorded: operators of "
+            "the host stand for them; record device activity (ProfilerActivity.CUDA)"
+        )
+
+
+def _has_devices(info: RankInfo) -> bool:
+    return bool(info.device_name) or bool(_DEVICE_BACKEND.search(info.backend or ""))
+
+
+def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
+    """Why "nothing is wrong" may only mean that little was seen."""
+    seen = [r for r in found if r.has_device]
+    if not seen:
+        return
+    events = max(r.device_events for r in seen)
+    if 0 < events < FEWEST_DEVICE_EVENTS:
+        yield f"too little device work was recorded to judge a run by (pieces: {events})"
+    if (part := _worst(seen, lambda r: r.host_span_ns, MOSTLY_HOST)) is not None:
+        yield (
+            f"the host was recorded for {part.host_span_ns / 1e6:.1f} ms, and its device worked "
+            f"only within {part.span_ns / 1e6:.1f} ms of it: what came before and after is not "
+            "judged"
+        )
+    if (part := _worst(seen, lambda r: r.exchange_ns, EXCHANGE_SHARE)) is not None:
+        yield (
+            f"{part.exchange_ns / 1e6:.1f} ms are kernels that exchange data between ranks: a wait "
+            "for a late rank would look the same"
+        )
+
+
+def _worst(
+    found: Sequence[Recording], measure: Callable[[Recording], int], share: float
+) -> Recording | None:
+    """The recording whose measure is the largest part of its span, if it exceeds the share."""
+    chosen = [r for r in found if r.span_ns > 0 and measure(r) > share * r.span_ns]
+    return max(chosen, key=lambda r: measure(r) / r.span_ns, default=None)

@@ -1,0 +1,239 @@
+"""Files as other tools write them in the wild, made here in small: read right, or not too sure."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marey.model.errors import InvalidInput
+from marey.trace.report.report_document import report_document
+
+Event = dict[str, Any]
+
+
+def launch(ts: float, number: int, *, process: Any = 100) -> Event:
+    """The call that launches one kernel."""
+    args = {"correlation": number}
+    name = "cudaLaunchKernel"
+    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": process, "tid": 1} | {
+        "ts": ts,
+        "dur": 5,
+        "args": args,
+    }
+
+
+def kernel(ts: float, dur: float, number: int, *, name: str = "gemm", process: Any = 0) -> Event:
+    """One kernel of device 0."""
+    args = {"correlation": number, "device": 0, "stream": 7}
+    where = {"ph": "X", "cat": "kernel", "pid": process, "tid": 7}
+    return where | {"name": name, "ts": ts, "dur": dur, "args": args}
+
+
+def host(ts: float, dur: float, name: str, category: str) -> Event:
+    """Something the launching thread did."""
+    return {"ph": "X", "cat": category, "name": name, "pid": 100, "tid": 1, "ts": ts, "dur": dur}
+
+
+def names(process: int, text: str, threads: dict[int, str] | None = None) -> list[Event]:
+    """The metadata that names a process and its threads."""
+    found: list[Event] = [{"ph": "M", "pid": process, "name": "process_name", "args": {}}]
+    found[0]["args"]["name"] = text
+    for thread, label in (threads or {}).items():
+        line = {"ph": "M", "pid": process, "tid": thread, "name": "thread_name"}
+        found.append(line | {"args": {"name": label}})
+    return found
+
+
+def report(folder: Path, events: list[Event], **members: Any) -> dict[str, Any]:
+    """What Marey says of a file of these events."""
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events, **members}))
+    return report_document(path, cache=folder / "cache")
+
+
+KINETO: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "H100"}]}
+
+
+def busy(count: int = 50, *, start: float = 0.0) -> list[Event]:
+    """A device that is hardly ever idle."""
+    calls = [launch(start + 1000 * n, n) for n in range(count)]
+    return calls + [kernel(start + 1000 * n + 10, 980, n) for n in range(count)]
+
+
+def test_times_written_as_texts_are_times_to_the_nanosecond(tmp_path: Path) -> None:
+    events = busy()
+    for event in events:
+        event["ts"] = f"{1_708_937_812_345_678 + int(event['ts'])}.125"
+    row = report(tmp_path, events, **KINETO)["ranks"][0]
+    assert row["span_ms"] == pytest.approx(49.98)
+    assert row["compute_ms"] == pytest.approx(49.0)
+
+
+def test_ranks_merged_into_one_file_are_ranks_again(tmp_path: Path) -> None:
+    events = []
+    for rank in (10, 2):
+        label = f"[TP{rank:02d}]"
+        for n in range(20):
+            # Correlations and device numbers repeat from rank to rank.
+            events.append(launch(1000 * n, n, process=f"{label} 4711"))
+            events.append(kernel(1000 * n + 10, 90 * rank, n, process=f"{label} 0"))
+    rows = report(tmp_path, events, **KINETO)["ranks"]
+    assert [(row["rank"], row["compute_ms"]) for row in rows] == [(0, 3.6), (1, 18.0)]
+    assert all(row["idle_unexplained_ms"] == 0 for row in rows)
+
+
+def test_groups_of_kernels_beside_their_streams_are_no_work_of_their_own(tmp_path: Path) -> None:
+    events = names(1, "/device:GPU:0", {1: "Stream #13(Compute)", 3: "XLA Ops"})
+    for n in range(20):
+        common = {"ph": "X", "pid": 1, "ts": 1000 * n}
+        events.append(common | {"tid": 3, "dur": 950, "name": "fusion"})
+        events.append(common | {"tid": 1, "dur": 200, "name": "loop_fusion"})
+    document = report(tmp_path, events)
+    assert document["ranks"][0]["compute_ms"] == pytest.approx(4.0)
+    assert document["verdicts"][0]["kind"] == "unexplained_idle"
+
+
+def test_a_tpu_names_its_collectives_by_their_whole_text(tmp_path: Path) -> None:
+    events = names(1, "/device:TPU:0", {1: "XLA Ops"})
+    text = "%all-gather.3 = bf16[8,128]{1,0} all-gather(bf16[1,128] %p), replica_groups={}"
+    for n in range(20):
+        common = {"ph": "X", "pid": 1, "tid": 1}
+        events.append(common | {"ts": 1000 * n, "dur": 600, "name": "fusion.1"})
+        events.append(common | {"ts": 1000 * n + 600, "dur": 300, "name": text})
+    document = report(tmp_path, events)
+    assert document["ranks"][0]["comm_ms"] == pytest.approx(6.0)
+    assert all(verdict["confidence"] < 0.6 for verdict in document["verdicts"])
+
+
+def test_an_mxnet_profile_is_not_taken_for_an_old_kineto_trace(tmp_path: Path) -> None:
+    events = [*names(0, "cpu/0"), *names(1, "gpu/0"), *names(2, "gpu/1")]
+    for n in range(20):
+        for process in (1, 2):
+            for phase, at in (("B", 0), ("E", 900)):
+                span = {"ph": phase, "cat": "operator", "name": "Convolution", "tid": 9}
+                events.append(span | {"pid": process, "ts": 1000 * n + at})
+    document = report(tmp_path, events)
+    assert [(row["device"], row["compute_ms"]) for row in document["ranks"]] == [(0, 18), (1, 18)]
+    assert "MXNet" in " ".join(note["text"] for note in document["notes"])
+
+
+def test_streams_of_a_tensorflow_timeline_count_and_its_scheduling_does_not(tmp_path: Path) -> None:
+    events = names(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
+    events += names(2, "/device:GPU:0/stream:all Compute")
+    for n in range(20):
+        for process, at, dur in ((1, 0, 500), (2, 500, 300)):
+            span = {"ph": "X", "cat": "Op", "name": "MatMul", "pid": process, "tid": 0}
+            events.append(span | {"ts": 1000 * n + at, "dur": dur})
+    document = report(tmp_path, events)
+    assert document["ranks"][0]["compute_ms"] == pytest.approx(6.0)
+    assert document["verdicts"][0]["confidence"] < 0.6
+
+
+def make_graphs(path: Path, *, stated: bool) -> None:
+    """An nsys export whose graphs are recorded as wholes; older ones state no process."""
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        base.execute("INSERT INTO StringIds VALUES (1, 'cudaGraphLaunch_v10000')")
+        process = ", globalPid INTEGER" if stated else ""
+        base.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, "
+            f"deviceId INTEGER, streamId INTEGER, correlationId INTEGER{process})"
+        )
+        base.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, "
+            "globalTid INTEGER, correlationId INTEGER, nameId INTEGER)"
+        )
+        for n in range(20):
+            at = 10_000_000 * n
+            row: list[int] = [at + 30_000, at + 4_030_000, 0, 7, n, *([5 << 24] if stated else [])]
+            marks = ",".join("?" * len(row))
+            base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES ({marks})", row)
+            call = (at, at + 25_000, (5 << 24) + 1, n, 1)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", call)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_graphs_recorded_as_wholes_are_work(tmp_path: Path, stated: bool) -> None:
+    make_graphs(tmp_path / "report.sqlite", stated=stated)
+    row = report_document(tmp_path / "report.sqlite", cache=tmp_path / "cache")["ranks"][0]
+    assert row["compute_ms"] == pytest.approx(80.0)
+    assert row["idle_host_ms"] == pytest.approx(row["idle_ms"])
+
+
+def test_a_database_of_another_tool_is_refused_with_its_own_way_out(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "results.db") as base:
+        base.execute("CREATE TABLE rocpd_kernel_dispatch (id INTEGER)")
+    with pytest.raises(InvalidInput, match="rocpd2pftrace"):
+        report_document(tmp_path, cache=tmp_path / "cache")
+
+
+def test_a_folder_of_nothing_but_logs_says_what_to_record(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("[Rank 0] time (ms) | fwd_microstep: 20.1 | bwd: 33.2\n")
+    with pytest.raises(InvalidInput, match=r"torch\.profiler"):
+        report_document(tmp_path, cache=tmp_path / "cache")
+
+
+def judge_first(document: dict[str, Any]) -> tuple[str, bool, str]:
+    """The first verdict: its kind, whether it is sure, its evidence in one text."""
+    first = document["verdicts"][0]
+    return first["kind"], first["confidence"] >= 0.6, " ".join(first["evidence"])
+
+
+def test_a_whole_recording_of_a_busy_device_is_surely_fine(tmp_path: Path) -> None:
+    assert judge_first(report(tmp_path, busy(), **KINETO))[:2] == ("none", True)
+
+
+def test_operators_of_a_host_whose_devices_were_not_recorded_say_little(tmp_path: Path) -> None:
+    events = [host(1000 * n, 950, "aten::mm", "cpu_op") for n in range(50)]
+    kind, sure, evidence = judge_first(report(tmp_path, events, **KINETO))
+    assert (kind, sure) == ("none", False)
+    assert "none of their work was recorded" in evidence
+
+
+def test_a_device_that_worked_for_a_moment_of_a_long_recording_is_not_surely_fine(
+    tmp_path: Path,
+) -> None:
+    events = [host(10_000 * n, 9_990, "aten::mm", "cpu_op") for n in range(100)]
+    kind, sure, evidence = judge_first(report(tmp_path, events + busy(start=1e6), **KINETO))
+    assert (kind, sure) == ("none", False)
+    assert "the host was recorded for 1049.0 ms" in evidence
+
+
+def test_one_kernel_is_no_run(tmp_path: Path) -> None:
+    kind, sure, evidence = judge_first(report(tmp_path, busy(1), **KINETO))
+    assert (kind, sure) == ("none", False)
+    assert "too little device work" in evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "sure"),
+    [
+        ("zmq/sugar/socket.py(711): recv_multipart", False),
+        ("<built-in method poll of select.epoll object at 0x7f>", False),
+        ("vllm/distributed/device_communicators/shm_broadcast.py(420): dequeue", False),
+        ("vllm/v1/core/sched/scheduler.py(100): schedule", True),
+    ],
+)
+def test_a_server_that_waits_for_requests_is_not_surely_host_bound(
+    tmp_path: Path, name: str, sure: bool
+) -> None:
+    events = []
+    for n in range(20):
+        events.append(host(10_000 * n, 9_000, name, "python_function"))
+        events += [launch(10_000 * n + 9_000, n), kernel(10_000 * n + 9_010, 900, n)]
+    assert judge_first(report(tmp_path, events, **KINETO))[:2] == ("host_bound", sure)
+
+
+def test_kernels_that_exchange_data_keep_nothing_from_being_sure(tmp_path: Path) -> None:
+    events = busy()
+    for event in events[50::2]:
+        event["name"] = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)"
+    document = report(tmp_path, events, **KINETO)
+    assert document["ranks"][0]["compute_ms"] == pytest.approx(49.0)
+    kind, sure, evidence = judge_first(document)
+    assert (kind, sure) == ("none", False)
+    assert "exchange data between ranks" in evidence

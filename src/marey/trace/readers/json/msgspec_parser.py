@@ -290,9 +290,11 @@ def _round_ns(us: Any) -> Any:
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
-def _unquote(values: Sequence[Any]) -> Sequence[Any]:
+def _unquote(values: Sequence[Any]) -> tuple[Any, ...]:
     """The values, with quoted times read from their digits."""
-    return [_Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values]
+    return tuple(
+        _Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values
+    )
 
 
 class _Nanoseconds:

@@ -292,9 +292,7 @@ def _round_ns(us: Any) -> Any:
 
 def _unquote(values: Sequence[Any]) -> tuple[Any, ...]:
     """The values, with quoted times read from their digits."""
-    return tuple(
-        _Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values
-    )
+    return tuple(_Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values)
 
 
 class _Nanoseconds:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Ends only what hangs: a loaded machine may well need ten times what a quiet one does.
 PATIENCE_S = 120.0
@@ -26,6 +31,15 @@ def until(holds: Callable[[], object], what: str = "it", *, pause_s: float = 0.0
     while not holds():
         assert time.monotonic() < end, f"{what} did not come about within {PATIENCE_S:g} s"
         time.sleep(pause_s)
+
+
+def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns, in a thread of its own.
+
+    In the thread of the tests a loop may run already: Playwright's, once a browser was started.
+    """
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, work).result()
 
 
 def answers(url: str) -> bool:

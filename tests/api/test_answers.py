@@ -86,6 +86,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "/me": [{}],
     "/tokens": [{}],
     "/people": [{}],
+    "/audit": [{}, {"kind": "change", "limit": 2}],
 }
 
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from marey.api.answers import TypedRoute
 from marey.api.application import ROUTERS, build_app
-from marey.api.audit.recording import hide_secrets, is_recorded
+from marey.api.audit.recording import flatten, hide_secrets, is_recorded
 from marey.app.audit.audit_log import AuditFilter, AuditLog
 from marey.model.access.identity import Identity, Permission, Role
 from tests.api.conftest import SmallService
@@ -57,9 +57,13 @@ def test_a_change_is_recorded_with_what_was_before_and_after(
     assert made.route == "PUT /rules/{rule}"
     assert made.object == "rules/audited"
     assert made.before is None
+    assert made.after is not None
     assert made.after["when"] == "util mean < 5%"
+    assert changed.before is not None
+    assert changed.after is not None
     assert (changed.before["when"], changed.after["when"]) == ("util mean < 5%", "util mean < 9%")
     assert deleted.route == "DELETE /rules/{rule}"
+    assert deleted.before is not None
     assert deleted.before["when"] == "util mean < 9%"
     assert deleted.user
     assert deleted.role == "admin"
@@ -109,4 +113,14 @@ def test_no_secret_gets_into_the_record() -> None:
         "name": "ci",
         "nested": [{"client_secret": "…"}],
         "keys": 3,
+    }
+
+
+def test_every_value_of_a_document_stands_under_its_path() -> None:
+    document = {"when": "a", "override": [{"project": "x", "enabled": False}], "kinds": []}
+    assert flatten(document) == {
+        "when": "a",
+        "override.0.project": "x",
+        "override.0.enabled": False,
+        "kinds": "[]",
     }

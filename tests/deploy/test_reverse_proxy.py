@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from websockets.sync.client import connect
 
 from marey.api.application import build_app
-from marey.api.front import Front, make_front
+from marey.api.front import Front, FrontDoor, make_front
 from marey.api.guard import Access
 from marey.api.pages import BUNDLE, place_page
 from marey.api.tls import CertificateFiles, ServerCertificate
@@ -28,6 +28,7 @@ from marey.model.errors import InvalidInput
 from tests.api.conftest import SmallService
 from tests.api.running import running
 from tests.deploy.nginx_rig import make_certificate, nginx_in_front
+from tests.waiting import run_in_loop
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "gpu.example.org"
@@ -131,10 +132,6 @@ class Seen:
 def test_forwarded_headers_are_believed_from_the_proxy_only(
     peer: str, forwarded: str, client: str, scheme: str
 ) -> None:
-    import anyio
-
-    from marey.api.front import FrontDoor
-
     seen = Seen()
     scope = {
         "type": "http",
@@ -148,7 +145,7 @@ def test_forwarded_headers_are_believed_from_the_proxy_only(
             (b"x-forwarded-proto", b"https"),
         ],
     }
-    anyio.run(FrontDoor(seen, FRONT), scope, None, None)  # type: ignore[arg-type]
+    run_in_loop(FrontDoor(seen, FRONT)(scope, None, None))  # type: ignore[arg-type]
     (found,) = seen.scopes
     assert found["client"][0] == client  # type: ignore[index]
     assert found["scheme"] == scheme

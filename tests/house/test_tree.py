@@ -119,3 +119,15 @@ def test_the_table_is_markdown_with_one_column_per_package() -> None:
     header, _, *rows = ran.stdout.splitlines()
     assert " store " in header
     assert all(row.count("|") == header.count("|") for row in rows)
+
+
+def test_no_test_starts_a_loop_in_its_own_thread() -> None:
+    """Once a browser was started there, Playwright's runs in it, and a second one is refused."""
+    tests = SCRIPT.parents[1] / "tests"
+    starts = ("asyncio." + "run(", "anyio." + "run(", "run_until_" + "complete(")
+    found = [
+        str(path.relative_to(tests))
+        for path in sorted(tests.rglob("test_*.py"))
+        if any(start in path.read_text() for start in starts)
+    ]
+    assert not found, "call tests.waiting.run_in_loop instead"

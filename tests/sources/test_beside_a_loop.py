@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from marey.sources.http_fetch import make_loop, run_on
+from tests.waiting import run_in_loop
 
 
 async def _answer() -> int:
@@ -24,6 +25,6 @@ def test_work_is_done_beside_a_loop_that_runs(
     async def notebook() -> int:
         return run_on(loop, _answer())
 
-    assert asyncio.run(notebook()) == 42
+    assert run_in_loop(notebook()) == 42
     assert run_on(loop, _answer()) == 42
     loop.close()

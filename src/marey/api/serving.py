@@ -80,6 +80,8 @@ def make_server(app: FastAPI, certificate: ServerCertificate | None = None) -> L
     config = uvicorn.Config(
         app,
         log_level="warning",
+        # Through our own handler: what a client sent may be in a line for a terminal.
+        log_config=None,
         access_log=False,
         server_header=False,
         http=make_limited_protocol(app.state.connections),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from importlib.metadata import version
 from typing import Protocol, cast
 
 from marey.cli.help_format import HelpText
-from marey.cli.output import Output
+from marey.cli.output import Output, clean_text
 from marey.model.errors import MareyError
 
 # Name → module, in the order that `marey --help` lists them. Only the chosen command's
@@ -50,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "what-if": ("marey.cli.training.what_if", "what a change would make of the step time"),
     "optimize": ("marey.cli.training.optimize", "which changes would make a training step shorter"),
     "predictions": ("marey.cli.training.predictions", "what was predicted, and measured since"),
+    "audit": ("marey.cli.site.audit", "who changed what, who signed in, who was refused"),
     "openapi": ("marey.cli.site.openapi", "print the API's OpenAPI document"),
 }
 
@@ -130,16 +132,29 @@ def _leave_pandas_out() -> None:
     sys.meta_path.insert(0, _WithoutPandas())
 
 
+class _CleanLines(logging.Formatter):
+    """Logged lines for a terminal: what a source or a client said may be in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean_text(super().format(record))
+
+
+def _clean_log() -> None:
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_CleanLines())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the only place where errors become messages and exit codes."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and words[:1] == ["trace"]:
         _leave_pandas_out()
     args = build_parser(words).parse_args(words)
+    _clean_log()
     try:
         args.run(args, Output(json=args.json))
     except MareyError as error:
-        print(f"marey {args.command}: {error}", file=sys.stderr)
+        print(clean_text(f"marey {args.command}: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         print(f"marey {args.command}: interrupted", file=sys.stderr)
@@ -150,9 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(
-            f"marey {args.command}: {error.strerror or error}: {error.filename or ''}".rstrip(": "),
-            file=sys.stderr,
-        )
+        said = f"marey {args.command}: {error.strerror or error}: {error.filename or ''}"
+        print(clean_text(said.rstrip(": ")), file=sys.stderr)
         return 1
     return 0

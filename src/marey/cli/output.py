@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 import msgspec
+
+# What a terminal obeys instead of showing: control characters but tab and line end, marks that turn
+# the direction of writing, line ends of other kinds, and halves of characters.
+_OBEYED = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
+    "\\ud800-\\udfff\\ufff9-\\ufffb]"
+)
+
+
+def clean_text(text: str) -> str:
+    """Return a text that a terminal only shows: names come from the cluster, from anybody."""
+    return _OBEYED.sub("�", text)
+
+
+def clean_json(text: str) -> str:
+    """Return the same JSON document with what a terminal would obey written as escapes."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Output:
@@ -25,14 +43,20 @@ class Output:
         """Print the answer: the document with ``--json``, else the text for a person."""
         if self.json:
             encoded = msgspec.json.format(msgspec.json.encode(document), indent=2)
-            self.stdout.write(encoded.decode() + "\n")
+            self.stdout.write(clean_json(encoded.decode()) + "\n")
         elif text:
-            self.stdout.write(text.rstrip("\n") + "\n")
+            self.stdout.write(clean_text(text).rstrip("\n") + "\n")
+        self.stdout.flush()
+
+    def pass_on(self, pieces: Iterable[str]) -> None:
+        """Print a long answer piece by piece."""
+        for piece in pieces:
+            self.stdout.write(clean_text(piece))
         self.stdout.flush()
 
     def remark(self, text: str) -> None:
         """Say something that is not the answer."""
-        self.stderr.write(text.rstrip("\n") + "\n")
+        self.stderr.write(clean_text(text).rstrip("\n") + "\n")
         self.stderr.flush()
 
     @contextmanager
@@ -52,7 +76,7 @@ class Progress:
 
     def __init__(self, stream: IO[str], label: str, total: float) -> None:
         self._stream = stream
-        self._label = label
+        self._label = clean_text(label)
         self._total = max(total, 1e-9)
         self._drawn_at = 0.0
         self._shown = stream.isatty()

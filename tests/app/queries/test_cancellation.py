@@ -23,6 +23,7 @@ from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 from tests.app.diagnosis.test_diagnosis_cases import inventory, samples
+from tests.waiting import run_in_loop
 
 
 def parts(batch: SampleBatch, count: int) -> Iterator[SampleBatch]:
@@ -97,4 +98,4 @@ def test_a_closed_connection_gives_the_work_up(workspace: Workspace) -> None:
                 with pytest.raises(GivenUp):
                     space.work.tell(0.1)
 
-    asyncio.run(ask())
+    run_in_loop(ask())

@@ -2373,8 +2373,12 @@ export interface components {
             object: string;
             status: number;
             times: number;
-            before: unknown;
-            after: unknown;
+            before: {
+                [key: string]: string | number | boolean | null;
+            } | null;
+            after: {
+                [key: string]: string | number | boolean | null;
+            } | null;
         };
         /**
          * AuditKind

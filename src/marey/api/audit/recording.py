@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marey.api.answers import TypedRoute
-from marey.app.audit.audit_documents import AuditKind
+from marey.app.audit.audit_documents import AuditKind, Details
 from marey.app.audit.audit_log import AuditLog, Happening
 from marey.model.access.identity import Identity, Permission
 from marey.model.errors import shown
@@ -49,7 +49,7 @@ class AuditRecording:
             if happening is not None:
                 self._log.record(happening, time.time_ns() // 1_000_000)
 
-    async def _ask_before(self, scope: Scope) -> Any:
+    async def _ask_before(self, scope: Scope) -> Details | None:
         """Return what the same path answers now, if it can be asked and is small."""
         answer = _Answer(None, keeps_body=True)
         asked = {**scope, "method": "GET", "state": {}}
@@ -95,14 +95,14 @@ class _Answer:
         if self._send is not None:
             await self._send(message)
 
-    def read_detail(self) -> Any:
-        """Return the document without secrets; None where there is none."""
+    def read_detail(self) -> Details | None:
+        """Return the document's values without secrets; None where there is none."""
         if not self._body or not self._is_plain_json:
             return None
         if len(self._body) > DETAIL_BYTES:
             return {"bytes": f"more than {DETAIL_BYTES}"}
         try:
-            return hide_secrets(msgspec.json.decode(bytes(self._body)))
+            return flatten(hide_secrets(msgspec.json.decode(bytes(self._body))))
         except msgspec.DecodeError:
             return None
 
@@ -117,11 +117,26 @@ def hide_secrets(document: Any) -> Any:
     return [hide_secrets(one) for one in document] if isinstance(document, list) else document
 
 
+def flatten(document: Any) -> Details:
+    """Return every value of a document under its path: ``override.0.partition``."""
+    return dict(_walk(document, ""))
+
+
+def _walk(document: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(document, dict | list) or not document:
+        # An empty list or object is a fact too.
+        yield path, str(document) if isinstance(document, dict | list) else document
+        return
+    parts = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in parts:
+        yield from _walk(value, f"{path}.{key}" if path else str(key))
+
+
 def _is_secret(key: str, value: object) -> bool:
     return isinstance(value, str) and any(word in key.lower() for word in _SECRET_WORDS)
 
 
-def _describe(scope: Scope, answer: _Answer, before: Any) -> Happening | None:
+def _describe(scope: Scope, answer: _Answer, before: Details | None) -> Happening | None:
     route = scope.get("route")
     if answer.status in REFUSALS:
         kind = AuditKind.REFUSAL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 from marey.model.documents import Document
 
@@ -14,6 +13,10 @@ class AuditKind(StrEnum):
     CHANGE = "change"
     SIGN_IN = "sign-in"
     REFUSAL = "refusal"
+
+
+# A document of any route: each value under its path, such as "thresholds.low".
+Details = dict[str, str | int | float | bool | None]
 
 
 class AuditEntry(Document):
@@ -35,8 +38,9 @@ class AuditEntry(Document):
     status: int
     # How often the same was refused since the entry before; 1 for all else.
     times: int = 1
-    before: Any = None
-    after: Any = None
+    # The document before and after a change, each value under its path.
+    before: Details | None = None
+    after: Details | None = None
 
 
 class AuditPage(Document):

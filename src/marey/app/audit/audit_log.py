@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from marey.app.audit.audit_documents import AuditEntry, AuditKind, AuditPage
+from marey.app.audit.audit_documents import AuditEntry, AuditKind, AuditPage, Details
 from marey.model.times import DAY_MS
 
 log = logging.getLogger(__name__)
@@ -44,8 +43,8 @@ class Happening:
     route: str = ""
     object: str = ""
     status: int = 0
-    before: Any = None
-    after: Any = None
+    before: Details | None = None
+    after: Details | None = None
 
 
 @dataclass(frozen=True, slots=True)

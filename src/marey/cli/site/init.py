@@ -13,7 +13,7 @@ from marey.app.settings.configuration import read_configuration
 from marey.app.settings.detection import Found, Surroundings, detect_sources
 from marey.app.settings.first_configuration import Choice, choose, write_configuration
 from marey.app.settings.toml_lines import TomlFile
-from marey.cli.output import Output
+from marey.cli.output import Output, clean_text
 from marey.model.errors import Conflict
 
 DESCRIPTION = """\
@@ -78,7 +78,7 @@ def _ask_yes(answer: str) -> bool:
 
 
 def _ask(prompt: str, out: Output) -> str:
-    out.stderr.write(prompt)
+    out.stderr.write(clean_text(prompt))
     out.stderr.flush()
     return sys.stdin.readline()
 

@@ -19,7 +19,7 @@ from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.rules.finding_store import Mute
 from marey.app.service import Parts, Service
 from marey.model.access.identity import Identity, Privacy, Role
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.observation import Observation
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
@@ -87,8 +87,12 @@ def list_work() -> Observation:
         progress=(*plain.progress, Progress(RUNS, START_MS, 1, 90.0, "tokens", 3.0)),
         events=(
             *plain.events,
-            Event(START_MS, EventKind.XID, "n2", "n2:1", RUNS, 79.0, f"xid in {MARK}-python"),
-            Event(START_MS, EventKind.CHECKPOINT, workload=RUNS, text=f"{MARK}-checkpoint.pt"),
+            Event(
+                START_MS, ClusterEventKind.XID, "n2", "n2:1", RUNS, 79.0, f"xid in {MARK}-python"
+            ),
+            Event(
+                START_MS, ClusterEventKind.CHECKPOINT, workload=RUNS, text=f"{MARK}-checkpoint.pt"
+            ),
         ),
     )
 

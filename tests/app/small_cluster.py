@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from marey.model.errors import Unavailable
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, Host, HostState, HostStatus, Partition
 from marey.model.metrics import EVERYDAY, metric_named
 from marey.model.observation import Observation
@@ -77,7 +77,9 @@ def inventory() -> Observation:
         ),
         allocations=tuple(Allocation("1", f"n1:{i}", i, i) for i in range(4)),
         progress=(Progress("1", START_MS, 1, 100.0, "tokens", 3.5),),
-        events=(Event(START_MS, EventKind.XID, "n2", "n2:0", value=31.0, text="<b>xid</b>"),),
+        events=(
+            Event(START_MS, ClusterEventKind.XID, "n2", "n2:0", value=31.0, text="<b>xid</b>"),
+        ),
         complete=True,
     )
 

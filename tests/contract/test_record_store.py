@@ -10,7 +10,7 @@ import pytest
 
 from marey.model import tables
 from marey.model.errors import InvalidInput, NotFound
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.model.predicates import parse_predicate
@@ -80,7 +80,7 @@ FULL = Observation(
     statuses=(status("a", RUNNING, priority=3.0), status("b", PENDING, reason="Resources")),
     allocations=(Allocation("a", "n0:0", 0, 0), Allocation("a", "n0:1.2", 1, 1, 0.5)),
     progress=(Progress("a", 1000, 7, 12.5, "tokens/s", 2.25),),
-    events=(Event(1000, EventKind.XID, "n0", "n0:0", "a", 79.0, "fell off"),),
+    events=(Event(1000, ClusterEventKind.XID, "n0", "n0:0", "a", 79.0, "fell off"),),
 )
 
 
@@ -281,8 +281,10 @@ def test_progress_is_kept_once_and_the_last_word_counts(new_record_store: NewSto
 
 def test_events_come_in_order_of_time(new_record_store: NewStore) -> None:
     store = new_record_store()
-    late = Event(50, EventKind.NODE_DOWN, "n0")
-    store.apply(replace(FULL, events=(Event(90, EventKind.THROTTLE, gpu="n0:0"), late, late)))
+    late = Event(50, ClusterEventKind.NODE_DOWN, "n0")
+    store.apply(
+        replace(FULL, events=(Event(90, ClusterEventKind.THROTTLE, gpu="n0:0"), late, late))
+    )
     store.apply(FULL)
     found = store.events(C, 0, 2000)
     assert found.schema == tables.EVENTS
@@ -399,7 +401,7 @@ def test_hostile_names_and_numbers_do_no_harm(new_record_store: NewStore) -> Non
             statuses=(WorkloadStatus(name, RUNNING, name, float("nan")),),
             allocations=(Allocation(name, f"{name}:0", 2**40, None, float("inf")),),
             progress=(Progress(name, 5, 2**70, float("inf"), name, float("nan")),),
-            events=(Event(5, EventKind.XID, name, f"{name}:0", name, float("nan"), name),),
+            events=(Event(5, ClusterEventKind.XID, name, f"{name}:0", name, float("nan"), name),),
         )
         store.apply(observation)
         store.apply(observation)

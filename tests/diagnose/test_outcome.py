@@ -11,7 +11,7 @@ from marey.diagnose.diagnosis import diagnose, find_faults
 from marey.diagnose.findings import Finding
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
 from marey.diagnose.outcome.siblings import Sibling
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.faults import NOT_FAULTS, FaultKind
 from marey.model.samples import SampleBatch
 from marey.model.workloads import WorkloadState
@@ -114,8 +114,8 @@ def test_the_rank_that_stopped_first_and_the_last_event_are_told() -> None:
     util = 92 + np.random.default_rng(1).normal(0, 2, (8, 240))
     util[6, -4:] = 0.0
     util[:, -1] = 0.0
-    drained = Event(START + 59 * MINUTE, EventKind.NODE_DRAIN, "n1", text="bad fan")
-    saved = Event(START + 30 * MINUTE, EventKind.CHECKPOINT, workload="w")
+    drained = Event(START + 59 * MINUTE, ClusterEventKind.NODE_DRAIN, "n1", text="bad fan")
+    saved = Event(START + 30 * MINUTE, ClusterEventKind.CHECKPOINT, workload="w")
     found = find_faults(recorded(facts("failed", exit_code=1), events=(saved, drained), util=util))
     assert found[0].kind is K.SCRIPT_ERROR
     assert "rank 6 on n1:2 stopped before the others by: 45 s" in said(found[0])
@@ -126,7 +126,9 @@ def test_the_rank_that_stopped_first_and_the_last_event_are_told() -> None:
 
 def test_a_driver_error_at_the_end_is_the_cause_and_an_early_one_is_not() -> None:
     def end_with(minute: int) -> tuple[Finding, ...]:
-        xid = Event(START + minute * MINUTE, EventKind.XID, "n0", "n0:3", value=79.0, text="bus")
+        xid = Event(
+            START + minute * MINUTE, ClusterEventKind.XID, "n0", "n0:3", value=79.0, text="bus"
+        )
         return find_faults(recorded(facts("failed", exit_code=1), events=(xid,)))
 
     late, early = end_with(59), end_with(5)

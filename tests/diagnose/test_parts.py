@@ -18,7 +18,7 @@ from marey.diagnose.life import Phase, life_strip
 from marey.diagnose.pairs import bivariate, metric_pairs
 from marey.diagnose.shapes import extreme_bins, gpu_shapes
 from marey.model.errors import InvalidInput
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.faults import FaultKind
 from tests.diagnose.test_diagnosis import matrix
 
@@ -94,7 +94,7 @@ def test_evaluations_and_checkpoints_are_on_the_strip_of_a_healthy_life() -> Non
     for seed in range(4251, 4259):
         found = simulate(seed, FaultKind.HEALTHY, 16).matrix
         kinds = {event.kind for event in found.events}
-        if {EventKind.EVALUATION, EventKind.CHECKPOINT} <= kinds:
+        if {ClusterEventKind.EVALUATION, ClusterEventKind.CHECKPOINT} <= kinds:
             break
     phases = {span.phase for span in life_strip(found)}
     assert Phase.EVALUATION in phases

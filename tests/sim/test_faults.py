@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marey.model.errors import Conflict, InvalidInput, NotFound
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.faults import FaultKind
 from marey.model.workloads import WorkloadState
 from marey.sim import FaultPlan, SimConfig, Simulation
@@ -135,7 +135,7 @@ def test_a_throttled_gpu_is_hot_and_its_clock_is_cut(seed: int) -> None:
     assert np.percentile(view.columns["temp"][view.affected & late], 90) > 82
     assert np.percentile(view.columns["temp"][~view.affected & late], 99) < 80
     events = [e for seen in view.story.observations for e in seen.events]
-    (event,) = [e for e in events if e.kind is EventKind.THROTTLE]
+    (event,) = [e for e in events if e.kind is ClusterEventKind.THROTTLE]
     assert (event.gpu,) == view.truth.gpus
 
 
@@ -183,7 +183,7 @@ def test_a_memory_leak_grows_until_the_device_is_full(seed: int) -> None:
 def test_an_xid_is_an_event_on_the_gpu_that_the_truth_names(seed: int) -> None:
     view = View(F.XID, seed)
     events = [e for seen in view.story.observations for e in seen.events]
-    (event,) = [e for e in events if e.kind is EventKind.XID]
+    (event,) = [e for e in events if e.kind is ClusterEventKind.XID]
     assert (event.gpu,) == view.truth.gpus
     assert event.time_ms == view.truth.start_ms
     assert event.workload == view.story.workload.workload
@@ -204,7 +204,7 @@ def test_a_dead_node_falls_silent_and_takes_the_workload_along(seed: int) -> Non
     statuses = [s for seen in view.story.observations for s in seen.statuses]
     assert statuses[-1].state is WorkloadState.NODE_FAIL
     events = [e for seen in view.story.observations for e in seen.events]
-    (event,) = [e for e in events if e.kind is EventKind.NODE_DOWN]
+    (event,) = [e for e in events if e.kind is ClusterEventKind.NODE_DOWN]
     assert (event.host,) == view.truth.hosts
     assert event.time_ms == view.truth.end_ms
 
@@ -309,7 +309,7 @@ def test_a_fault_can_be_injected_by_hand() -> None:
 def test_checkpoints_of_large_workloads_are_events() -> None:
     story = told(F.HEALTHY, 2)
     events: list[Event] = [e for seen in story.observations for e in seen.events]
-    saved = [e for e in events if e.kind is EventKind.CHECKPOINT]
+    saved = [e for e in events if e.kind is ClusterEventKind.CHECKPOINT]
     assert len(saved) >= 2
     # While it saves, the GPUs rest.
     at = story.samples.time_ms

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from marey.model.errors import InvalidInput, Unavailable
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.sources.dcgm import DcgmSource, ScrapeRules
@@ -198,11 +198,11 @@ def test_silence_and_return_of_an_exporter_are_events_once_and_it_is_asked_less(
 
     with source(behave, saying(GOOD)) as made:
         events = [e for tick in range(6) for o in made.poll(NOW_MS + tick * 1000) for e in o.events]
-        assert [e.kind for e in events] == [EventKind.SOURCE_STALE]
+        assert [e.kind for e in events] == [ClusterEventKind.SOURCE_STALE]
         assert state["asked"] == 3
         state["up"] = True
         (seen,) = made.poll(NOW_MS + 60_000)
-        assert [e.kind for e in seen.events] == [EventKind.SOURCE_BACK]
+        assert [e.kind for e in seen.events] == [ClusterEventKind.SOURCE_BACK]
         assert "n2:0" in values(seen)
 
 
@@ -214,7 +214,7 @@ def test_only_a_change_of_an_xid_is_an_event() -> None:
             [(e.kind, e.gpu, e.value) for e in made.poll(NOW_MS + tick)[0].events]
             for tick in range(6)
         ]
-    event = (EventKind.XID, "n:0", 31.0)
+    event = (ClusterEventKind.XID, "n:0", 31.0)
     assert told == [[], [], [event], [], [], [event]]
 
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from marey.model.errors import InvalidInput, Unavailable
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.sources.prometheus import PrometheusRules, PrometheusSource
@@ -94,7 +94,7 @@ def test_a_real_victoriametrics_gives_its_history_once_and_in_order(
     assert [o.time_ms for o in seen] == sorted(o.time_ms for o in seen)
     events = [e for o in seen for e in o.events]
     assert [(e.kind, e.value, e.time_ms) for e in events if e.gpu == "n1:0"] == [
-        (EventKind.XID, 79.0, times[61])
+        (ClusterEventKind.XID, 79.0, times[61])
     ]
     cpu = [v["host_cpu"] for v in values(seen, Entity.HOST).values() if "host_cpu" in v]
     assert len(cpu) > 60

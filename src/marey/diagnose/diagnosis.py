@@ -24,7 +24,7 @@ from marey.diagnose.outcome.outcome import judge_outcome
 from marey.diagnose.outcome.siblings import Sibling
 from marey.diagnose.signals import Signals
 from marey.diagnose.unjudged import Unjudged, find_unjudged
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.faults import NOT_FAULTS, FaultKind
 from marey.model.times import MINUTE_MS
 from marey.stats.outliers import mahalanobis
@@ -175,7 +175,7 @@ def _reaches_end(finding: Finding, matrix: WorkloadMatrix) -> bool:
         return True
     if finding.kind is FaultKind.XID:
         # An error that the work survived for long did not end it.
-        times = [e.time_ms for e in matrix.events if e.kind is EventKind.XID]
+        times = [e.time_ms for e in matrix.events if e.kind is ClusterEventKind.XID]
         return any(end_ms - LAST_MS <= time_ms <= end_ms + MINUTE_MS for time_ms in times)
     return finding.to_ms >= end_ms - LAST_MS
 

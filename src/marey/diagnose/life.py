@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from marey.diagnose.findings import Finding
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.signals import IDLE_UTIL, Signals, quiet_median, runs
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.faults import FaultKind
 from marey.model.times import MINUTE_MS
 
@@ -93,7 +93,7 @@ def _code_phases(matrix: WorkloadMatrix, findings: Sequence[Finding]) -> NDArray
 def _mark_standstills(
     matrix: WorkloadMatrix, codes: NDArray[np.int8], busiest: NDArray[np.float32], begin: int
 ) -> None:
-    saved = np.array([e.time_ms for e in matrix.events if e.kind is EventKind.CHECKPOINT])
+    saved = np.array([e.time_ms for e in matrix.events if e.kind is ClusterEventKind.CHECKPOINT])
     still = busiest < STILL_UTIL
     still[:begin] = False
     for first, last in runs(still, 1):
@@ -113,9 +113,9 @@ def _mark_evaluations(
 ) -> None:
     working = activity[codes == _CODES.index(Phase.TRAINING)]
     usual = float(np.nanmedian(working)) if np.isfinite(working).any() else 0.0
-    saved = sorted(e.time_ms for e in matrix.events if e.kind is EventKind.CHECKPOINT)
+    saved = sorted(e.time_ms for e in matrix.events if e.kind is ClusterEventKind.CHECKPOINT)
     for event in matrix.events:
-        if event.kind is not EventKind.EVALUATION:
+        if event.kind is not ClusterEventKind.EVALUATION:
             continue
         first = int(np.searchsorted(matrix.time_ms, event.time_ms))
         limit = event.time_ms + EVALUATION_LIMIT_MS

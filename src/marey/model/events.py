@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class EventKind(StrEnum):
+class ClusterEventKind(StrEnum):
     """What happened."""
 
     XID = "xid"
@@ -28,7 +28,7 @@ class Event:
     """One event; empty names where it concerns nothing of that sort."""
 
     time_ms: int
-    kind: EventKind
+    kind: ClusterEventKind
     host: str = ""
     gpu: str = ""
     workload: str = ""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import GpuStatus
 from marey.model.times import HOUR_MS
 from marey.model.workloads import Allocation, WorkloadState
@@ -322,10 +322,10 @@ class Cluster:
         if job is None or job.state is not WorkloadState.RUNNING or job.regime.rate <= 0.0:
             return
         if evaluation and not saving:
-            self.tell(Event(self.now_ms, EventKind.EVALUATION, workload=job.id))
+            self.tell(Event(self.now_ms, ClusterEventKind.EVALUATION, workload=job.id))
             self.at(self.now_ms + evaluation, What.PAUSE, seq, period, evaluation, True)
             return
-        self.tell(Event(self.now_ms, EventKind.CHECKPOINT, workload=job.id))
+        self.tell(Event(self.now_ms, ClusterEventKind.CHECKPOINT, workload=job.id))
         next_pause = self.now_ms + period - (evaluation if saving else 0)
         self.at(next_pause, What.PAUSE, seq, period, evaluation)
 

@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any
 
 from marey.model.errors import InvalidInput
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.faults import FaultKind, Truth
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
@@ -231,7 +231,7 @@ class Simulation:
         if not changes:
             return
         self._commands.append({"time_ms": self.now_ms, "policy": after})
-        cluster.tell(Event(self.now_ms, EventKind.POLICY_CHANGE, text="; ".join(changes)))
+        cluster.tell(Event(self.now_ms, ClusterEventKind.POLICY_CHANGE, text="; ".join(changes)))
         for partition in range(len(self.hardware.parts)):
             cluster.call_pass(partition)
 

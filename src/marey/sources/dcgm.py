@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.errors import MareyError, Unavailable
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.metrics import Entity, catalogue
 from marey.model.names import DEFAULT_CLUSTER
@@ -181,10 +181,14 @@ class DcgmSource:
             _refuse_useless(reading)
         except MareyError as error:
             if endpoint.fail(error, now_ms):
-                events.append(_make_event(EventKind.SOURCE_STALE, endpoint, now_ms, str(error)))
+                events.append(
+                    _make_event(ClusterEventKind.SOURCE_STALE, endpoint, now_ms, str(error))
+                )
             return None
         if endpoint.succeed(now_ms):
-            events.append(_make_event(EventKind.SOURCE_BACK, endpoint, now_ms, "answers again"))
+            events.append(
+                _make_event(ClusterEventKind.SOURCE_BACK, endpoint, now_ms, "answers again")
+            )
         _compute_total_rates(endpoint, reading, now_ms)
         return reading
 
@@ -289,7 +293,7 @@ def _refuse_useless(reading: Reading) -> None:
     raise Unavailable(text, code="no_known_metric")
 
 
-def _make_event(kind: EventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
+def _make_event(kind: ClusterEventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
     return Event(now_ms, kind, host=endpoint.reader.host, text=f"{endpoint.address.url} {text}")
 
 

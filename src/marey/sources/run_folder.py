@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from marey.model import tables
 from marey.model.errors import InvalidInput, allowed, shown
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus, Partition
 from marey.model.metrics import Entity, catalogue
 from marey.model.observation import Observation
@@ -34,10 +34,10 @@ SCHEMAS: dict[str, pa.Schema] = {
 SAMPLES = {Entity.GPU: "samples", Entity.HOST: "host_samples"}
 ROWS_AT_ONCE = 1 << 18
 _HOST_EVENTS = {
-    EventKind.NODE_DOWN: HostState.DOWN,
-    EventKind.NODE_UP: HostState.UP,
-    EventKind.NODE_DRAIN: HostState.DRAINED,
-    EventKind.NODE_RESUME: HostState.UP,
+    ClusterEventKind.NODE_DOWN: HostState.DOWN,
+    ClusterEventKind.NODE_UP: HostState.UP,
+    ClusterEventKind.NODE_DRAIN: HostState.DRAINED,
+    ClusterEventKind.NODE_RESUME: HostState.UP,
 }
 
 
@@ -161,7 +161,7 @@ class _Changes:
 
     def _add_event(self, row: dict[str, Any]) -> None:
         event = Event(
-            row["time_ms"], EventKind(row["kind"]), row["host"] or "", gpu=row["gpu"] or "",
+            row["time_ms"], ClusterEventKind(row["kind"]), row["host"] or "", gpu=row["gpu"] or "",
             workload=row["workload"] or "", value=row["value"], text=row["text"] or "",
         )  # fmt: skip
         self._at[event.time_ms]["events"].append(event)

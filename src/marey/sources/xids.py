@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 
 
 class XidWatch:
@@ -23,5 +23,5 @@ class XidWatch:
             self._last[gpu] = xid
             if before is not None and before != xid and xid > 0:
                 host = gpu.rpartition(":")[0]
-                events.append(Event(time_ms, EventKind.XID, host, gpu, value=xid))
+                events.append(Event(time_ms, ClusterEventKind.XID, host, gpu, value=xid))
         return events

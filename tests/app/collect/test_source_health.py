@@ -11,7 +11,7 @@ from marey.app.collect.advice import ADVICE, GENERAL, find_advice
 from marey.app.collect.polling import PolledSources
 from marey.app.collect.source_health import SourceAbout, SourceState
 from marey.model.errors import Unavailable
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.observation import Observation
 from tests.app.small_cluster import GPUS, START_MS, TICK_MS, samples
 
@@ -112,7 +112,7 @@ def test_a_source_that_is_taken_out_is_stale_until_it_comes_back() -> None:
     sources.change([stays], {})
     seen = sources.poll(START_MS + TICK_MS, 5)
     events = [event for observation in seen for event in observation.events]
-    assert [event.kind for event in events] == [EventKind.SOURCE_STALE]
+    assert [event.kind for event in events] == [ClusterEventKind.SOURCE_STALE]
     assert goes.closed == 1
     document = next(d for d in sources.documents(START_MS + TICK_MS) if d["name"] == "goes")
     assert document["state"] == "stale"
@@ -122,7 +122,7 @@ def test_a_source_that_is_taken_out_is_stale_until_it_comes_back() -> None:
     again = Named("goes")
     sources.change([stays, again], {})
     seen = sources.poll(START_MS + 2 * TICK_MS, 5)
-    assert EventKind.SOURCE_BACK in [e.kind for o in seen for e in o.events]
+    assert ClusterEventKind.SOURCE_BACK in [e.kind for o in seen for e in o.events]
     assert [d.removed for d in sources.full_documents(START_MS)] == [False, False]
     sources.close()
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
@@ -119,7 +119,7 @@ def test_hosts_and_gpus_are_judged_together_in_hindsight(world: Any) -> None:
 def test_a_rule_without_metrics_is_judged_minute_by_minute_too(world: Any, start_ms: int) -> None:
     world.minutes = 3 * 24 * 60
     world.add("w", 2, {}, progress=range(0, 30))
-    world.events.append(Event(start_ms + 90 * MINUTE_MS, EventKind.XID, gpu="w-n0:0"))
+    world.events.append(Event(start_ms + 90 * MINUTE_MS, ClusterEventKind.XID, gpu="w-n0:0"))
     history = world.history([])
     silent = backtest([draft("since_progress > 45m", rule_id="silent")], history)
     (finding,) = silent.findings

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
@@ -156,8 +156,10 @@ def test_trend_finds_growth_and_steadiness_how_even_it_is(world: Any) -> None:
 
 def test_events_count_for_who_held_the_gpu(world: Any, start_ms: int) -> None:
     world.add("w", 2, {"util": 50.0}).add("v", 2, {"util": 50.0})
-    world.events.append(Event(start_ms + 50 * MINUTE_MS, EventKind.XID, gpu="w-n0:1", value=79))
-    world.events.append(Event(start_ms + 5 * MINUTE_MS, EventKind.NODE_DOWN, host="v-n0"))
+    world.events.append(
+        Event(start_ms + 50 * MINUTE_MS, ClusterEventKind.XID, gpu="w-n0:1", value=79)
+    )
+    world.events.append(Event(start_ms + 5 * MINUTE_MS, ClusterEventKind.NODE_DOWN, host="v-n0"))
     evaluator = judged(world, "xid_events > 0", "xid_events[15m] > 0", "node_down_events > 0")
     first, recent, down = evaluator.evaluate(world.end_ms).verdicts
     assert list(first.life) == [TRUE, FALSE]

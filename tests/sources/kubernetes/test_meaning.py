@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.inventory import Gpu, HostState
 from marey.model.observation import Observation
 from marey.sources.kubernetes.gpu_requests import GpuResources, parse_quantity
@@ -461,11 +461,15 @@ def test_nodes_that_are_lost_or_cordoned_are_states_and_events() -> None:
         told.append((status.state, status.reason, [e.kind for e in seen.events]))
     assert told == [
         (HostState.UP, "", []),
-        (HostState.DOWN, "NodeStatusUnknown: Kubelet stopped posting.", [EventKind.NODE_DOWN]),
-        (HostState.UP, "", [EventKind.NODE_UP]),
-        (HostState.DRAINED, "cordoned, repair-4711", [EventKind.NODE_DRAIN]),
+        (
+            HostState.DOWN,
+            "NodeStatusUnknown: Kubelet stopped posting.",
+            [ClusterEventKind.NODE_DOWN],
+        ),
+        (HostState.UP, "", [ClusterEventKind.NODE_UP]),
+        (HostState.DRAINED, "cordoned, repair-4711", [ClusterEventKind.NODE_DRAIN]),
         (HostState.DRAINED, "cordoned, repair-4711", []),
-        (HostState.UP, "", [EventKind.NODE_RESUME]),
+        (HostState.UP, "", [ClusterEventKind.NODE_RESUME]),
     ]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from marey.app.collect.loop import CollectRules, collect
 from marey.model.errors import InvalidInput, Unavailable
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.inventory import HostState, Partition
 from marey.model.times import HOUR_MS
 from marey.model.workloads import WorkloadState
@@ -247,7 +247,7 @@ def test_reservations_stand_on_their_hosts_and_begin_and_end_as_events() -> None
     assert before.events == ()
     (during,) = source.poll(NOW_MS + 70_000)
     assert [(e.time_ms, e.kind) for e in during.events] == [
-        (NOW_MS + 60_000, EventKind.RESERVATION)
+        (NOW_MS + 60_000, ClusterEventKind.RESERVATION)
     ]
     assert during.events[0].text.endswith("for root, 2 hosts: begins")
     controller.answers["reservations"] = []

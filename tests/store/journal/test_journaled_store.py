@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marey.model.errors import MareyError, StoreError
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.observation import Observation
 from marey.model.protocols import Selection, WorkloadQuery
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
@@ -35,7 +35,7 @@ def tick(number: int) -> Observation:
         ),
         allocations=(Allocation(running, "n2:0", 0, 0),) if number > 0 else (),
         progress=(Progress("1", time_ms, number, 2.0, "tokens", 0.5),),
-        events=(Event(time_ms, EventKind.XID, "n2", "n2:0", value=31.0),),
+        events=(Event(time_ms, ClusterEventKind.XID, "n2", "n2:0", value=31.0),),
     )
 
 

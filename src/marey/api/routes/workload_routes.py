@@ -27,7 +27,7 @@ from marey.app.traces.run_readers import read_stored_runs
 from marey.compare.comparison import compare_runs
 from marey.compare.comparison_documents import TrainingComparison
 from marey.model.access.identity import Permission
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.names import NAME_LIMIT
 from marey.model.times import parse_time
 from marey.model.workloads import Progress
@@ -187,7 +187,7 @@ def events(
     ] = "",
 ) -> Annotated[Response, EVENT_TABLE]:
     """The last day unless a span or a workload is given."""
-    chosen = split_names(kinds, "kinds", len(EventKind))
+    chosen = split_names(kinds, "kinds", len(ClusterEventKind))
     question = AskEvents(
         cluster=cluster, workload=workload, from_ms=from_ms, to_ms=to_ms, limit=limit, kinds=chosen
     )

@@ -13,7 +13,7 @@ from typing import Any
 from marey.app.collect.source_documents import SourceDocument
 from marey.app.collect.source_health import SourceAbout, SourceState
 from marey.model.errors import MareyError, shown
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.protocols import DetailedSource, Source
@@ -175,10 +175,12 @@ class PolledSources:
             stale = state.state == "stale"
             if stale and state.name not in self._stale:
                 self._stale.add(state.name)
-                event = Event(now_ms, EventKind.SOURCE_STALE, text=f"{state.name}: {state.error}")
+                event = Event(
+                    now_ms, ClusterEventKind.SOURCE_STALE, text=f"{state.name}: {state.error}"
+                )
             elif not stale and state.name in self._stale:
                 self._stale.discard(state.name)
-                event = Event(now_ms, EventKind.SOURCE_BACK, text=state.name)
+                event = Event(now_ms, ClusterEventKind.SOURCE_BACK, text=state.name)
             else:
                 continue
             by_cluster.setdefault(state.about.cluster or DEFAULT_CLUSTER, []).append(event)

@@ -22,7 +22,7 @@ from marey.diagnose.matrix import (
     build_matrix,
 )
 from marey.model.errors import InvalidInput, shown
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.metrics import Entity, catalogue
 from marey.model.names import parse_gpu_id
 from marey.model.samples import SampleBatch
@@ -294,7 +294,7 @@ def _read_events(workspace: Workspace, record: dict[str, Any], span: Span) -> li
     return [
         Event(
             row["time_ms"],
-            EventKind(row["kind"]),
+            ClusterEventKind(row["kind"]),
             row["host"] or "",
             gpu=row["gpu"] or "",
             workload=row["workload"] or "",
@@ -309,4 +309,6 @@ def _read_events(workspace: Workspace, record: dict[str, Any], span: Span) -> li
 
 
 def _is_concerned(row: dict[str, Any], span: Span) -> bool:
-    return not row["gpu"] and (row["time_ms"] < span.to_ms or row["kind"] == EventKind.NODE_DOWN)
+    return not row["gpu"] and (
+        row["time_ms"] < span.to_ms or row["kind"] == ClusterEventKind.NODE_DOWN
+    )

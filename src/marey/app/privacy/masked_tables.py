@@ -11,11 +11,14 @@ import pyarrow as pa
 from marey.app.privacy.owners import NOBODY, Owner, WorkloadOwners
 from marey.model.access.pseudonyms import NameKind
 from marey.model.access.sight import Sight
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 
 # Whatever becomes of somebody's work, these tell of a machine.
-_OF_MACHINES = frozenset(EventKind) - {EventKind.CHECKPOINT, EventKind.EVALUATION}
+_OF_MACHINES = frozenset(ClusterEventKind) - {
+    ClusterEventKind.CHECKPOINT,
+    ClusterEventKind.EVALUATION,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from marey.app.queries.selection import GPUS_LIMIT, METRICS_LIMIT, Wanted, split_names
 from marey.app.queries.workspace import Workspace
 from marey.model.errors import InvalidInput, TooLarge, unknown
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import EVERYTHING, parse_predicate
 from marey.model.protocols import WorkloadQuery
@@ -306,8 +306,8 @@ class AskEvents(TableQuestion):
     def __post_init__(self) -> None:
         within("limit", self.limit, *EVENTS_BOUNDS)
         for kind in self.kinds:
-            if kind not in set(EventKind):
-                raise InvalidInput(unknown("kind of event", kind, [*EventKind]))
+            if kind not in set(ClusterEventKind):
+                raise InvalidInput(unknown("kind of event", kind, [*ClusterEventKind]))
 
     def reply(self, workspace: Workspace) -> Reply:
         """Return events in order of time; the last day unless a span or a workload is given."""

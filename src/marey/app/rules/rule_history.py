@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu
 from marey.model.metrics import Entity, catalogue
 from marey.model.protocols import Selection, Store, WorkloadQuery
@@ -190,11 +190,11 @@ def _split_by_workload(reports: pa.Table) -> dict[str, NDArray[np.int64]]:
 
 def _read_events(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[Event]:
     table: pa.Table = store.events(cluster, from_ms, to_ms, limit=EVENTS_LIMIT)
-    known = set(EventKind)
+    known = set(ClusterEventKind)
     return [
         Event(
             row["time_ms"],
-            EventKind(row["kind"]),
+            ClusterEventKind(row["kind"]),
             row["host"] or "",
             row["gpu"] or "",
             row["workload"] or "",

@@ -8,7 +8,7 @@ from marey.app.queries.selection import split_names
 from marey.app.queries.table_queries import AskEvents
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 
 DESCRIPTION = "Print events: driver errors, nodes down or drained, throttling, policy changes."
 EXAMPLES = """\
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         cluster=args.cluster,
         workload=args.workload,
         limit=args.limit,
-        kinds=split_names(args.kinds, "kinds", len(EventKind)),
+        kinds=split_names(args.kinds, "kinds", len(ClusterEventKind)),
         **span_of(args),
     )
     document = answer_of(args, question)

@@ -8,7 +8,7 @@ import numpy as np
 
 from marey.diagnose.findings import Claim, Evidence
 from marey.diagnose.signals import Flags, Signals, quiet_median, runs
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.faults import FaultKind
 from marey.model.times import MINUTE_MS
 from marey.model.workloads import WorkloadState
@@ -26,7 +26,7 @@ def judge_node_failure(signals: Signals) -> Iterator[Claim]:
     told = {
         event.host: event.time_ms
         for event in matrix.events
-        if event.kind is EventKind.NODE_DOWN and event.host in matrix.hosts
+        if event.kind is ClusterEventKind.NODE_DOWN and event.host in matrix.hosts
     }
     for row, host in enumerate(matrix.hosts):
         members = signals.host_of == row
@@ -73,7 +73,7 @@ def judge_xid(signals: Signals) -> Iterator[Claim]:
     """Errors that the driver reported for GPUs of the workload."""
     matrix = signals.matrix
     names = {gpu.gpu: row for row, gpu in enumerate(matrix.gpus)}
-    found = [e for e in matrix.events if e.kind is EventKind.XID and e.gpu in names]
+    found = [e for e in matrix.events if e.kind is ClusterEventKind.XID and e.gpu in names]
     if not found or not len(matrix.time_ms):
         return
     rows = np.zeros(signals.count, bool)

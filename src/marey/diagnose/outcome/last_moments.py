@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from marey.diagnose.findings import Evidence
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.signals import IDLE_UTIL, Flags
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.times import MINUTE_MS, SECOND_MS, format_time
 
 # What counts as the end of a life.
@@ -20,7 +20,12 @@ FULL_SHARE = 0.97
 HOST_FULL = 95.0
 # Filled at the end, rather than always full by design (a serving cache, a caching allocator).
 RISEN_SHARE = 0.02
-QUIET = (EventKind.CHECKPOINT, EventKind.EVALUATION, EventKind.SOURCE_BACK, EventKind.SOURCE_STALE)
+QUIET = (
+    ClusterEventKind.CHECKPOINT,
+    ClusterEventKind.EVALUATION,
+    ClusterEventKind.SOURCE_BACK,
+    ClusterEventKind.SOURCE_STALE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,6 @@ def find_last_checkpoint(matrix: WorkloadMatrix) -> int | None:
     saved = [
         e.time_ms
         for e in matrix.events
-        if e.kind is EventKind.CHECKPOINT and (end_ms is None or e.time_ms <= end_ms)
+        if e.kind is ClusterEventKind.CHECKPOINT and (end_ms is None or e.time_ms <= end_ms)
     ]
     return max(saved, default=None)

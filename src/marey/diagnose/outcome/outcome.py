@@ -20,7 +20,7 @@ from marey.diagnose.outcome.last_moments import (
 from marey.diagnose.outcome.pending import WaitReason, explain_waiting, find_stuck_reason
 from marey.diagnose.outcome.siblings import Sibling, collect_sibling_evidence, find_suspect_node
 from marey.diagnose.signals import Flags
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.faults import NOT_FAULTS, FaultKind
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import WorkloadState
@@ -92,7 +92,9 @@ def _judge_end(matrix: WorkloadMatrix, state: WorkloadState) -> Ending:
 
 
 def _judge_node_failure(matrix: WorkloadMatrix) -> Ending:
-    down = sorted({e.host for e in matrix.events if e.kind is EventKind.NODE_DOWN and e.host})
+    down = sorted(
+        {e.host for e in matrix.events if e.kind is ClusterEventKind.NODE_DOWN and e.host}
+    )
     hosts = matrix.hosts or matrix.facts.nodes
     named = down or (list(hosts) if len(hosts) == 1 else [])
     where = f"Node {named[0]} failed under it." if named else "One of its nodes failed under it."

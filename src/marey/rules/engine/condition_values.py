@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.times import MINUTE_MS
 from marey.rules.engine.allocations import (
     AllocationRows,
@@ -48,9 +48,9 @@ ROWS_AT_ONCE = 1024
 # A first sample later than this after the start means that the beginning was not seen.
 MET_LATE_MS = 10 * MINUTE_MS
 _EVENTS = {
-    "xid_events": EventKind.XID,
-    "throttle_events": EventKind.THROTTLE,
-    "node_down_events": EventKind.NODE_DOWN,
+    "xid_events": ClusterEventKind.XID,
+    "throttle_events": ClusterEventKind.THROTTLE,
+    "node_down_events": ClusterEventKind.NODE_DOWN,
 }
 # Facts that are told once, when they happen: who was not there to hear them does not know.
 TOLD = frozenset([*_EVENTS, "since_progress"])
@@ -252,7 +252,7 @@ class ConditionValues:
             if (held_gpu := self.allocations.held_gpus[row]) is not None
         ]
 
-    def _count_events(self, kind: EventKind, window: int | None) -> Floats:
+    def _count_events(self, kind: ClusterEventKind, window: int | None) -> Floats:
         since = self.time_ms - window if window else 0
         if self._events is None:
             self._events = _group_events_by_kind(self.allocations.events)

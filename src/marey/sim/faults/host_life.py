@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sim.cluster import Cluster
@@ -47,13 +47,13 @@ class Hosts:
     def drain(self, host: int, reason: str, repair_ms: int) -> None:
         """Nothing new starts here; what runs may end. It comes back after so long."""
         self.set_state(host, HostState.DRAINED, reason)
-        self._tell(EventKind.NODE_DRAIN, host, reason)
+        self._tell(ClusterEventKind.NODE_DRAIN, host, reason)
         self.plan_repair(host, repair_ms)
 
     def lose(self, host: int, reason: str) -> None:
         """The scheduler has noticed that a host does not answer."""
         self.set_state(host, HostState.DOWN, reason)
-        self._tell(EventKind.NODE_DOWN, host, reason)
+        self._tell(ClusterEventKind.NODE_DOWN, host, reason)
 
     def plan_repair(self, host: int, delay_ms: int) -> None:
         """The host will be back after so long, or later where it was planned so already."""
@@ -61,7 +61,7 @@ class Hosts:
         self._repair_ms[host] = moment
         self.cluster.at(moment, What.REPAIRED, host)
 
-    def _tell(self, kind: EventKind, host: int, text: str) -> None:
+    def _tell(self, kind: ClusterEventKind, host: int, text: str) -> None:
         name = self.cluster.hardware.host_names[host]
         self.cluster.tell(Event(self.cluster.now_ms, kind, host=name, text=text))
 
@@ -97,7 +97,7 @@ class Hosts:
         state = self.states.get(host)
         was_down = state is not None and state.state is HostState.DOWN
         self.set_state(host, HostState.UP, "")
-        self._tell(EventKind.NODE_UP if was_down else EventKind.NODE_RESUME, host, "")
+        self._tell(ClusterEventKind.NODE_UP if was_down else ClusterEventKind.NODE_RESUME, host, "")
         for number, part in enumerate(cluster.hardware.parts):
             if part.first_host <= host < part.first_host + part.host_count:
                 cluster.call_pass(number)

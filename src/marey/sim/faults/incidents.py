@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.faults import FAILURES, FaultKind, Truth
 from marey.model.inventory import GpuStatus
 from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
@@ -210,7 +210,7 @@ class Incidents:
         self.cluster.tell(
             Event(
                 self.cluster.now_ms,
-                EventKind.THROTTLE,
+                ClusterEventKind.THROTTLE,
                 host=hardware.host_names[int(hardware.gpu_host[gpu])],
                 gpu=hardware.gpu_names[gpu],
                 workload=job.id,
@@ -255,7 +255,7 @@ class Incidents:
         cluster.tell(
             Event(
                 time_ms=cluster.now_ms,
-                kind=EventKind.XID,
+                kind=ClusterEventKind.XID,
                 host=hardware.host_names[host],
                 gpu=hardware.gpu_names[gpu],
                 workload=job.id,

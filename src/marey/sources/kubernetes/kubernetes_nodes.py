@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.names import bounded
 from marey.sources.kubernetes.gpu_requests import GpuResources, parse_quantity
@@ -27,8 +27,8 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 GPUS_LIMIT = 1_024
 
 _HAPPENED = {
-    HostState.DOWN: EventKind.NODE_DOWN,
-    HostState.DRAINED: EventKind.NODE_DRAIN,
+    HostState.DOWN: ClusterEventKind.NODE_DOWN,
+    HostState.DRAINED: ClusterEventKind.NODE_DRAIN,
 }
 
 
@@ -146,7 +146,7 @@ def find_events(
         kind = _HAPPENED.get(status.state)
         if kind is None and status.state is HostState.UP:
             back = was.state is HostState.DRAINED
-            kind = EventKind.NODE_RESUME if back else EventKind.NODE_UP
+            kind = ClusterEventKind.NODE_RESUME if back else ClusterEventKind.NODE_UP
         if kind is not None:
             events.append(Event(time_ms, kind, host=status.host, text=status.reason))
     return events

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marey.model.errors import InvalidInput
-from marey.model.events import Event, EventKind
+from marey.model.events import ClusterEventKind, Event
 from marey.model.names import bounded
 from marey.model.times import format_time, parse_time
 from marey.sources.slurm.slurm_json import SlurmReservation
@@ -116,4 +116,4 @@ class Calendar:
 
 def _make_event(moment_ms: int, one: Reservation, what: str) -> Event:
     hosts = f"{len(one.hosts)} host{'' if len(one.hosts) == 1 else 's'}"
-    return Event(moment_ms, EventKind.RESERVATION, text=f"{one.describe()}, {hosts}: {what}")
+    return Event(moment_ms, ClusterEventKind.RESERVATION, text=f"{one.describe()}, {hosts}: {what}")

@@ -68,7 +68,7 @@ class _Rank:
 def build_dataflow(run: TraceRun) -> Dataflow:
     """Return the data-flow tables of every rank of the run."""
     ranks = [_Rank(run, rank) for rank in run.ranks]
-    on_device = any(run.info(rank).has_device for rank in run.ranks)
+    on_device = any(_works_on_device(rank) for rank in ranks)
     return Dataflow(
         ranks=tuple(run.ranks),
         operators=_unite(OPERATORS, [_operators(r) for r in ranks]),
@@ -81,6 +81,11 @@ def build_dataflow(run: TraceRun) -> Dataflow:
         on_device=on_device,
         device=build_device_flow(run) if on_device else None,
     )
+
+
+def _works_on_device(rank: _Rank) -> bool:
+    """Say whether operators ran on devices, or on a pool of threads that stands for one (JAX)."""
+    return bool(((rank["device"] >= 0) & (rank["on_device"] != 0)).any())
 
 
 def _unite(schema: pa.Schema, parts: Sequence[dict[str, Any]]) -> pa.Table:

@@ -20,6 +20,7 @@ from marey.model.training.symbols import Symbols
 from marey.model.training.traces import COMMUNICATION_KINDS, DEVICE_KINDS, EventKind
 from marey.stats.intervals import cover, merge, unite
 from marey.trace.analysis import Workbench, reduce_run
+from marey.trace.dataflow.thread_pool import assign_lanes
 from marey.trace.rank.activity import RankActivity
 from marey.trace.rank.device_waits import (
     Columns,
@@ -96,6 +97,8 @@ def _read_rank(bench: Workbench, activity: RankActivity, items: Ints) -> _Part:
     run = bench.run
     events = run.events(activity.rank)
     columns: Columns = {name: events[name].to_numpy().astype(np.int64) for name in _COLUMNS}
+    if not run.info(activity.rank).has_device:
+        columns["stream"] = _pool_streams(columns)
     work = _device_rows(columns)
     recorded = bool((columns["kind"] == EventKind.SYNC).any())
     host_waits, stream_waits = (find_recorded_waits if recorded else infer_waits)(
@@ -179,8 +182,20 @@ def _silent_waits(columns: Columns, work: DeviceWork, activity: RankActivity) ->
 
 
 def _device_rows(columns: Columns) -> DeviceWork:
-    chosen = (columns["device"] >= 0) & np.isin(columns["kind"], DEVICE_KINDS)
-    return device_work(columns, chosen)
+    return device_work(columns, _is_device_work(columns))
+
+
+def _is_device_work(columns: Columns) -> NDArray[np.bool_]:
+    return (columns["device"] >= 0) & np.isin(columns["kind"], DEVICE_KINDS)
+
+
+def _pool_streams(columns: Columns) -> Ints:
+    """Return streams in which the threads of a pool that stands for a device are told apart."""
+    rows = np.flatnonzero(_is_device_work(columns))
+    streams = columns["stream"].copy()
+    start = columns["start_ns"][rows]
+    streams[rows] = assign_lanes(start, start + columns["dur_ns"][rows])
+    return streams
 
 
 def _with_structure(columns: Columns, work: DeviceWork, waits: Waits) -> Waits:

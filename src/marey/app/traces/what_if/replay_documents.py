@@ -140,7 +140,7 @@ def make_replay_document(
     run = model.recorded
     return ReplayDocument(
         strategy=run.workload.strategy,
-        ranks=len(run.workload.timelines),
+        ranks=len(run.workload.plan.ranks),
         recorded_step_ms=model.recorded_ms,
         plain_step_ms=model.plain_ms,
         replayed_step_ms=run.step_ms,

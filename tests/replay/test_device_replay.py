@@ -161,3 +161,17 @@ def test_traces_that_show_too_little_are_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=why):
         replay_model(build_dataflow(open_run(data_dir / path, cache=tmp_path)))
+
+
+@pytest.mark.data
+def test_a_jax_run_of_two_processes_is_replayed_and_changed(data_dir: Path, tmp_path: Path) -> None:
+    folder = data_dir / "traces" / "jax-cpu" / "multi"
+    if not folder.is_dir():
+        pytest.skip("the recorded JAX run was not found through MAREY_DATA")
+    model = replay_model(build_dataflow(open_run(folder, cache=tmp_path)))
+    assert model.recorded.workload.plan.ranks == (0, 1)
+    assert abs(model.self_error) < 0.1
+    faster = model.predict(["link=x2"])
+    assert faster.high_ms < model.base_ms
+    with pytest.raises(InvalidInput, match="no gradients"):
+        model.predict(["gradients=fp16"])

@@ -123,3 +123,18 @@ def test_faster_links_never_hurt(read_model: Callable[[str], ReplayModel]) -> No
     for name in RUNS:
         model = read_model(name)
         assert model.replay(["link=x4"]).step_ms <= model.recorded.step_ms * 1.001
+
+
+def test_what_the_trace_cannot_show_widens_the_interval(
+    read_model: Callable[[str], ReplayModel],
+) -> None:
+    def half_width(name: str, change: str) -> float:
+        made = read_model(name).predict([change])
+        return (made.high_ms - made.low_ms) / (2 * made.predicted_ms)
+
+    # Messages of another size were not recorded; the further from it, the less is known.
+    sizes = [half_width("pp-1f1b-m8", f"micro-batches={n}") for n in (4, 2)]
+    assert half_width("pp-1f1b-m8", "schedule=gpipe") < sizes[0] < sizes[1]
+    # Nor were links of another speed, which matters where a step waits for them.
+    speeds = [half_width("ddp-bucket25", f"link=x{f}") for f in (2, 4)]
+    assert half_width("ddp-bucket25", "compute=x0.9") < speeds[0] < speeds[1]

@@ -10,6 +10,7 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Dataflow
 from marey.replay.changes import Change, read_changes
+from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.programs import Graph, step_ms
 from marey.replay.recording.workload import (
     Workload,
@@ -23,9 +24,13 @@ from marey.stats.resource_schedule import Costs, Schedule
 COVERAGE = 0.8
 # Half-widths, as shares: of the whole step for what two recordings of one run differ by, of the
 # time that a change adds or takes away, and of the step for everything said to be extrapolated.
-BASE_HALF_WIDTH = 0.02
+BASE_HALF_WIDTH = 0.03
 CHANGED_HALF_WIDTH = 0.08
 EXTRAPOLATED_HALF_WIDTH = 0.03
+# How well the speed of links is known: relative, and once more for every doubling of it.
+LINK_DOUBT = 0.05
+# How far the time of messages of another size is from proportional to constant.
+SIZE_DOUBT = 0.5
 # A normal distribution's central 80 % lies within this many deviations.
 DEVIATIONS = 1.2816
 # Where the unchanged replay misses the recording by more, no prediction is made.
@@ -135,9 +140,43 @@ class ReplayModel:
             DEVIATIONS * self.scatter / np.sqrt(3.0),
             CHANGED_HALF_WIDTH * min(moved, 1.0),
             0.5 * abs(self.self_error),
+            0.5 * abs(self.base_ms / self.recorded_ms - 1.0),
+            self._link_doubt(changed),
+            _size_doubt(changed),
             EXTRAPOLATED_HALF_WIDTH * len(changed.workload.extrapolated),
         ]
         return float(np.sqrt(np.sum(np.square(doubts))))
+
+
+    def _link_doubt(self, changed: Replayed) -> float:
+        """Return how much the prediction would differ if links were a little slower than fitted.
+
+        The unchanged run would be replayed slower too, so only what differs between both counts.
+        """
+        before, after = self.recorded.workload.links.up, changed.workload.links.up
+        if not before or not after:
+            return 0.0
+        doublings = abs(float(np.log2(np.median(after) / np.median(before))))
+        share = LINK_DOUBT * (1.0 + doublings)
+        lost = [_slowed_ms(run, share) - run.step_ms for run in (changed, self.recorded)]
+        return abs(lost[0] - lost[1]) / changed.step_ms
+
+
+def _slowed_ms(run: Replayed, share: float) -> float:
+    """Return the step of a run over links that are slower by a share."""
+    graph = run.graph
+    costs = replace(graph.costs, bandwidth=graph.costs.bandwidth * (1.0 - share))
+    return step_ms(graph, graph.schedule(costs))
+
+
+def _size_doubt(changed: Replayed) -> float:
+    """Return the doubt about messages of another size than recorded: a run shows only one size."""
+    plan = changed.workload.plan
+    if not isinstance(plan, Pipeline) or plan.samples == 1.0:
+        return 0.0
+    same = replace(plan, message_bytes=plan.message_bytes / plan.samples)
+    other = replay_workload(replace(changed.workload, plan=same)).step_ms
+    return SIZE_DOUBT * abs(other / changed.step_ms - 1.0)
 
 
 def _parsed(changes: Sequence[Change | str]) -> tuple[Change, ...]:

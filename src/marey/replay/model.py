@@ -147,7 +147,6 @@ class ReplayModel:
         ]
         return float(np.sqrt(np.sum(np.square(doubts))))
 
-
     def _link_doubt(self, changed: Replayed) -> float:
         """Return how much the prediction would differ if links were a little slower than fitted.
 

@@ -6,8 +6,8 @@
 Every rank is a process in its own network namespace, whose link to the others is shaped (needs
 root, ip and tc). Compute is a sleep that grows with the samples, so that two cores are enough for
 four ranks; what is real is torch, gloo and the network. OUT gets one folder of traces per run and
-truth.json, as `marey what-if --pairs OUT` takes them. Ranks take real-time priority while they train,
-so that a busy machine disturbs them little.
+truth.json, as `marey what-if --pairs OUT` takes them. Ranks take real-time priority while they
+train, so that a busy machine disturbs them little.
 """
 
 from __future__ import annotations

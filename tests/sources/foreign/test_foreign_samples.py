@@ -99,3 +99,74 @@ def test_accounting_without_what_is_needed_says_what_to_ask_for(tmp_path: Path) 
     path.write_text("JobID|State|Start\n1|COMPLETED|2026-11-15T08:00:00\n")
     with pytest.raises(InvalidInput, match="sacct -P -o JobID"):
         read_accounting_text(path)
+
+
+def test_a_log_of_dmon_with_times_is_read(tmp_path: Path) -> None:
+    head = "#Date       Time        gpu    pwr     sm    mem   pclk\n"
+    units = "#YYYYMMDD   HH:MM:SS    Idx      W      %      %    MHz\n"
+    rows = " 20260301   12:00:00      1     48     77      -   1095\n"
+    (tmp_path / "dmon.txt").write_text(head + units + rows + head + units + rows)
+    table = read_foreign_samples(tmp_path / "dmon.txt", "node7")
+    assert table is not None
+    assert table.to_pylist()[0] == {
+        "time": 1772366400.0, "host": "node7", "gpu": "1",
+        "power": 48.0, "sm_clock": 1095.0, "util": 77.0,
+    }  # fmt: skip
+    assert table.num_rows == 2
+
+
+def test_an_array_of_wandb_rows_is_read(tmp_path: Path) -> None:
+    rows = [{"_timestamp": 1772366400 + n, "system.gpu.3.gpu": 70} for n in range(3)]
+    (tmp_path / "run.json").write_text(json.dumps(rows))
+    table = read_foreign_samples(tmp_path / "run.json", "node7")
+    assert table is not None
+    assert table["gpu"].to_pylist() == ["3"] * 3
+
+
+NO_INDEX = "timestamp, utilization.gpu [%]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "way_out"),
+    [
+        ("index, utilization.gpu [%]\n0, 80 %\n", "without times"),
+        ("2026/03/01 12:00:00.000, 0, 80 %\n", "without its header"),
+        ("# gpu    pwr     sm\n    0     48     77\n", "dmon -o DT"),
+        ('"Step","sun-1 - system/gpu.0.gpu"\n"0","70"\n', r"history\(stream"),
+        (
+            NO_INDEX
+            + "".join(
+                f"2026/03/01 12:00:{n:02d}.00{gpu}, 5 %\n" for n in range(9) for gpu in range(4)
+            ),
+            "tell them apart",
+        ),
+    ],
+)
+def test_a_log_that_lacks_what_is_needed_says_what_to_ask_for(
+    tmp_path: Path, content: str, way_out: str
+) -> None:
+    (tmp_path / "log.csv").write_text(content)
+    with pytest.raises(InvalidInput, match=way_out):
+        read_foreign_samples(tmp_path / "log.csv", "node7")
+
+
+def test_accounting_text_of_any_site_is_understood(tmp_path: Path) -> None:
+    head = "JobID|JobName|State|Start|End|Timelimit|AllocTRES|ExitCode\n"
+    times = "2026-03-01T10:05:00|2026-03-01T11:05:00"
+    lines = [
+        f"7|a|name|CANCELLED by 1000|{times}|2-01:00:00|cpu=8,gres/gpu:a100=4,gres/gpu=4|0:15",
+        f"7.batch|batch|CANCELLED|{times}||cpu=8|0:15",
+        f"8_3|b|OUT_OF_MEMORY|{times}|UNLIMITED|gres/gpu=1|0:125",
+    ]
+    (tmp_path / "jobs.psv").write_text(head + "\n".join(lines) + "\n")
+    first, second = read_accounting_text(tmp_path / "jobs.psv")
+    told = first.workload
+    assert (told.name, told.gpus_requested, told.time_limit_s) == ("a|name", 4, 49 * 3600)
+    assert second.workload.attributes["scheduler_state"] == "OUT_OF_MEMORY"
+
+
+def test_accounting_text_without_gpus_is_refused(tmp_path: Path) -> None:
+    times = "2026-03-01T10:05:00|2026-03-01T11:05:00"
+    (tmp_path / "jobs.psv").write_text(f"JobID|State|Start|End\n7|COMPLETED|{times}\n")
+    with pytest.raises(InvalidInput, match="neither AllocTRES nor ReqTRES"):
+        read_accounting_text(tmp_path / "jobs.psv")

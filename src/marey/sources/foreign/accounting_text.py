@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from marey.model.errors import InvalidInput, allowed
 from marey.model.inventory import resource_type
@@ -21,7 +24,10 @@ WANTED = (
     "JobID,JobName,User,Account,Partition,QOS,State,Reason,ExitCode,Submit,Eligible,Start,End,"
     "TimelimitRaw,NNodes,NodeList,ReqTRES,AllocTRES,Comment,WCKey,Priority"
 )
+_LIMIT = re.compile(r"^(?:(\d{1,5})-)?(\d{1,3}):(\d{2}):(\d{2})$")
 _NO_TIME = frozenset(("", "unknown", "none", "n/a", "invalid"))
+# Where the reader puts fields beyond the header's; a line may also end with a bar.
+_SURPLUS = "surplus fields"
 FIELD_LIMIT = 16 << 20
 
 
@@ -36,17 +42,25 @@ def read_accounting_text(path: Path, *, gpu_only: bool = True) -> list[SeenJob]:
     """Return the ended jobs of a file; steps (``16.batch``) belong to their jobs."""
     csv.field_size_limit(FIELD_LIMIT)
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        reader = csv.DictReader(file, delimiter="|", quoting=csv.QUOTE_NONE, restval="")
+        reader = csv.DictReader(
+            file, delimiter="|", quoting=csv.QUOTE_NONE, restkey=_SURPLUS, restval=""
+        )
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
         if missing:
             raise InvalidInput(
                 f"{path.name} has no column {allowed(missing)}; ask for: sacct -P -o {WANTED}"
             )
+        if gpu_only and not {"AllocTRES", "ReqTRES"} & set(reader.fieldnames or ()):
+            raise InvalidInput(
+                f"{path.name} has neither AllocTRES nor ReqTRES, which tell a job's GPUs; ask for: "
+                f"sacct -P -o {WANTED}"
+            )
         return list(_list_jobs(reader, path.name, gpu_only=gpu_only))
 
 
 def _list_jobs(reader: csv.DictReader[str], name: str, *, gpu_only: bool) -> Iterator[SeenJob]:
-    for row in reader:
+    names = list(reader.fieldnames or ())
+    for row in map(partial(_mend_bars, names), reader):
         job = row["JobID"].strip()
         # A step, or an array that has not been split into tasks yet.
         if not job or "." in job or "[" in job:
@@ -57,6 +71,18 @@ def _list_jobs(reader: csv.DictReader[str], name: str, *, gpu_only: bool) -> Ite
             raise InvalidInput(f"{name}, line {reader.line_num}: {error}") from None
         if seen is not None and (seen.workload.gpus_requested or not gpu_only):
             yield seen
+
+
+def _mend_bars(names: Sequence[str], row: dict[str, Any]) -> Mapping[str, str]:
+    """Return a row whose job's name holds the bar that parts columns, put together again."""
+    surplus = row.pop(_SURPLUS, None)
+    if not surplus or "JobName" not in names or surplus == [""]:
+        return row
+    fields = [*(row[name] for name in names), *surplus]
+    at = names.index("JobName")
+    rest = len(fields) - len(names)
+    fields[at : at + rest + 1] = ["|".join(fields[at : at + rest + 1])]
+    return dict(zip(names, fields, strict=True))
 
 
 def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
@@ -73,7 +99,7 @@ def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
         _get(row, "Comment"), _get(row, "AdminComment"), _get(row, "WCKey"),
         account=_get(row, "Account"), reservation=_get(row, "Reservation"),
     )  # fmt: skip
-    limit = _get(row, "TimelimitRaw")
+    limit_s = _read_limit(row)
     nodes = _get(row, "NodeList")
     extra = {
         "slurm_job_id": _get(row, "JobIDRaw") or job,
@@ -94,7 +120,7 @@ def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
         gpus_per_host=per_host,
         gpu_model=model,
         resource_type=resource_type(model, per_host) if gpus else "",
-        time_limit_s=int(limit) * 60 if limit.isdecimal() else None,
+        time_limit_s=limit_s,
         submit_ms=_read_time(row, "Submit"),
         eligible_ms=_read_time(row, "Eligible"),
         start_ms=_read_time(row, "Start"),
@@ -114,6 +140,18 @@ def _read_time(row: Mapping[str, str], name: str) -> int | None:
     """Return a time of sacct, which is the local time of whoever asked unless it names a zone."""
     text = _get(row, name)
     return None if text.lower() in _NO_TIME else int(parse_time(text))
+
+
+def _read_limit(row: Mapping[str, str]) -> int | None:
+    """Return the time limit in seconds: minutes as told raw, or ``days-hours:minutes:seconds``."""
+    raw = _get(row, "TimelimitRaw")
+    if raw.isdecimal():
+        return int(raw) * 60
+    found = _LIMIT.match(_get(row, "Timelimit"))
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _read_exit(row: Mapping[str, str], state: WorkloadState) -> int | None:

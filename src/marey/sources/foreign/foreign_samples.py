@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
+from marey.sources.foreign.monitor_text import is_monitor_text, read_monitor_text
 
 # Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
 SMI_METRICS = {
@@ -55,7 +57,13 @@ _WANDB = re.compile(r"^(?:system[./])?gpu\.(\d{1,4})\.(\w+)(?:/l:(.+))?$")
 _WANDB_HOST = re.compile(r"^(?:system[./])(cpu|memory_percent|memory)(?:/l:(.+))?$")
 _SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 _NUMBER = re.compile(r"^-?\d+(?:\.\d+)?")
+_SMI_ROW = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d+\s*,")
+_ASK_SMI = "ask for: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,… --format=csv -l 10."
+_WANDB_CHART = re.compile(r" - (?:system[./])?gpu\.\d+\.\w+$")
+# Rows of one round of nvidia-smi are written within this time; rounds are further apart.
+_TOGETHER_S = 0.1
 FIELD_LIMIT = 1 << 20
+LARGEST_ARRAY = 1 << 30
 
 Row = dict[str, object]
 
@@ -71,13 +79,44 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
         head = file.readline(1 << 20).decode("utf-8", "replace").lstrip("\ufeff").strip()
     names = [name.strip().strip('"') for name in head.split(",")]
     if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
-        return _make_table(_read_smi(path, host), path)
-    if head.startswith("{") and "_timestamp" in head:
-        return _make_table(_read_wandb(_read_json_lines(path), host), path)
+        return _make_table(_check_apart(_read_smi(path, host), names, path), path)
+    if is_monitor_text(head):
+        return _make_table(read_monitor_text(path, host), path)
+    if head.startswith(("{", "[")) and "_timestamp" in head:
+        return _make_table(_read_wandb(_read_json(path, head), host), path)
     if "_timestamp" in names and any(_WANDB.match(name) for name in names):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
             return _make_table(_read_wandb(csv.DictReader(text), host), path)
+    _refuse_unusable(path, head, names)
     return None
+
+
+def _refuse_unusable(path: Path, head: str, names: Sequence[str]) -> None:
+    """Say what to ask for where a log is recognised and lacks what makes it usable."""
+    if any(_cut_unit(name) in SMI_METRICS for name in names):
+        raise InvalidInput(f"{path.name} is a log of nvidia-smi without times; {_ASK_SMI}")
+    if _SMI_ROW.match(head) and len(names) > 1:
+        raise InvalidInput(f"{path.name} is a log of nvidia-smi without its header; {_ASK_SMI}")
+    if any(_WANDB_CHART.search(name) for name in names):
+        raise InvalidInput(
+            f"{path.name} is a chart exported from W&B, without absolute times for each GPU; "
+            'export the run: api.run(…).history(stream="system").to_csv(…), or give its '
+            "wandb-events.jsonl."
+        )
+
+
+def _check_apart(rows: Iterable[Row], names: Sequence[str], path: Path) -> list[Row]:
+    """Return the rows; refuse a log of several GPUs that says nowhere which row is whose."""
+    listed = list(rows)
+    if {"index", "pci.bus_id", "gpu_bus_id", "uuid", "gpu_uuid"} & set(names):
+        return listed
+    times = [float(str(row["time"])) for row in listed]
+    steps = sorted(b - a for a, b in pairwise(times))
+    if len(steps) > 2 and steps[len(steps) // 4] < _TOGETHER_S < steps[-1]:
+        raise InvalidInput(
+            f"{path.name} mixes several GPUs and does not tell them apart; {_ASK_SMI}"
+        )
+    return listed
 
 
 def _cut_unit(name: str) -> str:
@@ -145,6 +184,19 @@ def _parse_smi_time(text: str, place: str) -> float:
 
 
 # W&B
+
+
+def _read_json(path: Path, head: str) -> Iterable[Mapping[str, object]]:
+    """Return the documents of a file with one per line, or of one array."""
+    if head.startswith("{"):
+        return _read_json_lines(path)
+    if path.stat().st_size > LARGEST_ARRAY:
+        raise InvalidInput(f"{path.name} is one array of more than 1 GB; write one row per line.")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig", errors="replace"))
+    except ValueError as error:
+        raise InvalidInput(f"{path.name} is not whole JSON: {error}.") from None
+    return [document for document in found if isinstance(document, dict)]
 
 
 def _read_json_lines(path: Path) -> Iterator[Mapping[str, object]]:

@@ -26,6 +26,8 @@ def test_partition_0_of_an_undivided_amd_gpu_is_the_gpu_itself() -> None:
     whole = read_gpu_labels(AMD)
     assert whole is not None
     assert (whole.index, whole.instance, whole.model) == (2, None, "AMD Instinct MI300X OAM")
+    for kind in ("N/A", "None", "", "SPX"):
+        assert read_gpu_labels({**AMD, "gpu_compute_partition_type": kind}) == whole
     divided = read_gpu_labels({**AMD, "gpu_compute_partition_type": "cpx"})
     assert divided is not None
     assert divided.instance == 0
@@ -48,6 +50,15 @@ def test_names_before_dcgm_fi_are_read() -> None:
     assert [gpu.gpu for gpu in reading.gpus] == ["n1:1"]
     assert reading.values[GPU_METRICS.index("util")] == 71.0
     assert reading.values[GPU_METRICS.index("mem_used")] == 512.0
+
+
+def test_the_exporter_of_nvml_is_read() -> None:
+    labels = b'{minor_number="3",name="Tesla T4",uuid="GPU-a"}'
+    text = b"nvidia_gpu_duty_cycle" + labels + b" 71\nnvidia_gpu_power_usage_milliwatts"
+    reading = ExpositionReader("n1").read(text + labels + b" 70000\n", NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == ["n1:3"]
+    assert reading.values[GPU_METRICS.index("util")] == 71.0
+    assert reading.values[GPU_METRICS.index("power")] == 70.0
 
 
 def test_intel_gpus_are_read_without_their_tiles_and_other_places() -> None:

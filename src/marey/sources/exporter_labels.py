@@ -18,9 +18,9 @@ UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 # AMD's series is the model ("AMD Instinct MI300X OAM"), its card_model a board number.
 MODEL_LABELS = ("modelName", "model_name", "card_series", "card_model", "dev_name")
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
-# AMD numbers partitions from 0, and an undivided GPU (SPX) is its own partition 0.
+# AMD numbers partitions from 0, and an undivided GPU (SPX, N/A, nothing) is its own partition 0.
 PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
-WHOLE_TYPES = ("spx", "none")
+DIVIDED_TYPES = ("dpx", "tpx", "qpx", "cpx")
 # Intel's XPU Manager tells several places and tiles of a GPU under one name.
 PLACE_LABELS = {"location": "gpu", "sub_dev": "", "type": "actual"}
 JOB_LABELS = ("hpc_job", "job_id")
@@ -99,8 +99,7 @@ def read_gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
 def _read_partition(labels: Mapping[str, str]) -> str:
     """Return the number of an AMD partition; empty where the GPU is not divided."""
     partition, kind = labels.get(PARTITION_LABEL, ""), labels.get(PARTITION_TYPE_LABEL, "").lower()
-    whole = kind in WHOLE_TYPES or (not kind and partition == "0")
-    return "" if whole else partition
+    return partition if kind in DIVIDED_TYPES or (kind != "spx" and partition != "0") else ""
 
 
 def _is_other_place(labels: Mapping[str, str]) -> bool:

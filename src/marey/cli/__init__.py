@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "optimize": ("marey.cli.training.optimize", "which changes would make a training step shorter"),
     "predictions": ("marey.cli.training.predictions", "what was predicted, and measured since"),
     "audit": ("marey.cli.site.audit", "who changed what, who signed in, who was refused"),
+    "mcp": ("marey.cli.site.mcp", "answer an assistant's questions, read-only"),
     "openapi": ("marey.cli.site.openapi", "print the API's OpenAPI document"),
 }
 

@@ -59,16 +59,19 @@ def ask_server(server: Holder, question: Question[Any]) -> Any:
     return request_server(server, "GET", f"{question.path()}?{query}")
 
 
-def request_server(server: Holder, method: str, path: str, body: Any = None) -> Any:
+def request_server(
+    server: Holder, method: str, path: str, body: Any = None, *, token: str | None = None
+) -> Any:
     """Send a request to a running server; its errors are raised as if they were ours.
 
     A file that is open for reading is sent as it is, anything else as JSON. Redirects are not
-    followed, and a proxy of the environment is not asked: the server is on this machine.
+    followed, and a proxy of the environment is not asked: the server is on this machine. Without
+    a token this user's own is shown; an empty one is none.
     """
     headers = {"Accept": "application/json"}
-    token = find_token(server) if is_on_this_machine(server.url) else ""
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    shown = find_token(server) if token is None else token
+    if shown and is_on_this_machine(server.url):
+        headers["Authorization"] = f"Bearer {shown}"
     if isinstance(body, io.IOBase):
         headers["Content-Length"] = str(os.fstat(body.fileno()).st_size)
     elif body is not None:

@@ -56,6 +56,7 @@ def list_pages(url: str) -> dict[str, str]:
         "jobs": "/jobs",
         "jobs-failed": "/jobs?state=failed",
         "queue": "/queue",
+        "capacity": "/capacity",
         "findings": "/findings?group=workload",
         "waste": "/waste?since=24h",
         "sources": "/sources",

@@ -51,6 +51,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "/conflicts": [{}],
     "/workloads": [{}, {"limit": 1}],
     "/entities/{kind}": [{"name": "ada"}],
+    "/capacity": [{}, {"points": 2}],
     "/workloads/{workload}": [{}],
     "/progress": [DIAGNOSED],
     "/events": [{}],

@@ -26,6 +26,7 @@ export const appTexts = {
   overview: "Overview",
   findings: "Findings",
   queue: "Queue",
+  capacity: "Capacity",
   waste: "Waste",
   sources: "Sources",
   workload: "Workload",
@@ -1421,6 +1422,46 @@ export const peopleTexts = {
   submitted: "Submitted",
   runTime: "Run time",
   findings: "Findings",
+};
+
+/** The panel of room, waits and policy changes. */
+export const capacityTexts = {
+  capacity: "Capacity",
+  intro:
+    "How fragmented the cluster is, how long work waits, and what changes of the scheduling policy did to both.",
+  period: "Period",
+  n6Hours: "6 h",
+  n24Hours: "24 h",
+  n7Days: "7 days",
+  loading: "Loading…",
+  freeGpus: "Free GPUs",
+  wholeHostsFree: "Whole hosts free",
+  largestJobThatFits: "Largest job that fits now",
+  gpus: (count: Value) => `${count} GPUs`,
+  stranded: "Free GPUs stranded",
+  waiting: "Waiting",
+  waitingGpus: "GPUs requested by waiting jobs",
+  jobsAndGpus: (jobs: Value, gpus: Value) => `${jobs} jobs, ${gpus} GPUs`,
+  waitBySize: "Median wait by job size",
+  sizes: ["1 GPU", "2-8 GPUs", "9-64 GPUs", "65+ GPUs"],
+  waitByType: "Wait by resource type",
+  resourceType: "Resource type",
+  started: "Started",
+  stillWaiting: "Still waiting",
+  medianWait: "Median wait",
+  longestWaiting: "Longest waiting",
+  policyChanges: "Policy changes",
+  noPolicyChanges: "No changes of the scheduling policy in this period.",
+  compared: (span: Value) =>
+    `Averages over ${span} before and after. Jobs that still wait count with the time they have waited.`,
+  before: "Before",
+  after: "After",
+  waitOfSize: (size: Value) => `Median wait, ${size} GPU${size === "1" ? "" : "s"}`,
+  waitTold: (wait: Value, started: Value, waiting: Value) =>
+    `${wait} (${started} started, ${waiting} waiting)`,
+  byType: "Free now, by partition and GPU type",
+  partition: "Partition",
+  gpuType: "GPU type",
 };
 
 /** Search over everything. */

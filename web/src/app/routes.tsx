@@ -27,6 +27,9 @@ const Findings = lazy(async () => ({
 const Queue = lazy(async () => ({ default: (await import("@/features/queue/Queue")).Queue }));
 const Waste = lazy(async () => ({ default: (await import("@/features/waste/Waste")).Waste }));
 const Jobs = lazy(async () => ({ default: (await import("@/features/jobs/Jobs")).Jobs }));
+const Capacity = lazy(async () => ({
+  default: (await import("@/features/capacity/Capacity")).Capacity,
+}));
 const EntityPage = lazy(async () => ({
   default: (await import("@/features/people/EntityPage")).EntityPage,
 }));
@@ -96,6 +99,7 @@ export const ROUTES: readonly Route[] = [
   { path: "/", title: texts.overview, place: "bar", needs: "catalogue", Page: OverviewPage },
   { path: "/jobs", title: texts.jobs, place: "bar", needs: "cluster", Page: Jobs },
   { path: "/queue", title: texts.queue, place: "bar", needs: "cluster", Page: Queue },
+  { path: "/capacity", title: texts.capacity, place: "more", needs: "cluster", Page: Capacity },
   { path: "/findings", title: texts.findings, place: "bar", needs: "cluster", Page: Findings },
   { path: "/waste", title: texts.waste, place: "bar", needs: "cluster", Page: Waste },
   { path: "/traces", title: texts.traces, place: "bar", needs: "cluster", Page: Traces },

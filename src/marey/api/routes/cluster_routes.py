@@ -16,6 +16,7 @@ from marey.api.problems import described
 from marey.api.replies import ARROW, SNAPSHOT, also_arrow, arrow_bytes, reply, wants
 from marey.app.collect.source_documents import SimulationState
 from marey.app.history.background_jobs import JobDocument
+from marey.app.people.capacity import AskCapacity, CapacityPage
 from marey.app.queries.cluster_documents import (
     ClusterSpan,
     FaultMeaning,
@@ -93,6 +94,25 @@ def summary(
     """The last day unless a span is given."""
     question = AskSummary(cluster, from_ms, to_ms, points)
     return reply(request, question.reply(service.workspace))
+
+
+@router.get(
+    "/capacity",
+    operation_id="capacity",
+    summary="Get the room for work over time, waits by size and type, and policy changes",
+    response_description="Steps, waits, and each change with what was before and after it.",
+    responses=described(404, 422),
+)
+def capacity(
+    *,
+    service: TheService,
+    from_ms: FromMs,
+    to_ms: ToMs,
+    cluster: Cluster = DEFAULT,
+    points: Annotated[int, Query(ge=2, le=96, description="Moments in the span.")] = 24,
+) -> Answer[CapacityPage]:
+    """The last day unless a span is given."""
+    return Answer(AskCapacity(cluster, from_ms, to_ms, points).ask(service.workspace))
 
 
 @router.get(

@@ -20,7 +20,9 @@ export function Nav() {
   const more = entries.filter((entry) => entry.more);
   return (
     <nav className={styles["pages"]} aria-label={texts.pages}>
-      <Entries entries={entries.filter((entry) => !entry.more)} />
+      <div className={styles["entries"]}>
+        <Entries entries={entries.filter((entry) => !entry.more)} />
+      </div>
       {more.length > 0 && (
         <Popover
           label={texts.morePages}

@@ -17,7 +17,7 @@ from marey.app.queue.live_line import read_line
 from marey.live.summary import SummaryLog
 from marey.model.documents import Document
 from marey.model.errors import InvalidInput
-from marey.model.events import EventKind
+from marey.model.events import ClusterEventKind
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, HOUR_MS
@@ -194,7 +194,7 @@ class AskCapacity:
         span: tuple[int, int],
     ) -> list[PolicyChange]:
         table = workspace.store.events(self.cluster, *span, limit=EVENTS_READ)
-        changed = pc.equal(table["kind"], EventKind.POLICY_CHANGE.value)
+        changed = pc.equal(table["kind"], ClusterEventKind.POLICY_CHANGE.value)
         rows = table.filter(changed).to_pylist()
         rows.sort(key=lambda row: -row["time_ms"])
         return [_compare_around(row, steps, jobs, span) for row in rows[:CHANGES_LISTED]]

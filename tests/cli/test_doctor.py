@@ -238,7 +238,7 @@ def test_what_kubernetes_tells_what_it_keeps_back_and_its_clock_are_told(
         text = kubernetes(tmp_path, api.url) + f'[[source]]\nkind="dcgm"\nendpoints=["{place}"]\n'
         _, checks = examined(tmp_path, capsys, text)
     assert "2 hosts with 16 GPUs" in checks["kubernetes", "inventory"]["said"]
-    assert "jobs" in checks["kubernetes", "not told"]["said"]
+    assert "jobs" in checks["kubernetes", "not reported"]["said"]
     assert "DCGM_EXPORTER_KUBERNETES" in checks["kubernetes", "GPU indices"]["mend"]
     assert "s" in checks["kubernetes", "clock"]["said"]
     join = checks["cluster default", "join"]

@@ -45,7 +45,7 @@ def test_a_healthy_node_says_what_cannot_be_told() -> None:
     (only,) = find_faults(simulate(504, FaultKind.HEALTHY, 8).matrix)
     assert only.kind is FaultKind.HEALTHY
     assert only.evidence == ()
-    assert "cannot be told with one node only" in only.next
+    assert "cannot be seen with one node only" in only.next
 
 
 # What a metric may be measured in instead, with the facts of the GPU that go with it.

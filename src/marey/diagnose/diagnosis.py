@@ -245,7 +245,7 @@ def _measure_overlap(cause: Claim, claim: Claim) -> float:
 # GPUs that stand apart without a known cause: "healthy" is hardly more than a guess then.
 STRANGE_SHARE = 0.5
 ONE_NODE = (
-    "Nothing to do. A node that was slow from the beginning cannot be told with one node only: "
+    "Nothing to do. A node that was slow from the beginning cannot be seen with one node only: "
     "compare with peers."
 )
 

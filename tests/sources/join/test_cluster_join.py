@@ -287,7 +287,7 @@ def test_gpus_that_the_scheduler_does_not_tell_come_from_the_exporters_labels() 
         ("16", "n1:2", 1),
         ("20_3", "n1:3", 0),
     ]
-    assert seen.workloads[0].attributes["gpu_indices"] == "told by the exporter"
+    assert seen.workloads[0].attributes["gpu_indices"] == "reported by the exporter"
     assert "gpu_indices" not in seen.workloads[2].attributes
 
 

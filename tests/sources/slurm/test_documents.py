@@ -315,7 +315,7 @@ def test_a_huge_array_and_a_het_job_are_named_as_slurm_names_them() -> None:
 def test_gpus_that_slurm_does_not_number_are_not_guessed() -> None:
     (seen,) = seen_jobs(job(job_state="RUNNING", nodes="n1", gres_detail=[]))
     assert seen.allocations == ()
-    assert seen.workload.attributes["gpu_indices"] == "not told by Slurm"
+    assert seen.workload.attributes["gpu_indices"] == "not reported by Slurm"
 
 
 VALUES = st.recursive(

@@ -4725,7 +4725,7 @@ export interface components {
         };
         /**
          * StartDocument
-         * @description Seconds until the start at 10, 50 and 90 %; null where it cannot be told.
+         * @description Seconds until the start at 10, 50 and 90 %; null where it is unknown.
          */
         StartDocument: {
             workload: string;

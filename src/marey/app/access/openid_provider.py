@@ -156,7 +156,9 @@ class OpenIdProvider:
         check_endpoint(endpoint, "userinfo_endpoint")
         more = self._ask("GET", endpoint, headers={"Authorization": f"Bearer {access_token}"})
         if more.get("sub") != claims["sub"]:
-            raise SignInRefused("The provider told of somebody else than who signed in.")
+            raise SignInRefused(
+                "The provider's answer is about another person than the one who signed in."
+            )
         return {**more, **claims}
 
     def _read_user(self, claims: Mapping[str, Any]) -> str:

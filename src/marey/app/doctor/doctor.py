@@ -228,7 +228,11 @@ def check_rules(configuration: Configuration) -> Iterator[Check]:
             mend = "marey rules check FILE says where it is wrong."
             yield fail_check("rules", "files", str(error), mend)
     if not settings.notify:
-        yield pass_check("notify", "settings", "nobody is told of findings (rules.notify is empty)")
+        yield pass_check(
+            "notify",
+            "settings",
+            "notifications are off: no receivers configured (rules.notify is empty)",
+        )
         return
     try:
         notify = read_notify(Path(settings.notify))
@@ -242,7 +246,7 @@ def check_rules(configuration: Configuration) -> Iterator[Check]:
     )
     if notify.dry_run:
         mend = "Set dry_run = false once what it would send looks right (marey findings)."
-        yield warn_check("notify", "dry run", "nobody is told yet: dry_run is on", mend)
+        yield warn_check("notify", "dry run", "notifications are off: dry_run is on", mend)
     for name, receiver in notify.receivers.items():
         if not receiver.secret.given:
             continue

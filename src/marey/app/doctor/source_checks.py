@@ -36,7 +36,7 @@ ATTEMPTS = 3
 SOON_MS = 3 * DAY_MS
 CLOCK_WARN_MS = 5_000
 NAMES_SHOWN = 5
-HIDDEN_GPUS = ("not told", "assumed")
+HIDDEN_GPUS = ("not reported", "assumed")
 # What to do, by kind of scheduler.
 _NO_GPUS = {
     "slurm": "Slurm knows no gres/gpu: are GresTypes=gpu and gres.conf set, and may this user see "
@@ -157,7 +157,7 @@ def check_source(one: Tried, now_ms: int) -> Iterator[Check]:
         yield from _check_metrics(one)
     for missing in _list_not_reported(one.details):
         mend = "Without it less is shown; nothing else suffers. Give the user the right to ask it."
-        yield warn_check(name, "not told", missing, mend)
+        yield warn_check(name, "not reported", missing, mend)
 
 
 def _check_token(one: Tried, now_ms: int) -> Iterator[Check]:
@@ -209,12 +209,12 @@ def _check_scheduler(one: Tried) -> Iterator[Check]:
         yield pass_check(name, "inventory", f"names {hosts} hosts with {gpus} GPUs")
     else:
         yield warn_check(name, "inventory", f"names {hosts} hosts and no GPU", _NO_GPUS[one.kind])
-    yield pass_check(name, "workloads", f"tells of {len(workloads)} workloads with GPUs")
+    yield pass_check(name, "workloads", f"reports {len(workloads)} workloads with GPUs")
     hidden = [
         w.workload for w in workloads if w.attributes.get("gpu_indices", "").startswith(HIDDEN_GPUS)
     ]
     if hidden:
-        said = f"which GPUs {len(hidden)} of {len(workloads)} workloads hold is not told"
+        said = f"the GPUs of {len(hidden)} of {len(workloads)} workloads are not reported"
         yield warn_check(name, "GPU indices", said, _INDICES[one.kind])
     if one.details.get("hidden"):
         mend = "Make Marey's user an operator: sacctmgr modify user NAME set adminlevel=operator."
@@ -235,7 +235,7 @@ def _check_metrics(one: Tried) -> Iterator[Check]:
             "GPUs",
             "answers, but measures no GPU",
             "Is dcgm-exporter (or AMD's) "
-            "among what it tells? node_exporter alone measures hosts only.",
+            "among its metrics? node_exporter alone measures hosts only.",
         )
         return
     yield pass_check(

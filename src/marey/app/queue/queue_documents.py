@@ -14,7 +14,7 @@ class AheadDocument(Document):
 
 
 class StartDocument(Document):
-    """Seconds until the start at 10, 50 and 90 %; null where it cannot be told."""
+    """Seconds until the start at 10, 50 and 90 %; null where it is unknown."""
 
     workload: str
     p10_s: float | None

@@ -272,7 +272,7 @@ def _make_start(line: Line, waiter: Waiter, start: StartForecast | None) -> Star
 def describe_start(low: float | None, middle: float | None, high: float | None) -> str:
     """Return a forecast as a sentence."""
     if middle is None or low is None:
-        return "It cannot be told when it starts: no simulated future starts it as asked."
+        return "Start time unknown: the job does not start in any simulated future."
     late = f"{describe_span(high)}" if high is not None else "an unknown time"
     return f"Expected in {describe_span(middle)} (8 in 10: {describe_span(low)} to {late})."
 

@@ -26,7 +26,7 @@ def make_configuration_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "marey.toml",
-        "description": "What a server may be told. Of secrets only the place is named.",
+        "description": "Settings of a Marey server. Secrets are named by file or variable, never written here.",
         "type": "object",
         "properties": {**tables, "source": sources},
         "additionalProperties": False,

@@ -204,7 +204,8 @@ class KubernetesSettings:
     timeout_ms: int = a_timeout(30, "How long one question may take.")
     gpu_only: bool = a_switch(True, "Leave out nodes without GPUs.")
     assume_indices: bool = a_switch(
-        False, "Where nobody tells which GPUs a pod has, take the lowest free ones, and say so."
+        False,
+        "Where nothing reports which GPUs a pod has, assume the lowest free ones, and say so.",
     )
 
 

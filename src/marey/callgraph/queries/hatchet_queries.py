@@ -136,7 +136,7 @@ def _wildcard(expression: str) -> tuple[str, bool]:
 
 def _literal(letter: str) -> str:
     if letter in "*?":
-        raise InvalidInput(f"A name with '{letter}' cannot be told from a wildcard.")
+        raise InvalidInput(f"A name with '{letter}' cannot be distinguished from a wildcard.")
     return letter
 
 

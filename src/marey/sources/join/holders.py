@@ -10,7 +10,7 @@ from marey.model.workloads import Allocation, Workload, WorkloadState
 
 # Labels of exporters follow the scheduler by a scrape or two: only what stays is a conflict.
 HOLDER_TICKS = 3
-TOLD_BY_EXPORTER = "told by the exporter"
+TOLD_BY_EXPORTER = "reported by the exporter"
 # By GPU, what an exporter says holds it: a job's number, or ``namespace/pod``.
 ReportedHolders = Mapping[str, Sequence[str]]
 Holdings = tuple[tuple[Workload, ...], tuple[Allocation, ...]]

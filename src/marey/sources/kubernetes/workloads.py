@@ -23,7 +23,7 @@ LABELS_KEPT = 24
 _OWN_LABELS = ("controller-uid", "pod-template-hash", "job-name", "statefulset.kubernetes.io/",
                "batch.kubernetes.io/", "training.kubeflow.org/", "apps.kubernetes.io/",
                "controller-revision-hash")  # fmt: skip
-NOT_TOLD = "not told by Kubernetes"
+NOT_TOLD = "not reported by Kubernetes"
 ASSUMED = "assumed: the lowest free ones"
 # How bad an end is, worst first: a workload ends as the worst of its pods did.
 _WORST = (WorkloadState.NODE_FAIL, WorkloadState.TIMEOUT, WorkloadState.FAILED,

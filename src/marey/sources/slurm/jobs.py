@@ -303,7 +303,7 @@ def _make_seen_job(
     if job.state_description or job.array_task_string or job.het_job_id:
         _add_remarks(job, attributes)
     if not held and gpus.gpus and state is RUNNING:
-        attributes["gpu_indices"] = "not told by Slurm"
+        attributes["gpu_indices"] = "not reported by Slurm"
     ended = not waiting and state is not RUNNING
     if facts.told_state and ended:
         attributes["scheduler_state"] = facts.told_state

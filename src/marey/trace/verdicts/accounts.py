@@ -165,7 +165,7 @@ def find_lonely_transfers(situation: Situation, _: Sequence[Verdict]) -> Verdict
         lambda a: Figure(a.rank, "exposed comm", a.recording.exposed_comm_ns, a.recording.span_ns),
         # A peer that is late and a network that is slow look alike from one side.
         confidence=0.55,
-        more="the peers were not recorded: a late rank and a slow transfer cannot be told apart",
+        more="the peers were not recorded: a late rank and a slow transfer cannot be distinguished",
     )
 
 

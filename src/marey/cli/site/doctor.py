@@ -15,8 +15,8 @@ DESCRIPTION = """\
 Test everything that a configuration needs: the address, the store, each source (can it be
 reached, may it be asked, until when is its token valid, which labels and metrics are there, does
 its clock agree), how well scheduler and exporters fit together, rules and notifications. Each
-source is asked once; nothing is written, no notification is sent, and a running server is asked, not
-disturbed. The exit status is 0 whenever there is an answer, whatever it says."""
+source is asked once; nothing is written or sent, and a running server is asked, not disturbed.
+The exit status is 0 whenever there is an answer, whatever it says."""
 EXAMPLES = """\
   marey doctor
   marey doctor --config /etc/marey/marey.toml --json

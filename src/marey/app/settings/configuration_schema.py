@@ -26,7 +26,7 @@ def make_configuration_schema() -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "title": "marey.toml",
-        "description": "Settings of a Marey server. Secrets are named by file or variable, never written here.",
+        "description": "Settings of a Marey server. Secrets are named by file or variable only.",
         "type": "object",
         "properties": {**tables, "source": sources},
         "additionalProperties": False,

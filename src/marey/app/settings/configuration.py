@@ -222,7 +222,7 @@ class RulesSettings:
     notify: str = setting(
         OPTIONAL_TEXT,
         "a path",
-        "File with receivers and routes of notifications (see notify.md); none: notifications are off.",
+        "File with receivers and routes of notifications (see notify.md); none: no notifications.",
         default="",
         shown_as='""',
     )

@@ -17,6 +17,12 @@ RESIDENT = 1.2
 # A node that feeds its GPUs late leaves gaps that the others fill by spinning.
 LATE = 0.9
 LEAST_BLOCKS = 2
+# A node that is late for less of the work than this, and no longer, was late for a while.
+LASTING_SHARE = 0.125
+PASSING = 0.55
+# A GPU that is only a little slow: how much busier than the others, of how many, for how long.
+STEADY_EXCESS, STEADY_DEVIATIONS = 0.08, 5.0
+STEADY_GPUS, STEADY_BLOCKS = 8, 6
 # Communication-bound: activity falls at least this far while utilization stays.
 FALLEN = 0.75
 FALLEN_BLOCKS = 3
@@ -42,7 +48,10 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     resident = (active > RESIDENT * usual[None, :]) & (peers[None, :] >= WORKING_UTIL)
     resident &= util >= 0.95 * peers[None, :]
     slow = np.array([bool(runs(flags, LEAST_BLOCKS)) for flags in resident])
-    if not slow.any() or slow.sum() > max(1, signals.count // 16):
+    if not slow.any():
+        yield from _judge_slow_gpu_steadily(signals, active, util)
+        return
+    if slow.sum() > max(1, signals.count // 16):
         return
     spans = runs(resident[slow].any(axis=0), LEAST_BLOCKS)
     first, last = spans[0][0], spans[-1][1]
@@ -68,6 +77,46 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
         confidence=0.93,
         lost=1.0 - min(1.0, others / own),
         next="Run a burn-in on it and compare with a neighbour; exclude it and have it replaced.",
+    )
+
+
+def _judge_slow_gpu_steadily(
+    signals: Signals, active: NDArray[np.float64], util: NDArray[np.float64]
+) -> Iterator[Claim]:
+    """One GPU alone that is a little busier than all others, nearly all the time.
+
+    A little is what healthy GPUs differ by, too: it must be the only one, and far outside of what
+    the others differ by.
+    """
+    peers = quiet_median(util, 0)
+    working = peers >= WORKING_UTIL
+    if signals.count < STEADY_GPUS or working.sum() < STEADY_BLOCKS:
+        return
+    beyond = active[:, working] / quiet_median(active, 0)[None, working] - 1.0
+    excess = quiet_median(beyond, 1)
+    excess[signals.idle_rows] = np.nan
+    usual = float(quiet_median(excess))
+    spread = MAD_TO_DEVIATION * float(quiet_median(np.abs(excess - usual)))
+    order = np.argsort(np.nan_to_num(excess, nan=-1.0))
+    first, second = int(order[-1]), int(order[-2])
+    alone = excess[first] - excess[second] > STEADY_EXCESS / 2
+    far = excess[first] - usual > max(STEADY_EXCESS, STEADY_DEVIATIONS * spread)
+    steady = np.mean(beyond[first] > STEADY_EXCESS / 2) >= 0.6
+    busy = float(quiet_median(util[first, working])) >= 0.95 * float(quiet_median(peers[working]))
+    if not (alone and far and steady and busy):
+        return
+    own = float(quiet_median(active[first, working]))
+    others = float(quiet_median(np.delete(active, first, 0)[:, working]))
+    yield Claim(
+        kind=FaultKind.SLOW_GPU,
+        rows=np.arange(signals.count) == first,
+        span=signals.columns_of(0, active.shape[1]),
+        summary="This GPU is a little busier than all others nearly all the time: they seem to "
+        "wait for it.",
+        evidence=(Evidence("SM activity", own, others, "%"),),
+        confidence=0.65,
+        lost=1.0 - min(1.0, others / own),
+        next="Run a burn-in on it and compare with a neighbour.",
     )
 
 
@@ -122,8 +171,7 @@ def judge_slow_node(signals: Signals) -> Iterator[Claim]:
     if not slow.any() or slow.sum() * 2 > len(matrix.hosts):
         return
     for host in np.flatnonzero(slow):
-        spans = runs(late[host], LEAST_BLOCKS)
-        first, last = spans[0][0], spans[-1][1]
+        first, last, lasting = _find_lateness(late[host], usual >= WORKING_UTIL)
         own = float(quiet_median(by_host[host, first:last]))
         others = float(quiet_median(usual[first:last]))
         evidence = [Evidence("utilization", own, others, "%")]
@@ -132,12 +180,30 @@ def judge_slow_node(signals: Signals) -> Iterator[Claim]:
             kind=FaultKind.SLOW_NODE,
             rows=signals.host_of == host,
             span=signals.columns_of(first, last),
-            summary=f"Node {matrix.hosts[host]} feeds its GPUs late; the other nodes wait for it.",
+            summary=f"Node {matrix.hosts[host]} feeds its GPUs late"
+            + ("; the other nodes wait for it." if lasting else " for a while."),
             evidence=tuple(evidence),
-            confidence=0.93 if len(evidence) > 1 else 0.85,
+            confidence=PASSING if not lasting else 0.93 if len(evidence) > 1 else 0.85,
             lost=1.0 - own / others,
             next="Look at the node's CPU load, memory and PCIe links; exclude it and compare.",
         )
+
+
+def _find_lateness(late: Flags, working: Flags) -> tuple[int, int, bool]:
+    """From when to when a node is late, and whether that lasts.
+
+    It lasts if it is late most of that time and that is a fair share of the work, or if it has not
+    ended yet. Otherwise only the longest stretch is told: somebody else's work on the node, a slow
+    file, an hour's backup look alike.
+    """
+    spans = runs(late, LEAST_BLOCKS)
+    first, last = spans[0][0], spans[-1][1]
+    goes_on = last >= len(late) - 1 and spans[-1][1] - spans[-1][0] > LEAST_BLOCKS
+    share = late[first:last].sum() / max(1, working.sum())
+    if goes_on or (late[first:last].mean() >= 0.5 and share >= LASTING_SHARE):
+        return first, last, True
+    first, last = max(spans, key=lambda span: span[1] - span[0])
+    return first, last, False
 
 
 def _collect_host_evidence(signals: Signals, host: int, span: tuple[int, int]) -> list[Evidence]:

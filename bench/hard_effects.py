@@ -1,0 +1,170 @@
+"""What makes the hard world hard: noise of real jobs, confounders, faults that come and go.
+
+Noise is what single GPUs of real jobs (JUWELS Booster, one value a minute) did beside their own
+running median, drawn with its order kept; without the data it is drawn from a normal distribution.
+A confounder is something healthy that looks like a fault. Everything follows from the seed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marey.diagnose.matrix import WorkloadMatrix
+
+Floats = NDArray[np.float64]
+Chance = np.random.Generator
+ROOT = Path(__file__).resolve().parent.parent
+# Minutes whose median is taken for what a GPU was at.
+WINDOW = 15
+# A jump beyond this share of the metric's range is a phase of the job, not noise.
+LARGEST_JUMP = 0.15
+# Column of the file → metrics it is noise of, with the range that the metric has.
+REAL_COLUMNS = {3: (("util", "sm_active", "graphics_active"), 100.0), 5: (("power",), 400.0)}
+NORMAL = {"util": 2.0, "power": 6.0, "sm_active": 2.0, "tensor_active": 1.5, "mem_used": 40.0}
+ACTIVE = ("util", "sm_active", "tensor_active", "graphics_active", "power")
+
+
+def add_noise(matrix: WorkloadMatrix, chance: Chance, *, real: bool = True) -> WorkloadMatrix:
+    """Return the matrix with every GPU's noise: real where it was measured, else normal."""
+    pools = load_real_noise() if real else {}
+    columns = {}
+    for name, values in matrix.columns.items():
+        noise = _draw_noise(name, values.shape, pools.get(name), chance)
+        columns[name] = np.maximum(values + noise, 0.0).astype(np.float32)
+    return replace(matrix, columns=columns)
+
+
+def _draw_noise(
+    name: str, shape: tuple[int, ...], pool: Floats | None, chance: Chance
+) -> Floats | float:
+    if pool is None or not len(pool):
+        return chance.normal(0.0, NORMAL[name], shape) if name in NORMAL else 0.0
+    starts = chance.integers(0, len(pool), shape[0])
+    places = (starts[:, None] + np.arange(shape[1])[None, :]) % len(pool)
+    found: Floats = pool[places]
+    return found
+
+
+@cache
+def load_real_noise() -> dict[str, Floats]:
+    """Return each metric's noise as one long series; nothing where the data is not there."""
+    data = Path(os.environ.get("MAREY_DATA", ROOT.parent / "shared" / "data"))
+    found: dict[str, list[Floats]] = {}
+    for path in sorted((data / "metrics" / "juwels").glob("*/GPU_*_node.dat.gz")):
+        for column, (names, span) in REAL_COLUMNS.items():
+            for series in _read_series(path, column):
+                for name in names:
+                    found.setdefault(name, []).append(_take_noise(series, span))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _read_series(path: Path, column: int) -> list[Floats]:
+    series: dict[str, list[float]] = {}
+    with gzip.open(path, "rt") as file:
+        next(file)
+        for line in file:
+            fields = line.split()
+            series.setdefault(fields[2], []).append(float(fields[column]))
+    return [np.array(values) for values in series.values() if len(values) > 2 * WINDOW]
+
+
+def _take_noise(series: Floats, span: float) -> Floats:
+    windows = np.lib.stride_tricks.sliding_window_view(series, WINDOW)
+    usual = np.median(windows, axis=1)
+    rest = series[WINDOW // 2 : WINDOW // 2 + len(usual)] - usual
+    return rest[np.abs(rest) <= LARGEST_JUMP * span]
+
+
+# Confounders
+
+
+def confound(matrix: WorkloadMatrix, chance: Chance) -> WorkloadMatrix:
+    """Return the matrix with one of the confounders, or with none: one in six has none."""
+    makers = (None, _store_checkpoints, _evaluate, _draw_uneven, _draw_experts, share_host)
+    make = makers[int(chance.integers(0, len(makers)))]
+    return matrix if make is None else scale_activity(matrix, make(matrix, chance))
+
+
+def scale_activity(matrix: WorkloadMatrix, factor: Floats) -> WorkloadMatrix:
+    """Return the matrix with everything that tells work scaled."""
+    columns = {
+        name: (values * factor).astype(np.float32) if name in ACTIVE else values
+        for name, values in matrix.columns.items()
+    }
+    return replace(matrix, columns=columns)
+
+
+def _ones(matrix: WorkloadMatrix) -> Floats:
+    return np.ones((len(matrix.gpus), len(matrix.time_ms)))
+
+
+def _store_checkpoints(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """Every half hour all GPUs wait two to four minutes for the file system."""
+    factor = _ones(matrix)
+    for start in range(int(chance.integers(5, 30)), factor.shape[1], 30):
+        factor[:, start : start + int(chance.integers(2, 5))] = 0.25
+    return factor
+
+
+def _evaluate(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """Every hour some minutes of evaluation, which needs three quarters as much."""
+    factor = _ones(matrix)
+    for start in range(int(chance.integers(10, 50)), factor.shape[1], 60):
+        factor[:, start : start + int(chance.integers(4, 9))] = 0.75
+    return factor
+
+
+def _draw_uneven(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """Batches of uneven length: every GPU a little more or less busy, anew each minute."""
+    return np.clip(chance.normal(0.97, 0.03, _ones(matrix).shape), 0.8, 1.0)
+
+
+def _draw_experts(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """Experts that are asked unevenly: shares that wander from quarter to quarter of an hour."""
+    shape = _ones(matrix).shape
+    coarse = chance.normal(0.0, 0.04, (shape[0], shape[1] // WINDOW + 2))
+    return np.clip(0.96 + np.repeat(coarse, WINDOW, axis=1)[:, : shape[1]], 0.8, 1.0)
+
+
+def share_host(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """Somebody else's work on one host: its GPUs are slower for ten minutes, twice."""
+    factor = _ones(matrix)
+    first = 8 * int(chance.integers(0, max(1, len(matrix.gpus) // 8)))
+    for start in chance.integers(0, factor.shape[1] - 10, 2).tolist():
+        factor[first : first + 8, start : start + 10] = 0.85
+    return factor
+
+
+# Faults that come and go, and two at once
+
+
+def interrupt(
+    faulty: WorkloadMatrix, healthy: WorkloadMatrix, chance: Chance, share: float = 0.6
+) -> WorkloadMatrix:
+    """Return the fault for a share of the half hours, and healthy work of the same seed else."""
+    blocks = chance.random(len(faulty.time_ms) // 30 + 1) < share
+    present = np.repeat(blocks, 30)[: len(faulty.time_ms)]
+    columns = {
+        name: np.where(present, values, healthy.columns[name]).astype(np.float32)
+        for name, values in faulty.columns.items()
+        if name in healthy.columns and healthy.columns[name].shape == values.shape
+    }
+    return replace(faulty, columns=columns)
+
+
+def overlay(
+    faulty: WorkloadMatrix, other: WorkloadMatrix, names: tuple[str, ...]
+) -> WorkloadMatrix:
+    """Return a workload with a second fault, which shows in these metrics."""
+    columns = dict(faulty.columns)
+    for name in names:
+        if name in columns and name in other.columns:
+            columns[name] = other.columns[name]
+    return replace(faulty, columns=columns)

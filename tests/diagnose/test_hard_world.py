@@ -1,0 +1,50 @@
+"""Faults that are hardly there, and healthy work that looks like one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.hard_effects import scale_activity, share_host
+from bench.hard_world import draw_plain_matrix
+from marey.diagnose.diagnosis import find_faults
+from marey.diagnose.matrix import WorkloadMatrix
+from marey.model.faults import NOT_FAULTS, FaultKind
+
+SEED = 40_004
+
+
+def find_sure(matrix: WorkloadMatrix) -> set[FaultKind]:
+    """The faults that are said with confidence."""
+    return {f.kind for f in find_faults(matrix) if f.confidence >= 0.6} - NOT_FAULTS
+
+
+@pytest.fixture(scope="module")
+def healthy() -> WorkloadMatrix:
+    """Healthy work with profiling metrics."""
+    return draw_plain_matrix(SEED, FaultKind.HEALTHY, None, profiling=True)
+
+
+def test_a_gpu_that_is_a_little_slow_all_the_time_is_found(healthy: WorkloadMatrix) -> None:
+    slow = draw_plain_matrix(SEED, FaultKind.SLOW_GPU, 0.06, profiling=True)
+    assert find_sure(slow) == {FaultKind.SLOW_GPU}
+    assert find_sure(healthy) == set()
+
+
+def test_two_gpus_that_are_busier_than_the_others_are_no_slow_gpu(healthy: WorkloadMatrix) -> None:
+    factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
+    factor[2:] = 0.91
+    assert FaultKind.SLOW_GPU not in find_sure(scale_activity(healthy, factor))
+
+
+def test_somebody_elses_work_on_a_host_for_minutes_is_no_sure_finding(
+    healthy: WorkloadMatrix,
+) -> None:
+    shared = scale_activity(healthy, share_host(healthy, np.random.default_rng(1)))
+    assert find_sure(shared) == set()
+
+
+def test_a_host_that_stays_late_is_one(healthy: WorkloadMatrix) -> None:
+    factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
+    factor[8:16, 120:] = 0.8
+    assert FaultKind.SLOW_NODE in find_sure(scale_activity(healthy, factor))

@@ -21,7 +21,7 @@ setup:  ## install everything into .venv and web/node_modules, build the web app
 	@$(MAKE) --silent --no-print-directory -j2 $(VENV)/.ready $(BUNDLE)
 
 # What runs, and beside it what the tests, checks and benches need: the demo does not wait for that.
-$(VENV)/.running: requirements/runtime.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
+$(VENV)/.running: requirements/runtime.lock requirements/native.lock pyproject.toml $(NATIVE_SOURCES) scripts/setup-python
 	PYTHON=$(PYTHON) scripts/setup-python
 	@touch $@
 

@@ -180,3 +180,20 @@ def test_the_container_is_of_a_python_that_the_package_allows_and_starts_its_scr
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
+
+
+@pytest.mark.parametrize("name", ["runtime", "native", "build", "dev"])
+def test_every_locked_package_has_hashes(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.lock").read_text().replace("\\\n", " ")
+    pins = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(pins) >= 5
+    for pin in pins:
+        assert re.match(r"^[A-Za-z0-9._-]+(\[[\w,]+\])?==\S+", pin), pin
+        assert "--hash=sha256:" in pin, pin
+
+
+def test_the_container_installs_nothing_without_a_hash() -> None:
+    text = CONTAINER.read_text().replace("\\\n", " ")
+    for step in re.findall(r"pip install[^&\n]*", text):
+        # What was just built from this tree has no hash, and brings nothing along.
+        assert "--require-hashes" in step or "--no-deps /dist/" in step, step

@@ -22,10 +22,10 @@ from marey.app.history.imports import (
     write_import,
 )
 from marey.app.history.uploads import UploadDocument
+from marey.app.traces.children.report_process import make_report
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
 from marey.store.journal.journaled_store import get_store_behind_journal
-from marey.trace.report.report_document import report_document
 
 router = typed_router("uploads", reads=Permission.READ)
 
@@ -120,7 +120,7 @@ def trace_report(
         service.uploads.file(owner, "any trace")
 
     def work(job: Job) -> dict[str, Any]:
-        return report_document(folder, cache=folder / "cache", progress=job.progress)
+        return make_report(folder, folder / "cache", job.progress)
 
     return Answer(service.background.start(f"traces of {workload}", work).document())
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from marey.app.access.upload_room import UploadRoom, find_room, get_sender
 from marey.model.documents import Document
 from marey.model.errors import InvalidInput, NotFound, TooLarge, shown
 from marey.model.names import NAME_LIMIT
@@ -22,6 +23,8 @@ from marey.model.system.private_files import make_private_folder
 
 FILE_LIMIT = 4 << 30
 TOTAL_LIMIT = 64 << 30
+# Nobody takes everything: half of it for one user.
+USER_SHARE = 0.5
 # One file per rank of the largest runs, and some beside them.
 FILES_LIMIT = 20_000
 _INDEX = "index.json"
@@ -109,6 +112,7 @@ class Uploads:
     def receiving(self, owner: str, name: str, by: str = "") -> Iterator[Receiver]:
         """Take a file in piece by piece; it is there only if the block ends well."""
         _check_name(name)
+        by = by or get_sender()
         folder = self.folder(owner)
         make_private_folder(self._root)
         make_private_folder(folder)
@@ -118,9 +122,7 @@ class Uploads:
             raise TooLarge(f"'{shown(owner)}' has {FILES_LIMIT} files, the most allowed.")
         draft = folder / f".{stored}.{os.getpid()}.{time.monotonic_ns()}"
         with replace_file(folder / stored, draft=draft) as file:
-            receiver = Receiver(
-                file, self._file_limit, self._total_limit - self._count_used_bytes()
-            )
+            receiver = Receiver(file, self._file_limit, self._find_room(by))
             yield receiver
         entry = {
             "name": name,
@@ -156,32 +158,36 @@ class Uploads:
         _write_index(folder, entries)
         found.path.unlink(missing_ok=True)
 
-    def _count_used_bytes(self) -> int:
-        if not self._root.is_dir():
-            return 0
-        return sum(
-            entry["size"]
+    def _find_room(self, by: str) -> UploadRoom:
+        sizes = [
+            (entry.get("by", ""), entry["size"])
             for folder in self._root.iterdir()
             if folder.is_dir()
             for entry in _read_index(folder).values()
+        ]
+        own = sum(size for sender, size in sizes if sender == by)
+        return find_room(
+            self._root,
+            total=self._total_limit - sum(size for _, size in sizes),
+            own=int(self._total_limit * USER_SHARE) - own,
         )
 
 
 class Receiver:
     """Where the pieces of one file go; stops at the limit."""
 
-    def __init__(self, file: IO[bytes], file_limit: int, room: int) -> None:
+    def __init__(self, file: IO[bytes], file_limit: int, room: UploadRoom) -> None:
         self._file = file
-        self._limit = min(file_limit, max(0, room))
         self._file_limit = file_limit
+        self._room = room
         self.size = 0
 
     def write(self, piece: bytes) -> None:
         """Keep the next piece."""
         self.size += len(piece)
-        if self.size > self._limit:
-            what = "A file" if self._limit == self._file_limit else "What is left for all uploads"
-            raise TooLarge(f"{what} may have {self._limit} bytes.")
+        if self.size > self._file_limit:
+            raise TooLarge(f"A file may have {self._file_limit} bytes.")
+        self._room.check(self.size)
         self._file.write(piece)
 
 

@@ -255,6 +255,12 @@ class TracesSettings:
         "Megabytes of all uploaded traces and their tables.",
         default=65536,
     )
+    user_limit_mb: int = setting(
+        whole(1, 100_000_000),
+        "1 to 100000000",
+        "Megabytes of the traces that one user has sent; admins have no such limit.",
+        default=32768,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,13 @@ from typing import Any, TextIO
 
 import msgspec
 
+from marey.app.traces.children.limited_child import describe_failure
 from marey.model.errors import MareyError
+from marey.model.system.process_limits import (
+    WORK_SECONDS,
+    choose_memory_limit,
+    limit_this_process,
+)
 from marey.trace.analysis import analyse
 from marey.trace.results import Analysis, Verdict, VerdictKind
 from marey.trace.run.trace_run import TraceRun, open_run
@@ -30,6 +36,8 @@ class ConversionTask(msgspec.Struct):
     paths: list[str]
     cache: str
     views: str
+    memory_bytes: int = 0
+    cpu_seconds: int = WORK_SECONDS
 
 
 class ConversionLine(msgspec.Struct):
@@ -149,11 +157,12 @@ def main() -> int:
     out = sys.stdout
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=ConversionTask)
+        limit_this_process(task.memory_bytes or choose_memory_limit(), task.cpu_seconds)
         line = ConversionLine(progress=1.0, doing="done", result=convert(task, out))
     except MareyError as error:
         line = ConversionLine(error=str(error))
     except Exception as error:  # the server shows it, and goes on
-        line = ConversionLine(error=f"{type(error).__name__}: {str(error)[:500]}")
+        line = ConversionLine(error=describe_failure(error))
     out.write(msgspec.json.encode(line).decode() + "\n")
     out.flush()
     return 1 if line.error else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from marey.app.traces.children.limited_child import describe_end, start_child, talk_to_child
 from marey.app.traces.conversion_process import ConversionLine, ConversionResult, ConversionTask
 from marey.model.errors import TooLarge
 
@@ -42,24 +42,14 @@ class Conversion:
 
     def work(self, task: ConversionTask) -> None:
         """Run the process and listen to what it says until it ends."""
-        with self._lock:
-            if self.cancelled:
-                return
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "marey.app.traces.conversion_process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with process:
-            process.stdin.write(msgspec.json.encode(task))
-            process.stdin.close()
-            for line in process.stdout:
-                self._listen(line)
+        with start_child("marey.app.traces.conversion_process") as process:
+            with self._lock:
+                self._process = process
+                if self.cancelled:
+                    process.terminate()
+            talk_to_child(process, msgspec.json.encode(task), self._listen)
         if self.result is None and not self.error and not self.cancelled:
-            self.error = f"The conversion ended with code {process.returncode}."
+            self.error = describe_end(process.returncode)
 
     def _listen(self, line: bytes) -> None:
         try:

@@ -9,13 +9,14 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from marey.app.access.upload_room import UploadRoom, find_room, get_sender
 from marey.app.settings.configuration import TracesSettings
 from marey.app.traces.conversion_process import ConversionTask
 from marey.app.traces.converter import Conversion, Converter
@@ -139,7 +140,7 @@ class TraceLibrary:
             state="uploading",
             created_ms=self.now_ms(),
             attached_by="person" if workload else "",
-            by=self.by,
+            by=self.by or get_sender(),
         )
         self._save(record)
         return record
@@ -246,8 +247,9 @@ class TraceLibrary:
         record = self.get(run)
         if record.origin != "upload":
             raise Conflict("Files can only be sent to a run that was made for uploads.")
-        room = self.settings.total_limit_mb * MEGABYTE - self._count_used()
-        with self._received(record).receive(name, offset, size, room) as writer:
+        room = self._find_room(record.by)
+        room.check(size - offset)
+        with self._received(record).receive(name, offset, size, room.bytes) as writer:
             yield writer
 
     def get_file(self, run: str, name: str) -> TraceFile:
@@ -262,10 +264,19 @@ class TraceLibrary:
         limit = self.settings.file_limit_mb * MEGABYTE
         return ReceivedFiles(self.root / record.id / "files", limit)
 
-    def _count_used(self) -> int:
+    def _find_room(self, by: str) -> UploadRoom:
+        mine = [record.id for record in self._records() if record.by == by]
+        return find_room(
+            self.root,
+            total=self.settings.total_limit_mb * MEGABYTE - self._count_used(),
+            own=self.settings.user_limit_mb * MEGABYTE - self._count_used(mine),
+        )
+
+    def _count_used(self, runs: Sequence[str] | None = None) -> int:
         if not self.root.is_dir():
             return 0
-        folders = [Path(e.path) / "files" for e in os.scandir(self.root) if e.is_dir()]
+        names = [e.name for e in os.scandir(self.root) if e.is_dir()] if runs is None else runs
+        folders = [self.root / name / "files" for name in names]
         return sum(entry.stat().st_size for f in folders if f.is_dir() for entry in os.scandir(f))
 
     def limits(self) -> TraceLimits:

@@ -23,6 +23,11 @@ _DAMAGE: tuple[Any, ...] = (
 )
 
 
+# A trace shrinks twenty- to fiftyfold; what grows more than this, and past this, is made to harm.
+GROWTH_LIMIT = 200
+GROWTH_FREE_BYTES = 64 << 20
+
+
 class TraceBytes:
     """The decompressed bytes of a file; damage ends the stream instead of raising."""
 
@@ -34,6 +39,7 @@ class TraceBytes:
         magic = self._file.read(4)
         self._file.seek(0)
         self._source: Any = _decompressor(self._file, magic)
+        self._given = 0
 
     def __enter__(self) -> TraceBytes:
         return self
@@ -57,7 +63,13 @@ class TraceBytes:
             if not count:
                 break
             filled += count
+            self._check_growth(count)
         return filled
+
+    def _check_growth(self, count: int) -> None:
+        self._given += count
+        if self._given > GROWTH_FREE_BYTES and self._given > GROWTH_LIMIT * self._size:
+            self.damage = f"it unpacks to more than {GROWTH_LIMIT} times its size"
 
     def read(self, limit: int) -> bytes:
         """Up to ``limit`` bytes."""

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from marey.queue.forecast.evaluation import evaluate_forecasts, score_forecasts, separate_jobs
-from marey.queue.forecast.forecaster import NotEnoughHistory, fit_forecaster, forecast_polls
+from marey.queue.forecast.forecaster import (
+    NotEnoughHistory,
+    complete_waits,
+    fit_forecaster,
+    forecast_polls,
+)
 from marey.queue.forecast.poll_features import compute_features, rank_in_group
 from marey.queue.forecast.poll_table import AHEAD, RUNNING, SHARES, PollTable
 
@@ -76,14 +81,33 @@ def test_a_learnable_line_is_forecast_within_its_stated_interval() -> None:
     assert {"horizon", "true_wait", "poll", "kind", "account"} <= set(document["slices"])
 
 
-def test_jobs_that_stand_in_both_sets_are_dropped_from_both() -> None:
+def test_of_jobs_in_both_sets_nothing_is_scored_and_no_later_start_is_learned() -> None:
     train, test = build_polls(0, 4), build_polls(4, 2)
     both = test.job.copy()
     both[:10] = train.job[-10:]
-    fitted, tested, dropped = separate_jobs(train, replace(test, job=both))
+    late = train.wait_s.copy()
+    late[-10:] = 10 * DAY_S
+    fitted, tested, dropped = separate_jobs(
+        replace(train, wait_s=late), replace(test, job=both)
+    )
     assert dropped == 10
     assert not np.isin(tested.job, train.job).any()
-    assert not np.isin(fitted.job, both[:10]).any()
+    assert np.isnan(fitted.wait_s[-10:]).all()
+    again, _, _ = separate_jobs(replace(test, job=both), train)
+    assert not np.isin(again.job, train.job).any()
+
+
+def test_who_still_waits_is_learned_from_as_a_lower_bound_not_dropped() -> None:
+    draws = np.random.default_rng(0)
+    features = draws.random((600, 3))
+    truth = 3.0 + features[:, 0] + draws.normal(0.0, 0.5, 600)
+    bound = 3.0 + draws.random(600)
+    known = truth <= bound
+    completed = complete_waits(features, np.minimum(truth, bound), np.ones(600), known)
+    assert (completed >= np.minimum(truth, bound)).all()
+    assert np.array_equal(completed[known], truth[known])
+    hidden = ~known
+    assert abs(completed[hidden] - truth[hidden]).mean() < abs(bound[hidden] - truth[hidden]).mean()
 
 
 def test_not_enough_history_is_the_answer_to_a_short_one() -> None:

@@ -30,7 +30,8 @@ def evaluate_forecasts(
     everything = test
     train, test, dropped = separate_jobs(train, test)
     began = clock()
-    forecaster = fit_forecaster(train)
+    first_poll_s = int(everything.poll_s.min())
+    forecaster = fit_forecaster(train, first_poll_s)
     fit_s = clock() - began
     # The line as it stood, those included that are not scored.
     kept = np.isin(everything.job, test.job) & np.isfinite(everything.wait_s)
@@ -60,20 +61,26 @@ def evaluate_forecasts(
 
 
 def separate_jobs(train: PollTable, test: PollTable) -> tuple[PollTable, PollTable, int]:
-    """Return both without the jobs that stand in both, and how many those were."""
+    """Return what may be learned and what is scored, and how many jobs stood in both.
+
+    Those are not scored. Where the test comes after the training, nothing is learned of any start
+    after the first tested poll, only that such a job still waited; else they are dropped there too.
+    """
     if not len(train) or not len(test):
         raise InvalidInput(
             "There are no rows to fit or to test on; check the folders and the dates.",
             code="no_history",
         )
     both = np.intersect1d(train.job, test.job)
+    first_poll_s = int(test.poll_s.min())
     test = select_rows(test, ~np.isin(test.job, both) & np.isfinite(test.wait_s))
     if not len(test):
         raise InvalidInput(
             "Every job of the test stands in the training too, or never started: nothing to score."
         )
-    train = select_rows(train, ~np.isin(train.job, both))
-    return train, test, len(both)
+    if first_poll_s > train.poll_s.max():
+        return train.hide_starts_after(first_poll_s), test, len(both)
+    return select_rows(train, ~np.isin(train.job, both)), test, len(both)
 
 
 def score_forecasts(table: PollTable, forecasts: Floats) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import erfc, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,17 @@ from marey.queue.forecast.poll_table import Floats, Ints, PollTable
 QUANTILES = (0.1, 0.5, 0.9)
 MIN_ROWS, MIN_POLLS = 200, 3
 _ROWS_PER_GROUP = 12
+# A group of n near copies counts as n to this power: between one vote and n votes.
+_GROUP_POWER = 0.75
 _BLOCKS = 3
 _SPREAD_RANGE = (0.12, 1.5)
 # Share of the left-out residuals outside each end: less than a tenth, because few blocks of days
 # are left out and the spread is fitted to the same residuals.
 _TAIL = 0.075
 LONGEST_S = 365 * 86400.0
+# A wait of which only less than this is known says nothing.
+_LEAST_BOUND_S = 600
+_USUAL_SPREAD = 0.5
 
 
 class NotEnoughHistory(MareyError):
@@ -67,14 +73,18 @@ class Forecaster:
         if not len(features):
             return np.zeros((0, len(QUANTILES)))
         with one_thread():
-            middle = np.mean([model.predict(features) for model in self.middle], axis=0)
+            middle = predict_middle(self.middle, features)
             spread = np.clip(self.spread.predict(features), *_SPREAD_RANGE)
         logs = middle[:, None] + spread[:, None] * np.asarray(self.steps)[None, :]
         return np.clip(10.0 ** np.sort(logs, axis=1), 1.0, LONGEST_S)
 
 
-def fit_forecaster(table: PollTable) -> Forecaster:
-    """Return a forecaster fitted to a history of polls; raise where it is too short."""
+def fit_forecaster(table: PollTable, known_until_s: int | None = None) -> Forecaster:
+    """Return a forecaster fitted to a history of polls; raise where it is too short.
+
+    Who had not started by ``known_until_s`` (the last poll, unless told) is censored, not dropped:
+    that it has waited so long is learned from, its true wait is not known.
+    """
     polls = np.unique(table.poll_s)
     started = np.isfinite(table.wait_s)
     if started.sum() < MIN_ROWS or len(polls) < MIN_POLLS:
@@ -84,11 +94,14 @@ def fit_forecaster(table: PollTable) -> Forecaster:
         )
     features, names = compute_features(table)
     rows, weights = thin_rows(table)
-    # Who still waits has no wait to learn from; it still counts in the line of everybody else.
-    rows, weights = rows[started[rows]], weights[started[rows]]
-    log_wait = np.log10(np.maximum(np.where(started, table.wait_s, 1.0), 1.0))
+    waited_s = (int(polls[-1]) if known_until_s is None else known_until_s) - table.poll_s
+    useful = started | (waited_s >= _LEAST_BOUND_S)
+    rows, weights = rows[useful[rows]], weights[useful[rows]]
+    known = started[rows]
+    log_wait = np.log10(np.maximum(np.where(started, table.wait_s, waited_s), 1.0))
     blocks = split_into_blocks(table.poll_s[rows])
     with one_thread():
+        log_wait[rows] = complete_waits(features[rows], log_wait[rows], weights, known)
         middle = fit_middle(features[rows], log_wait[rows], weights)
         residuals, fair = _cross_fit(
             table.job[rows],
@@ -97,6 +110,7 @@ def fit_forecaster(table: PollTable) -> Forecaster:
             weights=weights,
             blocks=blocks,
         )
+        fair &= known
         spread = _fit_spread(features[rows][fair], np.abs(residuals[fair]), weights[fair])
         spreads = np.clip(spread.predict(features[rows][fair]), *_SPREAD_RANGE)
     scored, weighed = residuals[fair] / spreads, weights[fair]
@@ -125,14 +139,14 @@ def forecast_polls(forecaster: Forecaster, table: PollTable) -> Floats:
 
 
 def thin_rows(table: PollTable, seed: int = 0) -> tuple[Ints, Floats]:
-    """Return a few rows of every group of near copies, and weights that let big groups count as
-    their square root.
+    """Return a few rows of every group of near copies, and weights that let big groups count less
+    than their size.
     """
     groups = group_rows(table.poll_s, table.account, table.partition, table.cpus, table.limit_s)
     size = count_group(groups)
     place = rank_in_group(groups, np.random.default_rng(seed).random(len(table)))
     rows = np.flatnonzero(place <= _ROWS_PER_GROUP)
-    return rows, np.sqrt(size[rows]) / np.minimum(size[rows], _ROWS_PER_GROUP)
+    return rows, size[rows] ** _GROUP_POWER / np.minimum(size[rows], _ROWS_PER_GROUP)
 
 
 def split_into_blocks(poll_s: Ints, blocks: int = _BLOCKS) -> Ints:
@@ -144,13 +158,15 @@ def split_into_blocks(poll_s: Ints, blocks: int = _BLOCKS) -> Ints:
 def fit_middle(
     features: Floats, log_wait: Floats, weights: Floats, members: int = 2
 ) -> tuple[Any, ...]:
-    """Return boosted trees for the middle of the wait; their mean is steadier than each."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
+    """Return boosted trees for the middle of the wait, and a forest where there are several
+    members: the mean of both kinds is steadier on days that neither has seen.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
-    return tuple(
+    boosted = tuple(
         HistGradientBoostingRegressor(
-            max_iter=120,
-            learning_rate=0.07,
+            max_iter=80,
+            learning_rate=0.1,
             max_leaf_nodes=12,
             min_samples_leaf=20,
             l2_regularization=5.0,
@@ -161,21 +177,51 @@ def fit_middle(
         ).fit(features, log_wait, sample_weight=weights)
         for seed in range(members)
     )
+    if members == 1:
+        return boosted
+    forest = RandomForestRegressor(
+        100, min_samples_leaf=5, max_features=0.2, max_samples=0.5, random_state=0
+    ).fit(features, log_wait, sample_weight=weights)
+    return (*boosted, forest)
+
+
+def complete_waits(
+    features: Floats, log_wait: Floats, weights: Floats, known: NDArray[np.bool_]
+) -> Floats:
+    """Return log waits where those that are only lower bounds became their expected values.
+
+    One step of Buckley and James (Biometrika 1979): the mean of a normal distribution around what a
+    first model says, cut off at what was already waited.
+    """
+    if known.all():
+        return log_wait
+    from sklearn.ensemble import RandomForestRegressor
+
+    first = RandomForestRegressor(
+        30, min_samples_leaf=5, max_features=0.2, max_samples=0.5, random_state=1
+    ).fit(features[known], log_wait[known], sample_weight=weights[known])
+    told = first.predict(features[~known])
+    cut = np.clip((log_wait[~known] - told) / _USUAL_SPREAD, -6.0, 6.0)
+    beyond = np.array([0.5 * erfc(c / sqrt(2.0)) for c in cut])
+    density = np.exp(-0.5 * cut**2) / sqrt(2.0 * pi)
+    out = log_wait.copy()
+    out[~known] = np.maximum(log_wait[~known], told + _USUAL_SPREAD * density / beyond)
+    return out
+
+
+def predict_middle(models: tuple[Any, ...], features: Floats) -> Floats:
+    """Return the mean of the boosted members, halfway to the forest where there is one."""
+    told = [model.predict(features) for model in models]
+    if len(told) < 2:
+        return np.asarray(told[0])
+    return np.asarray((np.mean(told[:-1], axis=0) + told[-1]) / 2.0)
 
 
 def _fit_spread(features: Floats, size: Floats, weights: Floats) -> Any:
-    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.ensemble import RandomForestRegressor
 
-    return HistGradientBoostingRegressor(
-        max_iter=50,
-        learning_rate=0.08,
-        max_leaf_nodes=8,
-        min_samples_leaf=60,
-        l2_regularization=10.0,
-        max_features=0.3,
-        max_bins=63,
-        early_stopping=False,
-        random_state=0,
+    return RandomForestRegressor(
+        40, min_samples_leaf=60, max_features=0.3, max_samples=0.5, random_state=0
     ).fit(features, size, sample_weight=weights)
 
 

@@ -121,5 +121,26 @@ def _add_line(columns: dict[str, Floats], table: PollTable) -> None:
     for scope, at in (("all", 0), ("partition", 4), ("account", 12)):
         ahead_hours, cores = table.ahead[:, at + 2], table.running[:, at + 1]
         columns[f"drain_{scope}"] = _log(3600.0 * ahead_hours / (cores + 1.0))
+    _add_drain(columns, table)
     columns["left_partition"] = _log(3600.0 * table.running[:, 6] / (table.running[:, 5] + 1.0))
     columns["ahead_to_running_partition"] = _log(table.ahead[:, 5]) - _log(table.running[:, 5])
+
+
+def _add_drain(columns: dict[str, Floats], table: PollTable) -> None:
+    """Add how long those of the account before it take, at as many at once as run now.
+
+    Big arrays start in the order of their ids, a few at a time: place over running, in units of the
+    limit, is what their waits follow.
+    """
+    running = table.running[:, 12]
+    mine = group_rows(table.poll_s, table.account, table.partition)
+    same = group_rows(
+        table.poll_s, table.account, table.partition, table.cpus, table.limit_s, table.memory_mb
+    )
+    for name, group in (("account_partition", mine), ("same_request", same)):
+        place = rank_in_group(group, table.job)
+        columns[f"drain_{name}"] = _log(place * table.limit_s / (running + 1.0))
+    columns["ahead_to_running_account"] = _log(table.ahead[:, 12]) - _log(running)
+    columns["jobs_ahead_to_running"] = _log(table.ahead[:, 4]) - _log(table.running[:, 4])
+    columns["left_account"] = _log(3600.0 * table.running[:, 14] / (table.running[:, 13] + 1.0))
+    columns["core_seconds"] = _log(table.cpus * table.limit_s)

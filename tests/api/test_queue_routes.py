@@ -65,3 +65,21 @@ def test_a_wrong_request_is_refused(client: TestClient) -> None:
 def test_use_is_told_against_share(client: TestClient) -> None:
     rows = client.get(f"{ROOT}/queue-fairness").json()["rows"]
     assert {row["project"] for row in rows} >= {"p1"}
+
+
+def test_without_scored_forecasts_the_record_says_so(client: TestClient) -> None:
+    record = client.get(f"{ROOT}/queue-record").json()
+    assert "Not enough history" in record["sentence"]
+    assert record["method"].startswith("simulation")
+
+
+def test_the_trend_of_free_room_is_a_list_in_order_of_time(client: TestClient) -> None:
+    times = [row["time_ms"] for row in client.get(f"{ROOT}/queue-trend").json()["rows"]]
+    assert times == sorted(times)
+
+
+def test_a_policy_is_not_replayed_on_too_little_history(client: TestClient) -> None:
+    answer = client.get(f"{ROOT}/queue-whatif", params={"partition": "gpu", "order": "fifo"})
+    assert answer.status_code == 422
+    wrong = client.get(f"{ROOT}/queue-whatif", params={"partition": "nowhere"})
+    assert wrong.status_code == 422

@@ -34,6 +34,7 @@ from marey.app.privacy.private_workspace import PrivateFeed, make_private_worksp
 from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.privacy.withheld import withhold_errors
 from marey.app.queries.workspace import Workspace
+from marey.app.queue.queue_log import QueueLog
 from marey.app.rules.notifications import Notifier
 from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_watch import RuleWatch
@@ -139,6 +140,9 @@ class Service:
         self.workspace.preparing = self.rule_watch.preparing
         self.workspace.share_read = self.rule_watch.share_read
         self.collector.watchers.observations.append(self.rule_watch.observe)
+        self.queue_log = QueueLog(parts.store, self.notifier.send)
+        self.workspace.find_queue_record = self.queue_log.find_record
+        self.collector.watchers.frames.append(self.queue_log.watch)
 
     def start(self) -> None:
         """Show what the store remembers, then collect."""
@@ -146,6 +150,7 @@ class Service:
             self.collector.table(cluster)
         self.collector.show(self.workspace.now_ms())
         self.rule_watch.start(self.workspace.now_ms())
+        self.queue_log.start()
         self.collector.start()
         self.histories.change(self._settings)
 
@@ -156,6 +161,7 @@ class Service:
         self.background.close()
         self.traces.close()
         self.rule_watch.stop()
+        self.queue_log.stop()
         self.audit.close()
         self.store.close()
         if self._own_folder is not None:

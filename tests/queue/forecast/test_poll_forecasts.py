@@ -87,9 +87,7 @@ def test_of_jobs_in_both_sets_nothing_is_scored_and_no_later_start_is_learned() 
     both[:10] = train.job[-10:]
     late = train.wait_s.copy()
     late[-10:] = 10 * DAY_S
-    fitted, tested, dropped = separate_jobs(
-        replace(train, wait_s=late), replace(test, job=both)
-    )
+    fitted, tested, dropped = separate_jobs(replace(train, wait_s=late), replace(test, job=both))
     assert dropped == 10
     assert not np.isin(tested.job, train.job).any()
     assert np.isnan(fitted.wait_s[-10:]).all()

@@ -516,6 +516,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/queue-record": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Say how good this site's start forecasts have been
+         * @description Every forecast is kept and scored; who still waits past its interval counts as a miss.
+         */
+        get: operations["forecastRecord"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-trend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what was free over time
+         * @description Free GPUs, whole hosts, the largest gang and stranded GPUs, every 15 minutes.
+         */
+        get: operations["roomTrend"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-whatif": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Replay a partition's own workloads under another policy
+         * @description The recorded policy is replayed first; below the stated fidelity no answer is given.
+         */
+        get: operations["policyWhatIf"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/series": {
         parameters: {
             query?: never;
@@ -2519,6 +2579,14 @@ export interface components {
             links_down: number[];
         };
         /**
+         * CalibrationPoint
+         * @description A stated share, and the share of forecasts that came true by then.
+         */
+        CalibrationPoint: {
+            stated: number;
+            achieved: number;
+        };
+        /**
          * CallGraphBox
          * @description A box plot over the profiles that have the call site.
          */
@@ -2974,6 +3042,17 @@ export interface components {
             findings: components["schemas"]["DiagnosedFinding"][];
         };
         /**
+         * ComparedWaits
+         * @description Mean waits of some jobs under the recorded policy and under the other one.
+         */
+        ComparedWaits: {
+            name: string;
+            jobs: number;
+            mean_wait_now_s: number | null;
+            mean_wait_s: number | null;
+            change_s: number | null;
+        };
+        /**
          * Comparison
          * @description What changed from one workload or window to another.
          */
@@ -3424,6 +3503,33 @@ export interface components {
             copies: number;
             nodes: number[];
             members: number[][];
+        };
+        /**
+         * ForecastPoint
+         * @description What was forecast at an earlier moment; the moments of start that it meant.
+         */
+        ForecastPoint: {
+            made_ms: number;
+            p10_ms: number;
+            p50_ms: number;
+            p90_ms: number;
+        };
+        /**
+         * ForecastRecord
+         * @description How good this site's forecasts have been; who still waits past the interval is a miss.
+         */
+        ForecastRecord: {
+            scored: number;
+            waiting: number;
+            overdue: number;
+            cancelled: number;
+            coverage: number | null;
+            within_2x: number | null;
+            scheduler_scored: number;
+            scheduler_within_2x: number | null;
+            calibration: components["schemas"]["CalibrationPoint"][];
+            sentence: string;
+            method: string;
         };
         /**
          * FreeDocument
@@ -4049,6 +4155,28 @@ export interface components {
             tokens: number;
         };
         /**
+         * PolicyAnswer
+         * @description What another policy would have done with a partition's own workloads.
+         */
+        PolicyAnswer: {
+            partition: string;
+            jobs: number;
+            policy: components["schemas"]["PolicyDocument"];
+            current: components["schemas"]["PolicyDocument"];
+            recorded_mean_wait_s: number;
+            current_mean_wait_s: number | null;
+            error: number;
+            near: number;
+            refused: string;
+            mean_wait_s: number | null;
+            p90_wait_s: number | null;
+            utilization: number | null;
+            current_utilization: number | null;
+            never_start: number;
+            by_size: components["schemas"]["ComparedWaits"][];
+            by_user: components["schemas"]["ComparedWaits"][];
+        };
+        /**
          * PolicyChange
          * @description A change of the scheduler's policy, with equal spans before and after it.
          */
@@ -4057,6 +4185,15 @@ export interface components {
             text: string;
             before: components["schemas"]["PolicyFigures"];
             after: components["schemas"]["PolicyFigures"];
+        };
+        /**
+         * PolicyDocument
+         * @description The parts of a policy that decide most.
+         */
+        PolicyDocument: {
+            order: string;
+            backfill: string;
+            placement: string;
         };
         /**
          * PolicyFigures
@@ -4299,6 +4436,27 @@ export interface components {
             whole_hosts_free: number;
             largest_gang: number;
             stranded_share: number;
+        };
+        /**
+         * RoomPoint
+         * @description What was free of a GPU model in a partition at a moment.
+         */
+        RoomPoint: {
+            time_ms: number;
+            partition: string;
+            model: string;
+            gpus: number;
+            free: number;
+            whole_hosts_free: number;
+            largest_gang: number;
+            stranded_share: number;
+        };
+        /**
+         * RoomTrend
+         * @description What was free over time, oldest first.
+         */
+        RoomTrend: {
+            rows: components["schemas"]["RoomPoint"][];
         };
         /**
          * RuleClause
@@ -4735,6 +4893,8 @@ export interface components {
             method: string;
             scheduler_s: number | null;
             sentence: string;
+            record: string;
+            scheduler_record: string;
         };
         /** StateRow */
         StateRow: {
@@ -5581,6 +5741,7 @@ export interface components {
             };
             changes: string[];
             start: components["schemas"]["StartDocument"];
+            forecasts: components["schemas"]["ForecastPoint"][];
         };
         /** WorkloadRecord */
         WorkloadRecord: {
@@ -7257,6 +7418,200 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FairnessDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    forecastRecord: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Coverage, error and calibration. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ForecastRecord"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    roomTrend: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description Begin of the span: ISO-8601 (no zone means UTC) or Unix seconds. */
+                from?: string | null;
+                /** @description End of the span, itself not in it: ISO-8601 (no zone means UTC) or Unix seconds. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Samples per partition and GPU model. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoomTrend"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    policyWhatIf: {
+        parameters: {
+            query?: {
+                /** @description Only of this name. */
+                partition?: string;
+                /** @description Days of history to replay. */
+                days?: number;
+                /** @description fifo or multifactor. */
+                order?: string;
+                /** @description none, easy or conservative. */
+                backfill?: string;
+                /** @description most_allocated, least_allocated or fgd. */
+                placement?: string;
+                favor_small?: boolean;
+                /** @description Hosts more (or fewer). */
+                add_hosts?: number;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Waits under both policies, and who gains and loses. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyAnswer"];
                 };
             };
             /** @description Nobody is signed in. */

@@ -152,6 +152,7 @@ def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) 
         past=whole.past,
         preparing=whole.preparing,
         share_read=whole.share_read,
+        find_queue_record=whole.find_queue_record,
         whole=whole,
         sight=sight,
     )

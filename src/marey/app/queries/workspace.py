@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from marey.model.protocols import Answer, Pace, Selection, Store, WorkloadQuery
 from marey.model.samples import SampleBatch, batch_from_table, concatenate
 from marey.model.times import DAY_MS
 
+if TYPE_CHECKING:
+    from marey.queue.waiting.queue_record import QueueRecord
+
 _STATISTICS = ("min", "max", "mean", "std", "last")
 # A moment shows the newest value of each GPU that is no older than this.
 MOMENT_REACH_MS = 60_000
@@ -55,6 +58,8 @@ class Workspace:
     preparing: Callable[[str], bool] = lambda _: False
     # How much of it (0-1) they have read.
     share_read: Callable[[str], float | None] = lambda _: None
+    # The kept forecasts of a cluster's waiting line, where a collect loop runs.
+    find_queue_record: Callable[[str], QueueRecord | None] = lambda _: None
 
     def now_ms(self) -> int:
         """Return the cluster's time."""

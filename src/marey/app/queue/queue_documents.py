@@ -25,6 +25,100 @@ class StartDocument(Document):
     # When the scheduler itself expects the start, where it says.
     scheduler_s: float | None
     sentence: str
+    # How this site's past forecasts, and the scheduler's own, came out.
+    record: str
+    scheduler_record: str
+
+
+class ForecastPoint(Document):
+    """What was forecast at an earlier moment; the moments of start that it meant."""
+
+    made_ms: int
+    p10_ms: int
+    p50_ms: int
+    p90_ms: int
+
+
+class CalibrationPoint(Document):
+    """A stated share, and the share of forecasts that came true by then."""
+
+    stated: float
+    achieved: float
+
+
+class ForecastRecord(Document):
+    """How good this site's forecasts have been; who still waits past the interval is a miss."""
+
+    scored: int
+    waiting: int
+    overdue: int
+    cancelled: int
+    coverage: float | None
+    within_2x: float | None
+    scheduler_scored: int
+    scheduler_within_2x: float | None
+    calibration: list[CalibrationPoint]
+    sentence: str
+    method: str
+
+
+class RoomPoint(Document):
+    """What was free of a GPU model in a partition at a moment."""
+
+    time_ms: int
+    partition: str
+    model: str
+    gpus: int
+    free: int
+    whole_hosts_free: int
+    largest_gang: int
+    stranded_share: float
+
+
+class RoomTrend(Document):
+    """What was free over time, oldest first."""
+
+    rows: list[RoomPoint]
+
+
+class PolicyDocument(Document):
+    """The parts of a policy that decide most."""
+
+    order: str
+    backfill: str
+    placement: str
+
+
+class ComparedWaits(Document):
+    """Mean waits of some jobs under the recorded policy and under the other one."""
+
+    name: str
+    jobs: int
+    mean_wait_now_s: float | None
+    mean_wait_s: float | None
+    change_s: float | None
+
+
+class PolicyAnswer(Document):
+    """What another policy would have done with a partition's own workloads."""
+
+    partition: str
+    jobs: int
+    policy: PolicyDocument
+    current: PolicyDocument
+    # The current policy, replayed, against what was recorded.
+    recorded_mean_wait_s: float
+    current_mean_wait_s: float | None
+    error: float
+    near: float
+    refused: str
+    mean_wait_s: float | None
+    p90_wait_s: float | None
+    utilization: float | None
+    current_utilization: float | None
+    never_start: int
+    by_size: list[ComparedWaits]
+    by_user: list[ComparedWaits]
 
 
 class WaiterDocument(Document):
@@ -79,6 +173,7 @@ class WhyDocument(Document):
     factors: dict[str, float]
     changes: list[str]
     start: StartDocument
+    forecasts: list[ForecastPoint]
 
 
 class RoomDocument(Document):

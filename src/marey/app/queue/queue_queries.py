@@ -14,30 +14,45 @@ from marey.app.queue.queue_documents import (
     AheadDocument,
     AskDocument,
     AskedStart,
+    CalibrationPoint,
     FairnessDocument,
+    ForecastPoint,
+    ForecastRecord,
     FreeDocument,
     RoomDocument,
+    RoomPoint,
+    RoomTrend,
     ShareDocument,
     StartDocument,
     WaiterDocument,
     WaitingLine,
     WhyDocument,
 )
+from marey.app.queue.queue_log import KIND as RECORD_KIND
 from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, parse_duration
 from marey.queue.waiting.changes import compare_lines, measure_fairness
-from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait
+from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait, is_held
+from marey.queue.waiting.forecast_record import (
+    ForecastScore,
+    StartForecast,
+    score_forecasts_kept,
+)
 from marey.queue.waiting.free_room import measure_free_room
 from marey.queue.waiting.line import Line, Waiter
-from marey.queue.waiting.simulated_starts import (
-    StartForecast,
-    simulate_request,
-    simulate_starts,
+from marey.queue.waiting.queue_record import (
+    QueueRecord,
+    correct_forecast,
+    measure_misses,
+    read_record,
 )
+from marey.queue.waiting.simulated_starts import simulate_request, simulate_starts
 
 METHOD = "simulation of the line; this site has no scored forecasts yet"
+CORRECTED = "simulation of the line, corrected by {n} scored forecasts of this site"
+HELD_START = "It cannot be told when it starts: what holds it back is not the line."
 LINE_BOUNDS = (1, 2000)
 _LIST_FUTURES, _WHY_FUTURES = 8, 24
 
@@ -74,11 +89,12 @@ class AskLine(QueueQuestion):
         """Return the line, or the part of it that belongs to somebody."""
         line = read_line(workspace, self.cluster)
         wanted = [i for i, waiter in enumerate(line.waiters) if self._wants(waiter)]
-        starts = simulate_starts(line, futures=_LIST_FUTURES) if line.hosts else {}
+        record = find_record(workspace, self.cluster)
+        starts = _forecast_line(line, record, _LIST_FUTURES) if line.hosts else {}
         rows = [
             _make_row(line, i, starts.get(line.waiters[i].workload)) for i in wanted[: self.limit]
         ]
-        return WaitingLine(line.time_ms, rows, len(wanted), METHOD)
+        return WaitingLine(line.time_ms, rows, len(wanted), name_method(record))
 
     def _wants(self, waiter: Waiter) -> bool:
         return (
@@ -113,7 +129,8 @@ class AskWhy(QueueQuestion):
             raise _not_waiting(workspace, self.cluster, self.workload, line)
         place, waiter = found
         why = explain_wait(line, place)
-        start = simulate_starts(line, futures=_WHY_FUTURES).get(self.workload)
+        record = find_record(workspace, self.cluster)
+        start = _forecast_line(line, record, _WHY_FUTURES).get(self.workload)
         return WhyDocument(
             workload=why.workload,
             verdict=why.verdict,
@@ -132,7 +149,8 @@ class AskWhy(QueueQuestion):
             priority=waiter.priority,
             factors=dict(waiter.factors),
             changes=_find_changes(workspace, self.cluster, line, place),
-            start=_make_start(line, waiter, start),
+            start=_make_start(line, waiter, start, record),
+            forecasts=_list_points(record, self.workload),
         )
 
 
@@ -175,11 +193,12 @@ class AskStart(QueueQuestion):
         request = _make_request(
             line, gpus=self.gpus, model=self.type, partition=self.partition, limit_s=limit_s
         )
-        asked = _ask_one(line, request)
-        others = [_ask_one(line, other) for other in _list_alternatives(line, request)]
+        record = find_record(workspace, self.cluster)
+        asked = _ask_one(line, request, record)
+        others = [_ask_one(line, other, record) for other in _list_alternatives(line, request)]
         sooner = [o for o in others if o.p50_s is not None and _is_sooner(o, asked)]
         sooner.sort(key=lambda o: (o.p50_s or 0.0, -o.gpus))
-        return AskDocument(line.time_ms, asked, sooner[:4], METHOD)
+        return AskDocument(line.time_ms, asked, sooner[:4], name_method(record))
 
 
 @dataclass(frozen=True)
@@ -200,6 +219,96 @@ class AskFairness(QueueQuestion):
         hours = _sum_gpu_hours(workspace, self.cluster, from_ms, to_ms)
         rows = measure_fairness(hours, read_line(workspace, self.cluster).waiters, {})
         return FairnessDocument(from_ms, to_ms, [ShareDocument(**asdict(row)) for row in rows])
+
+
+@dataclass(frozen=True)
+class AskForecastRecord(QueueQuestion):
+    """How good this site's forecasts have been."""
+
+    PATH: ClassVar[str] = "/queue-record"
+    cluster: str = DEFAULT_CLUSTER
+
+    def ask(self, workspace: Workspace) -> ForecastRecord:
+        """Return coverage, error and calibration of every kept forecast."""
+        workspace.check_cluster(self.cluster)
+        record = find_record(workspace, self.cluster)
+        score = score_forecasts_kept(record.list_forecasts(), workspace.now_ms())
+        points = [CalibrationPoint(float(q), share) for q, share in score.calibration.items()]
+        return ForecastRecord(
+            scored=score.scored,
+            waiting=score.waiting,
+            overdue=score.overdue,
+            cancelled=record.cancelled,
+            coverage=score.coverage,
+            within_2x=score.within_2x,
+            scheduler_scored=score.scheduler_scored,
+            scheduler_within_2x=score.scheduler_within_2x,
+            calibration=points if score.scored else [],
+            sentence=score.sentence,
+            method=name_method(record),
+        )
+
+
+@dataclass(frozen=True)
+class AskRoomTrend(QueueQuestion):
+    """What was free over time."""
+
+    PATH: ClassVar[str] = "/queue-trend"
+    cluster: str = DEFAULT_CLUSTER
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def ask(self, workspace: Workspace) -> RoomTrend:
+        """Return the samples of a span (a week), oldest first."""
+        workspace.check_cluster(self.cluster)
+        to_ms = workspace.now_ms() + 1 if self.to_ms is None else self.to_ms
+        from_ms = to_ms - 7 * DAY_MS if self.from_ms is None else self.from_ms
+        rooms = list(find_record(workspace, self.cluster).rooms)
+        return RoomTrend(
+            [RoomPoint(**asdict(room)) for room in rooms if from_ms <= room.time_ms < to_ms]
+        )
+
+
+def find_record(workspace: Workspace, cluster: str) -> QueueRecord:
+    """Return the kept forecasts of a cluster: of the running server, else of the store."""
+    found = workspace.find_queue_record(cluster)
+    if found is not None:
+        return found
+    document = workspace.store.documents(RECORD_KIND).get(cluster)
+    return read_record(document) if document else QueueRecord()
+
+
+def name_method(record: QueueRecord) -> str:
+    """Return where the forecasts come from, in words."""
+    if measure_misses(record) is None:
+        return METHOD
+    return CORRECTED.format(n=len(record.done))
+
+
+def _forecast_line(line: Line, record: QueueRecord, futures: int) -> dict[str, StartForecast]:
+    told = simulate_starts(line, shares=record.shares, futures=futures)
+    return {name: correct_forecast(record, start) for name, start in told.items()}
+
+
+def _list_points(record: QueueRecord, workload: str) -> list[ForecastPoint]:
+    return [
+        ForecastPoint(
+            made_ms=kept.made_ms,
+            p10_ms=kept.made_ms + round(kept.p10_s * 1000),
+            p50_ms=kept.made_ms + round(kept.p50_s * 1000),
+            p90_ms=kept.made_ms + round(kept.p90_s * 1000),
+        )
+        for kept in list(record.open.get(workload, ()))
+    ]
+
+
+def _describe_scheduler(score: ForecastScore) -> str:
+    if not score.scheduler_scored or score.scheduler_within_2x is None:
+        return ""
+    return (
+        f"Of {score.scheduler_scored} estimates of the scheduler, "
+        f"{score.scheduler_within_2x:.0%} were within a factor of 2."
+    )
 
 
 def _sum_gpu_hours(
@@ -255,7 +364,10 @@ def _make_row(line: Line, place: int, start: StartForecast | None) -> WaiterDocu
     )
 
 
-def _make_start(line: Line, waiter: Waiter, start: StartForecast | None) -> StartDocument:
+def _make_start(
+    line: Line, waiter: Waiter, start: StartForecast | None, record: QueueRecord
+) -> StartDocument:
+    score = score_forecasts_kept(record.list_forecasts(), line.time_ms)
     own = None if waiter.estimate_ms is None else (waiter.estimate_ms - line.time_ms) / 1000.0
     low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
     return StartDocument(
@@ -263,9 +375,11 @@ def _make_start(line: Line, waiter: Waiter, start: StartForecast | None) -> Star
         p10_s=low,
         p50_s=middle,
         p90_s=high,
-        method=METHOD,
+        method=name_method(record),
         scheduler_s=own,
-        sentence=describe_start(low, middle, high),
+        sentence=HELD_START if is_held(waiter) else describe_start(low, middle, high),
+        record=score.sentence,
+        scheduler_record=_describe_scheduler(score),
     )
 
 
@@ -314,8 +428,9 @@ def _make_request(line: Line, *, gpus: int, model: str, partition: str, limit_s:
     )
 
 
-def _ask_one(line: Line, request: Waiter) -> AskedStart:
-    start = simulate_request(line, request, futures=16)
+def _ask_one(line: Line, request: Waiter, record: QueueRecord) -> AskedStart:
+    start = simulate_request(line, request, shares=record.shares, futures=16)
+    start = correct_forecast(record, start) if start else None
     low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
     return AskedStart(
         gpus=request.gpus,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marey.app.collect.clocks import WallClock
@@ -130,6 +130,14 @@ class Notifier:
         self.outbox.submit([*late, *notices], now_ms)
         for notice in late:
             self._held.drop(notice.finding)
+
+    def send(self, notices: Sequence[Notice], now_ms: int) -> None:
+        """Keep notices that come from no rule, such as starts of waiting workloads."""
+        if not self.settings.routes:
+            return
+        mutes = self._findings.mutes()
+        news = [n for n in notices if not any(mute.covers(n, now_ms) for mute in mutes)]
+        self.outbox.submit(news, now_ms)
 
     def start(self) -> None:
         """Begin to deliver."""

@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from marey.app.queue.evaluate import evaluate_folders
-from marey.app.queue.queue_queries import AskFairness, AskFree, AskLine, AskStart, AskWhy
+from marey.app.queue.history_folder import read_policy
+from marey.app.queue.queue_queries import (
+    AskFairness,
+    AskForecastRecord,
+    AskFree,
+    AskLine,
+    AskRoomTrend,
+    AskStart,
+    AskWhy,
+)
 from marey.app.queue.what_if_folder import answer_what_if
+from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 from marey.model.errors import InvalidInput
+from marey.queue.policy.policy import Policy
 
 DESCRIPTION = (
     "The waiting line: who is ahead, when it starts, what is free, what a policy would do."
@@ -26,12 +37,18 @@ EXAMPLES = """\
   marey queue evaluate --train may/ --test may/ --train-until 2021-05-18 --test-from 2021-05-23
   marey queue whatif --history slurm-policies/easy --policy strict.json
 """
-ACTIONS = ("list", "why", "when", "ask", "free", "fairness", "whatif", "evaluate")
+ACTIONS = (
+    "list", "why", "when", "ask", "free", "trend", "fairness", "record", "whatif", "evaluate",
+)  # fmt: skip
 
 _LINE_COLUMNS = ("position", "workload", "user", "partition", "gpus", "reason", "p50_s", "sentence")
 _ROOM_COLUMNS = (
     "partition", "model", "gpus", "free", "whole_hosts_free", "largest_on_one_host",
     "largest_gang", "stranded_share", "next_host",
+)  # fmt: skip
+_TREND_COLUMNS = (
+    "time_ms", "partition", "model", "gpus", "free", "whole_hosts_free", "largest_gang",
+    "stranded_share",
 )  # fmt: skip
 _SHARE_COLUMNS = ("project", "gpu_hours", "used_share", "fair_share", "ratio", "waiting_gpus")
 
@@ -56,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", type=Path, metavar="FOLDER", help="recorded jobs of a Slurm site"
     )
+    parser.add_argument(
+        "--days", type=int, default=7, help="whatif without --history: days of the store (7)"
+    )
     parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy in JSON")
 
 
@@ -67,7 +87,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
         "when": _when,
         "ask": _ask,
         "free": _free,
+        "trend": _trend,
         "fairness": _fairness,
+        "record": _record,
         "whatif": _what_if,
         "evaluate": _evaluate,
     }[args.action](args, out)
@@ -96,7 +118,7 @@ def _why(args: argparse.Namespace, out: Output) -> None:
 
 def _when(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskWhy(_require_workload(args), args.cluster))["start"]
-    out.answer(document, f"{document['sentence']} ({document['method']})")
+    out.answer(document, f"{document['sentence']} ({document['method']})\n{document['record']}")
 
 
 def _ask(args: argparse.Namespace, out: Output) -> None:
@@ -124,6 +146,17 @@ def _fairness(args: argparse.Namespace, out: Output) -> None:
     out.answer(document, as_table(document["rows"], _SHARE_COLUMNS))
 
 
+def _trend(args: argparse.Namespace, out: Output) -> None:
+    span = span_of(args)
+    document = answer_of(args, AskRoomTrend(args.cluster, span["from_ms"], span["to_ms"]))
+    out.answer(document, as_table(document["rows"], _TREND_COLUMNS))
+
+
+def _record(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskForecastRecord(args.cluster))
+    out.answer(document, f"{document['sentence']} ({document['method']})")
+
+
 def _require_workload(args: argparse.Namespace) -> str:
     if not args.what:
         raise InvalidInput(f"'marey queue {args.action}' needs the id of a waiting workload.")
@@ -140,10 +173,39 @@ def _evaluate(args: argparse.Namespace, out: Output) -> None:
 
 
 def _what_if(args: argparse.Namespace, out: Output) -> None:
-    history = _require_path(args.history, "--history FOLDER")
     policy = _require_path(args.policy or (Path(args.what) if args.what else None), "--policy FILE")
-    document = answer_what_if(history, policy)
+    if args.history is None:
+        _what_if_here(args, read_policy(policy), out)
+        return
+    document = answer_what_if(args.history, policy)
     out.answer(document, _print_what_if(document))
+
+
+def _what_if_here(args: argparse.Namespace, policy: Policy, out: Output) -> None:
+    """Replay the store's own workloads of a partition."""
+    question = AskPolicy(
+        partition=args.partition,
+        days=args.days,
+        order=policy.order,
+        backfill=policy.backfill,
+        placement=policy.placement,
+        favor_small=policy.favor_small,
+        cluster=args.cluster,
+    )
+    document = answer_of(args, question)
+    lines = [
+        f"{document['jobs']} workloads of {document['partition']}; recorded mean wait "
+        f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
+        f"{document['current']['order']}/{document['current']['backfill']} "
+        f"{_print_seconds(document['current_mean_wait_s'])} (error {document['error']:+.1%}).",
+        document["refused"] or f"Mean wait {_print_seconds(document['mean_wait_s'])}.",
+    ]
+    lines += [
+        f"  from {row['name']:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
+        f"{_print_seconds(row['mean_wait_s'])} ({row['jobs']} jobs)"
+        for row in document["by_size"]
+    ]
+    out.answer(document, "\n".join(lines))
 
 
 def _require_path(path: Path | None, what: str) -> Path:

@@ -38,10 +38,7 @@ def compute_what_if(jobs: RecordedJobs, policy: Policy, current: Policy) -> dict
     check_fidelity(fidelity)
     then = now if policy == current else replay_policy(jobs, policy)
     return {
-        "mean_wait_s": _mean(then.wait_s),
-        "median_wait_s": _quantile(then.wait_s, 0.5),
-        "p90_wait_s": _quantile(then.wait_s, 0.9),
-        "utilization": then.utilization,
+        **compare_replays(jobs, now, then),
         "never_start": _list_never(jobs, then, policy),
         "replays": then.replays,
         "jobs": [
@@ -50,18 +47,28 @@ def compute_what_if(jobs: RecordedJobs, policy: Policy, current: Policy) -> dict
                 jobs.ids, jobs.gpus, then.wait_s, then.spread_s, strict=True
             )
         ],
-        "by_size": compare_by_size(jobs, now.wait_s, then.wait_s),
-        "by_owner": compare_by_owner(jobs, now.wait_s, then.wait_s),
         "current": {
             "policy": {
                 "order": current.order,
                 "backfill": current.backfill,
                 "placement": current.placement,
             },
-            "mean_wait_s": _mean(now.wait_s),
+            "mean_wait_s": mean_wait(now.wait_s),
             "utilization": now.utilization,
             **fidelity,
         },
+    }
+
+
+def compare_replays(jobs: RecordedJobs, now: Replayed, then: Replayed) -> dict[str, Any]:
+    """Return the waits of a replay, and who gains and loses against another."""
+    return {
+        "mean_wait_s": mean_wait(then.wait_s),
+        "median_wait_s": _quantile(then.wait_s, 0.5),
+        "p90_wait_s": _quantile(then.wait_s, 0.9),
+        "utilization": then.utilization,
+        "by_size": compare_by_size(jobs, now.wait_s, then.wait_s),
+        "by_owner": compare_by_owner(jobs, now.wait_s, then.wait_s),
     }
 
 
@@ -128,7 +135,7 @@ def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[
 
 
 def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
-    now, then = _mean(now_s), _mean(then_s)
+    now, then = mean_wait(now_s), mean_wait(then_s)
     change = then - now if now is not None and then is not None else None
     return {"jobs": len(now_s), "mean_wait_now_s": now, "mean_wait_s": then, "change_s": change}
 
@@ -148,7 +155,8 @@ def _list_never(jobs: RecordedJobs, replayed: Replayed, policy: Policy) -> list[
     ]
 
 
-def _mean(values: Floats) -> float | None:
+def mean_wait(values: Floats) -> float | None:
+    """Return the mean of the waits that end; None where none does."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else None
 

@@ -91,6 +91,16 @@ def explain_wait(line: Line, place: int) -> Explanation:
     )
 
 
+def is_held(waiter: Waiter) -> bool:
+    """Return whether a dependency, a hold or a limit keeps a workload back, not the line."""
+    reason = waiter.reason
+    return reason in _HELD_WORDS or _is_limit(reason)
+
+
+def _is_limit(reason: str) -> bool:
+    return "Limit" in reason or reason.startswith(("QOSMax", "Assoc", "QOSGrp"))
+
+
 def count_ahead(waiters: Sequence[Waiter]) -> Ahead:
     """Return jobs, GPUs and GPU-hours by their limits (None where one has no limit)."""
     limited = all(w.limit_s is not None for w in waiters)
@@ -139,7 +149,7 @@ def _judge(
         return NEVER, [f"It will never start as asked: it needs {wish}; {_describe_largest(room)}."]
     if waiter.reason in _HELD_WORDS:
         return HELD, [_HELD_WORDS[waiter.reason]]
-    if "Limit" in waiter.reason or waiter.reason.startswith(("QOSMax", "Assoc", "QOSGrp")):
+    if _is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
         return HELD, [f"A limit holds it back ({text}), not the line: it starts when use falls."]
     if len(room.usable) < waiter.hosts:

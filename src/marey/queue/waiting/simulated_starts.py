@@ -9,7 +9,7 @@ conservative backfill. The spread of the futures is the interval; its coverage i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +17,15 @@ from numpy.typing import NDArray
 from marey.queue.policy.policy import Policy
 from marey.queue.policy.policy_replay import replay_policy
 from marey.queue.policy.recorded_jobs import RecordedJobs
+from marey.queue.waiting.explanation import is_held
+from marey.queue.waiting.forecast_record import GUESSED_SHARES, StartForecast
 from marey.queue.waiting.line import HostRoom, Line, Waiter, list_fitting_hosts
 
 FUTURES = 32
 # Without a limit a workload is taken to run for a day at most.
 _NO_LIMIT_S = 86400
-# Shares of the limit that workloads run, where the site's own are not known: most end early.
-GUESSED_SHARES = (0.02, 0.1, 0.25, 0.5, 0.8, 1.0)
 # So many from the front of the line are simulated; those behind get no forecast.
 LINE_LIMIT = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class StartForecast:
-    """Seconds until the start at 10, 50 and 90 %; None where no future starts it."""
-
-    workload: str
-    p10_s: float | None
-    p50_s: float | None
-    p90_s: float | None
-    # Share of the futures in which it starts at all.
-    starts: float
 
 
 def simulate_starts(
@@ -45,7 +33,8 @@ def simulate_starts(
 ) -> dict[str, StartForecast]:
     """Return a forecast per waiting workload of the front of the line, partition by partition."""
     found: dict[str, StartForecast] = {}
-    front = line.waiters[:LINE_LIMIT]
+    # Who is held back by a limit or a dependency does not stand in line: nothing tells its start.
+    front = [waiter for waiter in line.waiters if not is_held(waiter)][:LINE_LIMIT]
     for group in _split_by_hosts(line, front):
         found |= _simulate_group(
             line, *group, shares=np.asarray(shares), futures=futures, seed=seed
@@ -54,13 +43,17 @@ def simulate_starts(
 
 
 def simulate_request(
-    line: Line, request: Waiter, *, futures: int = FUTURES
+    line: Line,
+    request: Waiter,
+    *,
+    shares: Sequence[float] = GUESSED_SHARES,
+    futures: int = FUTURES,
 ) -> StartForecast | None:
     """Return when a request that is not yet submitted would start, joining at its priority."""
     behind = [w for w in line.waiters if w.priority < request.priority]
     ahead = [w for w in line.waiters if w.priority >= request.priority]
     asked = replace(line, waiters=[*ahead, request, *behind])
-    return simulate_starts(asked, futures=futures).get(request.workload)
+    return simulate_starts(asked, shares=shares, futures=futures).get(request.workload)
 
 
 def _split_by_hosts(

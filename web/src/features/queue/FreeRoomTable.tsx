@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { formatCount } from "@/base/format";
-import type { FreeRoom } from "@/features/queue/line";
+import { sparklinePath } from "@/base/sparkline";
+import type { FreeRoom, RoomTrend } from "@/features/queue/line";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/queue/Queue.module.css";
@@ -13,6 +14,12 @@ export function FreeRoomTable() {
     queryKey: ["queue-free"],
     queryFn: ({ signal }) => getJson<FreeRoom>("/queue-free", undefined, signal),
     refetchInterval: 15_000,
+    retry: 1,
+  });
+  const trend = useQuery({
+    queryKey: ["queue-trend"],
+    queryFn: ({ signal }) => getJson<RoomTrend>("/queue-trend", undefined, signal),
+    refetchInterval: 60_000,
     retry: 1,
   });
   return (
@@ -32,6 +39,7 @@ export function FreeRoomTable() {
                 <th className={pageStyles["figure"]}>{texts.wholeHosts}</th>
                 <th className={pageStyles["figure"]}>{texts.largestOnOneHost}</th>
                 <th className={pageStyles["figure"]}>{texts.stranded}</th>
+                <th>{texts.largestGangTrend}</th>
                 <th>{texts.emptiesNext}</th>
               </tr>
             </thead>
@@ -48,7 +56,13 @@ export function FreeRoomTable() {
                   <td
                     className={pageStyles["figure"]}
                   >{`${Math.round(row.stranded_share * 100)} %`}</td>
-                  <td>{row.next_host || "–"}</td>
+                  <td>
+                    <Trend
+                      values={trendOf(trend.data?.rows ?? [], row.partition, row.model)}
+                      now={row.largest_gang}
+                    />
+                  </td>
+                  <td title={row.next_host_holders.join(", ")}>{row.next_host || "–"}</td>
                 </tr>
               ))}
             </tbody>
@@ -56,5 +70,24 @@ export function FreeRoomTable() {
         </div>
       )}
     </section>
+  );
+}
+
+/** The largest gangs of the last day (96 samples), oldest first. */
+function trendOf(rows: RoomTrend["rows"], partition: string, model: string): number[] {
+  return rows
+    .filter((row) => row.partition === partition && row.model === model)
+    .slice(-96)
+    .map((row) => row.largest_gang);
+}
+
+function Trend({ values, now }: { values: readonly number[]; now: number }) {
+  return (
+    <span className={styles["trend"]}>
+      <svg viewBox="0 0 96 18" aria-hidden="true">
+        <path d={sparklinePath([...values, now], 96, 16)} transform="translate(0 1)" />
+      </svg>
+      {formatCount(now)}
+    </span>
   );
 }

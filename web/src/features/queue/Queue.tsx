@@ -6,9 +6,12 @@ import { formatCount, formatDuration } from "@/base/format";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { AskForm } from "@/features/queue/AskForm";
+import { FairnessTable } from "@/features/queue/FairnessTable";
+import { ForecastRecordPanel } from "@/features/queue/ForecastRecordPanel";
 import { FreeRoomTable } from "@/features/queue/FreeRoomTable";
 import type { Waiter, WaitingLine } from "@/features/queue/line";
-import { filterLine, placeOnStrip } from "@/features/queue/line";
+import { filterLine, partitionsOf, placeOnStrip } from "@/features/queue/line";
+import { PolicyLab } from "@/features/queue/PolicyLab";
 import { WhyPanel } from "@/features/queue/WhyPanel";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -53,11 +56,16 @@ export function Queue() {
               chosen={chosen}
               choose={setChosen}
             />
-            {chosen && <WhyPanel workload={chosen} close={() => setChosen("")} />}
+            {chosen && (
+              <WhyPanel workload={chosen} nowMs={line.data.time_ms} close={() => setChosen("")} />
+            )}
           </>
         )}
         <AskForm />
         <FreeRoomTable />
+        <ForecastRecordPanel />
+        <FairnessTable nowMs={line.data?.time_ms ?? 0} />
+        <PolicyLab partitions={partitionsOf(line.data?.rows ?? [])} />
       </main>
     </div>
   );

@@ -1,13 +1,22 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { formatCount, formatDuration } from "@/base/format";
+import { ForecastHistory } from "@/features/queue/ForecastHistory";
 import type { Why } from "@/features/queue/line";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/queue/Queue.module.css";
 import { queueTexts as texts } from "@/texts";
 
 /** Why one workload waits: the blocker, who is ahead, what moved, and the forecast. */
-export function WhyPanel({ workload, close }: { workload: string; close: () => void }) {
+export function WhyPanel({
+  workload,
+  nowMs,
+  close,
+}: {
+  workload: string;
+  nowMs: number;
+  close: () => void;
+}) {
   const why = useQuery({
     queryKey: ["queue-why", workload],
     queryFn: ({ signal }) =>
@@ -25,12 +34,12 @@ export function WhyPanel({ workload, close }: { workload: string; close: () => v
       </div>
       {why.isError && <p role="alert">{why.error.message}</p>}
       {why.isPending && !why.isError && <p role="status">{texts.loading}</p>}
-      {why.data && <Explanation why={why.data} />}
+      {why.data && <Explanation why={why.data} nowMs={nowMs} />}
     </section>
   );
 }
 
-function Explanation({ why }: { why: Why }) {
+function Explanation({ why, nowMs }: { why: Why; nowMs: number }) {
   return (
     <>
       {why.sentences.map((sentence) => (
@@ -41,8 +50,12 @@ function Explanation({ why }: { why: Why }) {
         <span className={ui["muted"]}>{texts.from(why.start.method)}</span>
       </p>
       {why.start.scheduler_s !== null && (
-        <p className={ui["muted"]}>{texts.schedulerSays(formatDuration(why.start.scheduler_s))}</p>
+        <p className={ui["muted"]}>
+          {texts.schedulerSays(formatDuration(why.start.scheduler_s))} {why.start.scheduler_record}
+        </p>
       )}
+      <p className={ui["muted"]}>{why.start.record}</p>
+      <ForecastHistory forecasts={why.forecasts} nowMs={nowMs} />
       <dl className={styles["facts"]}>
         <Fact name={texts.place} value={texts.placeOf(why.position, why.waiting)} />
         <Fact

@@ -9,6 +9,12 @@ export type FreeRoom = Document<"FreeDocument">;
 export type Asked = Document<"AskDocument">;
 export type AskedStart = Document<"AskedStart">;
 export type Fairness = Document<"FairnessDocument">;
+export type ForecastRecord = Document<"ForecastRecord">;
+export type RoomTrend = Document<"RoomTrend">;
+export type PolicyAnswer = Document<"PolicyAnswer">;
+export type ComparedWaits = Document<"ComparedWaits">;
+
+export const DAY_MS = 86_400_000;
 
 /** The waiters whose id, user, project, partition, reason or GPU type holds every word. */
 export function filterLine(rows: readonly Waiter[], text: string): Waiter[] {
@@ -27,4 +33,9 @@ export function placeOnStrip(seconds: number): number {
   const high = Math.log10(7 * 86_400);
   const share = (Math.log10(Math.max(seconds, 60)) - low) / (high - low);
   return Math.min(100, Math.max(0, share * 100));
+}
+
+/** The partitions that somebody waits for, by name. */
+export function partitionsOf(rows: readonly Waiter[]): string[] {
+  return [...new Set(rows.map((row) => row.partition).filter(Boolean))].sort();
 }

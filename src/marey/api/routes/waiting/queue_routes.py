@@ -12,18 +12,24 @@ from marey.api.problems import described
 from marey.app.queue.queue_documents import (
     AskDocument,
     FairnessDocument,
+    ForecastRecord,
     FreeDocument,
+    PolicyAnswer,
+    RoomTrend,
     WaitingLine,
     WhyDocument,
 )
 from marey.app.queue.queue_queries import (
     LINE_BOUNDS,
     AskFairness,
+    AskForecastRecord,
     AskFree,
     AskLine,
+    AskRoomTrend,
     AskStart,
     AskWhy,
 )
+from marey.app.queue.what_if_store import AskPolicy
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
 
@@ -34,6 +40,13 @@ _Limit = Annotated[int, Query(ge=LINE_BOUNDS[0], le=LINE_BOUNDS[1], description=
 _Gpus = Annotated[int, Query(ge=1, le=100_000, description="GPUs asked for.")]
 _Time = Annotated[str, Query(max_length=20, description="Time limit.", examples=["12h"])]
 _Type = Annotated[str, Query(max_length=NAME_LIMIT, description="GPU type.", examples=["A100"])]
+_Days = Annotated[int, Query(ge=1, le=90, description="Days of history to replay.")]
+_Order = Annotated[str, Query(max_length=20, description="fifo or multifactor.")]
+_Backfill = Annotated[str, Query(max_length=20, description="none, easy or conservative.")]
+_Placement = Annotated[
+    str, Query(max_length=20, description="most_allocated, least_allocated or fgd.")
+]
+_Hosts = Annotated[int, Query(ge=-1000, le=1000, description="Hosts more (or fewer).")]
 _Workload = Annotated[str, Path(max_length=NAME_LIMIT, description="Id of the workload.")]
 
 
@@ -117,3 +130,62 @@ def fairness(
 ) -> Answer[FairnessDocument]:
     """GPU-hours held over a period (7 days) against equal shares."""
     return Answer(AskFairness(cluster, from_ms, to_ms).ask(service.workspace))
+
+
+@router.get(
+    "/queue-record",
+    operation_id="forecastRecord",
+    summary="Say how good this site's start forecasts have been",
+    response_description="Coverage, error and calibration.",
+    responses=described(404, 422),
+)
+def forecast_record(service: TheService, cluster: Cluster = DEFAULT) -> Answer[ForecastRecord]:
+    """Every forecast is kept and scored; who still waits past its interval counts as a miss."""
+    return Answer(AskForecastRecord(cluster).ask(service.workspace))
+
+
+@router.get(
+    "/queue-trend",
+    operation_id="roomTrend",
+    summary="List what was free over time",
+    response_description="Samples per partition and GPU model.",
+    responses=described(404, 422),
+)
+def room_trend(
+    service: TheService, from_ms: FromMs, to_ms: ToMs, cluster: Cluster = DEFAULT
+) -> Answer[RoomTrend]:
+    """Free GPUs, whole hosts, the largest gang and stranded GPUs, every 15 minutes."""
+    return Answer(AskRoomTrend(cluster, from_ms, to_ms).ask(service.workspace))
+
+
+@router.get(
+    "/queue-whatif",
+    operation_id="policyWhatIf",
+    summary="Replay a partition's own workloads under another policy",
+    response_description="Waits under both policies, and who gains and loses.",
+    responses=described(404, 422),
+)
+def policy_what_if(
+    service: TheService,
+    *,
+    partition: _Name = "",
+    days: _Days = 7,
+    order: _Order = "fifo",
+    backfill: _Backfill = "easy",
+    placement: _Placement = "most_allocated",
+    favor_small: bool = False,
+    add_hosts: _Hosts = 0,
+    cluster: Cluster = DEFAULT,
+) -> Answer[PolicyAnswer]:
+    """The recorded policy is replayed first; below the stated fidelity no answer is given."""
+    question = AskPolicy(
+        partition=partition,
+        days=days,
+        order=order,
+        backfill=backfill,
+        placement=placement,
+        favor_small=favor_small,
+        add_hosts=add_hosts,
+        cluster=cluster,
+    )
+    return Answer(question.ask(service.workspace))

@@ -1,0 +1,231 @@
+"""The waiting line watched: forecasts kept and scored, free room sampled, people told of starts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from marey.app.queue.live_line import build_line_of
+from marey.live.frames import Frame
+from marey.model.errors import MareyError, NotFound
+from marey.model.protocols import Store, WorkloadQuery
+from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
+from marey.model.workloads import WorkloadState
+from marey.notify.notices import Notice
+from marey.queue.waiting.forecast_record import GUESSED_SHARES, KeptForecast, StartForecast
+from marey.queue.waiting.free_room import measure_free_room
+from marey.queue.waiting.line import Line, Waiter
+from marey.queue.waiting.queue_record import QueueRecord, correct_forecast, read_record
+
+log = logging.getLogger(__name__)
+
+KIND = "queue_record"
+STEP_MS, SAVE_MS, ROOM_MS = 5 * MINUTE_MS, 15 * MINUTE_MS, 15 * MINUTE_MS
+SOON_S = 15 * 60
+STARTS_SOON, STARTED = "queue_starts_soon", "queue_started"
+_FUTURES = 12
+_WALL_GAP_S = 5.0
+_FEW_ENDED = 50
+
+
+class QueueLog:
+    """Watches frames from a thread of its own; the collect loop never waits for it."""
+
+    def __init__(
+        self, store: Store, tell: Callable[[Sequence[Notice], int], None] = lambda *_: None
+    ) -> None:
+        self._store, self._tell = store, tell
+        self.records: dict[str, QueueRecord] = {
+            name: read_record(document) for name, document in store.documents(KIND).items()
+        }
+        self._taken_ms: dict[str, int] = {}
+        self._saved_ms: dict[str, int] = {}
+        self._learned_ms: dict[str, int] = {}
+        self._newest: dict[str, Frame] = {}
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def find_record(self, cluster: str) -> QueueRecord | None:
+        """Return the record of a cluster, if there is one."""
+        return self.records.get(cluster)
+
+    def watch(self, frame: Frame) -> None:
+        """Note the newest frame for the log's own thread; never waits."""
+        if frame.time_ms - self._taken_ms.get(frame.cluster, 0) >= STEP_MS:
+            self._newest[frame.cluster] = frame
+            self._wake.set()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread = threading.Thread(target=self._run, name="queue", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what is in hand and keep the record."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        for cluster in self._taken_ms:
+            self._save(cluster)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            while self._newest and not self._stop.is_set():
+                _, frame = self._newest.popitem()
+                try:
+                    self.take(frame)
+                except MareyError as error:
+                    log.warning("the waiting line could not be forecast: %s", error)
+                except Exception:
+                    log.exception("the waiting line could not be forecast")
+            # A fast simulated cluster has many steps a second: nobody reads so many forecasts.
+            self._stop.wait(_WALL_GAP_S)
+
+    def take(self, frame: Frame) -> None:
+        """Score what started, forecast who waits, sample what is free, tell, and save."""
+        cluster, now_ms = frame.cluster, frame.time_ms
+        record = self.records.setdefault(cluster, QueueRecord())
+        self._taken_ms[cluster] = now_ms
+        line = build_line_of(frame)
+        notices = list(self._score_starts(record, frame))
+        if line.waiters and line.hosts:
+            self._learn_shares(record, cluster, now_ms)
+            notices += self._forecast(record, cluster, line)
+        if not record.rooms or now_ms - record.rooms[-1].time_ms >= ROOM_MS:
+            record.note_rooms(now_ms, measure_free_room(line))
+        if notices:
+            self._tell(notices, now_ms)
+        if now_ms - self._saved_ms.get(cluster, 0) >= SAVE_MS:
+            self._save(cluster)
+            self._saved_ms[cluster] = now_ms
+
+    def _save(self, cluster: str) -> None:
+        try:
+            self._store.put_document(KIND, cluster, self.records[cluster].to_document())
+        except MareyError as error:
+            # A store that cannot write says so through the samples; the record stays in memory.
+            log.warning("the forecasts of %s could not be kept: %s", cluster, error)
+
+    def _score_starts(self, record: QueueRecord, frame: Frame) -> Iterable[Notice]:
+        for workload in list(record.open):
+            live = frame.workloads.get(workload)
+            if live is not None and live.status.state is WorkloadState.PENDING:
+                continue
+            start_ms = live.workload.start_ms if live else self._find_start(frame, workload)
+            if start_ms is None:
+                record.note_cancelled(workload)
+                continue
+            record.note_start(workload, start_ms)
+            if live is not None:
+                owner = (live.workload.user, live.workload.project, live.workload.partition)
+                title = "Started"
+                place = (frame.cluster, workload)
+                yield _make_notice(STARTED, title, place, time_ms=frame.time_ms, owner=owner)
+
+    def _find_start(self, frame: Frame, workload: str) -> int | None:
+        """Return when a workload started that is gone from the frame; None: it never did."""
+        try:
+            found = self._store.workload(frame.cluster, workload)
+        except NotFound:
+            return None
+        start = found.get("start_ms")
+        return None if start is None else int(start)
+
+    def _forecast(self, record: QueueRecord, cluster: str, line: Line) -> Iterable[Notice]:
+        due = {
+            w.workload: w
+            for w in line.waiters
+            if record.is_due(w.workload, w.submit_ms, line.time_ms) or w.workload in record.open
+        }
+        # The replay's compiled code: only a server with somebody waiting pays for it.
+        from marey.queue.waiting.simulated_starts import simulate_starts
+
+        told = simulate_starts(line, shares=record.shares, futures=_FUTURES) if due else {}
+        for workload, waiter in due.items():
+            raw = told.get(workload)
+            if raw is None or raw.p50_s is None or raw.p10_s is None:
+                continue
+            best = correct_forecast(record, raw)
+            if record.is_due(workload, waiter.submit_ms, line.time_ms):
+                record.keep(_make_kept(line, waiter, raw.p50_s, best))
+            soon = best.p50_s is not None and best.p50_s <= SOON_S
+            if soon and workload not in record.announced:
+                record.announced.add(workload)
+                owner = (waiter.user, waiter.project, waiter.partition)
+                title = "Starts within 15 min"
+                place = (cluster, workload)
+                yield _make_notice(STARTS_SOON, title, place, time_ms=line.time_ms, owner=owner)
+
+    def _learn_shares(self, record: QueueRecord, cluster: str, now_ms: int) -> None:
+        """Learn once an hour which shares of their limits this site's workloads used lately."""
+        if now_ms - self._learned_ms.get(cluster, -HOUR_MS) < HOUR_MS:
+            return
+        self._learned_ms[cluster] = now_ms
+        query = WorkloadQuery(
+            cluster=cluster, from_ms=now_ms - 7 * DAY_MS, to_ms=now_ms, limit=5000
+        )
+        record.shares = compute_shares(self._store.workloads(query).to_pylist(), now_ms)
+
+
+def compute_shares(rows: list[dict[str, Any]], now_ms: int) -> tuple[float, ...]:
+    """Return quantiles of run time over limit of what has ended; a guess where that is little."""
+    used = [
+        (row["end_ms"] - row["start_ms"]) / 1000.0 / row["time_limit_s"]
+        for row in rows
+        if row["start_ms"] is not None
+        and row["end_ms"] is not None
+        and row["end_ms"] <= now_ms
+        and row["time_limit_s"]
+    ]
+    if len(used) < _FEW_ENDED:
+        return GUESSED_SHARES
+    shares = np.clip(np.quantile(used, np.linspace(0.05, 0.95, 10)), 0.001, 1.0)
+    return tuple(round(float(share), 4) for share in shares)
+
+
+def _make_kept(line: Line, waiter: Waiter, raw_s: float, best: StartForecast) -> KeptForecast:
+    estimate, middle = waiter.estimate_ms, best.p50_s or raw_s
+    high = best.p90_s if best.p90_s is not None else 10.0 * middle
+    return KeptForecast(
+        workload=waiter.workload,
+        made_ms=line.time_ms,
+        p10_s=round(best.p10_s or 0.0, 1),
+        p50_s=round(middle, 1),
+        p90_s=round(high, 1),
+        raw_s=round(raw_s, 1),
+        estimate_s=None if estimate is None else (estimate - line.time_ms) / 1000.0,
+    )
+
+
+def _make_notice(
+    rule: str,
+    title: str,
+    place: tuple[str, str],
+    *,
+    time_ms: int,
+    owner: tuple[str, str, str],
+) -> Notice:
+    cluster, workload = place
+    user, project, partition = owner
+    return Notice(
+        id=f"{rule}:{cluster}:{workload}",
+        status="firing",
+        time_ms=time_ms,
+        opened_ms=time_ms,
+        finding=f"{rule}:{workload}",
+        rule=rule,
+        title=title,
+        severity="info",
+        cluster=cluster,
+        workload=workload,
+        user=user,
+        project=project,
+        partition=partition,
+    )

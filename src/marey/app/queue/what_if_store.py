@@ -1,0 +1,240 @@
+"""What another policy would have done with a cluster's own recorded workloads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marey.app.queries.workspace import Workspace
+from marey.app.queue.live_line import read_line
+from marey.app.queue.queue_documents import ComparedWaits, PolicyAnswer, PolicyDocument
+from marey.app.queue.queue_queries import QueueQuestion
+from marey.model.errors import InvalidInput, unknown
+from marey.model.names import DEFAULT_CLUSTER
+from marey.model.protocols import WorkloadQuery
+from marey.model.times import DAY_MS
+from marey.queue.policy.policy import BACKFILLS, Policy, parse_policy
+from marey.queue.policy.policy_replay import replay_policy
+from marey.queue.policy.recorded_jobs import UNKNOWN_MS, RecordedJobs
+from marey.queue.policy.what_if import (
+    LowFidelity,
+    check_fidelity,
+    compare_replays,
+    mean_wait,
+    score_replay,
+)
+
+# More than these are not replayed: the newest count.
+JOBS_LIMIT = 20_000
+_NO_LIMIT_S = 365 * 86400
+_LEAST_JOBS = 20
+
+
+@dataclass(frozen=True)
+class AskPolicy(QueueQuestion):
+    """What another policy would have done with a partition's own workloads."""
+
+    PATH: ClassVar[str] = "/queue-whatif"
+    partition: str = ""
+    days: int = 7
+    order: str = "fifo"
+    backfill: str = "easy"
+    placement: str = "most_allocated"
+    favor_small: bool = False
+    add_hosts: int = 0
+    cluster: str = DEFAULT_CLUSTER
+
+    def ask(self, workspace: Workspace) -> PolicyAnswer:
+        """Replay the recorded policy, then this one; below the stated fidelity say only that."""
+        partition = self.partition or find_busiest_partition(workspace, self.cluster)
+        jobs = read_recorded_jobs(workspace, self.cluster, partition, self.days)
+        current, fidelity = infer_policy(jobs)
+        policy = replace(self._make_policy(jobs), limits=current.limits)
+        then = now = replay_policy(jobs, current)
+        refused = ""
+        try:
+            check_fidelity(fidelity)
+            then = replay_policy(jobs, policy)
+        except LowFidelity as error:
+            refused = str(error)
+        compared = None if refused else compare_replays(jobs, now, then)
+        return PolicyAnswer(
+            partition=partition,
+            jobs=len(jobs),
+            policy=PolicyDocument(policy.order, policy.backfill, policy.placement),
+            current=PolicyDocument(current.order, current.backfill, current.placement),
+            recorded_mean_wait_s=fidelity["recorded_mean_wait_s"],
+            current_mean_wait_s=mean_wait(now.wait_s),
+            error=fidelity["error"],
+            near=fidelity["near"],
+            refused=refused,
+            mean_wait_s=compared["mean_wait_s"] if compared else None,
+            p90_wait_s=compared["p90_wait_s"] if compared else None,
+            utilization=compared["utilization"] if compared else None,
+            current_utilization=now.utilization,
+            never_start=int(np.isnan(then.wait_s).sum()) if compared else 0,
+            by_size=_list_compared(compared, "by_size", "gpus_from"),
+            by_user=_list_compared(compared, "by_owner", "owner")[:20],
+        )
+
+    def _make_policy(self, jobs: RecordedJobs) -> Policy:
+        size = int(jobs.host_gpus.max())
+        kept = jobs.host_gpus[: max(1, len(jobs.host_gpus) + min(0, self.add_hosts))].tolist()
+        hosts = [*kept, *[size] * max(0, self.add_hosts)]
+        weights = {"age": 1000, "fairshare": 2000, "size": 500}
+        return parse_policy(
+            {
+                "order": self.order,
+                "backfill": self.backfill,
+                "placement": self.placement,
+                "favor_small": self.favor_small,
+                "weights": weights if self.order == "multifactor" else {},
+                "hosts": [{"count": 1, "gpus": gpus} for gpus in hosts] if self.add_hosts else [],
+            }
+        )
+
+
+def _list_compared(compared: dict[str, Any] | None, part: str, name: str) -> list[ComparedWaits]:
+    return [
+        ComparedWaits(
+            name=str(row[name]),
+            jobs=row["jobs"],
+            mean_wait_now_s=row["mean_wait_now_s"],
+            mean_wait_s=row["mean_wait_s"],
+            change_s=row["change_s"],
+        )
+        for row in (compared[part] if compared else ())
+    ]
+
+
+def find_busiest_partition(workspace: Workspace, cluster: str) -> str:
+    """Return the partition with most GPUs waited for, or the first there is."""
+    line = read_line(workspace, cluster)
+    asked: Counter[str] = Counter()
+    for waiter in line.waiters:
+        asked[waiter.partition] += waiter.gpus
+    names = sorted({p for host in line.hosts for p in host.partitions})
+    known = [name for name, _ in asked.most_common() if name in names]
+    return (known or names or [""])[0]
+
+
+def read_recorded_jobs(
+    workspace: Workspace, cluster: str, partition: str, days: float
+) -> RecordedJobs:
+    """Return what a partition's workloads asked for and how long they ran in the last days.
+
+    Those that ran when the span began hold their GPUs from its first moment; those that wait still
+    are left out, because nobody knows how long they will run.
+    """
+    line = read_line(workspace, cluster)
+    hosts = [host for host in line.hosts if not host.partitions or partition in host.partitions]
+    if not hosts:
+        names = sorted({p for host in line.hosts for p in host.partitions})
+        raise InvalidInput(unknown("partition", partition, names))
+    from_ms = line.time_ms - int(days * DAY_MS)
+    query = WorkloadQuery(
+        cluster=cluster, from_ms=from_ms, to_ms=line.time_ms, limit=JOBS_LIMIT, order_by="submit_ms"
+    )
+    rows = [
+        row
+        for row in workspace.workloads_for_sums(query).to_pylist()
+        if row["partition"] == partition and row["gpus_requested"] > 0 and row["start_ms"]
+    ]
+    if len(rows) < _LEAST_JOBS:
+        raise InvalidInput(
+            f"Not enough history: {len(rows)} workloads ran in '{partition}' in this time; "
+            f"a replay needs {_LEAST_JOBS}.",
+            code="no_history",
+        )
+    rows.sort(key=lambda row: _sort_key(row, from_ms))
+    sizes = [max(1, host.gpus) for host in hosts]
+    return _build_jobs(rows, from_ms, line.time_ms, sizes)
+
+
+def _sort_key(row: dict[str, Any], from_ms: int) -> tuple[int, bool]:
+    ran_before = row["start_ms"] < from_ms
+    return from_ms if ran_before else max(_find_eligible(row), from_ms), not ran_before
+
+
+def _build_jobs(
+    rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int, sizes: list[int]
+) -> RecordedJobs:
+    largest = max(sizes)
+    owners = tuple(sorted({row["user"] for row in rows}))
+    number = {owner: i for i, owner in enumerate(owners)}
+    start = np.array([row["start_ms"] for row in rows], np.int64)
+    submit = np.array([_find_eligible(row) for row in rows], np.int64)
+    end = np.array([row["end_ms"] or to_ms for row in rows], np.int64)
+    asked = np.array([row["gpus_requested"] for row in rows], np.int64)
+    told = np.array([row["gpus_per_host"] or 0 for row in rows], np.int64)
+    need = np.clip(np.where(told > 0, told, np.minimum(asked, largest)), 1, None)
+    limit = np.array([row["time_limit_s"] or _NO_LIMIT_S for row in rows], np.int64) * 1000
+    before = start < from_ms
+    begin = np.where(before, from_ms, np.maximum(submit, from_ms))
+    run = np.maximum(1000, end - np.maximum(start, from_ms))
+    return RecordedJobs(
+        ids=tuple(row["workload"] for row in rows),
+        submit_ms=begin - from_ms,
+        start_ms=np.where(before, UNKNOWN_MS, start - from_ms),
+        run_ms=run,
+        limit_ms=np.maximum(run, limit),
+        gpus_per_host=need,
+        hosts=np.maximum(1, -(-asked // need)),
+        owner=np.array([number[row["user"]] for row in rows], np.int64),
+        owners=owners,
+        host_gpus=np.array(sizes, np.int64),
+        # Those that already ran come first whatever the order is.
+        priority=np.where(before, 1e9, [_read_priority(row) for row in rows]),
+    )
+
+
+def _find_eligible(row: dict[str, Any]) -> int:
+    """Return from when a workload stood in line: a dependency is no wait of the policy."""
+    times = [row["eligible_ms"] or 0, row["submit_ms"] or 0]
+    return min(max(times) or row["start_ms"], row["start_ms"])
+
+
+def _read_priority(row: dict[str, Any]) -> float:
+    value = row["priority"]
+    return float(value) if value is not None and np.isfinite(value) else 0.0
+
+
+def infer_policy(jobs: RecordedJobs) -> tuple[Policy, dict[str, float]]:
+    """Return the order and backfill whose replay comes nearest to the recorded waits, and score.
+
+    A store does not say by which policy its workloads were scheduled; the error tells how well the
+    guess explains them.
+    """
+    capped = {"max_gpus_per_user": float(find_largest_hold(jobs))}
+    orders: list[dict[str, Any]] = [
+        {},
+        {"order": "multifactor", "weights": {"age": 1000.0, "fairshare": 2000.0, "size": 500.0}},
+        {"order": "multifactor", "weights": {"recorded": 1.0}},
+    ]
+    candidates = [
+        Policy(backfill=backfill, limits=limits, **order)
+        for order in orders
+        for backfill in BACKFILLS
+        for limits in ({}, capped)
+    ]
+    scored = [(p, score_replay(jobs, replay_policy(jobs, p, replays=1))) for p in candidates]
+    return min(scored, key=lambda entry: abs(entry[1]["error"]) - entry[1]["near"])
+
+
+def find_largest_hold(jobs: RecordedJobs) -> int:
+    """Return the most GPUs that one user held at once: the limit per user, if there is one."""
+    ran = jobs.start_ms >= 0
+    begin = np.where(ran, jobs.start_ms, jobs.submit_ms)
+    moments = np.concatenate([begin, begin + jobs.run_ms])
+    changes = np.concatenate([jobs.gpus, -jobs.gpus])
+    owners = np.concatenate([jobs.owner, jobs.owner])
+    most = 0
+    for owner in range(len(jobs.owners)):
+        mine = np.flatnonzero(owners == owner)
+        order = mine[np.lexsort((changes[mine], moments[mine]))]
+        most = max(most, int(np.cumsum(changes[order]).max(initial=0)))
+    return most

@@ -1,0 +1,159 @@
+"""What was forecast, what came of it and what was free over time: a cluster's record, kept bounded.
+
+A workload is forecast when it is first seen and again whenever it has waited half as long again.
+Each forecast is scored when the workload starts; who waits is censored, who was cancelled is
+counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from marey.queue.waiting.forecast_record import (
+    ENOUGH_SCORED,
+    GUESSED_SHARES,
+    KeptForecast,
+    StartForecast,
+)
+from marey.queue.waiting.free_room import FreeRoom
+
+DONE_LIMIT, OPEN_LIMIT, PER_WORKLOAD, ROOM_LIMIT = 4000, 6000, 12, 3000
+ENOUGH_DAYS = 2
+_AGAIN, _FIRST_GAP_MS = 1.5, 5 * 60_000
+_DAY_MS = 86_400_000
+_LEAST_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoomSample:
+    """What was free of a GPU model in a partition at a moment."""
+
+    time_ms: int
+    partition: str
+    model: str
+    gpus: int
+    free: int
+    whole_hosts_free: int
+    largest_gang: int
+    stranded_share: float
+
+
+@dataclass
+class QueueRecord:
+    """Forecasts still open, those scored, and samples of the free room."""
+
+    open: dict[str, list[KeptForecast]] = field(default_factory=dict)
+    done: deque[KeptForecast] = field(default_factory=lambda: deque(maxlen=DONE_LIMIT))
+    rooms: deque[RoomSample] = field(default_factory=lambda: deque(maxlen=ROOM_LIMIT))
+    cancelled: int = 0
+    # Workloads that were told to start soon, so that nobody is told twice.
+    announced: set[str] = field(default_factory=set)
+    shares: tuple[float, ...] = GUESSED_SHARES
+
+    def is_due(self, workload: str, submit_ms: int, now_ms: int) -> bool:
+        """Return whether a workload should be forecast (again) now."""
+        kept = self.open.get(workload)
+        if not kept:
+            return len(self.open) < OPEN_LIMIT
+        last = kept[-1].made_ms
+        gap = max(_FIRST_GAP_MS, (_AGAIN - 1.0) * (last - min(submit_ms, last)))
+        return len(kept) < PER_WORKLOAD and now_ms - last >= gap
+
+    def keep(self, forecast: KeptForecast) -> None:
+        """Keep a forecast until its workload starts."""
+        self.open.setdefault(forecast.workload, []).append(forecast)
+
+    def note_start(self, workload: str, start_ms: int) -> None:
+        """Score a workload's forecasts: it has started."""
+        for kept in self.open.pop(workload, ()):
+            if kept.made_ms <= start_ms:
+                self.done.append(replace(kept, start_ms=start_ms))
+        self.announced.discard(workload)
+
+    def note_cancelled(self, workload: str) -> None:
+        """Forget the forecasts of a workload that left the line without a start."""
+        self.cancelled += self.open.pop(workload, None) is not None
+        self.announced.discard(workload)
+
+    def list_forecasts(self) -> list[KeptForecast]:
+        """Return every forecast kept, scored or open."""
+        return [*self.done, *(kept for rows in self.open.values() for kept in rows)]
+
+    def note_rooms(self, time_ms: int, rooms: Sequence[FreeRoom]) -> None:
+        """Keep a sample of what is free."""
+        self.rooms.extend(
+            RoomSample(
+                time_ms=time_ms,
+                partition=room.partition,
+                model=room.model,
+                gpus=room.gpus,
+                free=room.free,
+                whole_hosts_free=room.whole_hosts_free,
+                largest_gang=room.largest_gang,
+                stranded_share=room.stranded_share,
+            )
+            for room in rooms
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the record as JSON."""
+        return {
+            "open": [asdict(kept) for rows in self.open.values() for kept in rows],
+            "done": [asdict(kept) for kept in self.done],
+            "rooms": [asdict(room) for room in self.rooms],
+            "cancelled": self.cancelled,
+            "announced": sorted(self.announced),
+            "shares": list(self.shares),
+        }
+
+
+def read_record(document: Mapping[str, Any]) -> QueueRecord:
+    """Return the record of a JSON document."""
+    record = QueueRecord(
+        cancelled=int(document.get("cancelled", 0)),
+        announced=set(document.get("announced", ())),
+        shares=tuple(document.get("shares") or GUESSED_SHARES),
+    )
+    for row in document.get("open", ()):
+        record.keep(KeptForecast(**row))
+    record.done.extend(KeptForecast(**row) for row in document.get("done", ()))
+    record.rooms.extend(RoomSample(**row) for row in document.get("rooms", ()))
+    return record
+
+
+def correct_forecast(record: QueueRecord, forecast: StartForecast) -> StartForecast:
+    """Return a simulated forecast corrected by how far the site's past ones were off.
+
+    The quantiles of log(true wait / middle), every day counted alike, are put around the middle;
+    with too few scored forecasts or days, the simulation stands as it is.
+    """
+    steps = measure_misses(record)
+    if steps is None or forecast.p50_s is None:
+        return forecast
+    middle = max(forecast.p50_s, _LEAST_S)
+    low, mid, high = (float(middle * np.exp(step)) for step in steps)
+    return replace(forecast, p10_s=low, p50_s=mid, p90_s=high)
+
+
+def measure_misses(record: QueueRecord) -> tuple[float, float, float] | None:
+    """Return the 10, 50 and 90 % quantiles of log(true wait / raw middle) by days, if enough."""
+    done = [kept for kept in record.done if kept.start_ms is not None]
+    days = np.array([kept.made_ms // _DAY_MS for kept in done])
+    if len(done) < ENOUGH_SCORED or len(np.unique(days)) < ENOUGH_DAYS:
+        return None
+    waits = np.array([((kept.start_ms or 0) - kept.made_ms) / 1000.0 for kept in done])
+    middles = np.array([kept.raw_s if kept.raw_s is not None else kept.p50_s for kept in done])
+    misses = np.log(np.maximum(waits, _LEAST_S) / np.maximum(middles, _LEAST_S))
+    _, codes, counts = np.unique(days, return_inverse=True, return_counts=True)
+    weights = 1.0 / counts[codes]
+    order = np.argsort(misses)
+    at = np.cumsum(weights[order]) / weights.sum()
+    last = len(misses) - 1
+    places = [min(int(np.searchsorted(at, q)), last) for q in (0.1, 0.5, 0.9)]
+    low, middle, high = (float(misses[order][place]) for place in places)
+    return low, middle, high

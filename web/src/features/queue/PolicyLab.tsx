@@ -1,0 +1,170 @@
+import { useQuery } from "@tanstack/react-query";
+import type { FormEvent } from "react";
+import { useState } from "react";
+import { getJson } from "@/api/client";
+import { formatCount, formatDuration } from "@/base/format";
+import type { ComparedWaits, PolicyAnswer } from "@/features/queue/line";
+import pageStyles from "@/base/ui/page.module.css";
+import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/queue/Queue.module.css";
+import { queueTexts as texts } from "@/texts";
+
+const CHOICES = {
+  order: ["fifo", "multifactor"],
+  backfill: ["none", "easy", "conservative"],
+  placement: ["most_allocated", "least_allocated", "fgd"],
+} as const;
+const FIRST = {
+  partition: "",
+  days: "7",
+  order: "fifo",
+  backfill: "conservative",
+  placement: "most_allocated",
+  add_hosts: "0",
+};
+type Asked = typeof FIRST;
+
+/** What another policy would have done with a partition's own workloads. */
+export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
+  const [typed, setTyped] = useState<Asked>(FIRST);
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const answer = useQuery({
+    queryKey: ["queue-whatif", asked],
+    queryFn: ({ signal }) => getJson<PolicyAnswer>("/queue-whatif", { ...asked }, signal),
+    enabled: asked !== null,
+    retry: 0,
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    setAsked({ ...typed });
+  };
+  const select = (name: keyof Asked, label: string, options: readonly string[]) => (
+    <label className={ui["field"]}>
+      <span>{label}</span>
+      <select
+        value={typed[name]}
+        onChange={(event) => setTyped({ ...typed, [name]: event.target.value })}
+      >
+        {options.map((option) => (
+          <option key={option} value={option}>
+            {option === "" ? texts.busiest : option.replace("_", " ")}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+  const field = (name: "days" | "add_hosts", label: string) => (
+    <label className={ui["field"]}>
+      <span>{label}</span>
+      <input
+        type="text"
+        inputMode="numeric"
+        value={typed[name]}
+        onChange={(event) => setTyped({ ...typed, [name]: event.target.value })}
+      />
+    </label>
+  );
+  return (
+    <section className={styles["section"]} aria-label={texts.policyLab}>
+      <h2>{texts.policyLab}</h2>
+      <p className={ui["muted"]}>{texts.policyIntro}</p>
+      <form className={styles["ask"]} onSubmit={submit}>
+        {select("partition", texts.partition, ["", ...partitions])}
+        {field("days", texts.daysOfHistory)}
+        {select("order", texts.order, CHOICES.order)}
+        {select("backfill", texts.backfill, CHOICES.backfill)}
+        {select("placement", texts.placement, CHOICES.placement)}
+        {field("add_hosts", texts.addHosts)}
+        <button type="submit" className={ui["button"]}>
+          {texts.replayPolicy}
+        </button>
+      </form>
+      {answer.isError && <p role="alert">{answer.error.message}</p>}
+      {answer.isFetching && <p role="status">{texts.replaying}</p>}
+      {answer.data && !answer.isError && <Outcome answer={answer.data} />}
+    </section>
+  );
+}
+
+const span = (seconds: number | null) => (seconds === null ? "–" : formatDuration(seconds));
+const percent = (share: number | null) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+
+function Outcome({ answer }: { answer: PolicyAnswer }) {
+  return (
+    <div className={styles["section"]} data-testid="queue-policy">
+      <p>
+        {texts.replayed(
+          formatCount(answer.jobs),
+          answer.partition,
+          `${answer.current.order}, ${answer.current.backfill}`,
+          span(answer.recorded_mean_wait_s),
+          span(answer.current_mean_wait_s),
+          `${answer.error > 0 ? "+" : ""}${Math.round(answer.error * 100)} %`,
+        )}
+      </p>
+      {answer.refused ? (
+        <p role="alert">{answer.refused}</p>
+      ) : (
+        <>
+          <p>
+            <b>
+              {texts.meanWaitBecomes(span(answer.current_mean_wait_s), span(answer.mean_wait_s))}
+            </b>{" "}
+            {texts.useBecomes(percent(answer.current_utilization), percent(answer.utilization))}{" "}
+            {answer.never_start > 0 && texts.neverStart(formatCount(answer.never_start))}
+          </p>
+          <div className={styles["pair"]}>
+            <Compared rows={answer.by_size} label={texts.bySize} name={texts.gpusFrom} />
+            <Compared rows={answer.by_user.slice(0, 12)} label={texts.byUser} name={texts.user} />
+          </div>
+        </>
+      )}
+    </div>
+  );
+}
+
+interface ComparedProps {
+  rows: readonly ComparedWaits[];
+  label: string;
+  name: string;
+}
+
+function Compared({ rows, label, name }: ComparedProps) {
+  return (
+    <section className={styles["section"]} aria-label={label}>
+      <h3>{label}</h3>
+      <table className={pageStyles["page-table"]}>
+        <thead>
+          <tr>
+            <th>{name}</th>
+            <th className={pageStyles["figure"]}>{texts.jobs}</th>
+            <th className={pageStyles["figure"]}>{texts.waitNow}</th>
+            <th className={pageStyles["figure"]}>{texts.waitThen}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.name}>
+              <td>{row.name}</td>
+              <td className={pageStyles["figure"]}>{formatCount(row.jobs)}</td>
+              <td className={pageStyles["figure"]}>{span(row.mean_wait_now_s)}</td>
+              <td
+                className={`${pageStyles["figure"]} ${styles["then"]}`}
+                data-change={changeOf(row)}
+              >
+                {span(row.mean_wait_s)}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** Whether somebody gains or loses more than a tenth and a minute. */
+function changeOf(row: ComparedWaits): string {
+  if (row.change_s === null || row.mean_wait_now_s === null) return "";
+  if (Math.abs(row.change_s) < Math.max(60, 0.1 * row.mean_wait_now_s)) return "";
+  return row.change_s > 0 ? "loses" : "gains";
+}

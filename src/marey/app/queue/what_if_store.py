@@ -194,8 +194,9 @@ def _build_jobs(
 
 def _find_eligible(row: dict[str, Any]) -> int:
     """Return from when a workload stood in line: a dependency is no wait of the policy."""
-    times = [row["eligible_ms"] or 0, row["submit_ms"] or 0]
-    return min(max(times) or row["start_ms"], row["start_ms"])
+    start = int(row["start_ms"])
+    joined = max(row["eligible_ms"] or 0, row["submit_ms"] or 0)
+    return min(joined, start) if joined else start
 
 
 def _read_priority(row: dict[str, Any]) -> float:

@@ -1701,7 +1701,8 @@ export const queueTexts = {
   forecastsSoFar: "Forecasts so far, newest at the bottom (bar: 8 in 10; line: middle)",
   record: "How good the forecasts have been",
   recordIntro:
-    "Every forecast is kept and scored when its workload starts. Workloads that wait past their interval count as misses. On the dashed line a forecast keeps what it states.",
+    "Every forecast is kept and scored when its workload starts; waiting past the interval is a miss." +
+    " On the dashed line a forecast keeps what it states.",
   scored: "Scored",
   stillOpen: "Still waiting",
   overdue: "Past their interval",
@@ -1723,7 +1724,8 @@ export const queueTexts = {
   gpusWaiting: "GPUs waited for",
   policyLab: "Policy laboratory",
   policyIntro:
-    "Replays a partition's own workloads: first as they were scheduled, with the error shown, then under another policy.",
+    "Replays a partition's own workloads: first as they were scheduled, with the error shown," +
+    " then under another policy.",
   busiest: "the busiest",
   daysOfHistory: "Days of history",
   order: "Order",
@@ -1733,7 +1735,8 @@ export const queueTexts = {
   replayPolicy: "Replay",
   replaying: "Replaying…",
   replayed: (jobs: Value, partition: Value, policy: Value, was: Value, now: Value, error: Value) =>
-    `${jobs} workloads of ${partition}. Mean wait recorded: ${was}; replayed (${policy} explains it best): ${now}, error ${error}.`,
+    `${jobs} workloads of ${partition}. Mean wait recorded: ${was}; ` +
+    `replayed (${policy} explains it best): ${now}, error ${error}.`,
   meanWaitBecomes: (now: Value, then: Value) => `Mean wait: ${now} → ${then}.`,
   useBecomes: (now: Value, then: Value) => `GPUs in use: ${now} → ${then}.`,
   neverStart: (jobs: Value) => `${jobs} would never start.`,

@@ -103,12 +103,13 @@ def _make_room(frame: Frame, host: str, gpus: list[dict[str, Any]]) -> HostRoom:
         free=sum(gpu["state"] == GpuState.IDLE.value for gpu in gpus),
         usable=len(usable) > 0,
         reason=next((gpu["state_reason"] for gpu in gpus if gpu["state_reason"]), ""),
-        holders=tuple(Holder(name, many, _find_end(frame, name)) for name, many in held.items()),
+        holders=tuple(_make_holder(frame, name, many) for name, many in held.items()),
     )
 
 
-def _find_end(frame: Frame, name: str) -> int | None:
+def _make_holder(frame: Frame, name: str, gpus: int) -> Holder:
     live = frame.workloads.get(name)
     if live is None or live.workload.start_ms is None or not live.workload.time_limit_s:
-        return None
-    return live.workload.start_ms + live.workload.time_limit_s * 1000
+        return Holder(name, gpus, None)
+    limit_ms = live.workload.time_limit_s * 1000
+    return Holder(name, gpus, live.workload.start_ms + limit_ms, limit_ms)

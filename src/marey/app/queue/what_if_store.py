@@ -112,11 +112,11 @@ def _list_compared(compared: dict[str, Any] | None, part: str, name: str) -> lis
 
 
 def find_busiest_partition(workspace: Workspace, cluster: str) -> str:
-    """Return the partition with most GPUs waited for, or the first there is."""
+    """Return the partition that most workloads wait for, or the first there is."""
     line = read_line(workspace, cluster)
     asked: Counter[str] = Counter()
     for waiter in line.waiters:
-        asked[waiter.partition] += waiter.gpus
+        asked[waiter.partition] += 1
     names = sorted({p for host in line.hosts for p in host.partitions})
     known = [name for name, _ in asked.most_common() if name in names]
     return (known or names or [""])[0]

@@ -41,6 +41,8 @@ class Holder:
     workload: str
     gpus: int
     ends_ms: int | None
+    # The whole time limit, of which some has passed.
+    limit_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from marey.queue.policy.policy_replay import replay_policy
 from marey.queue.policy.recorded_jobs import RecordedJobs
 from marey.queue.waiting.explanation import is_held
 from marey.queue.waiting.forecast_record import GUESSED_SHARES, StartForecast
-from marey.queue.waiting.line import HostRoom, Line, Waiter, list_fitting_hosts
+from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, list_fitting_hosts
 
 FUTURES = 32
 # Without a limit a workload is taken to run for a day at most.
@@ -78,15 +78,42 @@ def _simulate_group(
     seed: int,
 ) -> dict[str, StartForecast]:
     draws = np.random.default_rng(seed)
-    running = [(h.gpus, h.ends_ms) for host in hosts for h in host.holders]
+    holders = [h for host in hosts for h in host.holders]
+    running = [(h.gpus, h.ends_ms) for h in holders]
     base = _build_jobs(line, running, waiters, hosts)
     policy = Policy(backfill="conservative", start_lag_s=(1.0, 5.0), depth=100)
     starts = np.full((futures, len(waiters)), np.nan)
     for i in range(futures):
         share = draws.choice(shares, len(base)) * draws.uniform(0.8, 1.0, len(base))
+        share[: len(holders)] = _draw_rests(holders, line.time_ms, shares, draws)
         jobs = replace(base, run_ms=np.maximum(1000, base.limit_ms * share).astype(np.int64))
         starts[i] = replay_policy(jobs, policy, replays=1, seed=seed + i).wait_s[len(running) :]
     return {w.workload: _summarise(w.workload, starts[:, i]) for i, w in enumerate(waiters)}
+
+
+def _draw_rests(
+    holders: Sequence[Holder],
+    now_ms: int,
+    shares: NDArray[np.float64],
+    draws: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return which part of the rest of its limit each running workload still takes.
+
+    A workload that has used half of its limit is none of those that end after a tenth: its share is
+    drawn from the larger ones only. All hosts of a workload end together.
+    """
+    drawn: dict[str, float] = {}
+    for holder in holders:
+        if holder.workload in drawn:
+            continue
+        limit = holder.limit_ms or _NO_LIMIT_S * 1000
+        rest = max(1, (holder.ends_ms or now_ms + limit) - now_ms)
+        used = min(1.0, max(0.0, 1.0 - rest / limit))
+        larger = shares[shares > used]
+        share = float(draws.choice(larger)) if len(larger) else 1.0
+        part = (share - used) / max(1.0 - used, 1e-9)
+        drawn[holder.workload] = part * float(draws.uniform(0.8, 1.0))
+    return np.array([drawn[holder.workload] for holder in holders])
 
 
 def _build_jobs(

@@ -1,5 +1,5 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { Fragment, useState } from "react";
 import { getJson } from "@/api/client";
 import { workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration } from "@/base/format";
@@ -48,18 +48,13 @@ export function Queue() {
           </p>
         )}
         {line.data && !line.isError && (
-          <>
-            <Line
-              document={line.data}
-              filter={filter}
-              setFilter={setFilter}
-              chosen={chosen}
-              choose={setChosen}
-            />
-            {chosen && (
-              <WhyPanel workload={chosen} nowMs={line.data.time_ms} close={() => setChosen("")} />
-            )}
-          </>
+          <Line
+            document={line.data}
+            filter={filter}
+            setFilter={setFilter}
+            chosen={chosen}
+            choose={setChosen}
+          />
         )}
         <AskForm />
         <FreeRoomTable />
@@ -79,7 +74,13 @@ interface LineProps {
   choose: (workload: string) => void;
 }
 
-function Line({ document: { rows, total, method }, filter, setFilter, chosen, choose }: LineProps) {
+function Line({
+  document: { time_ms, rows, total, method },
+  filter,
+  setFilter,
+  chosen,
+  choose,
+}: LineProps) {
   const [count, setCount] = useState(PAGE);
   const kept = filterLine(rows, filter);
   if (total === 0)
@@ -115,12 +116,20 @@ function Line({ document: { rows, total, method }, filter, setFilter, chosen, ch
           </thead>
           <tbody>
             {kept.slice(0, count).map((row) => (
-              <Row
-                key={row.workload}
-                row={row}
-                chosen={row.workload === chosen}
-                choose={() => choose(row.workload === chosen ? "" : row.workload)}
-              />
+              <Fragment key={row.workload}>
+                <Row
+                  row={row}
+                  chosen={row.workload === chosen}
+                  choose={() => choose(row.workload === chosen ? "" : row.workload)}
+                />
+                {row.workload === chosen && (
+                  <tr>
+                    <td colSpan={8} className={styles["why"]}>
+                      <WhyPanel workload={chosen} nowMs={time_ms} close={() => choose("")} />
+                    </td>
+                  </tr>
+                )}
+              </Fragment>
             ))}
           </tbody>
         </table>

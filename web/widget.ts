@@ -1,4 +1,4 @@
-/** The widget of `marey.notebook` as one ES module, written into the Python package beside the app. */
+/** The widgets of `marey.notebook` as ES modules, written into the Python package beside the app. */
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -7,35 +7,41 @@ import { build } from "vite";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const FOLDER = here("../src/marey/notebook/static/");
+/** Each file and what it begins with; a notebook carries the one that its view needs. */
+const BUNDLES = { "widget.js": "main.ts", "runs.js": "runs.ts" };
 
-/** Writes `notebook/static/widget.js`: everything it needs is in it, styles included. */
+/** Writes `notebook/static/`: everything a widget needs is in its file, styles included. */
 export function widgetBundle(): Plugin {
   return {
     name: "marey-widget",
     apply: "build",
     async closeBundle() {
-      const built = await build({
-        configFile: false,
-        root: here("."),
-        logLevel: "error",
-        resolve: { alias: { "@": here("./src") } },
-        define: { "process.env.NODE_ENV": '"production"' },
-        build: {
-          write: false,
-          target: "es2022",
-          copyPublicDir: false,
-          lib: {
-            entry: here("./src/features/notebook/main.ts"),
-            formats: ["es"],
-            fileName: () => "widget.js",
-          },
-        },
-      });
-      mkdirSync(FOLDER, { recursive: true });
-      for (const one of [built].flat())
-        if ("output" in one)
-          for (const file of one.output)
-            if (file.type === "chunk") writeFileSync(FOLDER + file.fileName, file.code);
+      for (const [file, entry] of Object.entries(BUNDLES)) await writeBundle(file, entry);
     },
   };
+}
+
+async function writeBundle(file: string, entry: string): Promise<void> {
+  const built = await build({
+    configFile: false,
+    root: here("."),
+    logLevel: "error",
+    resolve: { alias: { "@": here("./src") } },
+    define: { "process.env.NODE_ENV": '"production"' },
+    build: {
+      write: false,
+      target: "es2022",
+      copyPublicDir: false,
+      lib: {
+        entry: here(`./src/features/notebook/${entry}`),
+        formats: ["es"],
+        fileName: () => file,
+      },
+    },
+  });
+  mkdirSync(FOLDER, { recursive: true });
+  for (const one of [built].flat())
+    if ("output" in one)
+      for (const made of one.output)
+        if (made.type === "chunk") writeFileSync(FOLDER + made.fileName, made.code);
 }

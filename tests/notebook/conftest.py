@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebook.small_site import SmallSite, make_site
 from tests.waiting import PATIENCE_S, answers, free_port, until
 
 TOKEN = "notebook-tests"
@@ -144,6 +145,12 @@ def marimo(
         "--host", "127.0.0.1", "--port", str(port),
     ]  # fmt: skip
     yield from start_server(command, folder, url=f"http://127.0.0.1:{port}", probe="/health")
+
+
+@pytest.fixture(scope="session")
+def small_site(tmp_path_factory: pytest.TempPathFactory) -> SmallSite:
+    """Traces and a store, made once."""
+    return make_site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from tests.notebook.conftest import TOKEN, Page, Server
+from tests.notebook.small_site import SmallSite
 from tests.waiting import until
 
 GRAPHS = """
@@ -45,6 +46,19 @@ SANKEY_CELLS = (
     "sankey = SankeyView(graphs, by='name', least_share=0)\nsankey",
     "print(sankey.selected_name, sankey.target, sankey.selection)",
     "sankey.split('read', 'split_by_caller')\nsankey.selected_name = 'solve'",
+)
+
+RUN_CELLS = (
+    "from marey.notebook import ClusterView, GpuMultiplesView, MareyView, open_traces\n"
+    "marey = MareyView(open_traces({traces!r}))\nmarey",
+    "print(marey.selection, marey.selected().num_rows, marey.window)",
+    "marey.window = (0, marey.window[1] // 4)\nmarey.selection = 'rank=2'",
+    "multiples = GpuMultiplesView({store!r}, {workload!r})\nmultiples",
+    "print(sorted(multiples.selected()['gpu'].to_pylist()))",
+    "multiples.selection = {{'field': 'host', 'op': 'eq', 'value': {host!r}}}",
+    "cluster = ClusterView({store!r}, layers=['partition', 'host'])\ncluster",
+    "print(cluster.selection, cluster.selected().num_rows)",
+    "cluster.selection = {{'field': 'workload', 'op': 'eq', 'value': {workload!r}}}",
 )
 
 
@@ -170,3 +184,73 @@ def check_picture(browser: Any, folder: Path, picture: str) -> None:
     assert "<script>alert(1)</script>" in page.locator("svg").text_content()
     assert asked == [file.as_uri()]
     context.close()
+
+
+@pytest.mark.slow
+def test_a_run_and_a_cluster_share_their_state_with_the_script(
+    jupyterlab: Server, window: Page, small_site: SmallSite
+) -> None:
+    known = {"traces": str(small_site.traces), "store": str(small_site.store)}
+    host = min(small_site.loaded).split(":")[0]
+    cells = tuple(
+        cell.format(**known, workload=small_site.workload, host=host) for cell in RUN_CELLS
+    )
+    notebook = Notebook(window, jupyterlab, "runs", cells)
+    look_at_steps(notebook, window)
+    look_at_gpus(notebook, window, small_site)
+    look_at_the_cluster(notebook, window)
+    pictures = [
+        "".join(one.data["text/html"])
+        for cell in notebook.save().cells
+        for one in cell.outputs
+        if "text/html" in one.get("data", {}) and "<svg" in "".join(one.data["text/html"])
+    ]
+    assert len(pictures) == 3
+    assert window.hosts == {jupyterlab.url.removeprefix("http://")}
+
+
+def look_at_steps(notebook: Notebook, window: Page) -> None:
+    """The Marey view: an interval chosen on the page, a window and a rank set by the script."""
+    notebook.run(0)
+    window.page.wait_for_selector(".marey[data-rows='4'][data-bands]")
+    stage = notebook.view(0).locator("[role=application]")
+    stage.press("ArrowDown")
+    stage.press(".")
+    until(lambda: notebook.run(1) or notebook.output(1).startswith("rank="), "a chosen interval")
+    assert " 0 (" not in notebook.output(1)
+    before = notebook.view(0).locator(".said").inner_text()
+    notebook.run(2)
+    window.page.wait_for_selector(".marey[data-selected='rank=2']")
+    until(lambda: notebook.view(0).locator(".said").inner_text() != before, "another window")
+    notebook.run(1)
+    assert notebook.output(1).startswith("rank=2 ")
+    assert "(0, " in notebook.output(1)
+
+
+def look_at_gpus(notebook: Notebook, window: Page, site: SmallSite) -> None:
+    """Small multiples: a GPU chosen by keyboard, a host by the script."""
+    notebook.run(3)
+    window.page.wait_for_selector(".marey[data-gpus='16']")
+    plots = notebook.view(1).locator("canvas[role=application]")
+    plots.press("ArrowRight")
+    plots.press("Enter")
+    until(lambda: notebook.run(4) or ":0" in notebook.output(4), "a chosen GPU")
+    assert len(json.loads(notebook.output(4).replace("'", '"'))) == 1
+    notebook.run(5)
+    window.page.wait_for_selector(".marey[data-gpus='16'][data-selected='8']")
+    notebook.view(1).get_by_label("Metric").select_option("power")
+    notebook.view(1).locator(".said:has-text('Power')").wait_for()
+
+
+def look_at_the_cluster(notebook: Notebook, window: Page) -> None:
+    """The overview: a group chosen by keyboard, a workload by the script."""
+    notebook.run(6)
+    window.page.wait_for_selector(".marey[data-units='128']")
+    squares = notebook.view(2).locator("canvas[role=application]")
+    squares.press("ArrowRight")
+    squares.press("Enter")
+    until(lambda: notebook.run(7) or "partition" in notebook.output(7), "a chosen group")
+    notebook.run(8)
+    window.page.wait_for_selector(".marey[data-units='128'][data-selected='16']")
+    notebook.view(2).get_by_label("Colour").select_option("power")
+    notebook.view(2).locator(".legend:has-text('Power')").wait_for()

@@ -1548,6 +1548,34 @@ export const notebookTexts = {
     split_by_callee: "Split by callee",
   },
   unsplit: "Undo splits",
+  overtaken: "Something newer was asked for.",
+  metric: "Metric",
+  alike: "Alike by",
+  methods: [
+    ["histogram", "Distribution"],
+    ["euclidean", "Values over time"],
+    ["correlation", "Shape over time"],
+  ] as const,
+  order: "Order",
+  gpuOrders: [
+    ["index", "Host and index"],
+    ["global_rank", "Global rank"],
+    ["local_rank", "Local rank"],
+    ["difference", "Difference"],
+  ] as const,
+  multiplesHelp: (count: Value, metric: Value) =>
+    `${count} plots of ${metric}, one per GPU. Arrow keys move, Enter selects, Escape clears.`,
+  plotOf: (gpu: Value, rank: Value, median: Value, cluster: Value) =>
+    `${gpu}: rank ${rank}, median ${median}, cluster ${cluster}`,
+  multiplesSaid: (metric: Value, low: Value, high: Value, clusters: Value) =>
+    `${metric}, ${low} to ${high}. Colours are the clusters of GPUs that behave alike (${clusters}).`,
+  noSamples: (metric: Value) => `There are no samples of ${metric}.`,
+  clusterHelp:
+    "The cluster, one square per GPU. Arrow keys move between groups, Enter selects, Escape clears, plus and minus zoom.",
+  clusterSaid: (count: Value, selected: Value) => `${count} units, ${selected} selected`,
+  noGroup: "(none)",
+  groupBy: "Group by",
+  fit: "Show all",
   supernodes: "Module",
   supernode: (name: Value, sites: Value, mean: Value, min: Value, max: Value) =>
     `${name}: ${sites} call sites, inclusive ${mean} on average (${min} to ${max})`,

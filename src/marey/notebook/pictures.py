@@ -48,7 +48,7 @@ def draw_tree(outline: Outline, *, colour: str, area: str, selected: Collection[
                 line,
                 indent=12 * min(int(outline.depth[row]), 20),
                 width=160 * (float(areas[row]) / most if most > 0 and areas[row] > 0 else 0),
-                fill=_fill(share),
+                fill=fill_colour(share),
                 text=text,
                 bold=row in selected,
             )
@@ -58,7 +58,7 @@ def draw_tree(outline: Outline, *, colour: str, area: str, selected: Collection[
         f"Bar: {area}. Colour: {colour}, {format_amount(low, unit)} to {format_amount(high, unit)}."
         + (f" {more:,} more call sites." if more > 0 else "")
     )
-    return _svg(parts, caption, "Call tree")
+    return wrap_svg(parts, caption, "Call tree", len(parts) * _LINE + 4)
 
 
 def draw_supernodes(document: dict[str, Any]) -> str:
@@ -71,14 +71,21 @@ def draw_supernodes(document: dict[str, Any]) -> str:
         scale = 160 / most if most > 0 else 0.0
         text = f"{node['name']}  {format_amount(box['mean'], document['unit'])}"
         parts.append(
-            _row(line, indent=0, width=box["mean"] * scale, fill=_fill(0.3), text=text, bold=False)
+            _row(
+                line,
+                indent=0,
+                width=box["mean"] * scale,
+                fill=fill_colour(0.3),
+                text=text,
+                bold=False,
+            )
             + _box(line, {word: box[word] * scale for word in ("min", "q1", "median", "q3", "max")})
         )
     caption = (
         f"Inclusive time of {len(document['profiles'])} profiles: mean as bar, box plot above it. "
         f"{document['folded']} small modules are in (rest)."
     )
-    return _svg(parts, caption, "Modules by inclusive time")
+    return wrap_svg(parts, caption, "Modules by inclusive time", len(parts) * _LINE + 4)
 
 
 def _greatest(values: Any) -> float:
@@ -91,7 +98,8 @@ def _least(values: Any) -> float:
     return float(known.min()) if len(known) else 0.0
 
 
-def _fill(share: float) -> str:
+def fill_colour(share: float) -> str:
+    """Return the colour of a share between 0 and 1; grey where it is not known."""
     if not np.isfinite(share):
         return "#cccccc"
     place = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
@@ -120,8 +128,8 @@ def _box(line: int, at: dict[str, float]) -> str:
     )
 
 
-def _svg(parts: list[str], caption: str, title: str) -> str:
-    height = len(parts) * _LINE + 4
+def wrap_svg(parts: list[str], caption: str, title: str, height: int) -> str:
+    """Return a figure without scripts: the drawing, and what it shows in words."""
     return (
         f'<figure style="margin:0;background:#fff;color:#1b242d;font:12px sans-serif">'
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="720" height="{height}" '

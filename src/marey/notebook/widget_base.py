@@ -15,7 +15,8 @@ except ImportError as error:  # pragma: no cover
         error
     )
 
-BUNDLE = Path(__file__).parent / "static" / "widget.js"
+STATIC = Path(__file__).parent / "static"
+BUNDLE = STATIC / "widget.js"
 
 
 class NotebookView(anywidget.AnyWidget):
@@ -25,11 +26,16 @@ class NotebookView(anywidget.AnyWidget):
     changed together is under ``lock``.
     """
 
+    # The script that draws it; runs and clusters have their own, so that trees stay small.
+    bundle = BUNDLE
+
     def __init__(self, **traits: Any) -> None:
-        if not BUNDLE.is_file():
-            raise Unavailable(f"The widget's script is not built: {BUNDLE} (run `make setup`).")
+        if not self.bundle.is_file():
+            raise Unavailable(
+                f"The widget's script is not built: {self.bundle} (run `make setup`)."
+            )
         self.lock = threading.RLock()
-        super().__init__(_esm=BUNDLE.read_text("utf-8"), **traits)
+        super().__init__(_esm=self.bundle.read_text("utf-8"), **traits)
 
     def open(self) -> None:
         """Open the channel to the page; its messages are handled while a cell runs.

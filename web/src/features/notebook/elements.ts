@@ -100,6 +100,9 @@ const OWN = `
 .marey .legend i { display: inline-block; width: 110px; height: 10px; margin: 0 6px; vertical-align: -1px; }
 .marey .legend b { display: inline-block; border-radius: 50%; border: 1px solid var(--muted); margin: 0 5px;
   vertical-align: middle; }
+.marey .legend i.kind { width: 10px; margin: 0 5px 0 0; }
+.marey .stage { position: relative; overflow: hidden; border: 1px solid var(--line); touch-action: pan-y; }
+.marey .stage canvas { position: absolute; }
 .marey .said { min-height: 1.5em; color: var(--muted); overflow-wrap: anywhere; }
 .marey table { border-collapse: collapse; margin: 4px 0 0; width: 100%; }
 .marey th, .marey td { text-align: right; padding: 2px 8px; border-bottom: 1px solid var(--line); color: var(--text);

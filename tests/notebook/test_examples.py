@@ -14,7 +14,12 @@ NAMES = sorted(file.name for file in EXAMPLES.glob("*.ipynb"))
 
 
 def test_there_is_an_example_for_each_task() -> None:
-    assert NAMES == ["runs-compared.ipynb", "tree-and-script.ipynb", "which-rank.ipynb"]
+    assert NAMES == [
+        "run-and-cluster.ipynb",
+        "runs-compared.ipynb",
+        "tree-and-script.ipynb",
+        "which-rank.ipynb",
+    ]
 
 
 @pytest.mark.slow

@@ -1571,7 +1571,7 @@ export const notebookTexts = {
     `${metric}, ${low} to ${high}. Colours are the clusters of GPUs that behave alike (${clusters}).`,
   noSamples: (metric: Value) => `There are no samples of ${metric}.`,
   clusterHelp:
-    "The cluster, one square per GPU. Arrow keys move between groups, Enter selects, Escape clears, plus and minus zoom.",
+    "The cluster, one square per GPU. Arrow keys go through groups, Enter selects, Escape clears.",
   clusterSaid: (count: Value, selected: Value) => `${count} units, ${selected} selected`,
   noGroup: "(none)",
   groupBy: "Group by",

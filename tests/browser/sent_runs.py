@@ -12,10 +12,11 @@ from typing import Any
 from marey.trace.results import VerdictKind
 from marey.trace.synthetic import Layout, Scenario, SyntheticRun, make_run
 from marey.trace.synthetic.kineto import write_kineto
+from tests.browser.conftest import Demo
 from tests.waiting import PATIENCE_S, until
 
 # The seed's two cases: a language model of 40 layers in three dimensions, and a ResNet-50.
-LANGUAGE_MODEL = Layout(data=2, tensor=2, pipeline=4, micro_batches=4, layers=10)
+LANGUAGE_MODEL = Layout(data=2, tensor=2, pipeline=4, micro_batches=2, layers=10)
 RESNET = Layout(data=8, layers=16, model="resnet50")
 SCENARIOS = {
     "slow device": Scenario(LANGUAGE_MODEL, VerdictKind.SLOW_WORKER, steps=2, seed=3),
@@ -24,44 +25,45 @@ SCENARIOS = {
 }
 
 
-def call(url: str, method: str, body: bytes | None = None) -> Any:
-    """Return what the server answers, as JSON."""
-    request = urllib.request.Request(
-        url, body, {"Content-Type": "application/json"} if body else {}, method=method
-    )
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        return json.load(answer)
-
-
-def send_files(server: str, name: str, paths: Iterable[Path], workload: str = "") -> str:
+def send_files(demo: Demo, name: str, paths: Iterable[Path]) -> str:
     """Send a run's files and return its id; it is not converted yet."""
-    root = f"{server}/api/v1/traces"
-    body = json.dumps({"name": name, "workload": workload}).encode()
-    run = str(call(root, "POST", body)["id"])
+    run = str(demo.send("POST", "/traces", {"name": name})["id"])
     for path in paths:
         content = path.read_bytes()
         query = urllib.parse.urlencode({"file": path.name, "bytes": len(content)})
-        call(f"{root}/{run}/files?{query}", "PUT", content)
+        request = urllib.request.Request(
+            f"{demo.url}/api/v1/traces/{run}/files?{query}",
+            content,
+            demo.owner_headers,
+            method="PUT",
+        )
+        urllib.request.urlopen(request, timeout=PATIENCE_S).close()
     return run
 
 
-def convert_run(server: str, run: str) -> dict[str, Any]:
-    """Convert a run and return what the server says when that is over."""
-    root = f"{server}/api/v1/traces/{run}"
-    call(f"{root}/convert", "POST", b"{}")
-    until(
-        lambda: call(root, "GET")["run"]["state"] not in ("waiting", "converting"),
-        "the conversion",
-        pause_s=0.2,
-    )
-    summary: dict[str, Any] = call(root, "GET")["run"]
+def find_run(demo: Demo, run: str) -> dict[str, Any]:
+    """Return what the server says about a run."""
+    request = urllib.request.Request(f"{demo.url}/api/v1/traces/{run}", headers=demo.owner_headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        summary: dict[str, Any] = json.load(answer)["run"]
     return summary
 
 
-def send_scenario(server: str, name: str, folder: Path) -> tuple[str, SyntheticRun]:
+def convert_run(demo: Demo, run: str) -> dict[str, Any]:
+    """Convert a run and return what the server says when that is over."""
+    demo.send("POST", f"/traces/{run}/convert", {})
+    until(
+        lambda: find_run(demo, run)["state"] not in ("waiting", "converting"),
+        "the conversion",
+        pause_s=0.2,
+    )
+    return find_run(demo, run)
+
+
+def send_scenario(demo: Demo, name: str, folder: Path) -> tuple[str, SyntheticRun]:
     """Send and convert one of the scenarios; return the run's id and what is true of it."""
     made = make_run(SCENARIOS[name])
-    run = send_files(server, name, write_kineto(made.run, folder))
-    summary = convert_run(server, run)
+    run = send_files(demo, name, write_kineto(made.run, folder))
+    summary = convert_run(demo, run)
     assert summary["state"] == "ready", summary
     return run, made

@@ -14,7 +14,7 @@ export default defineConfig({
     target: "es2022",
     emptyOutDir: true,
     outDir: process.env["BENCH_OUT"] ?? here("./dist"),
-    rollupOptions: { input: here("./overview.html") },
+    rollupOptions: { input: [here("./overview.html"), here("./marey.html")] },
   },
   worker: { format: "es" },
 });

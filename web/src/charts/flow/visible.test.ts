@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { OperatorEdge, OperatorNode } from "@/charts/flow/visible";
-import { linkStages, measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
+import { linkStages, listOpened, measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
 
 const node = (id: number, module: string, more: Partial<OperatorNode> = {}): OperatorNode => ({
   ...{ id, kind: "operator", name: `op${id}`, module, stage: 0, phase: "forward", order: id },
@@ -41,6 +41,14 @@ describe("the flow on the screen", () => {
     const open = new Set(["0/blocks", "0/blocks.0"]);
     const labels = showFlow(nodes, edges, [], { ...closed, open }).nodes.map(({ label }) => label);
     expect(labels).toEqual(["embed", "blocks.0.mlp", "blocks.0.attn", "op3"]);
+  });
+
+  it("opens down to where a namespace splits", () => {
+    const deep = [node(0, "gpt.layers.0.mlp"), node(1, "gpt.layers.0.attention")];
+    const [only] = showFlow(deep, [], [], closed).nodes;
+    const open = new Set(listOpened(only));
+    expect([...open]).toEqual(["0/gpt", "0/gpt.layers", "0/gpt.layers.0"]);
+    expect(showFlow(deep, [], [], { ...closed, open }).nodes).toHaveLength(2);
   });
 
   it("stacks equal copies as one node with their number, and shows all when asked", () => {

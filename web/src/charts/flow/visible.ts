@@ -230,6 +230,28 @@ function placeNode(node: OperatorNode, open: ReadonlySet<string>): Place {
   return { key: `#${node.id}`, label: node.name, opens: "" };
 }
 
+/**
+ * The namespaces to open when a closed node is asked to: its own, and on while everything in it lies in one namespace
+ * further down, so that opening always shows something new.
+ */
+export function listOpened({ stage, label, opens, members }: ShownNode): string[] {
+  if (!opens) return [];
+  const opened = [opens];
+  for (let path = label; ; opened.push(namespaceOf(stage, path))) {
+    const inner = new Set(members.map(({ module }) => nextPath(module, path)));
+    const [only] = inner;
+    if (inner.size !== 1 || !only) return opened;
+    path = only;
+  }
+}
+
+/** The path one level below another on the way to a module; empty where there is none. */
+function nextPath(module: string, path: string): string {
+  if (!module.startsWith(`${path}.`)) return "";
+  const end = module.indexOf(".", path.length + 1);
+  return end < 0 ? module : module.slice(0, end);
+}
+
 function makeGroup(key: string, node: OperatorNode, place: Place, lane: number): ShownNode {
   return {
     key,

@@ -87,6 +87,8 @@ export class MareyStage {
   private rowPx: number | null = null;
   private frame = 0;
   private asked = 0;
+  /** Whether what is seen now was answered. */
+  private answered = false;
   private abort = new AbortController();
   private readonly past: TimeWindow[] = [];
 
@@ -98,6 +100,11 @@ export class MareyStage {
     private readonly missingLabel: string,
     private readonly events: StageEvents,
   ) {}
+
+  /** Whether everything that was asked for has come and is drawn. */
+  get isLoaded(): boolean {
+    return this.answered && this.loading === 0 && this.frame === 0;
+  }
 
   get plot(): { width: number; height: number; gutter: number } {
     return { width: this.width, height: this.height, gutter: this.gutter };
@@ -301,6 +308,7 @@ export class MareyStage {
   /** Draw what there is, and soon ask for what is seen now. */
   private load(): void {
     this.draw();
+    this.answered = false;
     clearTimeout(this.asked);
     this.asked = window.setTimeout(() => void this.ask(), 40);
   }
@@ -337,6 +345,7 @@ export class MareyStage {
       if (!signal.aborted) this.events.failed(error);
     } finally {
       this.loading--;
+      this.answered ||= !signal.aborted;
       if (!signal.aborted) this.events.changed();
     }
   }

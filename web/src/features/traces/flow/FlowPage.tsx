@@ -9,7 +9,7 @@ import type { FlowCamera } from "@/charts/flow/draw";
 import { drawFlow, drawMinimap, fitCamera, minimapScale, nodeAt } from "@/charts/flow/draw";
 import type { FlowLayout } from "@/charts/flow/layout";
 import type { FlowMetric, ShownFlow, ShownNode } from "@/charts/flow/visible";
-import { measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
+import { measureNode, searchNodes, showFlow, listOpened } from "@/charts/flow/visible";
 import { makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import type { Flow, RunDetail } from "@/features/traces/documents";
@@ -124,13 +124,13 @@ function View({
   };
   const toggle = (index: number) => {
     const node = made?.flow.nodes[index];
-    if (node?.opens) setOpen(new Set([...open, node.opens]));
+    if (node?.opens) setOpen(new Set([...open, ...listOpened(node)]));
     else if (node && node.copies > 1)
       setUnstacked(new Set([...unstacked, ...node.members.map(({ stack }) => stack)]));
   };
   return (
     <>
-      <div className={mareyStyles["top"]}>
+      <section className={mareyStyles["top"]} aria-label={shorten(detail.run.name, 70)}>
         <RunHead detail={detail} view="flow" step={flow.step} where={where} />
         <div className={mareyStyles["tools"]}>
           <Select
@@ -179,7 +179,7 @@ function View({
             {texts.closeAll}
           </button>
         </div>
-      </div>
+      </section>
       <main className={styles["main"]}>
         {made ? (
           <Picture

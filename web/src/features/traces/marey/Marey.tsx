@@ -111,7 +111,7 @@ function View({
   };
   return (
     <>
-      <div className={styles["top"]}>
+      <section className={styles["top"]} aria-label={shorten(detail.run.name, 70)}>
         <RunHead detail={detail} view="marey" step={step} where={where} />
         <div className={styles["tools"]}>
           <Select
@@ -173,7 +173,7 @@ function View({
           </Popover>
         </div>
         <Legend />
-      </div>
+      </section>
       <div className={styles["body"]} data-panel={panel || undefined}>
         <main className={styles["main"]}>
           <div
@@ -185,6 +185,7 @@ function View({
             aria-describedby="marey-said"
             data-testid="marey"
             data-rows={made.length}
+            data-loaded={view.stage?.isLoaded ?? false}
             onKeyDown={view.onKey}
             {...view.pointer}
           >
@@ -301,7 +302,7 @@ function Legend() {
   return (
     <div className={styles["legend"]}>
       {KINDS.slice(1).map((kind) => (
-        <span key={kind}>
+        <span key={kind} data-kind={kind}>
           <i style={{ background: kindColour(theme, kind) }} />
           {KIND_WORDS[kind]}
         </span>

@@ -270,7 +270,7 @@ function VerdictCard({ verdict, run, ranks }: { verdict: Verdict; run: string; r
   const step = firstNumber(verdict.where, "step") ?? verdict.steps[0];
   return (
     <li className={styles["verdict"]} data-kind={verdict.kind}>
-      <h3>{verdict.title}</h3>
+      <h2>{verdict.title}</h2>
       <p>{shorten(verdict.sentence, 600)}</p>
       {verdict.advice && <p>{verdict.advice}</p>}
       {verdict.evidence.length > 0 && (

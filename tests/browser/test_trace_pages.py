@@ -1,0 +1,247 @@
+"""Traces in a real browser: the seed's two cases, from the list of runs to the one operator."""
+
+from __future__ import annotations
+
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marey.trace.synthetic import make_run
+from marey.trace.synthetic.kineto import write_kineto
+from tests.browser.conftest import Demo, Overview
+from tests.browser.sent_runs import SCENARIOS, find_run, send_scenario
+
+AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+# A row of each rank and a header of each stage, as charts/marey/rows.ts places them.
+HEADER_PX, TALLEST_PX = 18, 40
+
+
+@pytest.fixture(scope="module")
+def slow_device(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
+    """The language model with one slow device: the run, and the device's rank."""
+    run, made = send_scenario(demo, "slow device", tmp_path_factory.mktemp("slow"))
+    return run, made.truth.ranks[0]
+
+
+@pytest.fixture(scope="module")
+def slow_all_reduce(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The language model whose communication takes too long everywhere."""
+    return send_scenario(demo, "slow all-reduce", tmp_path_factory.mktemp("wide"))[0]
+
+
+def open_view(window: Overview, view: str, run: str, **query: Any) -> Any:
+    address = urllib.parse.urlencode({"id": run, **query})
+    window.page.goto(f"{window.url}/traces/{view}?{address}")
+    return window.page
+
+
+def wait_picture(window: Overview) -> None:
+    """Wait until the Marey view has drawn what it asked for."""
+    window.page.wait_for_selector("[data-testid=marey][data-loaded=true]")
+
+
+def address_of(page: Any) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(page.url).query))
+
+
+def read_rows(page: Any, stages: int, per_stage: int) -> list[dict[str, float]]:
+    """Return, rank by rank, which share of its row is of which colour of the legend."""
+    return page.evaluate(
+        """([stages, perStage, header, tallest]) => {
+          const swatches = [...document.querySelectorAll("[data-kind]")].map((one) => [
+            one.dataset.kind,
+            getComputedStyle(one.querySelector("i")).backgroundColor.match(/\\d+/g).map(Number),
+          ]);
+          const canvas = document.querySelector("[data-testid=marey] canvas");
+          const context = canvas.getContext("2d");
+          const headers = stages > 1 ? stages : 0;
+          const rows = stages * perStage;
+          const tall = Math.min(tallest, (canvas.height - headers * header) / rows);
+          const shares = [];
+          for (let row = 0; row < rows; row++) {
+            const above = headers ? Math.floor(row / perStage) + 1 : 0;
+            const y = Math.round(above * header + row * tall + 4);
+            const { data } = context.getImageData(0, y, canvas.width, 1);
+            const count = {};
+            for (let x = 0; x < canvas.width; x++) {
+              const far = ([, colour]) =>
+                colour.reduce((sum, c, i) => sum + Math.abs(c - data[x * 4 + i]), 0);
+              const nearest = swatches.reduce((a, b) => (far(b) < far(a) ? b : a));
+              const [kind] = nearest;
+              if (far(nearest) < 60) count[kind] = (count[kind] ?? 0) + 1 / canvas.width;
+            }
+            shares.push(count);
+          }
+          return shares;
+        }""",
+        [stages, per_stage, HEADER_PX, TALLEST_PX],
+    )
+
+
+def test_a_slow_device_is_named_and_stands_out_as_one_row(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    run, slow = slow_device
+    page = overview.page
+    page.goto(f"{overview.url}/traces")
+    line = page.locator(f"[data-run='{run}']")
+    line.get_by_text("Slow worker").wait_for()
+    line.get_by_role("link", name="slow device").click()
+    verdict = page.locator("[data-testid=verdicts] li").first
+    verdict.wait_for()
+    assert f"rank {slow}" in verdict.inner_text()
+    verdict.get_by_role("link", name="Show in the Marey view").click()
+    wait_picture(overview)
+    assert f"rank={slow}" in address_of(page)["where"]
+    assert f"rank {slow}" in page.inner_text("[data-testid=marey-said]")
+    # It computes longer than the other replica, whose ranks wait in the all-reduce meanwhile.
+    rows = read_rows(page, 4, 4)
+    peer = slow ^ 2
+    assert rows[slow]["compute"] > 1.15 * rows[peer]["compute"]
+    assert rows[peer]["collective"] > rows[slow].get("collective", 0) + 0.05
+
+
+def test_the_marey_view_is_walked_by_keyboard_and_saved(
+    overview: Overview, slow_device: tuple[str, int], tmp_path: Path
+) -> None:
+    run, slow = slow_device
+    page = open_view(overview, "marey", run, step=1)
+    wait_picture(overview)
+    view = page.get_by_test_id("marey")
+    view.focus()
+    view.press("o")
+    overview.wait_until(
+        lambda: f"rank {slow}" in page.inner_text("[data-testid=marey-said]"), "the outlier"
+    )
+    view.press(".")
+    page.wait_for_selector("[data-testid=marey-selected]")
+    first = address_of(page)["where"]
+    assert f"rank={slow}" in first
+    view.press("n")
+    overview.wait_until(
+        lambda: f"rank={slow + 1}" in address_of(page).get("where", ""), "the next rank"
+    )
+    operator = next(part for part in first.split(" and ") if part.startswith("operator="))
+    assert operator in address_of(page)["where"].split(" and ")
+    view.press("+")
+    overview.wait_until(lambda: "from" in address_of(page), "the window in the address")
+    link = page.url
+    page.get_by_label("Table", exact=True).check()
+    table = page.get_by_role("table", name="Operators in the window")
+    table.wait_for()
+    assert table.locator("tbody tr").count() > 10
+    for kind, head in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=kind, exact=True).click()
+        waiting.value.save_as(tmp_path / kind)
+        assert head in (tmp_path / kind).read_bytes()[:200]
+    # The same link shows the same, and the same selection in the execution flow.
+    page.goto(link)
+    wait_picture(overview)
+    page.wait_for_selector("[data-testid=marey-selected]")
+    page.get_by_role("link", name="Execution flow").click()
+    page.wait_for_selector("[data-testid=flow-attributes]")
+
+
+def test_a_badly_placed_all_reduce_is_wide_on_all_devices(
+    overview: Overview, slow_all_reduce: str, slow_device: tuple[str, int]
+) -> None:
+    page = open_view(overview, "run", slow_all_reduce)
+    page.wait_for_selector("[data-testid=verdicts]")
+    assert "Bound by communication" in page.inner_text("[data-testid=verdicts]")
+    shares = []
+    for run in (slow_all_reduce, slow_device[0]):
+        open_view(overview, "marey", run, step=1, grouped=0)
+        wait_picture(overview)
+        shares.append([row.get("collective", 0) for row in read_rows(page, 4, 4)])
+    wide, usual = shares
+    # Wide on every device alike; where one device is slow, only the others wait in it.
+    assert min(wide) > 0.08
+    assert max(wide) < 1.3 * min(wide)
+    assert max(usual) > 2 * min(usual)
+
+
+def test_the_flow_shows_stages_strategies_and_stacks(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    page = open_view(overview, "flow", slow_device[0], step=1)
+    flow = page.get_by_test_id("flow")
+    flow.wait_for()
+    closed = int(flow.get_attribute("data-nodes") or 0)
+    page.get_by_role("textbox", name="Search").fill("GPT")
+    page.get_by_role("button", name="Next found").click()
+    attributes = page.get_by_test_id("flow-attributes")
+    attributes.wait_for()
+    assert "×10" in attributes.inner_text() or "10" in attributes.inner_text()
+    flow.focus()
+    flow.press("Enter")
+    overview.wait_until(
+        lambda: int(flow.get_attribute("data-nodes") or 0) > closed, "the open namespace"
+    )
+
+
+def test_files_are_dropped_converted_compared_and_deleted(
+    overview: Overview, demo: Demo, tmp_path: Path
+) -> None:
+    made = make_run(SCENARIOS["ResNet-50"])
+    files = [str(path) for path in write_kineto(made.run, tmp_path)]
+    page = overview.page
+    page.goto(f"{overview.url}/traces")
+    page.get_by_test_id("trace-files").set_input_files(files)
+    line = page.locator("[data-testid=trace-runs] tr[data-state=ready]", has_text="and 7 more")
+    line.wait_for()
+    assert "Slow worker" in line.inner_text()
+    run = str(line.get_attribute("data-run"))
+    line.get_by_role("link").first.click()
+    for tab, sign in (
+        ("Steps", "canvas"),
+        ("Breakdown", "table"),
+        ("Collectives", "table"),
+        ("Who made whom wait", "canvas"),
+        ("Memory", "svg"),
+        ("Kernels", "table"),
+        ("Operators", "table"),
+        ("Critical path", "table"),
+        ("Difference", "form"),
+    ):
+        page.get_by_role("tab", name=tab).click()
+        page.wait_for_selector(f"[role=tabpanel] {sign}")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.wait_for_selector("[data-testid=panel-difference] table tbody tr")
+    page.get_by_role("tab", name="Communication").click()
+    lasso(page, page.get_by_test_id("network"))
+    page.get_by_text("8 ranks chosen").first.wait_for()
+    # Deleted while somebody looks at it: the page says so.
+    assert find_run(demo, run)["state"] == "ready"
+    demo.send("DELETE", f"/traces/{run}")
+    page.reload()
+    page.get_by_role("alert").get_by_text("may have been deleted").first.wait_for()
+
+
+def lasso(page: Any, drawing: Any) -> None:
+    """Draw a line around everything."""
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98), (0.02, 0.05)]
+    places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in corners]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.mouse.up()
+
+
+def test_axe_finds_nothing_and_nothing_sticks_out_of_a_narrow_window(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    page = overview.page
+    page.set_viewport_size({"width": 420, "height": 820})
+    for view, sign in (("run", "verdicts"), ("marey", "marey"), ("flow", "flow")):
+        open_view(overview, view, slow_device[0])
+        page.wait_for_selector(f"[data-testid={sign}]")
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert [one["id"] for one in found["violations"]] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420

@@ -231,21 +231,26 @@ def _fill(
 ) -> None:
     """Add up, row by row, the time of each kind in each column, and each rank's deviation."""
     columns = len(edges) - 1
-    count = shares_out.shape[2]
+    count = KIND_COUNT
     lowest, highest = edges[0], edges[columns]
     width = (highest - lowest) / columns
     time = np.zeros((columns, count))
+    # What covers columns whole is added where it begins and taken away where it ends.
+    whole_columns = np.zeros((columns + 1, count))
+    covered = np.zeros(count)
     own = np.zeros(columns)
+    touched = np.zeros(columns, np.int64)
     most = np.zeros(columns)
     for row in range(len(bounds) - 1):
         time[:, :] = 0.0
+        whole_columns[:, :] = 0.0
         most[:] = 0.0
         ranks = bounds[row + 1] - bounds[row]
         for member in range(bounds[row], bounds[row + 1]):
             rank = members[member]
             if rank < 0:
                 continue
-            own[:] = 0.0
+            changed = 0
             low, high = offsets[rank], offsets[rank + 1]
             reference = reference_of[rank]
             at_reference = reference_offsets[reference]
@@ -291,34 +296,43 @@ def _fill(
                 same = mine == theirs or (
                     (mine >= first_idle or mine == 0) and (theirs >= first_idle or theirs == 0)
                 )
-                column = int((now - lowest) / width)
-                if column >= columns:
-                    column = columns - 1
-                while True:
-                    edge = edges[column + 1] if column + 1 < columns else highest
-                    stop = until if until < edge else edge
-                    length = stop - now
-                    if length > 0:
-                        time[column, mine] += length
-                        if not same:
-                            own[column] += length
-                        now = stop
-                    if now >= until or column + 1 >= columns:
-                        break
-                    column += 1
-                if until > now:
-                    now = until
-            for column in range(columns):
+                column = min(int((now - lowest) / width), columns - 1)
+                last = min(int((until - lowest) / width), columns - 1)
+                if column == last:
+                    time[column, mine] += until - now
+                else:
+                    time[column, mine] += edges[column + 1] - now
+                    time[last, mine] += until - edges[last]
+                    whole_columns[column + 1, mine] += width
+                    whole_columns[last, mine] -= width
+                if not same:
+                    for at_column in range(column, last + 1):
+                        begin = now if at_column == column else edges[at_column]
+                        stop = until if at_column == last else edges[at_column + 1]
+                        if stop > begin:
+                            if own[at_column] == 0.0:
+                                touched[changed] = at_column
+                                changed += 1
+                            own[at_column] += stop - begin
+                now = until
+            for n in range(changed):
+                column = touched[n]
                 if own[column] > most[column]:
                     most[column] = own[column]
+                own[column] = 0.0
+        covered[:] = 0.0
         for column in range(columns):
+            for k in range(count):
+                covered[k] += whole_columns[column, k]
+                time[column, k] += covered[k]
             whole = width * ranks
             deviation_out[row, column] = int(min(1.0, most[column] / width) * 255.0 + 0.5)
             if kinds_out.shape[0] == 0:
                 for k in range(count):
                     shares_out[row, column, k] = int(time[column, k] / whole * 255.0 + 0.5)
             else:
-                best, largest = 0, 0.0
+                # Less than that is rounding, not time.
+                best, largest = 0, whole * 1e-9
                 for k in range(1, count):
                     if time[column, k] > largest:
                         best, largest = k, time[column, k]
@@ -361,19 +375,20 @@ def _merge_rows(
     deviation_out: Bytes,
 ) -> None:
     """Join neighbouring rows of the grid: shares weighed by their ranks, the largest deviation."""
-    count = shares.shape[2]
-    total = np.zeros(count)
+    # A constant, so that the loops over kinds are unrolled.
+    count = KIND_COUNT
+    total = np.zeros(count, np.int32)
     for row in range(len(rows) - 1):
         ranks = bounds[rows[row + 1]] - bounds[rows[row]]
         for column in range(kinds_out.shape[1]):
-            total[:] = 0.0
+            total[:] = 0
             most = 0
             for group in range(rows[row], rows[row + 1]):
                 weight = bounds[group + 1] - bounds[group]
                 for k in range(1, count):
-                    total[k] += weight * shares[group, begin + column, k]
+                    total[k] += np.int32(weight) * np.int32(shares[group, begin + column, k])
                 most = max(most, int(deviations[group, begin + column]))
-            best, largest = 0, 0.0
+            best, largest = 0, 0
             for k in range(1, count):
                 if total[k] > largest:
                     best, largest = k, total[k]

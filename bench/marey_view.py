@@ -116,7 +116,10 @@ def measure_windows(results: Results, ranks: int) -> dict[float, float]:
     def draw(window: CellWindow) -> Cells:
         return pictures.cells("stage", 0, ranks, window)
 
-    costs = {share: measure_cpu(lambda w=w: draw(w).encode(1)) for share, w in windows.items()}
+    def measure(window: CellWindow) -> float:
+        return measure_cpu(lambda: draw(window).encode(1))
+
+    costs = {share: measure(window) for share, window in windows.items()}
     size = f"{ranks:,} ranks × {OPERATORS:,} operators, {WIDTH} × {HEIGHT}"
     told = ", ".join(f"{share:g}: {cost:.1f}" for share, cost in costs.items())
     results.line(
@@ -238,7 +241,7 @@ class Page:
 
     def cpu_ms(self) -> float:
         found = self._session.send("SystemInfo.getProcessInfo")["processInfo"]
-        return sum(process["cpuTime"] for process in found) * 1e3
+        return 1e3 * sum(float(process["cpuTime"]) for process in found)
 
     def cost_ms(self, method: str, count: int) -> float:
         """CPU of all processes of the browser per frame."""

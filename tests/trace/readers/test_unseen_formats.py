@@ -237,3 +237,35 @@ def test_kernels_that_exchange_data_keep_nothing_from_being_sure(tmp_path: Path)
     kind, sure, evidence = judge_first(document)
     assert (kind, sure) == ("none", False)
     assert "exchange data between ranks" in evidence
+
+
+def test_a_device_that_idles_beside_busy_ones_is_named_though_nobody_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    events = []
+    for n in range(50):
+        for device in range(4):
+            number = 4 * n + device
+            work = kernel(1000 * n + 10, 180 if device == 2 else 980, number, process=device)
+            work["args"]["device"] = device
+            events += [launch(1000 * n, number), work]
+    document = report(tmp_path, events, **KINETO)
+    first = document["verdicts"][0]
+    assert (first["kind"], first["ranks"]) == ("host_bound", [2])
+    assert first["confidence"] >= 0.6
+    row = document["ranks"][2]
+    assert f"idle host {row['idle_host_ms']:.3f} ms of {row['span_ms']:.3f} ms" in " ".join(
+        first["evidence"]
+    )
+
+
+def test_small_reasons_that_add_up_keep_nothing_from_being_sure(tmp_path: Path) -> None:
+    events = []
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    for n in range(50):
+        at = 1000 * n + 10
+        events += [launch(1000 * n, 3 * n), kernel(at, 650, 3 * n)]
+        events += [launch(1000 * n + 5, 3 * n + 1), kernel(at + 650, 280, 3 * n + 1, name=name)]
+    kind, sure, evidence = judge_first(report(tmp_path, events, **KINETO))
+    assert (kind, sure) == ("none", False)
+    assert "computed nothing for 35%" in evidence

@@ -18,6 +18,7 @@ from marey.trace.results import Verdict, VerdictKind
 from marey.trace.verdicts.accounts import (
     find_capture,
     find_copies,
+    find_idle_ranks,
     find_lonely_transfers,
     find_missing_work,
     find_unexplained,
@@ -71,6 +72,7 @@ def judge(situation: Situation) -> tuple[Verdict, ...]:
     if situation.graph.chained:
         accounts = [find(situation, found) for find in ACCOUNTS]
         found += [verdict for verdict in accounts if verdict is not None]
+        found += find_idle_ranks(situation, found)
     if not found:
         return (_nothing(situation),)
     return tuple(sorted(found, key=lambda verdict: -verdict.recoverable_ms))

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from marey.stats.intervals import cover
+from marey.trace.graph.cost_graph import Delay
 from marey.trace.rank.activity import RankActivity, host_delay
 from marey.trace.rank.recording import Recording
 from marey.trace.results import Verdict, VerdictKind
+from marey.trace.verdicts.delays import KINDS, TABLE_WORDS, state_silence, within_span
 from marey.trace.verdicts.figures import Figure, state_figures
 from marey.trace.verdicts.situation import Situation
 from marey.trace.verdicts.slow_links import COMMUNICATION_SHARE
@@ -22,6 +24,8 @@ from marey.trace.verdicts.slow_links import COMMUNICATION_SHARE
 UNEXPLAINED_SHARE = 0.1
 # Where operators of the host stand for the device, Python between them is usual.
 UNEXPLAINED_SHARE_ON_HOST = 0.3
+# A rank that idles for this share is told, also where nobody waits for it.
+IDLE_SHARE = 0.25
 # Copies that nothing hides for this share of the time.
 COPY_SHARE = 0.25
 # Steps with at least this share of the worst step's unexplained time are named.
@@ -152,6 +156,55 @@ def _option(found: Sequence[Recording]) -> str:
     if not any(r.python_events for r in found):
         return "record runtime calls and stacks (CUDA activity, with_stack=True)"
     return "record runtime calls of the device (CUDA activity)"
+
+
+def find_idle_ranks(situation: Situation, found: Sequence[Verdict]) -> list[Verdict]:
+    """Ranks that idle for long for a known reason, whether or not the run waits for them.
+
+    A device that nobody waits for costs the run nothing, and idles all the same: devices of a
+    server, replicas, ranks that were recorded without their peers.
+    """
+    verdicts = []
+    for delay, (kind, _) in KINDS.items():
+        named = {r for v in found if v.kind in (kind, VerdictKind.INPUT_BOUND) for r in v.ranks}
+        chosen = [
+            a
+            for a in situation.activities
+            if a.rank not in named
+            and (delay != Delay.HOST or a.has_launches)
+            and _measure_delay(a, delay).share >= IDLE_SHARE
+        ]
+        if chosen:
+            verdicts.append(_judge_idle(situation, delay, kind, chosen))
+    return verdicts
+
+
+def _measure_delay(activity: RankActivity, delay: Delay) -> Figure:
+    span = activity.last_ns - activity.first_ns
+    return Figure(activity.rank, TABLE_WORDS[delay], within_span(activity, delay), span)
+
+
+def _judge_idle(
+    situation: Situation, delay: Delay, kind: VerdictKind, chosen: Sequence[RankActivity]
+) -> Verdict:
+    figures = [_measure_delay(a, delay) for a in chosen]
+    share = float(np.median([figure.share for figure in figures]))
+    more = ["no other rank waits for it, as far as was recorded"]
+    confidence = min(0.5 + share, 0.95)
+    silence = state_silence(chosen) if delay == Delay.HOST else ""
+    # Between steps nothing says what was waited for, and a late rank may be late for its peers.
+    met = bool((situation.item >= 0).any())
+    if silence or met or delay == Delay.START:
+        confidence = min(confidence, 0.55)
+        more += [silence] if silence else []
+    return Verdict(
+        kind=kind,
+        ranks=tuple(a.rank for a in chosen),
+        steps=situation.step_list(),
+        recoverable_ms=round(float(np.median([f.part_ns for f in figures])) / 1e6, 3),
+        confidence=round(confidence, 3),
+        evidence=(*state_figures(figures), *more),
+    )
 
 
 def find_lonely_transfers(situation: Situation, _: Sequence[Verdict]) -> Verdict | None:

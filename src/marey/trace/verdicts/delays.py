@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from marey.stats.intervals import Intervals, cover
@@ -132,7 +134,7 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
     # A gap between steps is input only by the usual order of things, not by name.
     confidence = float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0)
     evidence = _state_waits(situation, delay, does)
-    if delay == Delay.HOST and (silence := _state_silence(situation)):
+    if delay == Delay.HOST and (silence := state_silence(situation.activities)):
         # Without a request to serve a host launches nothing either.
         confidence, evidence = min(confidence, 0.55), (*evidence, silence)
     verdict = Verdict(
@@ -156,21 +158,22 @@ def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ..
     if not situation.graph.chained:
         return (f"every rank {does}",)
     figures = [
-        Figure(a.rank, TABLE_WORDS[delay], _within_span(a, delay), a.last_ns - a.first_ns)
+        Figure(a.rank, TABLE_WORDS[delay], within_span(a, delay), a.last_ns - a.first_ns)
         for a in situation.activities
     ]
     return state_figures(figures)
 
 
-def _within_span(activity: RankActivity, delay: Delay) -> int:
+def within_span(activity: RankActivity, delay: Delay) -> int:
+    """How long a rank waited for this between its first and its last work."""
     first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
     return int(cover(idle_of(activity, delay), first, last)[0])
 
 
-def _state_silence(situation: Situation) -> str:
+def state_silence(activities: Sequence[RankActivity]) -> str:
     """A sentence if the host did nothing, or only waited, for most of what it is blamed for."""
-    silent = sum(a.recording.silent_ns for a in situation.activities)
-    blamed = sum(_within_span(a, Delay.HOST) for a in situation.activities)
+    silent = sum(a.recording.silent_ns for a in activities)
+    blamed = sum(within_span(a, Delay.HOST) for a in activities)
     if 2 * silent <= blamed:
         return ""
     return (

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
+import numpy as np
+
+from marey.stats.intervals import cover
 from marey.trace.rank.activity import RankActivity
 from marey.trace.rank.recording import Recording
 from marey.trace.readers.trace_info import RankInfo
@@ -22,6 +25,8 @@ FEWEST_DEVICE_EVENTS = 10
 MOSTLY_HOST = 4.0
 # Exchanges inside kernels that take this share of the span: they may be waits for a late rank.
 EXCHANGE_SHARE = 0.25
+# "Nothing is wrong" is not sure where a rank computes nothing for this share.
+STILL_SHARE = 0.25
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
 
@@ -33,6 +38,7 @@ def apply_doubts(
     """The verdicts with what the recording makes doubtful said and capped."""
     everywhere = list(_doubt_devices(activities, infos))
     about_nothing = list(_doubt_nothing([a.recording for a in activities]))
+    about_nothing += _doubt_stillness(activities)
     found = []
     for verdict in verdicts:
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
@@ -87,6 +93,25 @@ def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
             f"{part.exchange_ns / 1e6:.1f} ms are kernels that exchange data between ranks: a wait "
             "for a late rank would look the same"
         )
+
+
+def _doubt_stillness(activities: Sequence[RankActivity]) -> Iterator[str]:
+    """Ranks that computed too little for "nothing is wrong", each reason too small by itself."""
+    alone = len(activities) == 1
+    still = []
+    for one in activities:
+        span = one.last_ns - one.first_ns
+        parts = (getattr(one.idle, field.name) for field in fields(one.idle))
+        window = np.array([one.first_ns]), np.array([one.last_ns])
+        part = sum(int(cover(gaps, *window)[0]) for gaps in parts)
+        if alone:
+            # With its peers beside it, a run's transfers are judged by what they cost the run.
+            part += one.recording.exposed_comm_ns + one.recording.exposed_memcpy_ns
+        if span > 0 and part > STILL_SHARE * span:
+            still.append((part / span, one.rank))
+    if still:
+        share, rank = max(still)
+        yield f"rank {rank} computed nothing for {share:.0%} of its time, for several reasons"
 
 
 def _worst(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import math
@@ -49,7 +50,14 @@ from marey.model.access.current import current_identity
 from marey.model.access.identity import Identity, Permission
 from marey.model.access.sight import Sight
 from marey.model.documents import Document
-from marey.model.errors import Conflict, InvalidInput, NotFound, NotPermitted, shown
+from marey.model.errors import (
+    Conflict,
+    InvalidInput,
+    MareyError,
+    NotFound,
+    NotPermitted,
+    shown,
+)
 from marey.model.observation import Observation
 from marey.model.protocols import Pace, Source, Store
 from marey.model.workloads import Progress
@@ -133,6 +141,7 @@ class Service:
         self.replays = ReplayDesk(
             self.traces.trace_paths, PredictionBook(kept / "predictions.json")
         )
+        self.traces.on_ready = self._score_predictions
         self.call_graphs = CallGraphShelf(self.uploads, self.traces)
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
@@ -207,11 +216,20 @@ class Service:
         view.uploads = PrivateUploads(self.uploads, store, user)
         view.traces = make_private_traces(self.traces, store, user)
         view.replays = make_private_replays(self.replays, view.traces)
+        view.traces.on_ready = view._score_predictions
         view.call_graphs = CallGraphShelf(view.uploads, view.traces, beside=self.call_graphs)
         view.rule_book = PrivateRuleBook(self.rule_book, sight)
         view.notifier = PrivateNotifier(self.notifier)
         view.rule_watch = PrivateRuleWatch(self.rule_watch, store, TableMask(sight, owners))
         return view
+
+    def _score_predictions(self, run: str) -> None:
+        """Score the predictions that a run which has just arrived is the changed run of."""
+        if self.replays.book.has_unmeasured():
+            with contextlib.suppress(MareyError):
+                self.background.start(
+                    "scoring predictions", lambda _job: self.replays.score_arrival(run)
+                )
 
     def _is_workload(self, cluster: str, workload: str) -> bool:
         try:

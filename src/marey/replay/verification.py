@@ -44,6 +44,8 @@ class KeptPrediction:
     measured_ms: float | None = None
     measured_run: str = ""
     measured_at_ms: int | None = None
+    # How many times as long a step of the recorded run took with the profiler.
+    profiling: float = 1.0
 
     @property
     def error(self) -> float | None:
@@ -88,6 +90,7 @@ def keep_prediction(
         trained=describe_trained(recorded),
         wanted=describe_structure(changed),
         recorded=describe_structure(recorded),
+        profiling=model.recorded_ms / model.base_ms,
     )
 
 
@@ -127,6 +130,15 @@ def find_measured(kept: KeptPrediction, run: Workload) -> bool:
     if kept.measured_ms is not None or kept.wanted == kept.recorded:
         return False
     return kept.trained == describe_trained(run) and kept.wanted == describe_structure(run)
+
+
+def measured_step(kept: KeptPrediction, model: ReplayModel) -> float:
+    """Return the step of the changed run as the prediction means it.
+
+    Where its time without the profiler is not known, the profiler is taken to cost what it cost in
+    the recorded run.
+    """
+    return model.plain_ms if model.plain_ms is not None else model.recorded_ms / kept.profiling
 
 
 def record_measured(

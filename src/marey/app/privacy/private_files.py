@@ -89,6 +89,7 @@ def make_private_traces(whole: TraceLibrary, store: PrivateStore, user: str) -> 
         is_visible=make_run_check(store, user),
         by=user,
         shows_folders=False,
+        on_ready=None,
     )
 
 

@@ -70,6 +70,8 @@ class TraceLibrary:
     make_demo: Callable[[RunRecord, Path], None] | None = None
     # Lists the demo runs of faults that have begun since.
     find_demo: Callable[[], None] | None = None
+    # Told of every run that can be looked at from now on.
+    on_ready: Callable[[str], None] | None = None
     _converter: Converter = field(default_factory=Converter)
     _open: OrderedDict[str, tuple[int, RunViews]] = field(default_factory=OrderedDict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -339,6 +341,8 @@ class TraceLibrary:
                 self._take_over(record, conversion)
             self._open.pop(record.id, None)
             self._save(record)
+        if record.state == "ready" and self.on_ready is not None:
+            self.on_ready(record.id)
 
     def _take_over(self, record: RunRecord, conversion: Conversion) -> None:
         result = conversion.result

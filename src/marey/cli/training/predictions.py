@@ -14,7 +14,7 @@ from marey.cli.training.prediction_files import open_book
 from marey.cli.training.replay import add_model_arguments, read_model
 from marey.cli.training.trace_text import printable
 from marey.model.errors import InvalidInput
-from marey.replay.verification import score_predictions
+from marey.replay.verification import measured_step, score_predictions
 
 DESCRIPTION = """\
 List the predictions that `marey what-if --keep` kept, with what was measured since. A run that has
@@ -42,7 +42,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if args.score is not None:
         model = read_model(args.by, args.cache, args.plain_step_ms, out)
         name, now = str(Path(args.by).resolve()), int(time.time() * 1000)
-        book.measure(args.score, measured_ms=model.base_ms, run=name, at_ms=now)
+        measured = measured_step(book.find(args.score), model)
+        book.measure(args.score, measured_ms=measured, run=name, at_ms=now)
     kept = book.read()
     document = make_prediction_list(kept, score_predictions(kept))
     out.answer(msgspec.to_builtins(document), predictions_text(document))

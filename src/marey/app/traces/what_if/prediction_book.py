@@ -13,7 +13,12 @@ from marey.model.errors import InvalidInput, NotFound, shown
 from marey.model.system.atomic_file import write_file
 from marey.model.system.private_files import make_private_folder
 from marey.replay.model import ReplayModel
-from marey.replay.verification import KeptPrediction, find_measured, record_measured
+from marey.replay.verification import (
+    KeptPrediction,
+    find_measured,
+    measured_step,
+    record_measured,
+)
 
 # The oldest are let go beyond this many.
 MOST_KEPT = 10_000
@@ -45,6 +50,10 @@ class PredictionBook:
         """Return the predictions that may be seen, oldest first."""
         return [one for one in self.read() if self.is_visible(one.run)]
 
+    def has_unmeasured(self) -> bool:
+        """Say whether a prediction waits for its run."""
+        return any(one.measured_ms is None for one in self.list_visible())
+
     def find(self, identity: str) -> KeptPrediction:
         """Return one prediction by its id."""
         for one in self.list_visible():
@@ -73,7 +82,8 @@ class PredictionBook:
         others = [one for one in self.list_visible() if one.run != run]
         found = [one for one in others if find_measured(one, workload)]
         return [
-            self.measure(one.id, measured_ms=model.base_ms, run=run, at_ms=at_ms) for one in found
+            self.measure(one.id, measured_ms=measured_step(one, model), run=run, at_ms=at_ms)
+            for one in found
         ]
 
     def _change(self, change: Callable[[list[KeptPrediction]], list[KeptPrediction]]) -> None:

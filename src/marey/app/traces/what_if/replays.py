@@ -23,12 +23,13 @@ from marey.app.traces.what_if.replay_documents import (
     make_what_if_document,
 )
 from marey.app.traces.what_if.replay_timeline import WhatIfTimeline, make_timeline
+from marey.model.errors import MareyError
 from marey.model.training.dataflow import Dataflow
 from marey.replay.memory import predict_memory
 from marey.replay.model import ReplayModel
 from marey.replay.model import replay_model as make_model
 from marey.replay.search import Limits, search_changes
-from marey.replay.verification import keep_prediction, score_predictions
+from marey.replay.verification import keep_prediction, measured_step, score_predictions
 from marey.trace.dataflow import build_dataflow
 from marey.trace.run.trace_run import open_run
 
@@ -134,6 +135,18 @@ class ReplayDesk:
         found = search_changes(opened.model, opened.flow, limits, progress=progress)
         return make_search_document(found, opened.model.base_ms)
 
+    def score_arrival(self, run: str) -> int:
+        """Score predictions by a run that arrived; return how many. What cannot be replayed: none.
+
+        Opening a run scores whatever was predicted of it.
+        """
+        before = self.predictions().measured
+        try:
+            self.open(run)
+        except MareyError:
+            return 0
+        return self.predictions().measured - before
+
     def predictions(self, run: str = "") -> PredictionList:
         """Return kept predictions, of one run or of all."""
         kept = [one for one in self.book.list_visible() if not run or one.run == run]
@@ -145,6 +158,9 @@ class ReplayDesk:
         """Score a prediction by a run that somebody says is the changed one."""
         opened = self.open(run, plain_step_ms)
         scored = self.book.measure(
-            identity, measured_ms=opened.model.base_ms, run=run, at_ms=self.clock_ms()
+            identity,
+            measured_ms=measured_step(self.book.find(identity), opened.model),
+            run=run,
+            at_ms=self.clock_ms(),
         )
         return make_prediction_document(scored)

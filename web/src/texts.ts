@@ -476,6 +476,18 @@ export const whatIfTexts = {
   keep: "Keep prediction",
   kept: "Kept",
   keepExplained: "It is scored when a trace of the changed run arrives.",
+  keptPredictions: "Kept predictions",
+  noneMeasured: (count: Value) =>
+    `${count} kept in all. None has been measured yet; send a trace of a changed run.`,
+  measuredSoFar: (count: Value, error: Value, inside: Value) =>
+    `${count} measured in all: ${error} % off on average, ${inside} % inside the interval.`,
+  keptAs: (when: Value, predicted: Value, low: Value, high: Value) =>
+    `${when}: ${predicted} predicted (${low} to ${high}).`,
+  notMeasured: "Not measured yet.",
+  measured: (time: Value, error: Value, inside: boolean) =>
+    `${time} measured: the prediction was ${error} % off, ${inside ? "inside" : "outside"} the interval.`,
+  measuredByThisRun: "Predicted from another run; this one measured it.",
+  forget: "Forget this prediction",
   criticalPath: "What the end of a step waits for",
   work: "Work",
   recorded: "Recorded",

@@ -30,7 +30,11 @@ OPEN_PATHS = {
     "/healthz", "/me", "/sign-in", "/sign-in/start", "/sign-in/callback", "/session",
     "/sign-in/commands", "/sign-in/commands/token",
 }  # fmt: skip
-READING_POSTS = {"/api/v1/rules-preview"}
+READING_POSTS = {
+    "/api/v1/rules-preview",
+    "/api/v1/traces/{run}/what-if",
+    "/api/v1/traces/{run}/what-if/timeline",
+}
 
 
 def list_operations() -> list[tuple[str, str, dict[str, Any]]]:

@@ -1930,6 +1930,8 @@ export interface paths {
         /**
          * Predict the step time of a run with changes
          * @description A change that the trace cannot support is refused, with what is missing.
+         *
+         *     To keep the prediction needs the permission to contribute.
          */
         post: operations["predictRun"];
         delete?: never;

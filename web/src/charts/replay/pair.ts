@@ -80,7 +80,7 @@ function drawBar(
 /** Where each side's step ends, with its time. */
 function drawEnds(
   context: CanvasRenderingContext2D,
-  { before, after, palette, words }: PairDrawing,
+  { before, after, width, palette, words }: PairDrawing,
   scale: number,
   height: number,
 ): void {
@@ -89,8 +89,9 @@ function drawEnds(
   const sides = [
     { side: before, label: words.before, colour: palette.muted },
     { side: after, label: words.after, colour: palette.selected },
-  ].sort((a, b) => a.side.step_ms - b.side.step_ms);
-  let least = GUTTER_PX;
+  ].sort((a, b) => b.side.step_ms - a.side.step_ms);
+  // The later end first: its label keeps inside the picture, the other's to the left of it.
+  let most = width - 2;
   for (const { side, label, colour } of sides) {
     const x = GUTTER_PX + side.step_ms * scale;
     context.strokeStyle = colour;
@@ -101,9 +102,9 @@ function drawEnds(
     context.fillStyle = colour;
     const text = `${label} ${formatNs(side.step_ms * 1e6)}`;
     const wide = context.measureText(text).width;
-    const left = Math.max(least, x - wide);
+    const left = Math.max(0, Math.min(x, most) - wide);
     context.fillText(text, left, AXIS_PX / 2);
-    least = left + wide + 10;
+    most = left - 10;
   }
 }
 

@@ -24,7 +24,9 @@ from marey.app.traces.what_if.replay_documents import (
     WhatIfDocument,
 )
 from marey.app.traces.what_if.replay_timeline import WhatIfTimeline
+from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
+from marey.model.errors import NotPermitted
 from marey.model.names import NAME_LIMIT
 from marey.replay.search import ALLOWED, Limits
 
@@ -79,16 +81,21 @@ def replay_run(
 
 @router.post(
     "/traces/{run}/what-if",
-    openapi_extra=needs(Permission.CONTRIBUTE),
+    openapi_extra=needs(Permission.READ),
     operation_id="predictRun",
     summary="Predict the step time of a run with changes",
     response_description="The prediction, with its interval.",
-    responses=described(404, 422),
+    responses=described(403, 404, 422),
 )
 def predict_run(
     service: TheService, run: RunId, body: Annotated[WhatIfBody, Body()]
 ) -> Answer[WhatIfDocument]:
-    """A change that the trace cannot support is refused, with what is missing."""
+    """A change that the trace cannot support is refused, with what is missing.
+
+    To keep the prediction needs the permission to contribute.
+    """
+    if body.keep and not current_identity().may(Permission.CONTRIBUTE):
+        raise NotPermitted("To keep a prediction needs the permission 'contribute'; sign in first.")
     made = service.replays.what_if(
         run,
         body.changes,
@@ -101,7 +108,7 @@ def predict_run(
 
 @router.post(
     "/traces/{run}/what-if/timeline",
-    openapi_extra=needs(Permission.CONTRIBUTE),
+    openapi_extra=needs(Permission.READ),
     operation_id="replayTimeline",
     summary="Replay a step of a run without and with changes",
     response_description="What every rank does when, on both sides.",

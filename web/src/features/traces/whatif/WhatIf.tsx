@@ -4,6 +4,7 @@ import { formatNs } from "@/charts/marey/window";
 import type { Change } from "@/features/traces/whatif/changes";
 import { parseChanges, printChange, printChanges } from "@/features/traces/whatif/changes";
 import { Controls } from "@/features/traces/whatif/Controls";
+import { Kept } from "@/features/traces/whatif/Kept";
 import { PairView } from "@/features/traces/whatif/PairView";
 import type { Prediction, Replay } from "@/features/traces/whatif/queries";
 import { useKeep, usePrediction, useReplay, useTimeline } from "@/features/traces/whatif/queries";
@@ -86,8 +87,14 @@ function Answered({
       )}
       {timeline.data && !prediction.isError && <PairView timeline={timeline.data} />}
       {prediction.data && !prediction.isError && changes.length > 0 && (
-        <Facts run={run} prediction={prediction.data} replay={replay} />
+        <Facts
+          key={prediction.data.changes.join(";")}
+          run={run}
+          prediction={prediction.data}
+          replay={replay}
+        />
       )}
+      <Kept run={run} onTry={(next) => change(parseChanges(next.join(";")))} />
       <Strategies
         run={run}
         words={replay.words}

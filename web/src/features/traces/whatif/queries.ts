@@ -1,6 +1,6 @@
 /** What the panel asks of the replay: the unchanged run, a prediction, both timelines, a search. */
 
-import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ApiError, getJson, postJson, remove } from "@/api/client";
 import type { Document } from "@/api/documents";
 import { runPath } from "@/features/traces/queries";
@@ -11,6 +11,7 @@ export type Prediction = Document<"WhatIfDocument">;
 export type Timeline = Document<"WhatIfTimeline">;
 export type Search = Document<"StrategySearch">;
 export type Strategy = Search["proposals"][number];
+export type KeptPrediction = Document<"PredictionList">["predictions"][number];
 type Task = Omit<Document<"JobDocument">, "result"> & { result: Search | null };
 
 const POLL_MS = 400;
@@ -50,10 +51,31 @@ export function useTimeline(run: string, changes: readonly string[], enabled: bo
   });
 }
 
+const KEPT = ["kept predictions"];
+
 export function useKeep(run: string) {
+  const client = useQueryClient();
   return useMutation({
     mutationFn: (changes: readonly string[]) =>
       postJson<Prediction>(`${runPath(run)}/what-if`, { changes, keep: true }),
+    onSuccess: () => client.invalidateQueries({ queryKey: KEPT }),
+  });
+}
+
+/** Every prediction that was kept, and how good those that were measured are. */
+export function useKept() {
+  return useQuery({
+    queryKey: KEPT,
+    queryFn: ({ signal }) => getJson<Document<"PredictionList">>("/predictions", {}, signal),
+    retry,
+  });
+}
+
+export function useForget() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => remove(`/predictions/${encodeURIComponent(id)}`),
+    onSuccess: () => client.invalidateQueries({ queryKey: KEPT }),
   });
 }
 

@@ -62,6 +62,8 @@ def test_a_change_is_recorded_with_what_was_before_and_after(
     assert changed.before is not None
     assert changed.after is not None
     assert (changed.before["when"], changed.after["when"]) == ("util mean < 5%", "util mean < 9%")
+    # Both are the same document, so that only what was changed differs.
+    assert set(changed.before) == set(changed.after)
     assert deleted.route == "DELETE /rules/{rule}"
     assert deleted.before is not None
     assert deleted.before["when"] == "util mean < 9%"

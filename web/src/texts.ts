@@ -38,6 +38,7 @@ export const appTexts = {
   executionFlow: "Execution flow",
   callGraphs: "Call graphs",
   compare: "Runs compared",
+  audit: "Audit",
 };
 
 /** Attributes, filters and the head of every page. */
@@ -1317,6 +1318,39 @@ export const timetravelTexts = {
   n5MinS: "5 min/s",
   n15MinS: "15 min/s",
   n7Days: "7 days",
+};
+
+/** The audit record. */
+export const auditTexts = {
+  audit: "Audit",
+  whatIsRecorded:
+    "Changes, sign-ins and refusals, newest first. Entries are appended and never changed; only admins see them.",
+  all: "All",
+  changes: "Changes",
+  signIns: "Sign-ins",
+  refusals: "Refusals",
+  change: "Change",
+  signIn: "Sign-in",
+  refusal: "Refusal",
+  time: "Time",
+  kind: "Kind",
+  user: "User",
+  peer: "From",
+  what: "What",
+  status: "Status",
+  contains: "Contains",
+  loading: "Loading…",
+  nothing: "Nothing is recorded.",
+  older: "Older entries",
+  nobody: "nobody",
+  exportFailed: "The export failed.",
+  showValues: (count: Value) => `${count} values`,
+  hideValues: "Hide values",
+  times: (count: Value) => `(${count} times)`,
+  value: "Value",
+  before: "Before",
+  after: "After",
+  none: "–",
 };
 
 /** Waste. */

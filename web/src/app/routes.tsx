@@ -56,6 +56,8 @@ const Compare = lazy(async () => ({
   default: (await import("@/features/compare/Compare")).Compare,
 }));
 
+const Audit = lazy(async () => ({ default: (await import("@/features/audit/Audit")).Audit }));
+
 interface Page {
   path: string;
   /** What the browser's tab says; the page itself may know better. */
@@ -122,6 +124,7 @@ export const ROUTES: readonly Route[] = [
     needs: "cluster",
     Page: Compare,
   },
+  { path: "/audit", title: texts.audit, place: "more", needs: "nothing", Page: Audit },
   {
     path: "/workload",
     title: texts.workload,

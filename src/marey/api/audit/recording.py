@@ -41,15 +41,19 @@ class AuditRecording:
         answer = _Answer(send, keeps_body=not is_safe)
         before = None
         if scope["method"] in REPLACING and scope["path"].startswith(_PREFIX):
-            before = await self._ask_before(scope)
+            before = await self._ask_document(scope)
+        after = None
         try:
             await self._app(scope, receive, answer.send)
+            if before is not None and scope["method"] != "DELETE" and answer.status < 300:
+                # The same question as before, so that only what was changed differs.
+                after = await self._ask_document(scope)
         finally:
-            happening = _describe(scope, answer, before)
+            happening = _describe(scope, answer, before, after)
             if happening is not None:
                 self._log.record(happening, time.time_ns() // 1_000_000)
 
-    async def _ask_before(self, scope: Scope) -> Details | None:
+    async def _ask_document(self, scope: Scope) -> Details | None:
         """Return what the same path answers now, if it can be asked and is small."""
         answer = _Answer(None, keeps_body=True)
         asked = {**scope, "method": "GET", "state": {}}
@@ -136,7 +140,9 @@ def _is_secret(key: str, value: object) -> bool:
     return isinstance(value, str) and any(word in key.lower() for word in _SECRET_WORDS)
 
 
-def _describe(scope: Scope, answer: _Answer, before: Details | None) -> Happening | None:
+def _describe(
+    scope: Scope, answer: _Answer, before: Details | None, after: Details | None
+) -> Happening | None:
     route = scope.get("route")
     if answer.status in REFUSALS:
         kind = AuditKind.REFUSAL
@@ -157,7 +163,7 @@ def _describe(scope: Scope, answer: _Answer, before: Details | None) -> Happenin
         object=shown(scope["path"].removeprefix(_PREFIX)),
         status=answer.status or 500,
         before=before if changed else None,
-        after=answer.read_detail() if changed else None,
+        after=(after or answer.read_detail()) if changed else None,
     )
 
 

@@ -28,6 +28,8 @@ def test_every_error_of_the_family_has_its_own_stable_code() -> None:
         "Conflict": "conflict",
         "TooLarge": "too_large",
         "Unavailable": "unavailable",
+        "NotSignedIn": "unauthorized",
+        "NotPermitted": "not_permitted",
         "StoreError": "store_error",
     }
 

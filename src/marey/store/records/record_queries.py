@@ -210,7 +210,8 @@ def count_workloads(connection: duckdb.DuckDBPyConnection, query: WorkloadQuery)
         states = read_workloads(connection, everything)["state"].to_pylist()
         return dict(Counter(states))
     rows = connection.execute(
-        f"SELECT state, count(*) FROM ({latest}) WHERE {' AND '.join(conditions)} GROUP BY state",
+        f"SELECT state, count(*) FROM ({latest}) WHERE {' AND '.join(conditions)} GROUP BY state "
+        "ORDER BY state",
         values,
     ).fetchall()
     return {str(state): int(count) for state, count in rows}

@@ -52,6 +52,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "/workloads": [{}, {"limit": 1}],
     "/entities/{kind}": [{"name": "ada"}],
     "/capacity": [{}, {"points": 2}],
+    "/links/{kind}": [{"name": "ada"}],
+    "/digest": [{}, {"kind": "user", "name": "ada"}],
     "/workloads/{workload}": [{}],
     "/progress": [DIAGNOSED],
     "/events": [{}],

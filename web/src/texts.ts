@@ -43,6 +43,7 @@ export const appTexts = {
 
 /** Attributes, filters and the head of every page. */
 export const baseTexts = {
+  siteLinks: "Links of this site",
   pool: "Pool",
   gpuOrWaitingRequest: "GPU or waiting request",
   cluster: "Cluster",
@@ -1444,6 +1445,7 @@ export const peopleTexts = {
   allJobs: "All jobs",
   openFindings: (count: Value) => `${count} open finding${count === 1 ? "" : "s"}`,
   showOnTheOverview: "Show on the overview",
+  weeklyDigest: "Weekly digest",
   gpuHoursOverTime: "GPU-hours over the last 7 days",
   gpuHours: "GPU-hours",
   wasted: "Wasted GPU-hours",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,6 +43,8 @@ class Access:
 
     names: Sequence[str] = ()
     control: AccessControl = field(default_factory=AccessControl)
+    # Whose pages may show the overview in a frame.
+    frame_origins: Sequence[str] = ()
 
 
 class Guard:
@@ -60,14 +62,26 @@ class Guard:
         refusal = self._refusal(scope)
         if refusal is None and scope["type"] == "http":
             limit = _body_limit(scope)
-            await self._app(scope, _bounded(receive, limit), _hardened(send))
+            await self._app(
+                scope, _bounded(receive, limit), _hardened(send, self._choose_headers(scope))
+            )
         elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await refusal(scope, receive, _hardened(send))
+            await refusal(scope, receive, _hardened(send, SECURITY_HEADERS))
         else:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+
+    def _choose_headers(self, scope: Scope) -> Mapping[str, str]:
+        """Return what every answer carries; the overview alone may stand in others' frames."""
+        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        if not self._access.frame_origins or path != "/":
+            return SECURITY_HEADERS
+        framed = {k: v for k, v in SECURITY_HEADERS.items() if k != "X-Frame-Options"}
+        origins = " ".join(self._access.frame_origins)
+        policy = CONTENT_POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {origins}")
+        return {**framed, "Content-Security-Policy": policy}
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -128,11 +142,11 @@ def _bounded(receive: Receive, limit: int) -> Receive:
     return take
 
 
-def _hardened(send: Send) -> Send:
+def _hardened(send: Send, security: Mapping[str, str]) -> Send:
     async def give(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: Any = MutableHeaders(scope=message)
-            for name, value in SECURITY_HEADERS.items():
+            for name, value in security.items():
                 headers.setdefault(name, value)
         await send(message)
 

@@ -173,7 +173,12 @@ def read_privacy(configuration: Configuration) -> PrivacyRules:
 def add_rules(parts: Parts, configuration: Configuration) -> Parts:
     """Return the parts with the site's rules, receivers and privacy; wrong ones are refused."""
     kept_ms = configuration.audit.retention_ms
-    parts = replace(parts, privacy=read_privacy(configuration), audit_retention_ms=kept_ms)
+    parts = replace(
+        parts,
+        privacy=read_privacy(configuration),
+        audit_retention_ms=kept_ms,
+        links=configuration.server.links,
+    )
     settings = configuration.rules
     folder = Path(settings.folder) if settings.folder else None
     if folder is not None and not folder.exists():

@@ -40,6 +40,7 @@ from marey.app.rules.notifications import Notifier
 from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_watch import RuleWatch
 from marey.app.settings.configuration import TracesSettings
+from marey.app.settings.site_links import parse_link
 from marey.app.traces.callgraph_queries import CallGraphShelf
 from marey.app.traces.trace_library import TraceLibrary
 from marey.app.traces.what_if.prediction_book import PredictionBook
@@ -107,6 +108,8 @@ class Parts:
     privacy: PrivacyRules = field(default_factory=PrivacyRules)
     # How long the record of changes reaches back.
     audit_retention_ms: int = RETENTION_MS
+    # Templates of links to the site's own pages.
+    links: Sequence[str] = ()
 
 
 class Service:
@@ -115,6 +118,7 @@ class Service:
     def __init__(self, parts: Parts) -> None:
         return_large_blocks()
         self.store = parts.store
+        self.links = tuple(parse_link(text) for text in parts.links)
         beside = parts.store.path
         self.audit = AuditLog(
             get_audit_folder(beside) if beside else None, parts.audit_retention_ms

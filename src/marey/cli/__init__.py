@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "list, check, explain, test and back-test violation rules",
     ),
     "findings": ("marey.cli.cluster.findings", "what the rules found, and the GPU-hours it cost"),
+    "digest": ("marey.cli.cluster.digest", "the last week of a user, a project or the site"),
     "diagnose": (
         "marey.cli.cluster.diagnose",
         "say what is wrong with a workload, and what to try",

@@ -216,7 +216,10 @@ class Mail:
 
     def deliver(self, parcel: Parcel) -> None:
         """Send the mail; the message id is the parcel's, so that doubles can be seen."""
-        message = self.message(parcel)
+        self.send(self.message(parcel))
+
+    def send(self, message: EmailMessage) -> None:
+        """Hand a mail to the server; raises ``Unavailable`` where it does not take it."""
         try:
             with smtplib.SMTP(self.host, self.port, timeout=self.timeout_s) as server:
                 if self.starttls:
@@ -232,11 +235,16 @@ class Mail:
 
     def message(self, parcel: Parcel) -> EmailMessage:
         """Return the mail; header values are single lines, whatever the names in them hold."""
-        message = EmailMessage()
-        message["Subject"] = write_subject(parcel.notices)
-        message["From"] = self.sender
-        message["To"] = ", ".join(self.to)
+        message = self.make_message(write_subject(parcel.notices), self.to)
         message["Message-ID"] = make_msgid(parcel.id, domain="marey.invalid")
-        message["Auto-Submitted"] = "auto-generated"
         message.set_content(write_text(parcel.notices))
+        return message
+
+    def make_message(self, subject: str, to: Sequence[str]) -> EmailMessage:
+        """Return an empty mail from this sender; a subject is one line."""
+        message = EmailMessage()
+        message["Subject"] = make_one_line(subject)
+        message["From"] = self.sender
+        message["To"] = ", ".join(to)
+        message["Auto-Submitted"] = "auto-generated"
         return message

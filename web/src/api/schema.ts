@@ -416,6 +416,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links/{kind}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List links from a page to the site's own tools
+         * @description Names are encoded; a template's host is never taken from a name.
+         */
+        get: operations["links"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/digest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the digest of a user, a project or the site: the last days against those before
+         * @description Jobs, GPU-hours used and wasted, what went wrong most and what to try.
+         */
+        get: operations["digest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/queue": {
         parameters: {
             query?: never;
@@ -3209,6 +3249,67 @@ export interface components {
             text: string;
         };
         /**
+         * Digest
+         * @description The last days, and the same number of days before them.
+         */
+        Digest: {
+            kind: string;
+            name: string;
+            cluster: string;
+            days: number;
+            from_ms: number;
+            to_ms: number;
+            now: components["schemas"]["DigestFigures"];
+            before: components["schemas"]["DigestFigures"];
+            jobs: components["schemas"]["DigestJob"][];
+            causes: components["schemas"]["DigestCause"][];
+            shares: components["schemas"]["DigestShare"][];
+        };
+        /**
+         * DigestCause
+         * @description A rule that was violated, what it cost and what to try.
+         */
+        DigestCause: {
+            rule: string;
+            title: string;
+            jobs: number;
+            gpu_hours: number;
+            next_step: string;
+        };
+        /**
+         * DigestFigures
+         * @description A period in numbers.
+         */
+        DigestFigures: {
+            jobs: number;
+            failed: number;
+            gpu_hours: number;
+            wasted_gpu_hours: number;
+            efficiency: number | null;
+            median_wait_s: number | null;
+        };
+        /**
+         * DigestJob
+         * @description A job that wasted much, and why.
+         */
+        DigestJob: {
+            workload: string;
+            name: string;
+            user: string;
+            gpus: number;
+            wasted_gpu_hours: number;
+            why: string[];
+        };
+        /**
+         * DigestShare
+         * @description A project (of a site) or a user (of a project) by GPU-hours.
+         */
+        DigestShare: {
+            name: string;
+            gpu_hours: number;
+            wasted_gpu_hours: number;
+        };
+        /**
          * Distribution
          * @description How often each value, before and after, on one axis.
          */
@@ -4091,6 +4192,14 @@ export interface components {
             thresholds?: {
                 [key: string]: string;
             };
+        };
+        /**
+         * PageLink
+         * @description A link as a page shows it.
+         */
+        PageLink: {
+            title: string;
+            url: string;
         };
         /**
          * PathPart
@@ -7102,6 +7211,138 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EntityPage"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    links: {
+        parameters: {
+            query: {
+                /** @description Its name. */
+                name: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path: {
+                /** @description workload, user, project, host … */
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Links {title, url}, filled from the templates in server.links. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageLink"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    digest: {
+        parameters: {
+            query?: {
+                /** @description Of what. */
+                kind?: string;
+                /** @description Whose; not of a site. */
+                name?: string;
+                /** @description Days that it is about. */
+                days?: number;
+                /** @description The cluster. */
+                cluster?: string;
+                /** @description json or html. */
+                format?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The digest; as a page that stands by itself with format=html. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Digest"];
+                    "text/html": string;
                 };
             };
             /** @description Nobody is signed in. */

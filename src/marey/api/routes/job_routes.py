@@ -11,8 +11,10 @@ from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import CSV
+from marey.app.people.digest import AskDigest, Digest, print_digest_html
 from marey.app.people.entities import AskEntity, EntityPage
 from marey.app.people.jobs import AskJobs, JobTable, print_jobs_csv, write_jobs_parquet
+from marey.app.people.links import PageLink, list_links
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
 
@@ -26,6 +28,10 @@ _FILES: dict[int | str, dict[str, Any]] = {
             PARQUET: {"schema": {"type": "string", "format": "binary"}},
         }
     }
+}
+
+_PAGE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/html": {"schema": {"type": "string"}}}}
 }
 
 
@@ -90,3 +96,44 @@ def entity(
 ) -> Answer[EntityPage]:
     """Usage, efficiency, waste, findings, jobs and hardware events."""
     return Answer(AskEntity(kind, name, cluster).ask(service.workspace))
+
+
+@router.get(
+    "/links/{kind}",
+    operation_id="links",
+    summary="List links from a page to the site's own tools",
+    response_description="Links {title, url}, filled from the templates in server.links.",
+    responses=described(404, 422),
+)
+def links(
+    service: TheService,
+    kind: Annotated[str, Path(max_length=20, description="workload, user, project, host …")],
+    name: Annotated[str, Query(min_length=1, max_length=NAME_LIMIT, description="Its name.")],
+    cluster: Cluster = DEFAULT,
+) -> Answer[list[PageLink]]:
+    """Names are encoded; a template's host is never taken from a name."""
+    found = list_links(service.workspace, service.links, kind=kind, name=name, cluster=cluster)
+    return Answer(found)
+
+
+@router.get(
+    "/digest",
+    operation_id="digest",
+    summary="Get the digest of a user, a project or the site: the last days against those before",
+    response_description="The digest; as a page that stands by itself with format=html.",
+    responses=_PAGE | described(404, 422),
+)
+def digest(
+    *,
+    service: TheService,
+    kind: Annotated[str, Query(pattern="^(site|user|project)$", description="Of what.")] = "site",
+    name: Annotated[str, Query(max_length=NAME_LIMIT, description="Whose; not of a site.")] = "",
+    days: Annotated[int, Query(ge=1, le=31, description="Days that it is about.")] = 7,
+    cluster: Cluster = DEFAULT,
+    format: Annotated[str, Query(pattern="^(json|html)$", description="json or html.")] = "json",
+) -> Annotated[Response, Digest]:
+    """Jobs, GPU-hours used and wasted, what went wrong most and what to try."""
+    document = AskDigest(kind, name, cluster, days).ask(service.workspace)
+    if format == "json":
+        return Answer(document)
+    return Response(print_digest_html(document), media_type="text/html")

@@ -13,8 +13,10 @@ from marey.app.settings.access_settings import AccessSettings, OidcSettings, Pro
 from marey.app.settings.audit_settings import AuditSettings
 from marey.app.settings.setting_kinds import (
     HOST,
+    LINKS,
     NETWORKS,
     OPTIONAL_TEXT,
+    ORIGINS,
     PREFIX,
     TEXT,
     TEXTS,
@@ -112,6 +114,22 @@ class ServerSettings:
         "The path below which the proxy shows the server.",
         default="",
         shown_as='""',
+    )
+
+    frame_origins: tuple[str, ...] = setting(
+        ORIGINS,
+        "a list of origins such as https://wall.example.org",
+        "Pages of these origins may show the overview in an `<iframe>` (`/?wall=1`).",
+        default=(),
+        shown_as="[]",
+    )
+    links: tuple[str, ...] = setting(
+        LINKS,
+        'a list such as "workload | Grafana | https://grafana.example.org/d/gpu?var-job={workload}"',
+        "Links to the site's own pages, on every page of a workload, user, project, partition, "
+        "host or GPU (see jobs.md).",
+        default=(),
+        shown_as="[]",
     )
 
     @property

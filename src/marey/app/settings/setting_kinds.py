@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from marey.app.settings.site_links import parse_link
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
 from marey.model.times import SECOND_MS, parse_duration, parse_time
@@ -22,6 +23,7 @@ MOMENT_PATTERN = (
 
 NETWORK_PATTERN = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?$"
 # A path below which a proxy shows the server: /marey, /node/login1/8600.
+ORIGIN_PATTERN = r"https?://[A-Za-z0-9.*_-]+(:[0-9]{1,5})?"
 PREFIX_PATTERN = r"(/[A-Za-z0-9_.~-]*[A-Za-z0-9_~-])+"
 
 
@@ -125,6 +127,21 @@ def _read_prefix(value: Any) -> str:
     return text
 
 
+def _read_origins(value: Any) -> tuple[str, ...]:
+    texts = _read_texts(value)
+    for text in texts:
+        if not re.fullmatch(ORIGIN_PATTERN, text):
+            raise ValueError(text)
+    return texts
+
+
+def _read_links(value: Any) -> tuple[str, ...]:
+    texts = _read_texts(value)
+    for text in texts:
+        parse_link(text)
+    return texts
+
+
 def _read_moment(value: Any) -> int | None:
     """Return a moment in milliseconds; none where nothing is said."""
     if value == "":
@@ -163,6 +180,11 @@ NETWORKS = Kind(
     _read_networks,
     {"type": "array", "items": {**_TEXT_SCHEMA, "pattern": NETWORK_PATTERN}},
 )
+ORIGINS = Kind(
+    _read_origins,
+    {"type": "array", "items": {**_TEXT_SCHEMA, "pattern": f"^{ORIGIN_PATTERN}$"}},
+)
+LINKS = Kind(_read_links, {"type": "array", "items": _TEXT_SCHEMA})
 PREFIX = Kind(
     _read_prefix,
     {"type": "string", "pattern": f"^({PREFIX_PATTERN})?$", "maxLength": NAME_LIMIT},

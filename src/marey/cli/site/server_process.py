@@ -63,7 +63,8 @@ def run_server(
                 certificate.tell = lambda shown: write_address(store, local, shown)
             write_address(store, local, certificate.fingerprint if certificate else "")
             control = open_access(configuration, store, key)
-            app = build_app(service, Access((*server.names, server.host), control), front)
+            names = (*server.names, server.host)
+            app = build_app(service, Access(names, control, server.frame_origins), front)
             document = {"url": url, "pid": os.getpid(), "store": str(store)}
             interruption.check()
 

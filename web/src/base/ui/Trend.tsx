@@ -87,6 +87,13 @@ export function Trend({
   );
 }
 
+/** A round number no smaller than this. */
+function roundUp(value: number): number {
+  if (value <= 0) return 1;
+  const size = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 6, 8, 10].map((each) => each * size).find((each) => each >= value) ?? value;
+}
+
 const HOUR_MS = 3_600_000;
 
 /** Moments for the axis: whole hours, some five of them. */

@@ -54,12 +54,14 @@ export function Overview({
   const panel = useOverview((state) => state.panel);
   const past = useLive((state) => state.at !== null);
   const [wanted, setTimeline] = useState(false);
+  // A wallboard shows the numbers and the canvas alone; the address is rewritten as people click.
+  const [wall] = useState(() => new URLSearchParams(location.search).get("wall") === "1");
   const timeline = wanted || past;
   if (!ready) return null;
   return (
     <Context.Provider value={shared}>
-      <div className={styles["overview"]}>
-        <header className={styles["top"]}>
+      <div className={styles["overview"]} data-wall={wall || undefined}>
+        <header className={styles["top"]} hidden={wall}>
           <h1 className={ui["visually-hidden"]}>{texts.clusterOverview}</h1>
           <Logo />
           <Nav />
@@ -76,9 +78,9 @@ export function Overview({
           <ThemeButton />
         </header>
         <Numbers />
-        <Rules RuleBar={RuleBar} />
+        {!wall && <Rules RuleBar={RuleBar} />}
         <div className={styles["body"]}>
-          {panel && (
+          {panel && !wall && (
             <div className={styles["panel"]}>
               <Legend floating={false} />
               <LayersPanel />
@@ -87,8 +89,8 @@ export function Overview({
           )}
           <main className={styles["stage"]}>
             <Canvas />
-            {!panel && <Legend floating />}
-            <ZoomButtons />
+            {(!panel || wall) && <Legend floating />}
+            {!wall && <ZoomButtons />}
             <Emptiness />
             <Problems />
           </main>

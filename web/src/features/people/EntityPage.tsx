@@ -2,13 +2,16 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { useSearch } from "@/base/router";
 import type { Document } from "@/api/documents";
+import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
+import { PREFIX } from "@/api/prefix";
 import { entityAddress, findingsAddress, jobsAddress, workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
 import { Bars } from "@/base/ui/Bars";
 import { Figures } from "@/base/ui/Figures";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
+import { SiteLinks } from "@/base/ui/SiteLinks";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/people/EntityPage.module.css";
@@ -17,6 +20,7 @@ import { peopleTexts as texts } from "@/texts";
 type Entity = Document<"EntityPage">;
 const KINDS: Record<string, string> = texts.kinds;
 const WITH_FINDINGS = ["user", "project"];
+const WITH_DIGEST = ["user", "project"];
 const WITH_JOBS = ["user", "project", "partition"];
 
 /** A user, project, partition, host or GPU: now, the last seven days, waste, findings, hardware events. */
@@ -66,7 +70,13 @@ function Body({ page }: { page: Entity }) {
           </PageLink>
         )}
         <PageLink href={onOverview(page)}>{texts.showOnTheOverview}</PageLink>
+        {WITH_DIGEST.includes(page.kind) && (
+          <a href={digestAddress(page)} target="_blank" rel="noreferrer" data-testid="digest">
+            {texts.weeklyDigest}
+          </a>
+        )}
       </p>
+      <SiteLinks kind={page.kind} name={page.name} />
       <section aria-label={texts.gpuHoursOverTime}>
         <h2>{texts.gpuHoursOverTime}</h2>
         <Bars
@@ -109,6 +119,11 @@ function figuresOf(page: Entity): [string, string][] {
 function onOverview(page: Entity): string {
   const selection = { field: page.kind, op: "eq", value: page.name };
   return `/?sel=${encodeURIComponent(JSON.stringify(selection))}`;
+}
+
+function digestAddress(page: Entity): string {
+  const query = new URLSearchParams({ kind: page.kind, name: page.name, format: "html" });
+  return `${PREFIX}/api/v1${inCluster(`/digest?${query.toString()}`)}`;
 }
 
 function Related({ page }: { page: Entity }) {

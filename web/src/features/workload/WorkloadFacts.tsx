@@ -4,6 +4,7 @@ import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import { entityAddress, jobsAddress, selectionAddress, workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { SiteLinks } from "@/base/ui/SiteLinks";
 import { PageLink } from "@/base/ui/PageLink";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -35,6 +36,7 @@ export function WorkloadFacts({ id }: { id: string }) {
   return (
     <section className={styles["facts"]} aria-label={texts.facts} data-testid="workload-facts">
       <Facts workload={record.data} row={row} />
+      <SiteLinks kind="workload" name={id} />
       <Life workload={record.data} row={row} />
       <div className={styles["lists"]}>
         <FoundOf id={id} />

@@ -1,0 +1,82 @@
+"""``marey digest``: the last week of a user, a project or the site, on paper or by mail."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from marey.app.assembly import read_notify
+from marey.app.people.digest import (
+    AskDigest,
+    Digest,
+    print_digest_html,
+    print_digest_text,
+    read_digest,
+    write_subject,
+)
+from marey.app.queries.server_client import ask
+from marey.cli.output import Output
+from marey.cli.store_arguments import add_store
+from marey.model.errors import InvalidInput, unknown
+from marey.notify.receivers import Mail
+
+DESCRIPTION = """\
+Print what somebody should know about the last week: GPU-hours used and wasted against the week
+before, what cost most and what to try. With --mail it is sent, as HTML and as text; a timer or cron
+makes it weekly."""
+EXAMPLES = """\
+  marey digest --store site.duckdb
+  marey digest --user ada --html ada.html
+  marey digest --project vision --mail notify.toml --receiver mail --to vision@example.org
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_store(parser)
+    parser.add_argument("--user", default="", help="of this user, instead of the whole site")
+    parser.add_argument("--project", default="", help="of this project")
+    parser.add_argument("--days", type=int, default=7, help="days that it is about (7)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page")
+    parser.add_argument("--mail", type=Path, metavar="FILE", help="send it: the receivers' file")
+    parser.add_argument("--receiver", default="", help="the receiver of kind mail (the first)")
+    parser.add_argument("--to", action="append", default=[], help="instead of the receiver's own")
+    parser.add_argument("--url", default="", help="Marey's address, for a link at the end")
+
+
+def run(args: argparse.Namespace, out: Output) -> None:
+    """Print, write or send it."""
+    if args.user and args.project:
+        raise InvalidInput("Give either --user or --project.")
+    kind = "user" if args.user else "project" if args.project else "site"
+    question = AskDigest(kind, args.user or args.project, args.cluster, args.days)
+    document = ask(args.store, question)
+    digest = read_digest(document)
+    if args.html is not None:
+        args.html.write_text(print_digest_html(digest, args.url), encoding="utf-8")
+        out.remark(f"Written to {args.html}.")
+    if args.mail is not None:
+        sent_to = send_digest(digest, find_mail(args.mail, args.receiver), args.to, args.url)
+        out.remark(f"Sent to {', '.join(sent_to)}.")
+    out.answer(document, print_digest_text(digest))
+
+
+def find_mail(path: Path, name: str) -> Mail:
+    """Return the receiver that sends mail."""
+    receivers = read_notify(path).receivers
+    mails = {each.name: each for each in receivers.values() if isinstance(each, Mail)}
+    if not mails:
+        raise InvalidInput(f"'{path}' has no receiver of kind mail.")
+    if name and name not in mails:
+        raise InvalidInput(unknown("receiver", name, mails))
+    return mails[name] if name else next(iter(mails.values()))
+
+
+def send_digest(digest: Digest, mail: Mail, to: list[str], url: str) -> tuple[str, ...]:
+    """Send the digest as a mail with text and HTML; return who gets it."""
+    receivers = tuple(to or mail.to)
+    message = mail.make_message(write_subject(digest), receivers)
+    message.set_content(print_digest_text(digest))
+    message.add_alternative(print_digest_html(digest, url), subtype="html")
+    mail.send(message)
+    return receivers

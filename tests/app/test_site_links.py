@@ -27,5 +27,5 @@ def test_names_are_encoded_and_stay_in_their_place() -> None:
     ],
 )
 def test_what_is_no_link_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         parse_link(text)

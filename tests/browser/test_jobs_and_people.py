@@ -38,7 +38,7 @@ def test_a_job_is_found_in_the_table_and_leads_to_its_page(overview: Overview, d
     page = open_page(overview, "/jobs")
     page.wait_for_selector("[data-testid=job-row] a")
     everyone = total(page)
-    assert everyone == demo.get("/jobs?limit=1")["total"] or everyone > 0
+    assert everyone > 50
     page.get_by_role("button", name="Running", exact=True).click()
     page.wait_for_url("**/jobs?state=running*")
     overview.wait_until(lambda: 0 < total(page) < everyone, "only running jobs")
@@ -56,8 +56,7 @@ def test_a_job_is_found_in_the_table_and_leads_to_its_page(overview: Overview, d
 
 def test_a_job_that_waits_has_a_page_too(overview: Overview, demo: Demo) -> None:
     waiting = demo.get("/jobs?state=pending&limit=1")["rows"]
-    if not waiting:
-        pytest.skip("nothing waits in this demo at this moment")
+    assert waiting, "a busy Wednesday has a queue"
     page = open_page(overview, f"/workload?id={waiting[0]['workload']}")
     page.wait_for_selector("[data-testid=workload-facts]")
     assert "pending" in page.inner_text("[data-testid=workload-facts]")
@@ -89,6 +88,42 @@ def test_findings_are_grouped_narrowed_and_acknowledged_together(
     overview.wait_until(
         lambda: any(row["acknowledged"] for row in demo.get("/findings")["rows"]), "a word"
     )
+
+
+def test_user_c_sees_what_a_policy_change_does_to_small_jobs(
+    overview: Overview, demo: Demo
+) -> None:
+    """Section 8 of the paper: an operator changes the policy and watches who waits."""
+    before = demo.get("/simulation")
+    other = next(name for name in before["policies"] if name != before["policy"])
+    demo.put("/simulation", {"policy": other})
+    try:
+        overview.wait_until(lambda: demo.get("/capacity?points=4")["changes"], "the change")
+        page = open_page(overview, "/capacity")
+        change = page.locator("[data-testid=policy-change]").first
+        change.wait_for()
+        assert other in change.get_by_role("heading").inner_text().replace(" ", "_")
+        told = change.get_by_role("row", name=re.compile("Median wait, 1 GPU"))
+        assert "started" in told.inner_text()
+        trends = page.locator("[data-testid=capacity-trends]")
+        assert trends.get_by_role("img").count() == 4
+        assert trends.locator("title", has_text=other).count() == 4, "a marker on every curve"
+    finally:
+        demo.put("/simulation", {"policy": before["policy"]})
+
+
+def test_a_user_has_a_digest_and_a_wallboard_shows_the_canvas_alone(
+    overview: Overview, demo: Demo
+) -> None:
+    user = demo.get("/jobs?state=running&limit=1")["rows"][0]["user"]
+    page = open_page(overview, f"/about?user={user}")
+    with page.expect_popup() as opened:
+        page.click("[data-testid=digest]")
+    opened.value.get_by_role("heading", name=user).wait_for()
+    assert "GPU-hours" in opened.value.inner_text("p")
+    overview.open("?wall=1")
+    assert not page.get_by_role("navigation").is_visible()
+    assert page.locator("[data-testid=number-gpus]").is_visible()
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])

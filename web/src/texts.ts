@@ -1507,6 +1507,7 @@ export const capacityTexts = {
   waitOfSize: (size: Value) => `Median wait, ${size} GPU${size === "1" ? "" : "s"}`,
   waitTold: (wait: Value, started: Value, waiting: Value) =>
     `${wait} (${started} started, ${waiting} waiting)`,
+  figure: "Figure",
   byType: "Free now, by partition and GPU type",
   partition: "Partition",
   gpuType: "GPU type",

@@ -125,9 +125,9 @@ class ServerSettings:
     )
     links: tuple[str, ...] = setting(
         LINKS,
-        'a list such as "workload | Grafana | https://grafana.example.org/d/gpu?var-job={workload}"',
+        "a list of templates (see jobs.md)",
         "Links to the site's own pages, on every page of a workload, user, project, partition, "
-        "host or GPU (see jobs.md).",
+        "host or GPU.",
         default=(),
         shown_as="[]",
     )

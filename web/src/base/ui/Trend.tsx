@@ -36,8 +36,7 @@ export function Trend({
 }) {
   const first = times[0] ?? 0;
   const span = Math.max(1, (times[times.length - 1] ?? 1) - first);
-  const most =
-    Math.max(...lines.flatMap(({ values }) => values.map((value) => value ?? 0)), 0) || 1;
+  const most = roundUp(Math.max(...lines.flatMap(({ values }) => values.map((v) => v ?? 0)), 0));
   const x = (timeMs: number) => LEFT + ((timeMs - first) / span) * (WIDTH - LEFT - 8);
   const y = (value: number) => TOP + (1 - value / most) * (HEIGHT - TOP - BOTTOM);
   return (

@@ -219,7 +219,7 @@ function ChangeTable({ change: { before, after } }: { change: Change }) {
     <table className={pageStyles["page-table"]}>
       <thead>
         <tr>
-          <th />
+          <th>{texts.figure}</th>
           <th className={pageStyles["figure"]}>{texts.before}</th>
           <th className={pageStyles["figure"]}>{texts.after}</th>
         </tr>

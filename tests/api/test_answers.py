@@ -159,7 +159,6 @@ TESTED_APART = (
     "/comparison",
     "/jobs",
     "/sign-in",
-    "/audit",
 )
 OPEN = {
     "views",

@@ -208,7 +208,7 @@ def count_workloads(connection: duckdb.DuckDBPyConnection, query: WorkloadQuery)
     if not says_all:
         everything = replace(query, limit=1 << 40, offset=0, after=None, order_by="")
         states = read_workloads(connection, everything)["state"].to_pylist()
-        return dict(Counter(states))
+        return dict(sorted(Counter(states).items()))
     rows = connection.execute(
         f"SELECT state, count(*) FROM ({latest}) WHERE {' AND '.join(conditions)} GROUP BY state "
         "ORDER BY state",

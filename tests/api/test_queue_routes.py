@@ -83,3 +83,11 @@ def test_a_policy_is_not_replayed_on_too_little_history(client: TestClient) -> N
     assert answer.status_code == 422
     wrong = client.get(f"{ROOT}/queue-whatif", params={"partition": "nowhere"})
     assert wrong.status_code == 422
+
+
+def test_a_site_without_repeated_runs_says_so_instead_of_predicting(client: TestClient) -> None:
+    document = client.get(f"{ROOT}/queue-performance").json()
+    assert not document["gain_claimed"]
+    assert "Not enough history" in document["sentence"]
+    assert client.get(f"{ROOT}/queue-runtime", params={"workload": "1"}).status_code == 422
+    assert client.get(f"{ROOT}/queue-runtime", params={"workload": "nobody"}).status_code == 404

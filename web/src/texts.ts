@@ -1799,6 +1799,10 @@ export const queueTexts = {
   usedOfShare: (used: Value, fair: Value) => `Used ${used} %, share ${fair} %`,
   ratio: "Of its share",
   gpusWaiting: "GPUs waited for",
+  slowHosts: "Slow hosts",
+  slowHostsIntro: "Repeated runs of 60 days, each compared with its own application's history.",
+  noSlowHosts: "No host is persistently slow.",
+  slowerBy: (percent: Value) => `${percent} % slower`,
   policyLab: "Policy laboratory",
   policyIntro:
     "Replays a partition's own workloads: first as they were scheduled, with the error shown," +

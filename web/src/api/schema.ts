@@ -616,6 +616,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/queue-performance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List hosts that are persistently slow, and what explains run times
+         * @description From repeated runs of 60 days, each judged against its own application's history.
+         */
+        get: operations["hostPerformance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/queue-runtime": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Say how long a workload should run
+         * @description From its own earlier runs and the past of the hosts it is on.
+         */
+        get: operations["expectedRunTime"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/series": {
         parameters: {
             query?: never;
@@ -3440,6 +3480,14 @@ export interface components {
             meaning: string;
         };
         /**
+         * FeatureShare
+         * @description What a fact explains: how much of the own history's error comes back without it.
+         */
+        FeatureShare: {
+            name: string;
+            share: number;
+        };
+        /**
          * Finding
          * @description What is wrong with a workload by one rule, as it is kept and shown.
          */
@@ -4254,6 +4302,19 @@ export interface components {
             tokens: components["schemas"]["TokenRow"][];
         };
         /**
+         * PerformanceDocument
+         * @description What a site's repeated runs tell of its hosts and its load.
+         */
+        PerformanceDocument: {
+            runs: number;
+            error: number | null;
+            own_error: number | null;
+            gain_claimed: boolean;
+            features: components["schemas"]["FeatureShare"][];
+            slow_hosts: components["schemas"]["SlowHost"][];
+            sentence: string;
+        };
+        /**
          * PersonRow
          * @description Somebody who used the server since it started, or has a token.
          */
@@ -4742,6 +4803,20 @@ export interface components {
             cluster?: string | null;
         };
         /**
+         * RunTimeDocument
+         * @description How long a workload should run.
+         */
+        RunTimeDocument: {
+            workload: string;
+            p10_s: number;
+            p50_s: number;
+            p90_s: number;
+            own_runs: number;
+            slowest_host: string;
+            host_factor: number;
+            sentence: string;
+        };
+        /**
          * Said
          * @description A comment, or the words of an acknowledgement.
          */
@@ -4933,6 +5008,14 @@ export interface components {
             seed: number;
             policies: string[];
             placements: string[];
+        };
+        /**
+         * SlowHost
+         * @description A host whose runs are persistently slower than the same applications elsewhere.
+         */
+        SlowHost: {
+            host: string;
+            slower: number;
         };
         /**
          * SourceDocument
@@ -7855,6 +7938,126 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyAnswer"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    hostPerformance: {
+        parameters: {
+            query?: {
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Slow hosts and features. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PerformanceDocument"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    expectedRunTime: {
+        parameters: {
+            query: {
+                /** @description Id of the workload. */
+                workload: string;
+                /** @description The cluster. */
+                cluster?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run time with an interval. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunTimeDocument"];
                 };
             };
             /** @description Nobody is signed in. */

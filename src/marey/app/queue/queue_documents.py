@@ -241,3 +241,44 @@ class FairnessDocument(Document):
     from_ms: int
     to_ms: int
     rows: list[ShareDocument]
+
+
+class SlowHost(Document):
+    """A host whose runs are persistently slower than the same applications elsewhere."""
+
+    host: str
+    # 0.3: a third longer.
+    slower: float
+
+
+class FeatureShare(Document):
+    """What a fact explains: how much of the own history's error comes back without it."""
+
+    name: str
+    share: float
+
+
+class PerformanceDocument(Document):
+    """What a site's repeated runs tell of its hosts and its load."""
+
+    runs: int
+    # Root mean square of log(run time / prediction), each application left out; of its own mean.
+    error: float | None
+    own_error: float | None
+    gain_claimed: bool
+    features: list[FeatureShare]
+    slow_hosts: list[SlowHost]
+    sentence: str
+
+
+class RunTimeDocument(Document):
+    """How long a workload should run."""
+
+    workload: str
+    p10_s: float
+    p50_s: float
+    p90_s: float
+    own_runs: int
+    slowest_host: str
+    host_factor: float
+    sentence: str

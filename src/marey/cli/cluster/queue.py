@@ -8,6 +8,7 @@ from typing import Any
 
 from marey.app.queue.evaluate import evaluate_folders
 from marey.app.queue.history_folder import read_policy
+from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import (
     AskFairness,
     AskForecastRecord,
@@ -38,7 +39,8 @@ EXAMPLES = """\
   marey queue whatif --history slurm-policies/easy --policy strict.json
 """
 ACTIONS = (
-    "list", "why", "when", "ask", "free", "trend", "fairness", "record", "whatif", "evaluate",
+    "list", "why", "when", "ask", "free", "trend", "fairness", "record", "hosts", "speed",
+    "whatif", "evaluate",
 )  # fmt: skip
 
 _LINE_COLUMNS = ("position", "workload", "user", "partition", "gpus", "reason", "p50_s", "sentence")
@@ -90,6 +92,8 @@ def run(args: argparse.Namespace, out: Output) -> None:
         "trend": _trend,
         "fairness": _fairness,
         "record": _record,
+        "hosts": _hosts,
+        "speed": _speed,
         "whatif": _what_if,
         "evaluate": _evaluate,
     }[args.action](args, out)
@@ -155,6 +159,17 @@ def _trend(args: argparse.Namespace, out: Output) -> None:
 def _record(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskForecastRecord(args.cluster))
     out.answer(document, f"{document['sentence']} ({document['method']})")
+
+
+def _hosts(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskPerformance(args.cluster))
+    lines = [f"{row['host']}: {row['slower']:.0%} slower" for row in document["slow_hosts"]]
+    out.answer(document, "\n".join([*(lines or ["No host is slow."]), document["sentence"]]))
+
+
+def _speed(args: argparse.Namespace, out: Output) -> None:
+    document = answer_of(args, AskRunTime(_require_workload(args), args.cluster))
+    out.answer(document, document["sentence"])
 
 
 def _require_workload(args: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ import { FreeRoomTable } from "@/features/queue/FreeRoomTable";
 import type { Waiter, WaitingLine } from "@/features/queue/line";
 import { filterLine, partitionsOf, placeOnStrip } from "@/features/queue/line";
 import { PolicyLab } from "@/features/queue/PolicyLab";
+import { SlowHosts } from "@/features/queue/SlowHosts";
 import { WhyPanel } from "@/features/queue/WhyPanel";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -60,6 +61,7 @@ export function Queue() {
         <FreeRoomTable />
         <ForecastRecordPanel />
         <FairnessTable nowMs={line.data?.time_ms ?? 0} />
+        <SlowHosts />
         <PolicyLab partitions={partitionsOf(line.data?.rows ?? [])} />
       </main>
     </div>

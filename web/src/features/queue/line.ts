@@ -11,6 +11,7 @@ export type AskedStart = Document<"AskedStart">;
 export type Fairness = Document<"FairnessDocument">;
 export type ForecastRecord = Document<"ForecastRecord">;
 export type RoomTrend = Document<"RoomTrend">;
+export type HostPerformance = Document<"PerformanceDocument">;
 export type PolicyAnswer = Document<"PolicyAnswer">;
 export type ComparedWaits = Document<"ComparedWaits">;
 

@@ -9,13 +9,16 @@ from fastapi import Path, Query
 from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
+from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_documents import (
     AskDocument,
     FairnessDocument,
     ForecastRecord,
     FreeDocument,
+    PerformanceDocument,
     PolicyAnswer,
     RoomTrend,
+    RunTimeDocument,
     WaitingLine,
     WhyDocument,
 )
@@ -189,3 +192,33 @@ def policy_what_if(
         cluster=cluster,
     )
     return Answer(question.ask(service.workspace))
+
+
+@router.get(
+    "/queue-performance",
+    operation_id="hostPerformance",
+    summary="List hosts that are persistently slow, and what explains run times",
+    response_description="Slow hosts and features.",
+    responses=described(404, 422),
+)
+def host_performance(
+    service: TheService, cluster: Cluster = DEFAULT
+) -> Answer[PerformanceDocument]:
+    """From repeated runs of 60 days, each judged against its own application's history."""
+    return Answer(AskPerformance(cluster).ask(service.workspace))
+
+
+@router.get(
+    "/queue-runtime",
+    operation_id="expectedRunTime",
+    summary="Say how long a workload should run",
+    response_description="The run time with an interval.",
+    responses=described(404, 422),
+)
+def expected_run_time(
+    service: TheService,
+    workload: Annotated[str, Query(max_length=NAME_LIMIT, description="Id of the workload.")],
+    cluster: Cluster = DEFAULT,
+) -> Answer[RunTimeDocument]:
+    """From its own earlier runs and the past of the hosts it is on."""
+    return Answer(AskRunTime(workload, cluster).ask(service.workspace))

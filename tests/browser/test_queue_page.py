@@ -1,0 +1,43 @@
+"""The queue page in a real browser: why, the strip, before submitting, the record, the laboratory."""
+
+from __future__ import annotations
+
+from tests.browser.conftest import Demo, Overview
+
+
+def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: Demo) -> None:
+    waiting = demo.get("/queue?limit=2000")
+    page = overview.page
+    page.goto(overview.url + "/queue")
+    if not waiting["total"]:
+        page.wait_for_selector("[data-testid=queue-empty], [data-testid=queue-table]")
+    else:
+        page.wait_for_selector("[data-testid=queue-table] tbody tr")
+        page.locator("[data-testid=queue-table] tbody tr button").first.click()
+        why = page.get_by_test_id("queue-why")
+        why.get_by_text("Ahead in its partition").wait_for()
+        # The explanation opens under the row it belongs to.
+        assert page.locator("[data-testid=queue-table] [data-testid=queue-why]").count() == 1
+        why.get_by_role("button", name="Close").click()
+        why.wait_for(state="detached")
+    page.get_by_role("button", name="When would it start?").click()
+    page.wait_for_selector("[data-testid=queue-asked]")
+    page.wait_for_selector("[data-testid=queue-free] tbody tr")
+    page.wait_for_selector("[data-testid=queue-fairness] tbody tr")
+    page.wait_for_selector("[data-testid=queue-record]")
+    lab = page.get_by_role("region", name="Policy laboratory")
+    lab.get_by_label("Partition").select_option(index=0)
+    lab.get_by_role("button", name="Replay").click()
+    # An answer, a refusal below the stated fidelity, or too little history: always in words.
+    lab.locator("[data-testid=queue-policy], [role=alert]").first.wait_for()
+
+
+def test_filtering_the_line_keeps_the_positions(overview: Overview, demo: Demo) -> None:
+    page = overview.page
+    page.goto(overview.url + "/queue")
+    page.wait_for_selector("[data-testid=queue-table], [data-testid=queue-empty]")
+    if page.locator("[data-testid=queue-table]").count():
+        page.get_by_label("Filter").fill("no such name")
+        overview.wait_until(
+            lambda: page.locator("[data-testid=queue-table] tbody tr").count() == 0, "no rows"
+        )

@@ -1,4 +1,4 @@
-"""The queue page in a real browser: why, the strip, before submitting, the record, the laboratory."""
+"""The queue page in a real browser: why, before submitting, the record, the laboratory."""
 
 from __future__ import annotations
 

@@ -227,3 +227,40 @@ def test_formats_are_known_by_their_content(tmp_path: Path, graphs: Callable[...
         assert detect(file) == found
     file.write_text("nothing of the kind")
     assert detect(file) is None
+
+
+def test_names_that_look_like_another_format_mislead_nobody(tmp_path: Path) -> None:
+    text = '[unknown];main 12\n[libc.so];"shared";speedscope.app 5\n'
+    (tmp_path / "perf.txt").write_text(text)
+    graphs = load_graphs([tmp_path / "perf.txt"])
+    assert graphs.exclusive.sum() == 17
+    literal = [{"frame": {"name": '"shared" speedscope.app'}, "metrics": {"time": 2.0}}]
+    (tmp_path / "literal.json").write_text(json.dumps(literal))
+    assert load_graphs([tmp_path / "literal.json"]).exclusive.sum() == 2e9
+
+
+def test_hatchets_json_keeps_values_and_refuses_what_it_cannot_tell_apart(tmp_path: Path) -> None:
+    graph = [
+        {"0": {"data": {"name": "main"}, "children": [1, 2]},
+         "1": {"data": {"name": "load"}, "children": [3]},
+         "2": {"data": {"name": "solve"}, "children": [3]},
+         "3": {"data": {"name": "shared"}, "children": []}},
+    ]  # fmt: skip
+    times = [(0, 10.0, 1.0), (1, 6.0, 2.0), (2, 3.0, 3.0), (3, 4.0, 4.0)]
+    rows = [{"node": n, "time (inc)": whole, "time": own} for n, whole, own in times]
+    file = tmp_path / "frame.json"
+    file.write_text(json.dumps({"graph": graph, "dataframe": rows}))
+    graphs = load_graphs([file])
+    found = {
+        tuple(graphs.path(int(n))): v for n, v in zip(graphs.node, graphs.exclusive, strict=True)
+    }
+    assert found["main", "load", "shared"] == 4e9
+    assert len(found) == 4
+    ranks = {"graph": graph, "dataframe": rows, "dataframe_indices": ["node", "rank"]}
+    file.write_text(json.dumps(ranks))
+    with pytest.raises(InvalidInput, match="one rank at a time"):
+        load_graphs([file])
+    graph[0]["3"]["children"] = [0]
+    file.write_text(json.dumps({"graph": graph, "dataframe": rows}))
+    with pytest.raises(InvalidInput, match="cyclic"):
+        load_graphs([file])

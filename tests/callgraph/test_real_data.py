@@ -196,6 +196,7 @@ READABLE = {
     "hpctoolkit-cpi-database": (28, 4),
     "tau-cpi-mpi": (12, 4),
     "gprof2dot-cpi": (125, 1),
+    "json": (24, 1),
 }
 
 

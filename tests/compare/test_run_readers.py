@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from marey.app.collect.open_sources import SiteSources
+from marey.app.settings.source_settings import MlflowSettings
 from marey.app.traces.run_readers import read_runs, split_label
 from marey.cli import main
 from marey.model.errors import InvalidInput, NotFound, Unavailable
@@ -206,7 +208,9 @@ def test_runs_of_a_real_mlflow_server_are_compared(mlflow: str) -> None:
             for step in range(1, 20)
         ]
         params = [{"key": "world_size", "value": "16"}]
-        server._ask("POST", "runs/log-batch", {"run_id": run, "metrics": metrics, "params": params})
+        tags = [{"key": "marey.workload", "value": str(4711 + seed)}]
+        batch = {"run_id": run, "metrics": metrics, "params": params, "tags": tags}
+        server._ask("POST", "runs/log-batch", batch)
     runs = read_runs([f"base=mlflow:{mlflow}#pretraining"])
     assert len(runs) == 2
     assert {run.gpus for run in runs} == {16}
@@ -215,3 +219,14 @@ def test_runs_of_a_real_mlflow_server_are_compared(mlflow: str) -> None:
     with pytest.raises(NotFound):
         server.find_runs("unknown")
     server.close()
+    check_live_source(mlflow)
+
+
+def check_live_source(mlflow: str) -> None:
+    """The same server as a source: each report once, under the workload that its tag names."""
+    (source,) = SiteSources().open([MlflowSettings(url=mlflow, experiment="pretraining")])
+    (observation,) = source.poll(1_700_000_100_000)
+    told = {(report.workload, report.step, report.loss) for report in observation.progress}
+    assert told == {(str(4711 + seed), n, 4.0 / n) for seed in range(2) for n in range(1, 20)}
+    assert not [report for one in source.poll(1_700_000_110_000) for report in one.progress]
+    source.close()

@@ -13,7 +13,7 @@ import msgspec
 
 from marey.callgraph.makers.caliper import read_cali, read_caliper_json
 from marey.callgraph.makers.functions import read_cprofile, read_gprof_dot
-from marey.callgraph.makers.hatchet import read_literal
+from marey.callgraph.makers.hatchet import read_hatchet_json, read_literal
 from marey.callgraph.makers.hpctoolkit import read_hpctoolkit
 from marey.callgraph.makers.stacks import read_collapsed, read_pprof, read_speedscope
 from marey.callgraph.makers.tau import FILE_NAME, read_tau
@@ -24,7 +24,7 @@ from marey.model.errors import InvalidInput, shown
 LARGEST_FILE_BYTES = 2 << 30
 FORMATS = (
     "Caliper (.cali, JSON), HPCToolkit, cProfile, speedscope (py-spy), pprof, collapsed stacks, "
-    "TAU, gprof2dot, Hatchet literals"
+    "TAU, gprof2dot, Hatchet literals and JSON"
 )
 _COLLAPSED = re.compile(rb"^[^\x00\n]*\S [0-9]+(\.[0-9]+)?\s*$")
 
@@ -73,7 +73,8 @@ def detect(path: Path) -> str | None:
     if FILE_NAME.match(path.name):
         return "tau"
     if head[:1] in (b"{", b"[") or head.lstrip()[:1] in (b"{", b"["):
-        return _detect_json(head)
+        # Frames without symbols are written in brackets: "[unknown];main 12".
+        return _detect_json(head) or ("collapsed" if _are_stacks(head) else None)
     if head[:2] == b"\x1f\x8b":
         return "pprof" if path.name.endswith((".pb.gz", ".pprof", ".prof")) else None
     if head[:1] == b"\xfb" or path.suffix in (".pstats", ".cprofile"):
@@ -88,13 +89,22 @@ def detect(path: Path) -> str | None:
     return None
 
 
+def _are_stacks(head: bytes) -> bool:
+    """Whether each of the first lines is a stack and its weight."""
+    lines = [line for line in head.split(b"\n")[:5] if line.strip()]
+    return bool(lines) and all(b";" in line and _COLLAPSED.match(line) for line in lines)
+
+
 def _detect_json(head: bytes) -> str | None:
-    if b'"shared"' in head or b"speedscope.app" in head:
-        return "speedscope"
+    """Return the format by how a document begins: names inside it may be any text."""
     if re.match(rb'\s*\[\s*\{\s*"(frame|metrics|children)"', head):
         return "hatchet-literal"
+    if re.match(rb'\s*\{\s*"graph"\s*:\s*\[\s*\{\s*"\d+"', head):
+        return "hatchet-json"
     if re.match(rb'\s*\{\s*"(data|columns|column_metadata|nodes)"\s*:\s*\[', head):
         return "caliper-json"
+    if re.search(rb'"shared"\s*:\s*\{', head) or b"speedscope.app/file-format" in head:
+        return "speedscope"
     # cProfile's marshal begins with a brace too, but is no text.
     return "cprofile" if head[:1] == b"{" and b"\x00" in head[:64] else None
 
@@ -138,6 +148,8 @@ def _read_json(format_name: str, document: Any, info: ProfileInfo, metric: str |
         return read_speedscope(document, info)
     if format_name == "hatchet-literal":
         return read_literal(document, info)
+    if format_name == "hatchet-json":
+        return read_hatchet_json(document, info)
     return read_caliper_json(document, info, metric)
 
 

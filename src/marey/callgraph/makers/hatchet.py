@@ -28,15 +28,69 @@ def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: st
         unit = str(metrics.get("unit", unit))
         for word, values in columns.items():
             values.append(float(metrics.get(word, "nan")))
-    return _made((names, parent, kinds, modules), columns, info, unit)
+    made_by = ("hatchet-literal", [UNTESTED + ": Hatchet literal"])
+    return _made((names, parent, kinds, modules), columns, info, unit=unit, made_by=made_by)
+
+
+def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str = "s") -> Made:
+    """Read what ``GraphFrame.to_json`` writes: nodes by number, and a table of their times.
+
+    A node of several callers stays at the first; a frame of several ranks is refused, because the
+    numbers of its rows do not say which is which.
+    """
+    if document.get("dataframe_indices", ["node"]) != ["node"]:
+        raise InvalidInput(
+            "A Hatchet JSON of several ranks is not read; export one rank at a time."
+        )
+    nodes = {int(k): v for tree in document["graph"] for k, v in tree.items()}
+    called = {int(child) for node in nodes.values() for child in node["children"]}
+    order, parent = _number_nodes(nodes, [key for key in nodes if key not in called])
+    times = {int(row["node"]): row for row in document["dataframe"]}
+    columns = {
+        word: [float(_known(times.get(key, {}).get(word))) for key in order]
+        for word in ("time (inc)", "time", "calls")
+    }
+    frames = [nodes[key]["data"] for key in order]
+    names = [str(frame.get("name", "")) for frame in frames]
+    kinds = [_KINDS.get(str(frame.get("type", "")), NodeKind.FUNCTION) for frame in frames]
+    modules: list[str | None] = [frame.get("module") or None for frame in frames]
+    sites = (names, parent, kinds, modules)
+    return _made(sites, columns, info, unit=unit, made_by=("hatchet-json", []))
+
+
+def _known(value: Any) -> Any:
+    return float("nan") if value is None else value
+
+
+def _number_nodes(nodes: Mapping[int, Any], roots: list[int]) -> tuple[list[int], list[int]]:
+    """Return the nodes parents first, and the place of each one's first caller."""
+    order: list[int] = []
+    parent: list[int] = []
+    seen: set[int] = set()
+    waiting = [(root, NO_PARENT) for root in reversed(roots)]
+    while waiting:
+        key, above = waiting.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        waiting.extend((int(child), len(order)) for child in reversed(nodes[key]["children"]))
+        order.append(key)
+        parent.append(above)
+    if len(order) < len(nodes):
+        lost = len(nodes) - len(order)
+        raise InvalidInput(f"The graph is cyclic: no root leads to {lost} of its call sites.")
+    return order, parent
 
 
 def _made(
     sites: tuple[list[str], list[int], list[Any], list[str | None]],
     columns: Mapping[str, list[float]],
     info: ProfileInfo,
+    *,
     unit: str,
+    made_by: tuple[str, list[str]],
 ) -> Made:
+    maker, notes = made_by
     whole, own = np.array(columns["time (inc)"]), np.array(columns["time"])
     known = ~np.isnan(whole) if (~np.isnan(whole)).any() else ~np.isnan(own)
     rows = np.flatnonzero(known)
@@ -52,7 +106,7 @@ def _made(
         infos=[info],
         unit=unit,
     )
-    return make_profiles(raw, "hatchet-literal", [UNTESTED + ": Hatchet literal"])
+    return make_profiles(raw, maker, notes)
 
 
 def _walk(roots: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:

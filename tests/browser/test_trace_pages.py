@@ -115,6 +115,14 @@ def test_the_marey_view_is_walked_by_keyboard_and_saved(
     overview.wait_until(
         lambda: f"rank {slow}" in page.inner_text("[data-testid=marey-said]"), "the outlier"
     )
+    rows = int(view.get_attribute("data-rows") or 0)
+    for more in (True, False):
+        view.press("Enter")
+        overview.wait_until(
+            lambda more=more: (int(view.get_attribute("data-rows") or 0) > rows) == more,
+            "the rank's streams",
+        )
+        wait_picture(overview)
     view.press(".")
     page.wait_for_selector("[data-testid=marey-selected]")
     first = address_of(page)["where"]

@@ -357,7 +357,7 @@ export const tracesTexts = {
     [", .", "Previous, next operator"],
     ["n", "Same operator on the next rank (Shift: previous)"],
     ["o", "Next outlier (Shift: previous)"],
-    ["Enter", "Open or close a group"],
+    ["Enter", "Open or close a group, or a rank's streams"],
     ["[ ]", "Rows thinner, taller"],
     ["b", "Back"],
     ["0", "Whole step"],
@@ -371,6 +371,7 @@ export const tracesTexts = {
   unknownHost: "unknown host",
   likeRank: (count: Value, rank: Value) => `×${count} like rank ${rank}`,
   rankRow: (rank: Value) => `rank ${rank}`,
+  streamRow: (stream: Value) => `stream ${stream}`,
   missingRank: (rank: Value) => `rank ${rank}`,
   notTraced: "not traced",
   intervalSaid: (row: Value, name: Value, time: Value, start: Value) =>

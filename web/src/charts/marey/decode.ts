@@ -38,16 +38,18 @@ export function decodeBands(bytes: ArrayBuffer, wanted: Wanted, tall: readonly S
   const byRank = new Map<number, number[]>();
   for (let i = 0; i < table.numRows; i++) push(byRank, Number(rank[i]), i);
   for (const list of byRank.values()) list.sort((a, b) => Number(start[a]) - Number(start[b]));
-  const rankAt = new Map(tall.map(({ row, at }) => [at, row.rank]));
+  const streams = numbers("stream");
+  const rowAt = new Map(tall.map(({ row, at }) => [at, row]));
   const order: number[] = [];
   const begin = new Int32Array(wanted.last - wanted.first + 1);
   for (let r = 0; r < wanted.last - wanted.first; r++) {
-    const one = rankAt.get(wanted.first + r);
-    if (one !== undefined) for (const i of byRank.get(one) ?? []) order.push(i);
+    const row = rowAt.get(wanted.first + r);
+    for (const i of (row && byRank.get(row.rank)) ?? [])
+      if (row?.kind !== "stream" || Number(streams[i]) === row.stream) order.push(i);
     begin[r + 1] = order.length;
   }
   const [names, modules] = [table.getChild("name"), table.getChild("module")];
-  const [streams, sure] = [numbers("stream"), numbers("operator_confidence")];
+  const sure = numbers("operator_confidence");
   const operators = Int32Array.from(order, (i) => Number(operator[i]));
   return {
     intervals: {

@@ -33,6 +33,16 @@ describe("the rows of the Marey view", () => {
     expect(rows.map(({ label }) => label).slice(1, 4)).toEqual(["×4 like 2", "rank 0", "rank 1"]);
   });
 
+  it("show the streams of a rank that was opened, where it has several", () => {
+    const several = [row(0, { streams: [7, 20] }), row(1, { streams: [7] })];
+    const told = { ...words, stream: (stream: number) => `stream ${stream}` };
+    const open = new Set(["rank 0", "rank 1"]);
+    const rows = makeRows(several, { ...choice, grouped: false, open }, told);
+    expect(rows.map(({ label }) => label)).toEqual(["rank 0", "stream 7", "stream 20", "rank 1"]);
+    expect(rows.map(({ stream }) => stream)).toEqual([-1, 7, 20, -1]);
+    expect(rows.map(({ cluster }) => cluster)).toEqual(["rank 0", "", "", ""]);
+  });
+
   it("are all ranks when nothing is grouped", () => {
     expect(labels({ grouped: false })).toHaveLength(10);
     expect(labels({ grouped: false, order: "lateness" })).toHaveLength(8);

@@ -12,6 +12,8 @@ export interface RowWords {
   like: (count: number, rank: number) => string;
   rank: (rank: number) => string;
   missing: (rank: number) => string;
+  /** Where it is told, a rank opens to a row per stream. */
+  stream?: (stream: number) => string;
   aside: (row: ViewRow) => string;
 }
 
@@ -19,15 +21,17 @@ export interface RowChoice {
   order: string;
   /** Whether ranks that behave alike stand as one row. */
   grouped: boolean;
-  /** Clusters that stand open: "group/cluster". */
+  /** Clusters and ranks that stand open: "group/cluster", "rank 7". */
   open: ReadonlySet<string>;
   clockErrorNs: number;
 }
 
 /** A row with what it was made of. */
 export interface MareyRow extends Row {
-  /** Name of the cluster that opens or closes; empty for other rows. */
+  /** Name of the cluster or rank that opens or closes; empty for other rows. */
   cluster: string;
+  /** The stream of a row that shows only one; −1 for all. */
+  stream: number;
   /** Place of the rank in the server's order. */
   position: number;
   /** Number of the cluster or stage that time-spans are told by; −1 where the row is one rank. */
@@ -51,7 +55,7 @@ export function makeRows(
     const header = staged ? headerOf(members[0], choice.order, words) : "";
     if (header) rows.push(makeRow("stage", header, null, group, choice));
     if (choice.grouped) addClusters(rows, members, group, choice, words);
-    else for (const member of members) rows.push(rankRow(member, group, choice, words));
+    else for (const member of members) rows.push(...rankRows(member, group, choice, words));
   }
   return rows;
 }
@@ -90,7 +94,7 @@ function addClusters(
     else clusters.set(member.cluster, [...(clusters.get(member.cluster) ?? []), member]);
   for (const [cluster, same] of clusters) {
     if (same.length < 3) {
-      rows.push(...same.map((member) => rankRow(member, group, choice, words)));
+      rows.push(...same.flatMap((member) => rankRows(member, group, choice, words)));
       continue;
     }
     const exemplar = same.find((member) => member.exemplar) ?? same[0];
@@ -103,15 +107,25 @@ function addClusters(
       spanGroup: cluster,
     });
     if (choice.open.has(key))
-      rows.push(...same.map((member) => rankRow(member, group, choice, words)));
+      rows.push(...same.flatMap((member) => rankRows(member, group, choice, words)));
   }
-  rows.push(...alone.map((member) => rankRow(member, group, choice, words)));
+  rows.push(...alone.flatMap((member) => rankRows(member, group, choice, words)));
 }
 
-function rankRow(member: ViewRow, group: number, choice: RowChoice, words: RowWords): MareyRow {
+/** A rank, and below it its streams where it stands open. */
+function rankRows(member: ViewRow, group: number, choice: RowChoice, words: RowWords): MareyRow[] {
   const kind = member.missing ? "missing" : "rank";
   const label = member.missing ? words.missing(member.rank) : words.rank(member.rank);
-  return { ...makeRow(kind, label, member, group, choice), aside: words.aside(member) };
+  const row = { ...makeRow(kind, label, member, group, choice), aside: words.aside(member) };
+  const { stream: name } = words;
+  const streams = (member.streams ?? []).filter((stream) => stream !== null);
+  if (!name || member.missing || streams.length < 2) return [row];
+  const key = `rank ${member.rank}`;
+  const own = streams.map((stream) => ({
+    ...makeRow("stream", name(stream), member, group, choice),
+    ...{ stream, outlier: false },
+  }));
+  return [{ ...row, cluster: key }, ...(choice.open.has(key) ? own : [])];
 }
 
 function makeRow(
@@ -130,6 +144,7 @@ function makeRow(
     outlier: member?.outlier ?? false,
     clockErrorNs,
     cluster: "",
+    stream: -1,
     position: member?.position ?? -1,
     spanGroup: -1,
   };

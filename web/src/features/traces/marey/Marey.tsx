@@ -220,6 +220,7 @@ const ROW_WORDS = {
   like: texts.likeRank,
   rank: texts.rankRow,
   missing: texts.missingRank,
+  stream: texts.streamRow,
   aside: (row: ViewRow) =>
     [
       row.flops ? formatValue(row.flops, "FLOP/s") : "",

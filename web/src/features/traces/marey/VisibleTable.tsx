@@ -63,7 +63,9 @@ export function VisibleTable({
 function listLines(stage: MareyStage, bands: ToldBands): Line[] {
   const { intervals } = bands;
   const lines: Line[] = [];
-  for (let r = 0; r + 1 < intervals.begin.length; r++)
+  for (let r = 0; r + 1 < intervals.begin.length; r++) {
+    // What stands on a stream's row stands on its rank's too.
+    if (stage.layout.rows[intervals.firstRow + r]?.kind === "stream") continue;
     for (let i = intervals.begin[r]; i < intervals.begin[r + 1]; i++) {
       if (intervals.endNs[i] < stage.window.fromNs || intervals.startNs[i] > stage.window.toNs)
         continue;
@@ -79,5 +81,6 @@ function listLines(stage: MareyStage, bands: ToldBands): Line[] {
         interval: i,
       });
     }
+  }
   return lines;
 }

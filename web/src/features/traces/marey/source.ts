@@ -24,7 +24,10 @@ export function makeSource(
   const base = runPath(run);
   return {
     fetchCells: async (wanted, signal) => {
-      const seen = rowsOf(wanted).filter(({ row }) => row.rank >= 0 && row.kind !== "missing");
+      // A stream's row has bands only: cells are told by rank.
+      const seen = rowsOf(wanted).filter(
+        ({ row }) => row.rank >= 0 && row.kind !== "missing" && row.kind !== "stream",
+      );
       if (seen.length === 0) return null;
       const named = seen.length <= MOST_NAMED;
       const positions = seen.map(({ row }) => row.position);

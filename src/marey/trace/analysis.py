@@ -184,7 +184,12 @@ class Workbench:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What is wrong, the most costly first."""
         infos = {rank: self.run.info(rank) for rank in self.run.ranks}
-        found = apply_doubts(judge_situation(self.situation), self.activities, infos)
+        found = apply_doubts(
+            judge_situation(self.situation),
+            self.activities,
+            infos,
+            stages=self.parallelism.stages,
+        )
         if not self.untried:
             return found
         return tuple(replace(v, confidence=min(v.confidence, UNTRIED_CONFIDENCE)) for v in found)

@@ -269,3 +269,20 @@ def test_small_reasons_that_add_up_keep_nothing_from_being_sure(tmp_path: Path) 
     kind, sure, evidence = judge_first(report(tmp_path, events, **KINETO))
     assert (kind, sure) == ("none", False)
     assert "computed nothing for 35%" in evidence
+
+
+def test_two_ranks_that_compute_unequally_are_not_surely_fine(tmp_path: Path) -> None:
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    for rank, work in ((0, 800), (1, 400)):
+        events = []
+        for n in range(20):
+            at = 1000 * n + 10
+            events += [launch(1000 * n, 2 * n), kernel(at, work, 2 * n)]
+            events += [launch(1000 * n + 5, 2 * n + 1)]
+            events += [kernel(at + work, 950 - work, 2 * n + 1, name=name)]
+        shared = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        document = {"traceEvents": events, **KINETO, **shared}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    kind, sure, evidence = judge_first(report_document(tmp_path, cache=tmp_path / "cache"))
+    assert not (kind == "none" and sure)
+    assert "rank 0 computed 16.0 ms and rank 1 of the same stage 8.0 ms" in evidence

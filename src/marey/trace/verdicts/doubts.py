@@ -27,6 +27,8 @@ MOSTLY_HOST = 4.0
 EXCHANGE_SHARE = 0.25
 # "Nothing is wrong" is not sure where a rank computes nothing for this share.
 STILL_SHARE = 0.25
+# Ranks of one stage whose compute differs by this much are not alike.
+UNEVEN_RATIO = 1.3
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
 
@@ -34,11 +36,14 @@ def apply_doubts(
     verdicts: Sequence[Verdict],
     activities: Sequence[RankActivity],
     infos: Mapping[int, RankInfo],
+    *,
+    stages: Mapping[int, int] | None = None,
 ) -> tuple[Verdict, ...]:
     """The verdicts with what the recording makes doubtful said and capped."""
     everywhere = list(_doubt_devices(activities, infos))
     about_nothing = list(_doubt_nothing([a.recording for a in activities]))
     about_nothing += _doubt_stillness(activities)
+    about_nothing += _doubt_evenness(activities, stages or {})
     found = []
     for verdict in verdicts:
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
@@ -112,6 +117,23 @@ def _doubt_stillness(activities: Sequence[RankActivity]) -> Iterator[str]:
     if still:
         share, rank = max(still)
         yield f"rank {rank} computed nothing for {share:.0%} of its time, for several reasons"
+
+
+def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int]) -> Iterator[str]:
+    """Ranks of one stage that compute unequally, too few of them to say which is at fault."""
+    teams: dict[int, list[tuple[int, int]]] = {}
+    for one in activities:
+        if one.recording.has_device and one.recording.compute_ns > 0:
+            team = teams.setdefault(stages.get(one.rank, 0), [])
+            team.append((one.recording.compute_ns, one.rank))
+    for team in teams.values():
+        (least, light), (most, heavy) = min(team), max(team)
+        if most > UNEVEN_RATIO * least:
+            yield (
+                f"rank {heavy} computed {most / 1e6:.1f} ms and rank {light} of the same stage "
+                f"{least / 1e6:.1f} ms: which of them is at fault cannot be told"
+            )
+            return
 
 
 def _worst(

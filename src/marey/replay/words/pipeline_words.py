@@ -25,7 +25,7 @@ def change_schedule(run: Workload, change: Change) -> Workload:
         plan = _spread_evenly(run, change, plan, 2)
     elif name != "interleaved" and plan.virtual > 1:
         plan = _spread_evenly(run, change, plan, 1)
-    changed = replace(run, plan=replace(plan, schedule=name))
+    changed = _state_messages(run, replace(run, plan=replace(plan, schedule=name)))
     if name == "zero-bubble":
         return state_assumption(changed, "half of a backward pass computes gradients of weights")
     return changed
@@ -35,7 +35,18 @@ def change_virtual_stages(run: Workload, change: Change) -> Workload:
     """Give every rank more or fewer stages."""
     plan = require_pipeline(run, change)
     count = int(change.value)  # type: ignore[call-overload]
-    return replace(run, plan=_spread_evenly(run, change, plan, count))
+    return _state_messages(run, replace(run, plan=_spread_evenly(run, change, plan, count)))
+
+
+MESSAGES = "how the messages of several stages per rank share a link"
+
+
+def _state_messages(before: Workload, after: Workload) -> Workload:
+    """Return the changed run, saying once that ranks send for another number of stages."""
+    stages = [run.plan.virtual for run in (before, after) if isinstance(run.plan, Pipeline)]
+    if len(set(stages)) == 1 or MESSAGES in after.extrapolated:
+        return after
+    return state_assumption(after, MESSAGES)
 
 
 def _spread_evenly(run: Workload, change: Change, plan: Pipeline, virtual: int) -> Pipeline:

@@ -86,6 +86,8 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "/uploads": [{"owner": "trace:1"}],
     "/views": [{}],
     "/views/{name}": [{}],
+    "/views-list": [{}],
+    "/my-notifications": [{}],
     "/me": [{}],
     "/tokens": [{}],
     "/people": [{}],

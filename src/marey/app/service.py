@@ -22,6 +22,7 @@ from marey.app.collect.source_health import SourceAbout
 from marey.app.history.backfill import Histories
 from marey.app.history.background_jobs import BackgroundWork
 from marey.app.history.uploads import Uploads
+from marey.app.people.saved_views import SavedViews
 from marey.app.privacy.masked_tables import TableMask
 from marey.app.privacy.private_files import (
     PrivateBackground,
@@ -150,6 +151,7 @@ class Service:
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
+        self.views = SavedViews(parts.store, lambda user: self.scopes.owners.find_projects(user))
         self.workspace.preparing = self.rule_watch.preparing
         self.workspace.share_read = self.rule_watch.share_read
         self.collector.watchers.observations.append(self.rule_watch.observe)

@@ -54,6 +54,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predictions": ("marey.cli.training.predictions", "what was predicted, and measured since"),
     "audit": ("marey.cli.site.audit", "who changed what, who signed in, who was refused"),
     "mcp": ("marey.cli.site.mcp", "answer an assistant's questions, read-only"),
+    "login": ("marey.cli.account.login", "sign in at a server, so that commands know who asks"),
+    "logout": ("marey.cli.account.logout", "sign out at a server"),
+    "whoami": ("marey.cli.account.whoami", "as whom commands ask a server, and what they may do"),
+    "token": ("marey.cli.account.token", "make, list and revoke API tokens"),
     "openapi": ("marey.cli.site.openapi", "print the API's OpenAPI document"),
 }
 

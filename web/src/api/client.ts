@@ -3,6 +3,7 @@
 import { inCluster } from "@/api/chosen";
 import type { Document } from "@/api/documents";
 import { PREFIX } from "@/api/prefix";
+import { keyHeaders, SIGNED_OUT } from "@/api/sessionKey";
 import { apiTexts as texts } from "@/texts";
 
 /** Where a text that was sent is wrong, in characters of that text. */
@@ -50,7 +51,7 @@ export async function putJson<T>(path: string, body: unknown): Promise<T> {
 export async function putFile(path: string, query: Query, file: Blob): Promise<void> {
   const response = await fetch(ROOT + inCluster(path + queryText(query)), {
     method: "PUT",
-    headers: { "Content-Type": "application/octet-stream" },
+    headers: { "Content-Type": "application/octet-stream", ...keyHeaders("PUT") },
     body: file,
   });
   if (!response.ok) throw await problemOf(response);
@@ -84,8 +85,8 @@ export async function putBytes<T>(
 }
 
 /** Remove what stands at a path. */
-export async function remove(path: string): Promise<void> {
-  await request<unknown>("DELETE", path);
+export async function remove<T = void>(path: string): Promise<T> {
+  return request<T>("DELETE", path);
 }
 
 function queryText(query: Query): string {
@@ -123,6 +124,7 @@ async function answered(
       method,
       headers: {
         Accept: accept,
+        ...keyHeaders(method),
         ...(body === undefined ? {} : { "Content-Type": mediaType(body) }),
       },
       ...(body === undefined ? {} : { body: body instanceof Blob ? body : JSON.stringify(body) }),
@@ -132,6 +134,7 @@ async function answered(
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, texts.theServerIsNotResponding);
   }
+  if (response.status === 401) window.dispatchEvent(new Event(SIGNED_OUT));
   if (!response.ok) throw await problemOf(response);
   return response;
 }

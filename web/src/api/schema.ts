@@ -2128,10 +2128,30 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List saved views
+         * Get saved views: one's own, those of one's projects and the site's
          * @description Name → document.
          */
         get: operations["views"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/views-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List saved views with whose they are
+         * @description Says which of them whoever asks may change.
+         */
+        get: operations["listViews"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2153,8 +2173,8 @@ export interface paths {
          */
         get: operations["view"];
         /**
-         * Save a view; replaces one of the same name
-         * @description Kept in the store, beside the history.
+         * Save a view; replaces one of the same name and scope
+         * @description Without a scope the site's for operators, one's own for everybody else.
          */
         put: operations["saveView"];
         post?: never;
@@ -2407,6 +2427,26 @@ export interface paths {
          * @description It cannot be brought back.
          */
         delete: operations["revokeToken"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/my-notifications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what was found in one's own work lately, and who is told of it
+         * @description Nobody in particular has none.
+         */
+        get: operations["ownNotifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -4242,6 +4282,30 @@ export interface components {
             };
         };
         /**
+         * OwnNotice
+         * @description A finding in one's own work that opened or closed, and the receivers that are told.
+         */
+        OwnNotice: {
+            time_ms: number;
+            finding: string;
+            rule: string;
+            title: string;
+            severity: string;
+            cluster: string;
+            workload: string;
+            status: string;
+            muted: boolean;
+            receivers: string[];
+        };
+        /**
+         * OwnNotices
+         * @description One's own notices of the last seven days, newest first.
+         */
+        OwnNotices: {
+            rows: components["schemas"]["OwnNotice"][];
+            dry_run: boolean;
+        };
+        /**
          * PageLink
          * @description A link as a page shows it.
          */
@@ -5753,6 +5817,22 @@ export interface components {
             rules: components["schemas"]["VerdictRow"][];
             share_read: number | null;
         };
+        /**
+         * ViewRow
+         * @description A view in a list.
+         */
+        ViewRow: {
+            name: string;
+            scope: components["schemas"]["ViewScope"];
+            project: string;
+            may_change: boolean;
+        };
+        /**
+         * ViewScope
+         * @description Who sees a view; where names clash the first counts.
+         * @enum {unknown}
+         */
+        ViewScope: "personal" | "project" | "site";
         /**
          * WaitOfKind
          * @description How long jobs of one resource type or size wait.
@@ -13522,7 +13602,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Name → document. */
+            /** @description Name → document; where names clash one's own counts. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -13555,9 +13635,52 @@ export interface operations {
             };
         };
     };
-    view: {
+    listViews: {
         parameters: {
             query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One's own first, then one's projects', then the site's. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ViewRow"][];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    view: {
+        parameters: {
+            query?: {
+                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                scope?: string;
+                /** @description Of which project, where one is in several. */
+                project?: string;
+            };
             header?: never;
             path: {
                 /** @description Name of the view. */
@@ -13618,7 +13741,12 @@ export interface operations {
     };
     saveView: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                scope?: string;
+                /** @description Of which project, where one is in several. */
+                project?: string;
+            };
             header?: never;
             path: {
                 /** @description Name of the view. */
@@ -13685,7 +13813,12 @@ export interface operations {
     };
     deleteView: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                scope?: string;
+                /** @description Of which project, where one is in several. */
+                project?: string;
+            };
             header?: never;
             path: {
                 /** @description Name of the view. */
@@ -14376,6 +14509,44 @@ export interface operations {
             };
             /** @description A parameter is not allowed. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ownNotifications: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The last seven days, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnNotices"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

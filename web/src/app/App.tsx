@@ -1,17 +1,20 @@
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import { Suspense, useEffect } from "react";
 import { Route as At, Router, Switch } from "wouter";
 import { usePathname } from "@/base/router";
 import { chooseCluster } from "@/api/chosen";
 import type { Document } from "@/api/documents";
 import { ApiError, getJson } from "@/api/client";
-import { PREFIX } from "@/api/prefix";
+import { PREFIX, withoutPrefix } from "@/api/prefix";
 import type { Route } from "@/app/routes";
 import { ENTRIES, ROUTES } from "@/app/routes";
+import { useMyself } from "@/base/account";
 import { fetchCatalogue } from "@/base/catalogue";
 import { PagesContext } from "@/base/ui/navigation";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
+import { SignIn } from "@/features/account/SignIn";
 import { CommandPalette } from "@/features/search/CommandPalette";
 import "@/app/app.css";
 import styles from "@/app/App.module.css";
@@ -45,21 +48,31 @@ export function App() {
     <QueryClientProvider client={queries}>
       <PagesContext.Provider value={ENTRIES}>
         <Router base={PREFIX}>
-          <CommandPalette />
-          <Switch>
-            {ROUTES.map((route) => (
-              <At key={route.path} path={route.path}>
-                <Shown route={route} />
+          <SignedIn>
+            <CommandPalette />
+            <Switch>
+              {ROUTES.map((route) => (
+                <At key={route.path} path={route.path}>
+                  <Shown route={route} />
+                </At>
+              ))}
+              <At>
+                <NoSuchPage />
               </At>
-            ))}
-            <At>
-              <NoSuchPage />
-            </At>
-          </Switch>
+            </Switch>
+          </SignedIn>
         </Router>
       </PagesContext.Provider>
     </QueryClientProvider>
   );
+}
+
+/** The pages, once whoever looks may look; until then how one signs in. */
+function SignedIn({ children }: { children: ReactNode }) {
+  const me = useMyself();
+  if (!me.data) return <Start failures={me.failureCount} reason={me.failureReason} />;
+  if (me.data.permissions.includes("read")) return children;
+  return <SignIn page={withoutPrefix(location.pathname) + location.search} />;
 }
 
 /** One page, as soon as what it needs is known. */

@@ -11,6 +11,7 @@ import { useSearch } from "@/base/router";
 import type { Catalogue } from "@/base/catalogue";
 import type { PageEntry } from "@/base/ui/navigation";
 import { openSession } from "@/app/session";
+import { SignInPage } from "@/features/account/SignIn";
 import { Overview } from "@/features/overview/Overview";
 import { RuleBar } from "@/features/rules/RuleBar";
 import { appTexts as texts } from "@/texts";
@@ -57,6 +58,12 @@ const Compare = lazy(async () => ({
 }));
 
 const Audit = lazy(async () => ({ default: (await import("@/features/audit/Audit")).Audit }));
+const Account = lazy(async () => ({
+  default: (await import("@/features/account/Account")).Account,
+}));
+const People = lazy(async () => ({
+  default: (await import("@/features/account/People")).People,
+}));
 
 interface Page {
   path: string;
@@ -125,6 +132,9 @@ export const ROUTES: readonly Route[] = [
     Page: Compare,
   },
   { path: "/audit", title: texts.audit, place: "more", needs: "nothing", Page: Audit },
+  { path: "/account", title: texts.account, place: "none", needs: "nothing", Page: Account },
+  { path: "/people", title: texts.people, place: "none", needs: "nothing", Page: People },
+  { path: "/sign-in", title: texts.signIn, place: "none", needs: "nothing", Page: SignInPage },
   {
     path: "/workload",
     title: texts.workload,

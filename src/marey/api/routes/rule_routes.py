@@ -217,7 +217,7 @@ def one_rule(service: TheService, rule: RuleId) -> Answer[RuleDetail]:
 
 @router.put(
     "/rules/{rule}",
-    openapi_extra=needs(Permission.CONTRIBUTE),
+    openapi_extra=needs(Permission.OPERATE),
     operation_id="saveRule",
     summary="Save a rule; replaces one of the same id",
     response_description="The rule as saved.",
@@ -234,7 +234,7 @@ def save_rule(
 
 @router.delete(
     "/rules/{rule}",
-    openapi_extra=needs(Permission.CONTRIBUTE),
+    openapi_extra=needs(Permission.OPERATE),
     operation_id="deleteRule",
     summary="Delete a rule that was saved here",
     status_code=204,

@@ -1,25 +1,26 @@
-"""Saved views: JSON documents under a name."""
+"""Saved views: JSON documents under a name, of a person, a project or the site."""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated, Any
 
-from fastapi import Body, Path
+from fastapi import Body, Path, Query
 from starlette.responses import Response
 
 from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
 from marey.api.parameters import TheService
 from marey.api.problems import described
+from marey.app.people.saved_views import ViewRow
+from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
 from marey.model.errors import InvalidInput, TooLarge
+from marey.model.names import NAME_LIMIT
 
 router = typed_router("views", reads=Permission.READ)
 
-KIND = "view"
 VIEW_BYTES = 256 * 1024
-VIEWS_LIMIT = 1000
 
 # A view is what the web app saved: this stays open.
 View = dict[str, Any]
@@ -35,15 +36,38 @@ Name = Annotated[
 ]
 
 
+Scope = Annotated[
+    str,
+    Query(
+        pattern="^(personal|project|site)?$",
+        description="Whose view: personal, project or site; empty: the first that is found.",
+    ),
+]
+Project = Annotated[
+    str, Query(max_length=NAME_LIMIT, description="Of which project, where one is in several.")
+]
+
+
 @router.get(
     "/views",
     operation_id="views",
-    summary="List saved views",
-    response_description="Name → document.",
+    summary="Get saved views: one's own, those of one's projects and the site's",
+    response_description="Name → document; where names clash one's own counts.",
 )
 def views(service: TheService) -> Answer[ViewList]:
     """Name → document."""
-    return Answer(service.store.documents(KIND))
+    return Answer(service.views.find_all(current_identity()))
+
+
+@router.get(
+    "/views-list",
+    operation_id="listViews",
+    summary="List saved views with whose they are",
+    response_description="One's own first, then one's projects', then the site's.",
+)
+def list_views(service: TheService) -> Answer[list[ViewRow]]:
+    """Says which of them whoever asks may change."""
+    return Answer(service.views.list_rows(current_identity()))
 
 
 @router.get(
@@ -53,30 +77,30 @@ def views(service: TheService) -> Answer[ViewList]:
     response_description="The document.",
     responses=described(404, 422),
 )
-def view(service: TheService, name: Name) -> Answer[View]:
+def view(service: TheService, name: Name, scope: Scope = "", project: Project = "") -> Answer[View]:
     """The document as it was saved."""
-    return Answer(service.store.document(KIND, name))
+    return Answer(service.views.get(current_identity(), name, scope, project))
 
 
 @router.put(
     "/views/{name}",
     openapi_extra=needs(Permission.CONTRIBUTE),
     operation_id="saveView",
-    summary="Save a view; replaces one of the same name",
+    summary="Save a view; replaces one of the same name and scope",
     response_description="The document as saved.",
     responses=described(413, 422),
 )
 def save_view(
+    *,
     service: TheService,
     name: Name,
     document: Annotated[dict[str, Any], Body(description="Any JSON object up to 256 KB.")],
+    scope: Scope = "",
+    project: Project = "",
 ) -> Answer[View]:
-    """Kept in the store, beside the history."""
+    """Without a scope the site's for operators, one's own for everybody else."""
     checked = checked_document(document)
-    known = service.store.documents(KIND)
-    if name not in known and len(known) >= VIEWS_LIMIT:
-        raise TooLarge(f"There are {VIEWS_LIMIT} views already; delete some first.")
-    service.store.put_document(KIND, name, checked)
+    service.views.save(current_identity(), name, checked, scope=scope, project=project)
     return Answer(checked)
 
 
@@ -88,9 +112,11 @@ def save_view(
     status_code=204,
     responses={204: {"description": "Gone."}, **described(404, 422)},
 )
-def delete_view(service: TheService, name: Name) -> Response:
+def delete_view(
+    service: TheService, name: Name, scope: Scope = "", project: Project = ""
+) -> Response:
     """It cannot be brought back."""
-    service.store.delete_document(KIND, name)
+    service.views.delete(current_identity(), name, scope, project)
     return Response(status_code=204)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from html import escape
 from pathlib import Path
 
 from marey.model.system.atomic_file import write_file
@@ -28,9 +29,33 @@ def write_owner_key(store: Path) -> str:
     return key
 
 
+def make_owner_link(url: str, key: str) -> str:
+    """Return the link that signs the owner in; what follows # is sent to no server."""
+    return f"{url}/#key={key}"
+
+
+def write_owner_page(store: Path, link: str) -> Path:
+    """Write a page that leads to the link, for the owner's browser.
+
+    Handed to it on its command line, the link itself could be read by everybody on the machine.
+    """
+    target = get_page_path(store)
+    draft = target.with_name(f"{target.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(link)}">'
+    write_file(target, page.encode(), draft=draft, mode=0o600)
+    return target
+
+
+def get_page_path(store: Path) -> Path:
+    """Return where that page lies."""
+    return store.with_name(f"{store.name}.owner.html")
+
+
 def remove_owner_key(store: Path) -> None:
     """Take the key away when the server ends."""
     get_key_path(store).unlink(missing_ok=True)
+    get_page_path(store).unlink(missing_ok=True)
 
 
 def find_owner_key(store: Path) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import urllib3
 
+from marey.app.access.kept_sign_ins import read_sign_ins
 from marey.app.access.owner_key import find_owner_key
 from marey.app.collect.clocks import StoredClock
 from marey.app.collect.sample_store import wrap_records_alone
@@ -65,13 +66,15 @@ def request_server(
     """Send a request to a running server; its errors are raised as if they were ours.
 
     A file that is open for reading is sent as it is, anything else as JSON. Redirects are not
-    followed, and a proxy of the environment is not asked: the server is on this machine. Without
-    a token this user's own is shown; an empty one is none.
+    followed, and a proxy of the environment is not asked: the server is on this machine, or one
+    at which this user has signed in. A ``token`` that is given is shown instead of what is kept.
     """
     headers = {"Accept": "application/json"}
-    shown = find_token(server) if token is None else token
-    if shown and is_on_this_machine(server.url):
-        headers["Authorization"] = f"Bearer {shown}"
+    if token is None:
+        token = find_token(server)
+    # An address that was found beside a store may lead elsewhere; one that was typed is meant.
+    if token and (is_on_this_machine(server.url) or not server.pid):
+        headers["Authorization"] = f"Bearer {token}"
     if isinstance(body, io.IOBase):
         headers["Content-Length"] = str(os.fstat(body.fileno()).st_size)
     elif body is not None:
@@ -82,23 +85,27 @@ def request_server(
             answer = pool.request(
                 method, url, body=body, headers=headers, timeout=_TIMEOUT_S, retries=False
             )
-        document = msgspec.json.decode(answer.data)
+        document = msgspec.json.decode(answer.data) if answer.data else None
     except (urllib3.exceptions.HTTPError, OSError, msgspec.DecodeError) as error:
-        raise Unavailable(
-            f"The server at {server.url} (process {server.pid}) holds the store but does not "
-            f"answer: {error}."
-        ) from None
+        who = f" (process {server.pid}) holds the store but" if server.pid else ""
+        raise Unavailable(f"The server at {server.url}{who} does not answer: {error}.") from None
     if answer.status >= 300:
         raise _read_error(answer.status, answer.reason or "", document)
     return document
 
 
 def find_token(server: Holder) -> str:
-    """Return what this user shows to a server: a token of the environment, or the owner's key."""
-    given = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if given or server.store is None:
-        return given
-    return find_owner_key(server.store)
+    """Return what this user shows to a server.
+
+    A token of the environment, or the owner's key: to this machine alone. Then the token with
+    which the user has signed in at this very address.
+    """
+    if is_on_this_machine(server.url):
+        given = os.environ.get(TOKEN_VARIABLE, "").strip()
+        found = given or (find_owner_key(server.store) if server.store else "")
+        if found:
+            return found
+    return read_sign_ins().tokens.get(server.url, "")
 
 
 def open_pool(server: Holder) -> urllib3.PoolManager:
@@ -138,6 +145,8 @@ _FAMILY: tuple[type[MareyError], ...] = (
     errors.Conflict,
     errors.TooLarge,
     errors.Unavailable,
+    errors.NotSignedIn,
+    errors.NotPermitted,
     errors.StoreError,
 )
 

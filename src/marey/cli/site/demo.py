@@ -76,10 +76,10 @@ def run(args: argparse.Namespace, out: Output) -> None:
     # The server is not imported until the options are known to be sound: a mistake is told at once.
     from marey.cli.site.server_process import run_server
 
-    def greet(url: str) -> None:
+    def greet(url: str, page: Path) -> None:
         out.remark(THINGS_TO_TRY.format(url=url))
         if not args.no_browser and has_display():
-            webbrowser.open(url)
+            webbrowser.open(page.resolve().as_uri())
 
     if args.store is not None:
         run_server(configuration(args, args.store), out, greet=greet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,12 @@ from marey.api.guard import Access
 from marey.api.serving import address, listen, serve
 from marey.api.tls import CertificateFiles, ServerCertificate
 from marey.app.access.access_control import check_access, open_access
-from marey.app.access.owner_key import remove_owner_key, write_owner_key
+from marey.app.access.owner_key import (
+    make_owner_link,
+    remove_owner_key,
+    write_owner_key,
+    write_owner_page,
+)
 from marey.app.assembly import check_transport, open_service
 from marey.app.collect.reload import ConfigurationFile
 from marey.app.service import Service
@@ -30,12 +36,12 @@ def run_server(
     configuration: Configuration,
     out: Output,
     file: ConfigurationFile | None = None,
-    greet: Callable[[str], None] = lambda url: None,
+    greet: Callable[[str, Path], None] = lambda url, page: None,
 ) -> None:
     """Serve until told to stop; the URL is the first line of the output.
 
     With the ``file`` that the configuration came from, SIGHUP reads its sources again. ``greet``
-    is told the URL once the server answers.
+    is told the URL, and a page that signs its owner in, once the server answers.
     """
     protect_new_files()
     server = configuration.server
@@ -69,8 +75,10 @@ def run_server(
             interruption.check()
 
             def announce() -> None:
-                out.answer(document, url)
-                greet(url)
+                # Not into a file or a pipe, where others might read it.
+                link = make_owner_link(url, key)
+                out.answer(document, link if sys.stdout.isatty() else url)
+                greet(url, write_owner_page(store, link))
 
             try:
                 serve(

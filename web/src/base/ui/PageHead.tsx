@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 import { useContext } from "react";
 import { usePathname } from "@/base/router";
 import { useTheme } from "@/base/theme";
+import { AccountMenu } from "@/base/ui/AccountMenu";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton, Popover } from "@/base/ui/controls";
 import type { PageEntry } from "@/base/ui/navigation";
@@ -84,6 +85,7 @@ export function PageHead({ children }: { children?: ReactNode }) {
         label={texts.switchToTheme(other)}
         onClick={() => setTheme(other)}
       />
+      <AccountMenu />
     </header>
   );
 }

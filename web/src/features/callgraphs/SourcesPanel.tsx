@@ -7,6 +7,7 @@ import type { PageState } from "@/features/callgraphs/address";
 import type { Sankey, Source } from "@/features/callgraphs/queries";
 import { profileLabel } from "@/charts/sankey/figures";
 import pageStyles from "@/base/ui/page.module.css";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/callgraphs/CallGraphs.module.css";
 import { callGraphTexts as texts } from "@/texts";
@@ -44,7 +45,9 @@ export function SourcesPanel({
           chosen={state.against}
           onChange={(against) => set({ against })}
         />
-        <Upload />
+        <Permitted to="contribute">
+          <Upload />
+        </Permitted>
       </div>
       <div className={pageStyles["page-line"]}>
         <Select

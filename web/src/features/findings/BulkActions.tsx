@@ -3,6 +3,7 @@ import { useState } from "react";
 import { postJson, putJson } from "@/api/client";
 import { Popover } from "@/base/ui/controls";
 import type { Finding } from "@/features/findings/documents";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/findings/Findings.module.css";
 import { findingsTexts as texts } from "@/texts";
@@ -26,8 +27,7 @@ export function BulkActions({
   };
   const acknowledge = useMutation({
     mutationFn: async () => {
-      for (const { id } of chosen)
-        await putJson(`/findings/${id}/acknowledgement`, { text: "", by: "" });
+      for (const { id } of chosen) await putJson(`/findings/${id}/acknowledgement`, { text: "" });
     },
     onSuccess: finish,
   });
@@ -51,30 +51,32 @@ export function BulkActions({
       >
         {texts.acknowledge}
       </button>
-      <Popover
-        label={texts.mute}
-        trigger={
-          <button type="button" className={ui["button"]}>
-            {texts.muteFor7Days}
-          </button>
-        }
-      >
-        <form
-          className={ui["settings"]}
-          onSubmit={(event) => {
-            event.preventDefault();
-            if (why.trim()) mute.mutate();
-          }}
+      <Permitted to="operate">
+        <Popover
+          label={texts.mute}
+          trigger={
+            <button type="button" className={ui["button"]}>
+              {texts.muteFor7Days}
+            </button>
+          }
         >
-          <label className={ui["field"]}>
-            <span>{texts.reason}</span>
-            <input value={why} onChange={(event) => setWhy(event.target.value)} />
-          </label>
-          <button type="submit" className={ui["button"]} disabled={!why.trim() || mute.isPending}>
-            {texts.mute}
-          </button>
-        </form>
-      </Popover>
+          <form
+            className={ui["settings"]}
+            onSubmit={(event) => {
+              event.preventDefault();
+              if (why.trim()) mute.mutate();
+            }}
+          >
+            <label className={ui["field"]}>
+              <span>{texts.reason}</span>
+              <input value={why} onChange={(event) => setWhy(event.target.value)} />
+            </label>
+            <button type="submit" className={ui["button"]} disabled={!why.trim() || mute.isPending}>
+              {texts.mute}
+            </button>
+          </form>
+        </Popover>
+      </Permitted>
       <button type="button" className={ui["link"]} onClick={onDone}>
         {texts.clearSelection}
       </button>

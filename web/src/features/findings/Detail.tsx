@@ -11,32 +11,11 @@ import { Choice, IconButton } from "@/base/ui/controls";
 import type { Finding, Mute } from "@/features/findings/documents";
 import { mutesOf, readingText } from "@/features/findings/documents";
 import pageStyles from "@/base/ui/page.module.css";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/findings/Detail.module.css";
 import { findingsTexts as texts } from "@/texts";
-
-const ME = "marey.me";
-
-/** Who speaks; remembered in this browser. */
-function useMe(): [string, (me: string) => void] {
-  const [me, setMe] = useState(() => {
-    try {
-      return localStorage.getItem(ME) ?? "";
-    } catch {
-      return "";
-    }
-  });
-  const keep = (next: string) => {
-    setMe(next);
-    try {
-      localStorage.setItem(ME, next);
-    } catch {
-      // A browser that keeps nothing asks again.
-    }
-  };
-  return [me, keep];
-}
 
 /** One finding: why, since when, at what cost, and what people say of it. */
 export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
@@ -86,8 +65,12 @@ export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
             </>
           )}
           <Evidence finding={finding.data} />
-          <Speak finding={finding.data} />
-          <MuteForm finding={finding.data} />
+          <Permitted to="contribute">
+            <Speak finding={finding.data} />
+          </Permitted>
+          <Permitted to="operate">
+            <MuteForm finding={finding.data} />
+          </Permitted>
           <History finding={finding.data} />
         </>
       )}
@@ -194,7 +177,6 @@ function useChanged(id: string) {
 }
 
 function Speak({ finding }: { finding: Finding }) {
-  const [me, setMe] = useMe();
   const [text, setText] = useState("");
   const changed = useChanged(finding.id);
   const done = async () => {
@@ -203,11 +185,11 @@ function Speak({ finding }: { finding: Finding }) {
   };
   const path = `/findings/${encodeURIComponent(finding.id)}`;
   const acknowledge = useMutation({
-    mutationFn: () => putJson(`${path}/acknowledgement`, { text, by: me }),
+    mutationFn: () => putJson(`${path}/acknowledgement`, { text }),
     onSuccess: done,
   });
   const comment = useMutation({
-    mutationFn: () => postJson(`${path}/comments`, { text, by: me }),
+    mutationFn: () => postJson(`${path}/comments`, { text }),
     onSuccess: done,
   });
   const failed = acknowledge.error ?? comment.error;
@@ -219,15 +201,6 @@ function Speak({ finding }: { finding: Finding }) {
       }}
     >
       <div className={pageStyles["page-line"]}>
-        <label className={ui["field"]}>
-          <span>{texts.yourName}</span>
-          <input
-            type="text"
-            value={me}
-            maxLength={200}
-            onChange={(event) => setMe(event.target.value)}
-          />
-        </label>
         <label className={`${ui["field"]} ${styles["finding-words"]}`}>
           <span>{texts.comment}</span>
           <input
@@ -274,7 +247,6 @@ function MuteForm({ finding }: { finding: Finding }) {
     queryKey: ["mutes"],
     queryFn: () => getJson<Mute[]>("/mutes"),
   });
-  const [me] = useMe();
   const [scope, setScope] = useState<"workload" | "user" | "project">("workload");
   const [days, setDays] = useState("7");
   const [why, setWhy] = useState("");
@@ -289,7 +261,6 @@ function MuteForm({ finding }: { finding: Finding }) {
         value: finding[scope],
         rule: finding.rule,
         why,
-        by: me,
         until,
       });
     },
@@ -361,14 +332,16 @@ export function MuteLine({ mute }: { mute: Mute }) {
         mute.why,
       )}{" "}
       {mute.by && <span className={ui["muted"]}>– {mute.by}</span>}{" "}
-      <button
-        type="button"
-        className={ui["link"]}
-        disabled={end.isPending}
-        onClick={() => end.mutate()}
-      >
-        {texts.unmute}
-      </button>
+      <Permitted to="operate">
+        <button
+          type="button"
+          className={ui["link"]}
+          disabled={end.isPending}
+          onClick={() => end.mutate()}
+        >
+          {texts.unmute}
+        </button>
+      </Permitted>
       {end.error && <span role="alert">{end.error.message}</span>}
     </p>
   );

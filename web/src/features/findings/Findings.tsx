@@ -16,6 +16,7 @@ import { openSeconds, printAddress, readAddress } from "@/features/findings/docu
 import { grouped, narrowed } from "@/features/findings/grouping";
 import { Mutes, NotificationLog } from "@/features/findings/Told";
 import pageStyles from "@/base/ui/page.module.css";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/findings/Findings.module.css";
 import { findingsTexts as texts } from "@/texts";
@@ -280,12 +281,14 @@ function Row({
       data-testid={`finding-${finding.id}`}
       data-open={finding.open}
     >
-      <input
-        type="checkbox"
-        aria-label={texts.selectFinding(finding.title || finding.rule, finding.workload)}
-        checked={picked}
-        onChange={(event) => onPick(event.target.checked)}
-      />
+      <Permitted to="contribute">
+        <input
+          type="checkbox"
+          aria-label={texts.selectFinding(finding.title || finding.rule, finding.workload)}
+          checked={picked}
+          onChange={(event) => onPick(event.target.checked)}
+        />
+      </Permitted>
       <button
         type="button"
         className={styles["finding-row"]}

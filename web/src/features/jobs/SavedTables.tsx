@@ -3,6 +3,7 @@ import { useState } from "react";
 import { getJson, putJson, remove } from "@/api/client";
 import { IconButton, Popover } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import { jobsTexts as texts } from "@/texts";
 
@@ -52,27 +53,31 @@ export function SavedTables({
             >
               {key.slice(PREFIX.length)}
             </button>
-            <IconButton
-              icon="trash"
-              label={texts.deleteSaved(key.slice(PREFIX.length))}
-              onClick={() => void remove(`/views/${encodeURIComponent(key)}`).then(changed)}
-            />
+            <Permitted to="contribute">
+              <IconButton
+                icon="trash"
+                label={texts.deleteSaved(key.slice(PREFIX.length))}
+                onClick={() => void remove(`/views/${encodeURIComponent(key)}`).then(changed)}
+              />
+            </Permitted>
           </div>
         ))}
         {mine.length === 0 && <p className={ui["muted"]}>{texts.nothingSavedYet}</p>}
-        <form
-          className={ui["field"]}
-          onSubmit={(event) => {
-            event.preventDefault();
-            if (name.trim()) void save();
-          }}
-        >
-          <label htmlFor="jobs-save">{texts.saveTheseFiltersAs}</label>
-          <input id="jobs-save" value={name} onChange={(event) => setName(event.target.value)} />
-          <button type="submit" className={ui["button"]} disabled={!name.trim()}>
-            {texts.save}
-          </button>
-        </form>
+        <Permitted to="contribute">
+          <form
+            className={ui["field"]}
+            onSubmit={(event) => {
+              event.preventDefault();
+              if (name.trim()) void save();
+            }}
+          >
+            <label htmlFor="jobs-save">{texts.saveTheseFiltersAs}</label>
+            <input id="jobs-save" value={name} onChange={(event) => setName(event.target.value)} />
+            <button type="submit" className={ui["button"]} disabled={!name.trim()}>
+              {texts.save}
+            </button>
+          </form>
+        </Permitted>
       </div>
     </Popover>
   );

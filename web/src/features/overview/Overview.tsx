@@ -3,6 +3,8 @@ import { Suspense, useEffect, useMemo, useState } from "react";
 import type { Catalogue } from "@/base/catalogue";
 import { useLive } from "@/base/live";
 import type { LiveSession } from "@/base/live";
+import { useMyself, workingName } from "@/base/account";
+import { AccountMenu } from "@/base/ui/AccountMenu";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton } from "@/base/ui/controls";
 import type { RuleBarComponent } from "@/base/verdicts/ruleBar";
@@ -46,6 +48,10 @@ export function Overview({
     }),
     [session, catalogue],
   );
+  const name = workingName(useMyself().data);
+  useEffect(() => {
+    if (name !== "") chooseMe(name);
+  }, [name]);
   const [ready, setReady] = useState(false);
   useEffect(() => {
     void applyAddress(location.search, session).then(() => setReady(true));
@@ -76,6 +82,7 @@ export function Overview({
             onClick={() => useOverview.setState({ panel: !panel })}
           />
           <ThemeButton />
+          <AccountMenu />
         </header>
         <Numbers />
         {!wall && <Rules RuleBar={RuleBar} />}

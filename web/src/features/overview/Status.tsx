@@ -11,6 +11,7 @@ import { PageLink } from "@/base/ui/PageLink";
 import { IconButton, Popover, Select, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { useShared } from "@/features/overview/context";
+import { useMay } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/overview/Status.module.css";
 import { overviewTexts as texts } from "@/texts";
@@ -176,8 +177,15 @@ export function Policy() {
     staleTime: 60_000,
   });
   const [said, setSaid] = useState("");
+  const mayOperate = useMay("operate");
   const now = simulation.data;
   if (!now) return null;
+  if (!mayOperate)
+    return (
+      <span className={`${styles["pill"]} ${styles["policy"]}`}>
+        {now.policy.replaceAll("_", " ")} · {now.placement.replaceAll("_", " ")}
+      </span>
+    );
   const change = async (part: Partial<Simulation>) => {
     try {
       client.setQueryData(["simulation"], await putJson<Simulation>("/simulation", part));

@@ -1,8 +1,10 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useId, useRef, useState } from "react";
 import { getJson, putJson, remove } from "@/api/client";
+import type { Document } from "@/api/documents";
+import { useMyself } from "@/base/account";
 import { useTheme } from "@/base/theme";
-import { IconButton, Popover, PopoverClose } from "@/base/ui/controls";
+import { Choice, IconButton, Popover, PopoverClose } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { parseView, printView, ViewError } from "@/charts/units/view";
 import { useShared } from "@/features/overview/context";
@@ -10,6 +12,7 @@ import { canvasPng, download, pictureSvg } from "@/features/overview/exporting";
 import { PRESETS } from "@/features/overview/presets";
 import { chooseMe, choosePreset, showView, useOverview } from "@/features/overview/store";
 import { useClusterState } from "@/features/overview/useClusterState";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/overview/ViewPicker.module.css";
 import { overviewTexts as texts } from "@/texts";
@@ -55,6 +58,14 @@ function ViewList() {
         ),
       ),
   });
+  const listed = useQuery({
+    queryKey: ["views", "list"],
+    queryFn: () => getJson<Document<"ViewRow">[]>("/views-list"),
+  });
+  // One's own come first and hide those of the same name.
+  const owners = Object.fromEntries(
+    [...(listed.data ?? [])].reverse().map((row) => [row.name, row]),
+  );
   const client = useQueryClient();
   const forget = useMutation({
     mutationFn: (name: string) => remove(`/views/${encodeURIComponent(name)}`),
@@ -110,18 +121,25 @@ function ViewList() {
                 <strong>{name}</strong>
               </button>
             </PopoverClose>
-            <IconButton
-              icon="trash"
-              label={texts.deleteView(name)}
-              onClick={() => forget.mutate(name)}
-            />
+            {owners[name] && (
+              <span className={ui["muted"]}>{texts.viewScopes[owners[name].scope]}</span>
+            )}
+            {owners[name]?.may_change && (
+              <IconButton
+                icon="trash"
+                label={texts.deleteView(name)}
+                onClick={() => forget.mutate(name)}
+              />
+            )}
           </li>
         ))}
         {saved.data && Object.keys(saved.data).length === 0 && (
           <li className={`${ui["muted"]} ${styles["nothing"]}`}>{texts.noneYet}</li>
         )}
       </ul>
-      <SaveView />
+      <Permitted to="contribute">
+        <SaveView />
+      </Permitted>
       <Share />
     </div>
   );
@@ -154,11 +172,19 @@ function ChooseMe() {
 
 function SaveView() {
   const [name, setName] = useState("");
+  const me = useMyself().data;
+  const scopes = (["personal", "project", "site"] as const).filter(
+    (one) =>
+      one === "personal" ||
+      (one === "site" ? me?.permissions.includes("operate") : me?.projects.length === 1),
+  );
+  const [chosen, setScope] = useState<(typeof scopes)[number] | null>(null);
+  const scope = chosen ?? (scopes.includes("site") ? "site" : "personal");
   const client = useQueryClient();
   const save = useMutation({
     mutationFn: (title: string) =>
       putJson(
-        `/views/${encodeURIComponent(title)}`,
+        `/views/${encodeURIComponent(title)}?scope=${scope}`,
         printView({ ...useOverview.getState().view, title }),
       ),
     onSuccess: async (_, title) => {
@@ -185,6 +211,14 @@ function SaveView() {
       <button className={ui["button"]} type="submit" disabled={!name.trim() || save.isPending}>
         <Icon name="save" /> {texts.save}
       </button>
+      {scopes.length > 1 && (
+        <Choice
+          label={texts.viewFor}
+          value={scope}
+          options={scopes.map((value) => ({ value, label: texts.viewScopes[value] }))}
+          onChange={setScope}
+        />
+      )}
       {save.isError && <p role="alert">{save.error.message}</p>}
     </form>
   );

@@ -9,6 +9,7 @@ import { faultLabel } from "@/base/verdicts/slots";
 import { findingsAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
 import { PopoverClose } from "@/base/ui/controls";
+import { useMay } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/RuleDetails.module.css";
@@ -101,6 +102,7 @@ export function RuleActions({
   onColour,
 }: Actions & { entry: RuleEntry; onEdit: () => void }) {
   const client = useQueryClient();
+  const mayOperate = useMay("operate");
   const changed = () =>
     Promise.all([
       client.invalidateQueries({ queryKey: ["rules"] }),
@@ -144,7 +146,7 @@ export function RuleActions({
             {texts.editAndTest}
           </button>
         </PopoverClose>
-        {entry.rule && (
+        {entry.rule && mayOperate && (
           <button
             className={ui["button"]}
             type="button"
@@ -154,7 +156,7 @@ export function RuleActions({
             {entry.enabled ? texts.disable : texts.enable}
           </button>
         )}
-        {entry.rule?.origin === "server" && (
+        {entry.rule?.origin === "server" && mayOperate && (
           <button
             className={ui["button"]}
             type="button"

@@ -21,6 +21,7 @@ import { boundText, thresholdNames } from "@/base/verdicts/slots";
 import type { RuleVerdict } from "@/base/verdicts/verdicts";
 import { lensVerdict } from "@/base/verdicts/verdicts";
 import { Choice, IconButton } from "@/base/ui/controls";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/RuleEditor.module.css";
@@ -136,7 +137,9 @@ export function RuleEditor({ entry, lenses, onLenses, onClose, onDraft }: RuleEd
               problem={counted.problem}
               valid={valid}
             />
-            <BacktestPanel rule={rule} valid={valid} />
+            <Permitted to="contribute">
+              <BacktestPanel rule={rule} valid={valid} />
+            </Permitted>
             <SavePanel
               entry={entry}
               draft={rule}

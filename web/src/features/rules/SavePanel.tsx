@@ -9,6 +9,7 @@ import { useLanguage } from "@/base/verdicts/queries";
 import type { RuleEntry } from "@/base/verdicts/slots";
 import { boundText, faultLabel } from "@/base/verdicts/slots";
 import { Choice, Select, Toggle } from "@/base/ui/controls";
+import { useMay } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/SavePanel.module.css";
@@ -46,7 +47,8 @@ const MOST_LENSES = 12;
 /** Keep the draft: as a lens in this view and its link, or as a rule of the site that opens findings. */
 export function SavePanel(props: SaveProps) {
   const { entry } = props;
-  const [kind, setKind] = useState<"lens" | "site">(entry?.rule ? "site" : "lens");
+  const mayOperate = useMay("operate");
+  const [kind, setKind] = useState<"lens" | "site">(entry?.rule && mayOperate ? "site" : "lens");
   return (
     <section className={styles["rule-save"]} aria-label={texts.save}>
       <Choice
@@ -54,7 +56,7 @@ export function SavePanel(props: SaveProps) {
         value={kind}
         options={[
           { value: "lens", label: texts.lensOfThisView },
-          { value: "site", label: texts.siteRule },
+          ...(mayOperate ? [{ value: "site" as const, label: texts.siteRule }] : []),
         ]}
         onChange={setKind}
       />

@@ -2,6 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { getJson, postJson } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { Permitted } from "@/base/ui/Permitted";
 import { PageHead } from "@/base/ui/PageHead";
 import {
   ago,
@@ -40,7 +41,11 @@ export function Sources() {
             {document && !sources.isError ? summaryText(document.rows) : ""}
           </p>
           <span className={pageStyles["spring"]} />
-          {document?.reloads && <Reload file={document.file ?? texts.theConfiguration} />}
+          {document?.reloads && (
+            <Permitted to="operate">
+              <Reload file={document.file ?? texts.theConfiguration} />
+            </Permitted>
+          )}
         </div>
         {sources.isError && (
           <p className={styles["sources-lost"]} role="alert">

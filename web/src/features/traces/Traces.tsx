@@ -10,6 +10,7 @@ import { isBusy, useLimits, useRunActions, useRuns } from "@/features/traces/que
 import { Upload } from "@/features/traces/Upload";
 import { formatBytes, shorten, stateWord } from "@/features/traces/words";
 import pageStyles from "@/base/ui/page.module.css";
+import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/traces/Traces.module.css";
 import { tracesTexts as texts } from "@/texts";
@@ -35,12 +36,14 @@ export function Traces() {
             <PageLink href={tracesAddress()}>{texts.allTraces}</PageLink>
           </p>
         )}
-        <Upload
-          workload={workload}
-          limits={limits.data ?? null}
-          resumed={resumed}
-          onDone={() => setResumed(null)}
-        />
+        <Permitted to="contribute">
+          <Upload
+            workload={workload}
+            limits={limits.data ?? null}
+            resumed={resumed}
+            onDone={() => setResumed(null)}
+          />
+        </Permitted>
         {runs.isError && (
           <p className={pageStyles["page-notice"]} role="alert">
             {runs.error.message}
@@ -137,7 +140,9 @@ function RunLine({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
       </td>
       <td>{formatTime(run.start_ms ?? run.created_ms)}</td>
       <td>
-        <Actions run={run} onResume={onResume} />
+        <Permitted to="contribute">
+          <Actions run={run} onResume={onResume} />
+        </Permitted>
       </td>
     </tr>
   );
@@ -196,16 +201,18 @@ export function Attached({ run }: { run: RunSummary }) {
           {shorten(run.workload, 60)}
         </PageLink>
       )}
-      <button
-        className={ui["link"]}
-        type="button"
-        aria-label={(run.workload ? texts.changeWorkload : texts.attachToWorkload)(
-          shorten(run.name, 60),
-        )}
-        onClick={() => setDraft(run.workload)}
-      >
-        {run.workload ? texts.change : texts.attach}
-      </button>
+      <Permitted to="contribute">
+        <button
+          className={ui["link"]}
+          type="button"
+          aria-label={(run.workload ? texts.changeWorkload : texts.attachToWorkload)(
+            shorten(run.name, 60),
+          )}
+          onClick={() => setDraft(run.workload)}
+        >
+          {run.workload ? texts.change : texts.attach}
+        </button>
+      </Permitted>
     </span>
   );
 }

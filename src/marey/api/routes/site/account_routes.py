@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
+from marey.api.parameters import TheService
 from marey.api.problems import described
 from marey.api.routes.rule_routes import Strict
 from marey.api.routes.site.asking import (
@@ -24,6 +25,8 @@ from marey.app.access.access_control import AccessControl
 from marey.app.access.access_documents import NewToken, People, PersonRow, SessionRow, TokenRow
 from marey.app.access.api_tokens import ApiToken
 from marey.app.access.sessions import Session
+from marey.app.people.own_notices import OwnNotices, list_own_notices
+from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
 from marey.model.errors import InvalidInput, NotFound, shown
 from marey.model.names import NAME_LIMIT
@@ -100,6 +103,20 @@ def revoke_token(control: TheControl, me: Somebody, token: TokenId) -> Response:
         raise NotFound(f"There is no token '{shown(token)}'.")
     control.tokens.revoke(token)
     return Response(status_code=204)
+
+
+@router.get(
+    "/my-notifications",
+    openapi_extra=needs(Permission.READ),
+    operation_id="ownNotifications",
+    summary="List what was found in one's own work lately, and who is told of it",
+    response_description="The last seven days, newest first.",
+)
+def own_notifications(service: TheService) -> Answer[OwnNotices]:
+    """Nobody in particular has none."""
+    user, now_ms = current_identity().user, service.workspace.now_ms()
+    findings, settings = service.rule_watch.findings, service.notifier.settings
+    return Answer(list_own_notices(findings, settings, user, now_ms))
 
 
 @router.get(

@@ -1,0 +1,162 @@
+"""Saved views: one's own, a project's and the site's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from marey.model.access.identity import Identity, Permission
+from marey.model.documents import Document
+from marey.model.errors import InvalidInput, NotFound, NotPermitted, TooLarge, shown
+from marey.model.protocols import Store
+
+VIEWS_LIMIT = 1000
+VIEWS_PER_OWNER = 200
+
+
+class ViewScope(StrEnum):
+    """Who sees a view; where names clash the first counts."""
+
+    PERSONAL = "personal"
+    PROJECT = "project"
+    SITE = "site"
+
+
+KINDS = {
+    ViewScope.PERSONAL: "personal-view",
+    ViewScope.PROJECT: "project-view",
+    ViewScope.SITE: "view",
+}
+
+
+class ViewRow(Document):
+    """A view in a list."""
+
+    name: str
+    scope: ViewScope
+    # The project of a project's view.
+    project: str
+    # Whether whoever asks may replace and delete it.
+    may_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where views are kept: of whom, and under which scope."""
+
+    scope: ViewScope
+    # User or project; empty for the site.
+    owner: str = ""
+
+    def make_key(self, name: str) -> str:
+        """Return what a view is called in the store; names hold no slash."""
+        return f"{self.owner}/{name}" if self.owner else name
+
+    def read_name(self, key: str) -> str | None:
+        """Return what a view of this shelf is called; None for another shelf's."""
+        if not self.owner:
+            return key
+        owner, _, name = key.rpartition("/")
+        return name if owner == self.owner else None
+
+
+class SavedViews:
+    """The views that each identity sees and may change."""
+
+    def __init__(self, store: Store, find_projects: Callable[[str], Iterable[str]]) -> None:
+        self._store = store
+        self._find_projects = find_projects
+
+    def list_rows(self, identity: Identity) -> list[ViewRow]:
+        """Return the views that somebody sees, their own first."""
+        return [
+            ViewRow(name, shelf.scope, self._get_project(shelf), self._may_change(identity, shelf))
+            for shelf in self._list_shelves(identity)
+            for name in self._read_shelf(shelf)
+        ]
+
+    def find_all(self, identity: Identity) -> dict[str, Any]:
+        """Return every view that somebody sees, by name."""
+        found: dict[str, Any] = {}
+        for shelf in reversed(self._list_shelves(identity)):
+            found |= self._read_shelf(shelf)
+        return found
+
+    def get(self, identity: Identity, name: str, scope: str = "", project: str = "") -> Any:
+        """Return one view."""
+        for shelf in self._choose(identity, scope, project):
+            found = self._read_shelf(shelf)
+            if name in found:
+                return found[name]
+        raise NotFound(f"There is no view named '{shown(name)}'.")
+
+    def save(
+        self, identity: Identity, name: str, document: Any, *, scope: str = "", project: str = ""
+    ) -> None:
+        """Keep a view: the site's by default for operators, one's own for everybody else."""
+        chosen = scope or choose_scope(identity)
+        shelves = self._choose(identity, chosen, project)
+        if not shelves:
+            raise InvalidInput("There is nobody whose view it would be; sign in first.")
+        shelf = shelves[0]
+        self._check_change(identity, shelf)
+        known = self._read_shelf(shelf)
+        limit = VIEWS_PER_OWNER if shelf.owner else VIEWS_LIMIT
+        if name not in known and len(known) >= limit:
+            raise TooLarge(f"There are {limit} views already; delete some first.")
+        self._store.put_document(KINDS[shelf.scope], shelf.make_key(name), document)
+
+    def delete(self, identity: Identity, name: str, scope: str = "", project: str = "") -> None:
+        """Forget a view; without a scope the first of this name that is seen."""
+        for shelf in self._choose(identity, scope, project):
+            if name in self._read_shelf(shelf):
+                self._check_change(identity, shelf)
+                self._store.delete_document(KINDS[shelf.scope], shelf.make_key(name))
+                return
+        raise NotFound(f"There is no view named '{shown(name)}'.")
+
+    def _list_shelves(self, identity: Identity) -> list[Shelf]:
+        own = [Shelf(ViewScope.PERSONAL, identity.user)] if identity.user else []
+        projects = [Shelf(ViewScope.PROJECT, name) for name in self.list_projects(identity)]
+        return [*own, *projects, Shelf(ViewScope.SITE)]
+
+    def list_projects(self, identity: Identity) -> list[str]:
+        """Return the projects of somebody: of their groups, or else those they worked in."""
+        if not identity.user:
+            return []
+        return sorted(identity.projects or self._find_projects(identity.user))
+
+    def _choose(self, identity: Identity, scope: str, project: str) -> list[Shelf]:
+        if project and scope != ViewScope.PROJECT:
+            raise InvalidInput("A project is given only with the scope 'project'.")
+        shelves = [s for s in self._list_shelves(identity) if not scope or s.scope == scope]
+        if scope != ViewScope.PROJECT:
+            return shelves
+        chosen = [shelf for shelf in shelves if not project or shelf.owner == project]
+        if len(chosen) != 1:
+            names = ", ".join(shelf.owner for shelf in shelves) or "none"
+            raise InvalidInput(f"Say of which project of yours it is; allowed: {names}.")
+        return chosen
+
+    def _read_shelf(self, shelf: Shelf) -> dict[str, Any]:
+        named = self._store.documents(KINDS[shelf.scope])
+        read = ((shelf.read_name(key), document) for key, document in named.items())
+        return {name: document for name, document in read if name is not None}
+
+    def _get_project(self, shelf: Shelf) -> str:
+        return shelf.owner if shelf.scope is ViewScope.PROJECT else ""
+
+    def _may_change(self, identity: Identity, shelf: Shelf) -> bool:
+        needed = Permission.OPERATE if shelf.scope is ViewScope.SITE else Permission.CONTRIBUTE
+        return identity.may(needed)
+
+    def _check_change(self, identity: Identity, shelf: Shelf) -> None:
+        if not self._may_change(identity, shelf):
+            raise NotPermitted("Views of the whole site are changed by operators; save your own.")
+
+
+def choose_scope(identity: Identity) -> ViewScope:
+    """Return for whom somebody saves a view unless they say otherwise."""
+    return ViewScope.SITE if identity.may(Permission.OPERATE) else ViewScope.PERSONAL

@@ -165,3 +165,33 @@ def test_the_author_is_whoever_is_signed_in(small: SmallService) -> None:
         made = client.post("/api/v1/mutes", json=body, headers=operator).json()
         assert made["by"] == "olga"
         client.delete(f"/api/v1/mutes/{made['id']}", headers=operator)
+
+
+def test_views_are_of_a_person_a_project_or_the_site(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+
+    def as_user(role: Role, user: str, *projects: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {make_token(app, role, user, projects=projects)}"}
+
+    ada, bea = as_user(Role.RESEARCHER, "ada", "p1"), as_user(Role.RESEARCHER, "bea", "p1")
+    ben, olga = as_user(Role.RESEARCHER, "ben", "p2"), as_user(Role.OPERATOR, "olga", "p3")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+
+        def save(who: dict[str, str], scope: str, value: int) -> int:
+            return client.put(
+                "/api/v1/views/shared", params={"scope": scope}, json={"v": value}, headers=who
+            ).status_code
+
+        assert save(ada, "site", 1) == 403
+        assert save(olga, "", 1) == 200
+        assert save(ada, "project", 2) == 200
+        assert save(ada, "", 3) == 200
+        seen = [
+            client.get("/api/v1/views/shared", headers=who).json() for who in (ada, bea, ben, olga)
+        ]
+        assert seen == [{"v": 3}, {"v": 2}, {"v": 1}, {"v": 1}]
+        rows = client.get("/api/v1/views-list", headers=ada).json()
+        scopes = [(r["scope"], r["may_change"]) for r in rows if r["name"] == "shared"]
+        assert scopes == [("personal", True), ("project", True), ("site", False)]
+        for who, status in ((ada, 204), (ada, 204), (ada, 403), (ben, 403), (olga, 204)):
+            assert client.delete("/api/v1/views/shared", headers=who).status_code == status

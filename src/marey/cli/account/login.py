@@ -17,8 +17,8 @@ from marey.app.access.kept_sign_ins import (
     write_sign_ins,
 )
 from marey.app.queries.server_client import request_server
-from marey.cli.output import Output
 from marey.cli.account.signed_in_server import add_server, find_server
+from marey.cli.output import Output
 from marey.model.errors import InvalidInput, NotSignedIn
 from marey.store.holder import Holder
 

@@ -6,8 +6,8 @@ import argparse
 
 from marey.app.access.kept_sign_ins import normalise_address, read_sign_ins, write_sign_ins
 from marey.app.queries.server_client import request_server
-from marey.cli.output import Output
 from marey.cli.account.signed_in_server import add_server, find_server
+from marey.cli.output import Output
 from marey.model.errors import MareyError, NotFound
 from marey.store.holder import Holder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from marey.cli.output import Output
 from marey.cli.account.signed_in_server import add_server, ask
+from marey.cli.output import Output
 from marey.cli.store_arguments import as_table
 from marey.model.times import format_time
 

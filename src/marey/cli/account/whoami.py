@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from marey.app.queries.server_client import request_server
-from marey.cli.output import Output
 from marey.cli.account.signed_in_server import add_server, find_server
+from marey.cli.output import Output
 from marey.model.times import format_time
 
 DESCRIPTION = "Say as whom commands of this user ask a server, and what they may do there."

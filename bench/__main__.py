@@ -7,7 +7,7 @@ import pkgutil
 import sys
 from pathlib import Path
 
-NOT_BENCHES = {"__main__", "chromium", "report", "workload_store"}
+NOT_BENCHES = {"__main__", "chromium", "hard_effects", "report", "workload_store"}
 
 
 def names() -> list[str]:

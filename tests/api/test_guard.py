@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from marey.api.guard import Access, Guard
 from marey.api.pages import WebApp
 
 
@@ -48,6 +51,21 @@ def test_every_answer_carries_the_security_headers(client: TestClient) -> None:
         assert "default-src 'self'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+def test_only_the_overview_and_only_named_origins_may_be_framed() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response("page")(scope, receive, send)
+
+    access = Access(("testserver",), frame_origins=("https://wall.example.org",))
+    client = TestClient(Guard(answer, access))
+    framed = client.get("/?wall=1").headers
+    assert "frame-ancestors https://wall.example.org" in framed["content-security-policy"]
+    assert "x-frame-options" not in framed
+    for path in ("/jobs", "/api/v1/clusters", "/sign-in"):
+        headers = client.get(path).headers
+        assert headers["x-frame-options"] == "DENY", path
+        assert "frame-ancestors 'none'" in headers["content-security-policy"], path
 
 
 def test_the_page_is_given_for_every_address_inside_the_app(tmp_path: Path) -> None:

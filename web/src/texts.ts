@@ -1637,6 +1637,7 @@ export const searchTexts = {
   view: "View",
   job: "Job",
   switchTheme: "Switch between dark and light",
+  switchClock: "Switch times between local and ISO 8601",
   showFailedJobs: "Show failed jobs",
   showWastefulJobs: "Show the jobs that waste most",
 };

@@ -1,5 +1,7 @@
 /** Numbers as people read them: few digits, thin units, durations in words. */
 
+import { chosenClock, isoMinute } from "@/base/clock";
+
 const THIN = "\u2009";
 
 /** A count with separators. */
@@ -45,8 +47,11 @@ function withPrefix(value: number, size: number): [number, string] {
   return [value, ""];
 }
 
-/** A clock time in the reader's zone. */
+const CLOCK = chosenClock();
+
+/** A clock time in the reader's zone, in the format that was chosen. */
 export function formatTime(timeMs: number | null): string {
   if (timeMs === null || !Number.isFinite(timeMs)) return "–";
+  if (CLOCK === "iso") return isoMinute(timeMs);
   return new Date(timeMs).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 }

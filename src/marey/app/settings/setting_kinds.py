@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from marey.app.settings.site_links import parse_link
+from marey.app.settings.site_links import LINK_PATTERN, parse_link
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
 from marey.model.times import SECOND_MS, parse_duration, parse_time
@@ -184,7 +184,10 @@ ORIGINS = Kind(
     _read_origins,
     {"type": "array", "items": {**_TEXT_SCHEMA, "pattern": f"^{ORIGIN_PATTERN}$"}},
 )
-LINKS = Kind(_read_links, {"type": "array", "items": _TEXT_SCHEMA})
+LINKS = Kind(
+    _read_links,
+    {"type": "array", "items": {**_TEXT_SCHEMA, "pattern": LINK_PATTERN}},
+)
 PREFIX = Kind(
     _read_prefix,
     {"type": "string", "pattern": f"^({PREFIX_PATTERN})?$", "maxLength": NAME_LIMIT},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 # What a template may name, by the kind of page that shows the link.
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -19,6 +19,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "host": ("host", "cluster"),
     "gpu": ("gpu", "host", "cluster"),
 }  # fmt: skip
+LINK_PATTERN = (
+    rf"^\s*({'|'.join(FIELDS)})\s*\|\s*[^|\s][^|]*\|\s*https?://[^/?#@{{}}\s]+([/?#].*)?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,10 @@ class SiteLink:
 
 def parse_link(text: str) -> SiteLink:
     """Return a link; raises ``ValueError`` for anything that is none."""
+    # A name decides neither the scheme nor the host, which hold no braces.
+    if not re.fullmatch(LINK_PATTERN, text):
+        raise ValueError(text)
     kind, title, template = (part.strip() for part in text.split("|", 2))
-    parts = urlsplit(template)
-    if kind not in FIELDS or not title or parts.scheme not in ("http", "https"):
-        raise ValueError(text)
-    # A name decides neither the scheme nor the host.
-    if not parts.netloc or "{" in parts.netloc or "@" in parts.netloc:
-        raise ValueError(text)
     if set(re.findall(r"{([^}]*)}", template)) - set(FIELDS[kind]):
         raise ValueError(text)
     return SiteLink(kind, title, template)

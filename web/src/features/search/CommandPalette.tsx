@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useContext, useEffect, useMemo, useState } from "react";
+import { chooseClock, chosenClock } from "@/base/clock";
 import { navigate } from "@/base/router";
 import type { Document } from "@/api/documents";
 import { inCluster } from "@/api/chosen";
@@ -135,6 +136,9 @@ function useHits(text: string): Hit[] {
       ...pages.map((page) => hit(texts.page, page.label, "", to(page.path))),
       hit(texts.command, texts.switchTheme, "", () =>
         setTheme(theme === "dark" ? "light" : "dark"),
+      ),
+      hit(texts.command, texts.switchClock, "", () =>
+        chooseClock(chosenClock() === "iso" ? "locale" : "iso"),
       ),
       hit(texts.command, texts.showFailedJobs, "", to(jobsAddress({ state: "failed,node_fail" }))),
       hit(texts.command, texts.showWastefulJobs, "", to(jobsAddress({ sort: "waste" }))),

@@ -11,7 +11,7 @@ DEMO ?=
 TEST ?=
 BENCH ?=
 
-.PHONY: help setup wheel demo test test-fast test-python test-web soak check bench api clean
+.PHONY: help setup wheel demo test test-fast test-python test-web soak soak-kill check bench api clean
 
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ test-web: web/node_modules/.ready
 
 soak: setup  ## ten minutes of random life on a real Slurm, held against squeue (SOAK_S=600)
 	MAREY_SOAK_S=$(or $(SOAK_S),600) $(BIN)/python -m pytest -s tests/real/test_slurm.py -k random_life
+
+soak-kill: setup  ## 44 rounds of kill -9 during writes and rewrites, plain and journaled (ROUNDS=44)
+	@for through in plain journaled; do folder=$$(mktemp -d); \
+	$(BIN)/python tests/store/kill_rounds.py $$folder/store.marey $(or $(ROUNDS),44) 44 $$through || exit 1; \
+	rm -rf $$folder; done
 
 check: setup  ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check src tests bench scripts

@@ -106,6 +106,9 @@ def test_a_real_mail_server_gets_one_mail_per_parcel(smtp: tuple[Box, int], noti
     message = email.message_from_bytes(envelope.content)
     assert message["Subject"].startswith("[Marey] 2 critical")
     assert message["Bcc"] is None
+    # A second attempt is the same mail, so that whoever gets both shows one.
+    again = [receiver.message(parcel(notice(title="Stalled")))["Message-ID"] for _ in range(2)]
+    assert again == [message["Message-ID"]] * 2
     body = message.get_payload(decode=True).decode()
     assert "util p5[5m] > 90%" in body
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
-from email.utils import make_msgid
 from typing import Any, Protocol
 
 import msgspec
@@ -236,7 +235,8 @@ class Mail:
     def message(self, parcel: Parcel) -> EmailMessage:
         """Return the mail; header values are single lines, whatever the names in them hold."""
         message = self.make_message(write_subject(parcel.notices), self.to)
-        message["Message-ID"] = make_msgid(parcel.id, domain="marey.invalid")
+        # The same for every attempt: a mail that arrives twice is shown once.
+        message["Message-ID"] = f"<{parcel.id}@marey.invalid>"
         message.set_content(write_text(parcel.notices))
         return message
 

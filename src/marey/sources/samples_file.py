@@ -58,10 +58,11 @@ class SamplesFile:
             line += block.num_rows
 
     def _convert(self, block: pa.Table, first_line: int) -> list[SampleBatch]:
+        block, bad_text = _blank_bad_text(block)
         time_ms, bad_time = _parse_times(block.column("time"))
         entity, names, bad_gpu = _encode_gpus(block)
         values, bad_value = self._read_values(block)
-        reasons = bad_time | bad_gpu | bad_value
+        reasons = bad_time | bad_gpu | bad_value | bad_text
         self._report(block, first_line, reasons)
         good = np.ones(block.num_rows, bool)
         good[list(reasons)] = False
@@ -197,7 +198,10 @@ def _open_csv_reader(path: Path, wrong_width: list[pacsv.InvalidRow]) -> pacsv.C
         read_options=pacsv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
         parse_options=pacsv.ParseOptions(invalid_row_handler=note),
         convert_options=pacsv.ConvertOptions(
-            column_types=dict.fromkeys(text_only, pa.string()), strings_can_be_null=True
+            column_types=dict.fromkeys(text_only, pa.string()),
+            strings_can_be_null=True,
+            # Row by row, so that one bad name does not refuse the file.
+            check_utf8=False,
         ),
     )
 
@@ -208,6 +212,31 @@ def _read_header(path: Path) -> list[str]:
         first = file.readline(1 << 20)
     table = pacsv.read_csv(pa.BufferReader(first + b"\n"))
     return list(table.schema.names)
+
+
+def _blank_bad_text(block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+    """Return the block without cells that are no UTF-8, and their rows with the reason."""
+    bad: dict[int, str] = {}
+    for at, name in enumerate(block.column_names):
+        column = block.column(at)
+        if not pa.types.is_string(column.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            cells = [_decode(cell) for cell in column.cast(pa.binary()).to_pylist()]
+            wrong = [row for row, (_, is_text) in enumerate(cells) if not is_text]
+            bad |= dict.fromkeys(wrong, f"{name} is not UTF-8 text")
+            texts = pa.chunked_array([pa.array([text for text, _ in cells], pa.string())])
+            block = block.set_column(at, name, texts)
+    return block, bad
+
+
+def _decode(cell: bytes | None) -> tuple[str | None, bool]:
+    try:
+        return (None if cell is None else cell.decode()), True
+    except UnicodeDecodeError:
+        return None, False
 
 
 def _parse_times(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], dict[int, str]]:

@@ -13,6 +13,7 @@ from marey.cli import main
 from marey.model.metrics import Entity
 from marey.model.protocols import Selection, WorkloadQuery
 from marey.model.times import parse_time
+from marey.sources.samples_file import open_samples
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 
 SAMPLES = """\
@@ -199,3 +200,16 @@ def test_overlong_and_hostile_names_survive(tmp_path: Path) -> None:
     with open_store(store) as opened:
         assert opened.workload("default", name)["user"] == name
         assert list(everything(opened, "util").values()) == [50.0]
+
+
+def test_a_row_with_invalid_utf_8_is_a_bad_row_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    path.write_bytes(
+        b"time,host,gpu,util\n2026-11-18T00:00:00Z,n1,0,50\n"
+        b"2026-11-18T00:00:15Z,n1\xff,0,50\n2026-11-18T00:00:30Z,n1,0,\xfe\n"
+        b"2026-11-18T00:00:45Z,n1,0,51\n"
+    )
+    file = open_samples(path)
+    batches = [batch for _, part in file.batches() for batch in part]
+    assert sum(len(batch.time_ms) for batch in batches) == 2
+    assert [row.reason for row in file.bad] == ["host is not UTF-8 text", "util is not UTF-8 text"]

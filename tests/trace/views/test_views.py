@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from marey.model.errors import InvalidInput, NotFound
@@ -11,6 +12,7 @@ from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import SyntheticRun
 from marey.trace.views.bands import BandWindow, list_bands, list_time_spans
 from marey.trace.views.flow.edges import make_edges
+from marey.trace.views.flow.memory import find_operator_memory
 from marey.trace.views.flow.nodes import FlowContext, make_nodes
 from marey.trace.views.flow.stacks import find_stacks
 from marey.trace.views.making.identity import OperatorBook, join_sequences
@@ -247,3 +249,25 @@ def test_sends_lead_to_receives_and_cut_blocks(real: RealRuns) -> None:
     assert all(abs(nodes[e.source].stage - nodes[e.target].stage) == 1 for e in talks)
     assert len({n.block for n in nodes if n.stage == 1}) > 8
     assert {n.micro_batch for n in nodes} >= {0, 1, 2, 3}
+
+
+def test_the_memory_of_operators_is_what_was_allocated_while_they_ran(slow_views: RunViews) -> None:
+    view = slow_views.step(1).view
+    span = view.index.end_ns - view.index.start_ns
+    lines = [
+        {
+            "rank": 0,
+            "time_ns": view.index.start_ns + span * n // 500,
+            "allocated_bytes": n * 7919 % 1009 * 1000,
+        }
+        for n in range(500)
+    ]
+    found = find_operator_memory(view, pa.Table.from_pylist(lines[::-1]))
+    computing = view.bands_of(0)[view.bands_of(0)["kind"] == ViewKind.COMPUTE]
+    for band in computing[:: len(computing) // 7]:
+        begin = view.index.start_ns + int(band["start"]) * view.index.unit_ns
+        end = view.index.start_ns + int(band["end"]) * view.index.unit_ns
+        before = [row["allocated_bytes"] for row in lines if row["time_ns"] <= begin][-1:]
+        during = [row["allocated_bytes"] for row in lines if begin < row["time_ns"] < end]
+        assert found[int(band["operator"])] == max(before + during)
+    assert len(set(found.values())) > 3

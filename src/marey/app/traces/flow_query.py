@@ -18,6 +18,7 @@ from marey.model.predicates import EVERYTHING, matches
 from marey.model.training.selections import parse_selection, restrict
 from marey.trace.run.trace_run import spans
 from marey.trace.views.flow.edges import Edge, make_edges
+from marey.trace.views.flow.memory import find_operator_memory
 from marey.trace.views.flow.nodes import FlowContext, OperatorNode, make_nodes
 from marey.trace.views.flow.stacks import Stack, find_stacks
 from marey.trace.views.view_files import RunViews, StepPictures
@@ -42,10 +43,11 @@ def ask_flow(
     edges = make_edges(view, nodes, tensors)
     stacks = find_stacks(nodes, edges)
     nodes, edges, stacks = _select(nodes, edges, stacks, where)
+    memory = find_operator_memory(view, views.table("memory"))
     return ExecutionFlow(
         step=view.index.step,
         stages=known,
-        nodes=[_node(node) for node in nodes],
+        nodes=[_node(node, memory.get(node.operator)) for node in nodes],
         edges=[FlowEdge(e.source, e.target, e.evidence, e.long, e.hub) for e in edges],  # type: ignore[arg-type]
         stacks=[
             FlowStack(
@@ -114,11 +116,11 @@ def _row(node: OperatorNode) -> dict[str, Any]:
     }
 
 
-def _node(node: OperatorNode) -> FlowNode:
+def _node(node: OperatorNode, memory_bytes: int | None) -> FlowNode:
     cut = node.sharding
     fields = {name: value for name, value in vars(node).items() if name != "sharding"}
     sharding = FlowSharding(cut.evidence, list(cut.slices), cut.why)  # type: ignore[arg-type]
-    return FlowNode(**fields, memory_bytes=None, sharding=sharding)
+    return FlowNode(**fields, memory_bytes=memory_bytes, sharding=sharding)
 
 
 def _notes(edges: list[Edge], tensors: pa.Table | None) -> list[str]:

@@ -35,10 +35,10 @@ def _of_rank(view: StepView, rank: int, lines: pa.Table) -> dict[int, int]:
     allocated = lines["allocated_bytes"].to_numpy()[order]
     bands = view.bands_of(rank)
     index = view.index
-    first, last = (
-        np.searchsorted(time, index.start_ns + bands[edge].astype(np.int64) * index.unit_ns, side)
-        for edge, side in (("start", "right"), ("end", "left"))
+    begin, end = (
+        index.start_ns + bands[edge].astype(np.int64) * index.unit_ns for edge in ("start", "end")
     )
+    first, last = np.searchsorted(time, begin, "right"), np.searchsorted(time, end, "left")
     operators = bands["operator"].tolist()
     found: dict[int, int] = {}
     for operator, a, b in zip(operators, first.tolist(), last.tolist(), strict=True):

@@ -12,8 +12,8 @@ from marey.trace.run.trace_run import TraceRun
 from marey.trace.synthetic import SyntheticRun
 from marey.trace.views.bands import BandWindow, list_bands, list_time_spans
 from marey.trace.views.flow.edges import make_edges
-from marey.trace.views.flow.memory import find_operator_memory
 from marey.trace.views.flow.nodes import FlowContext, make_nodes
+from marey.trace.views.flow.operator_memory import find_operator_memory
 from marey.trace.views.flow.stacks import find_stacks
 from marey.trace.views.making.identity import OperatorBook, join_sequences
 from marey.trace.views.making.micro_batches import find_repetition

@@ -18,8 +18,8 @@ from marey.model.predicates import EVERYTHING, matches
 from marey.model.training.selections import parse_selection, restrict
 from marey.trace.run.trace_run import spans
 from marey.trace.views.flow.edges import Edge, make_edges
-from marey.trace.views.flow.memory import find_operator_memory
 from marey.trace.views.flow.nodes import FlowContext, OperatorNode, make_nodes
+from marey.trace.views.flow.operator_memory import find_operator_memory
 from marey.trace.views.flow.stacks import Stack, find_stacks
 from marey.trace.views.view_files import RunViews, StepPictures
 

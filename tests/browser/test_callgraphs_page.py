@@ -169,6 +169,23 @@ def test_call_sites_and_profiles_are_chosen_in_the_drawings(
     wait_address(overview, "path", ["main"])
 
 
+def test_a_query_over_paths_finds_call_sites_and_is_in_the_address(
+    overview: Overview, profiles: Demo
+) -> None:
+    page = open_graphs(overview)
+    panel = page.get_by_test_id("query")
+    panel.get_by_label("Query over paths").fill("main > * > read")
+    panel.get_by_role("button", name="Find").click()
+    wait_address(overview, "where", ["main > * > read"])
+    panel.get_by_role("button", name="read").click()
+    overview.wait_until(lambda: address(page).get("path", [""])[-1] == "read", "the chosen site")
+    panel.get_by_label("Query over paths").fill('{"field": "colour"')
+    panel.get_by_role("button", name="Find").click()
+    panel.get_by_role("alert").wait_for()
+    panel.get_by_role("button", name="Clear query").click()
+    overview.wait_until(lambda: "where" not in address(page), "no query")
+
+
 def test_two_sets_are_compared_and_the_test_is_stated(overview: Overview, profiles: Demo) -> None:
     page = open_graphs(overview, source="callgraph:after")
     page.get_by_test_id("against").get_by_label("nightly").check()

@@ -10,6 +10,7 @@ import type { PageState } from "@/features/callgraphs/address";
 import { printAddress, readAddress } from "@/features/callgraphs/address";
 import { DifferencePanel } from "@/features/callgraphs/DifferencePanel";
 import { HistogramPanel, MapPanel } from "@/features/callgraphs/ProfilePanels";
+import { QueryPanel } from "@/features/callgraphs/QueryPanel";
 import type { Ensemble } from "@/features/callgraphs/queries";
 import {
   useDifference,
@@ -89,6 +90,7 @@ export function CallGraphs() {
         )}
         {chosen && sankey.data && <SankeyPanel sankey={sankey.data} state={state} set={set} />}
         {chosen && callTree && <IciclePanel tree={callTree} state={state} set={set} />}
+        {chosen && <QueryPanel state={state} set={set} />}
         {chosen && (
           <div className={styles["columns"]}>
             {sankey.data && (

@@ -3,7 +3,7 @@ import { printAddress, readAddress, shortRanges } from "@/features/callgraphs/ad
 
 test("an address comes back as it was written", () => {
   const text =
-    "?source=callgraph%3Aa&source=callgraph%3Ab&path=main&path=load+it&split=step&target=3";
+    "?source=callgraph%3Aa&source=callgraph%3Ab&path=main&path=load+it&split=step&target=3&where=main+%3E+*";
   expect(readAddress(printAddress(readAddress(text)))).toEqual(readAddress(text));
   expect(readAddress(text).path).toEqual(["main", "load it"]);
   expect(printAddress(readAddress(""))).toBe("");

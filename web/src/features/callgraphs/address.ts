@@ -16,6 +16,8 @@ export interface PageState {
   /** The selected call site, as names from the root; or the selected module. */
   path: string[];
   module: string;
+  /** A query over paths, in short or as JSON. */
+  where: string;
 }
 
 const LISTS = {
@@ -26,7 +28,7 @@ const LISTS = {
   callees: "callee",
   path: "path",
 } as const;
-const TEXTS = ["split", "by", "share", "target", "profiles", "module"] as const;
+const TEXTS = ["split", "by", "share", "target", "profiles", "module", "where"] as const;
 const USUAL: Partial<Record<(typeof TEXTS)[number], string>> = { by: "module", share: "0.005" };
 
 export function readAddress(search: string): PageState {

@@ -84,3 +84,11 @@ export function useSelection(state: PageState): Answer<Selection> {
   query?.set("where", JSON.stringify({ paths: [state.path] }));
   return useAnswer("query", query);
 }
+
+/** The call sites that the query in the address selects. */
+export function useFound(state: PageState): Answer<Selection> {
+  const query = state.where ? asked(state) : null;
+  query?.set("where", state.where);
+  query?.set("limit", "50");
+  return useAnswer("query", query);
+}

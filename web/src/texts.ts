@@ -83,6 +83,7 @@ export const accountTexts = {
   myWork: "My work",
   tokensAndNotifications: "Tokens and notifications",
   people: "People",
+  audit: "Audit",
   signInToMarey: "Sign in to Marey",
   continueWith: (label: Value) => `Continue with ${label}`,
   theProxySignsIn: "The site's proxy signs people in; open Marey through it.",

@@ -131,7 +131,7 @@ export const ROUTES: readonly Route[] = [
     needs: "cluster",
     Page: Compare,
   },
-  { path: "/audit", title: texts.audit, place: "more", needs: "nothing", Page: Audit },
+  { path: "/audit", title: texts.audit, place: "none", needs: "nothing", Page: Audit },
   { path: "/account", title: texts.account, place: "none", needs: "nothing", Page: Account },
   { path: "/people", title: texts.people, place: "none", needs: "nothing", Page: People },
   { path: "/sign-in", title: texts.signIn, place: "none", needs: "nothing", Page: SignInPage },

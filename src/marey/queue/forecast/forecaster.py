@@ -156,10 +156,10 @@ def split_into_blocks(poll_s: Ints, blocks: int = _BLOCKS) -> Ints:
 
 
 def fit_middle(
-    features: Floats, log_wait: Floats, weights: Floats, members: int = 2
+    features: Floats, log_wait: Floats, weights: Floats, members: int = 1, *, forest: bool = True
 ) -> tuple[Any, ...]:
-    """Return boosted trees for the middle of the wait, and a forest where there are several
-    members: the mean of both kinds is steadier on days that neither has seen.
+    """Return boosted trees for the middle of the wait, and a forest: the mean of both kinds is
+    steadier on days that neither has seen.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
@@ -177,12 +177,12 @@ def fit_middle(
         ).fit(features, log_wait, sample_weight=weights)
         for seed in range(members)
     )
-    if members == 1:
+    if not forest:
         return boosted
-    forest = RandomForestRegressor(
+    wide = RandomForestRegressor(
         100, min_samples_leaf=5, max_features=0.2, max_samples=0.5, random_state=0
     ).fit(features, log_wait, sample_weight=weights)
-    return (*boosted, forest)
+    return (*boosted, wide)
 
 
 def complete_waits(
@@ -242,7 +242,7 @@ def _cross_fit(
             seen = ~held
         else:
             fair &= ~(held & both)
-        model = fit_middle(features[seen], log_wait[seen], weights[seen], members=1)[0]
+        model = fit_middle(features[seen], log_wait[seen], weights[seen], forest=False)[0]
         residuals[held] = log_wait[held] - model.predict(features[held])
     return residuals, fair
 

@@ -7,18 +7,16 @@ app, which stands in the file beside the data; without it, or without scripts, t
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
 from marey.model.metrics import catalogue
+from marey.model.system.page_code import Drawing, write_page_data
 
 Document = Mapping[str, Any]
 GPUS_SHOWN = 64
@@ -47,25 +45,6 @@ figure { margin: 0; overflow: hidden } .readout { min-height: 1.5em; margin: 0; 
 .progress-line { fill: none; stroke: var(--accent); stroke-width: 1.2;
   vector-effect: non-scaling-stroke } [data-picture=tree] path { fill: none }
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """The web app's drawing code: one script and one style sheet."""
-
-    script: str
-    style: str
-
-    @property
-    def inline_script(self) -> str:
-        """The script as it can stand inside a page."""
-        return self.script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-    @property
-    def allowed(self) -> str:
-        """The policy that lets this script run and no other."""
-        digest = b64encode(sha256(self.inline_script.encode()).digest()).decode()
-        return f"script-src 'sha256-{digest}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +119,7 @@ def _write_data(document: Document, pictures: Pictures) -> str:
         "bands": pictures.bands,
         "outliers": pictures.outliers,
     }
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+    return write_page_data(data)
 
 
 def _pick_shown(clusters: Document | None) -> Document | None:

@@ -21,7 +21,6 @@ from marey.app.diagnosis.diagnosis_document import document
 from marey.diagnose.diagnosis import diagnose
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
 from marey.diagnose.report import (
-    Drawing,
     Pictures,
     markdown_escape,
     report_html,
@@ -29,6 +28,7 @@ from marey.diagnose.report import (
 )
 from marey.model.faults import FaultKind
 from marey.model.samples import SampleBatch
+from marey.model.system.page_code import Drawing
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "diagnosis.schema.json").read_text(encoding="utf-8")

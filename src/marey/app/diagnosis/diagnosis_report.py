@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from msgspec import to_builtins
 
@@ -13,12 +11,14 @@ from marey.app.diagnosis.diagnosis_parts import AskClusters, AskOutliers
 from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 from marey.app.diagnosis.over_time import AskBand
 from marey.app.diagnosis.part_documents import DiagnosisReport
+from marey.app.queries.drawing_code import read_drawing_code
 from marey.app.queries.table_queries import query_of
 from marey.app.queries.workspace import Workspace
 from marey.diagnose.diagnosis import OUTLIER_METRICS
-from marey.diagnose.report import Drawing, Pictures, report_html, report_markdown
+from marey.diagnose.report import Pictures, report_html, report_markdown
 from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
+from marey.model.system.page_code import Drawing
 from marey.model.times import format_time
 
 FORMATS = ("html", "markdown")
@@ -27,14 +27,9 @@ OVER_TIME = ("util", "power", "mem_used")
 POINTS = 400
 
 
-@cache
 def find_drawing_code() -> Drawing | None:
     """Return the drawing code that the web app was built with; none where it was not built."""
-    folder = files("marey").joinpath("api", "web", "report")
-    script, style = folder.joinpath("report.js"), folder.joinpath("report.css")
-    if not script.is_file() or not style.is_file():
-        return None
-    return Drawing(script.read_text(encoding="utf-8"), style.read_text(encoding="utf-8"))
+    return read_drawing_code("report")
 
 
 @dataclass(frozen=True)

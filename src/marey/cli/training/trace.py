@@ -20,6 +20,7 @@ from marey.cli.training.trace_text import (
 )
 from marey.model.errors import InvalidInput
 from marey.model.training.selections import parse_selection, select_documents
+from marey.trace.analysis import analyse
 from marey.trace.rank.operator_path import OPERATOR_PATH_COLUMNS, Window, operator_path
 from marey.trace.report.diff import compare
 from marey.trace.report.report_document import clean, report_document
@@ -138,11 +139,25 @@ def _report(args: argparse.Namespace, out: Output) -> None:
     target = args.html
     if target is not None:
         _check_writable(target)
-    document = _write_document(args, out)
-    if target is not None:
-        target.write_text(report_html(document, name=_name_run(args.path)), encoding="utf-8")
-        out.remark(f"Written to {target}.")
+    document = _write_document(args, out) if target is None else _write_page(args, out, target)
     out.answer(document, report_text(document))
+
+
+def _write_page(args: argparse.Namespace, out: Output, target: Path) -> dict[str, Any]:
+    # Imported here: most questions draw no step.
+    from marey.app.traces.reports.step_picture import draw_step
+
+    with _show_progress(out, "reading") as progress:
+        opened = _open(args.path, args.cache, lambda share: progress(0.5 * share))
+        analysis = analyse(opened, lambda _, share: progress(0.5 + 0.2 * share))
+        document = report_document(
+            opened, progress=lambda share: progress(0.4 + 0.4 * share), analysis=analysis
+        )
+        drawn = draw_step(opened, analysis, lambda share: progress(0.8 + 0.2 * share))
+    page = report_html(document, name=_name_run(args.path), drawn=drawn)
+    target.write_text(page, encoding="utf-8")
+    out.remark(f"Written to {target}.")
+    return document
 
 
 def _check_writable(target: Path) -> None:

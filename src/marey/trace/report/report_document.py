@@ -48,16 +48,18 @@ def report_document(
     cache: Path | None = None,
     progress: Progress | None = None,
     cancelled: Cancelled | None = None,
+    *,
+    analysis: Analysis | None = None,
 ) -> dict[str, Any]:
     """Open (if it is a path), analyse and break down a run; the document is plain JSON values.
 
     ``progress`` is called with a share from 0 to 1; when ``cancelled`` says so, the work stops
-    between ranks with a ``Conflict``.
+    between ranks with a ``Conflict``. Whoever has the ``analysis`` already hands it in.
     """
     advance = _Stages(progress, cancelled)
     run = source if isinstance(source, TraceRun) else _open_details(source, cache, advance)
     advance(0.5)
-    analysis = analyse(run, lambda _, share: advance(0.5 + 0.25 * share))
+    analysis = analysis or analyse(run, lambda _, share: advance(0.5 + 0.25 * share))
     reports = []
     waits = waits_by_rank(analysis.matches.members)
     for done, rank in enumerate(run.ranks, start=1):

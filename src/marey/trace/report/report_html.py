@@ -1,4 +1,7 @@
-"""A report as one self-contained page: no script, nothing fetched, every name escaped."""
+"""A report as one self-contained page: nothing fetched, every name escaped.
+
+The only script is the drawing of one step, where it is handed in; the rest needs none.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from marey.model.system.page_code import Drawing, write_page_data
 from marey.trace.report.report_charts import area, draw_stacked_bars, legend, step_columns
 from marey.trace.report.verdict_words import (
     advice,
@@ -51,12 +55,27 @@ class Bar:
         return self.text
 
 
-def report_html(document: Document, *, name: str = "") -> str:
+@dataclass(frozen=True, slots=True)
+class DrawnStep:
+    """A step of the Marey view: what is drawn, and the code that draws it."""
+
+    data: Document
+    drawing: Drawing
+
+    @property
+    def text(self) -> str:
+        """What is drawn, as it can stand inside a page."""
+        return write_page_data(self.data)
+
+
+def report_html(document: Document, *, name: str = "", drawn: DrawnStep | None = None) -> str:
     """The page of a report document; ``name`` is what the run is called."""
     return _open_template().render(
         heading=name[:LONGEST_NAME] or "Trace report",
         subtitle=_subtitle(document),
         style=files("marey.trace.report").joinpath("report.css").read_text(encoding="utf-8"),
+        policy=f"; {drawn.drawing.allowed}" if drawn else "",
+        drawn=drawn,
         verdicts=_list_verdicts(document),
         facts=_list_facts(document),
         ranks=_show_ranks(document),

@@ -7,7 +7,7 @@ written is read again by ``view_files``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,23 @@ class _Steps:
 
 
 def write_views(
-    run: TraceRun, analysis: Analysis, folder: Path, progress: Progress | None = None
+    run: TraceRun,
+    analysis: Analysis,
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    choose: Callable[[Sequence[int]], int] | None = None,
 ) -> ViewIndex:
-    """Write everything that pages of this run need into ``folder``; the index comes last."""
+    """Write everything that pages of this run need into ``folder``; the index comes last.
+
+    ``choose`` picks the one step of those there are whose intervals are wanted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     _write_tables(analysis, folder)
     steps = _find_steps(run, analysis)
+    wanted = list(steps.spans)[:MOST_STEPS] if choose is None else [choose(list(steps.spans))]
     writers = {
-        step: StepWriter(folder / "steps" / str(step), step, low, high)
-        for step, (low, high) in list(steps.spans.items())[:MOST_STEPS]
+        step: StepWriter(folder / "steps" / str(step), step, *steps.spans[step]) for step in wanted
     }
     book = OperatorBook()
     items = _items_by_rank(analysis)

@@ -1,0 +1,1 @@
+"""Reports of runs as files to send."""

@@ -113,6 +113,25 @@ def test_diff_names_what_appeared(ask: Ask, trace: Path, tmp_path: Path) -> None
     assert "vanished" in out
 
 
+def test_the_headline_of_selected_steps_speaks_of_them_alone(ask: Ask, tmp_path: Path) -> None:
+    lengths = {1: 900, 2: 100, 3: 900, 4: 300}
+    steps = [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1}
+        | {"ts": n * 1000, "dur": dur}
+        for n, dur in lengths.items()
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [*steps, *TRACE["traceEvents"][4:]]}))
+    _, out, _ = ask("steps", str(path), "--where", "step=2", "--json")
+    document = json.loads(out)
+    (only,) = document["steps"]
+    assert document["step_time"]["count"] == 1
+    assert document["step_time"]["median_ms"] == pytest.approx(only["duration_ms"])
+    _, out, _ = ask("steps", str(path), "--where", "step=2")
+    assert out.startswith("1 step: median 100 µs")
+    assert ask("steps", str(path), "--where", "step=77")[1].strip() == "No step fits the selection."
+
+
 def test_two_steps_of_one_run_are_compared(ask: Ask, trace: Path) -> None:
     code, out, _ = ask(
         "diff", str(trace), str(trace), "--steps-a", "1-2", "--steps-b", "3,4", "--json"

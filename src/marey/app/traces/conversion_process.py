@@ -25,6 +25,7 @@ from marey.model.system.process_limits import (
 from marey.trace.analysis import analyse
 from marey.trace.results import Analysis, Verdict, VerdictKind
 from marey.trace.run.trace_run import TraceRun, open_run
+from marey.trace.views.making.stated_strategies import read_graphs, state_stages, write_graphs
 from marey.trace.views.making.tensor_edges import join_execution_traces, write_tensor_edges
 from marey.trace.views.making.view_writer import write_views
 from marey.trace.views.view_index import ViewIndex
@@ -78,9 +79,11 @@ def convert(task: ConversionTask, out: TextIO) -> ConversionResult:
     analysis = analyse(run, lambda what, share: say(0.5 + 0.25 * share, what))
     draft = Path(task.views + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
-    joins = join_execution_traces(run, task.paths)
+    joins, graphs = join_execution_traces(run, task.paths), read_graphs(run, task.paths)
+    analysis = state_stages(analysis, graphs)
     index = write_views(run, analysis, draft, lambda s: say(0.75 + 0.24 * s, "writing pictures"))
     write_tensor_edges(joins, draft)
+    write_graphs(graphs, draft)
     views = Path(task.views)
     shutil.rmtree(views, ignore_errors=True)
     draft.rename(views)

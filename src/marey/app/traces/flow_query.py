@@ -21,6 +21,7 @@ from marey.trace.views.flow.edges import Edge, make_edges
 from marey.trace.views.flow.nodes import FlowContext, OperatorNode, make_nodes
 from marey.trace.views.flow.operator_memory import find_operator_memory
 from marey.trace.views.flow.stacks import Stack, find_stacks
+from marey.trace.views.flow.strategies import read_strategies
 from marey.trace.views.view_files import RunViews, StepPictures
 
 # Fields of a selection that a node answers to.
@@ -39,7 +40,7 @@ def ask_flow(
     nodes: list[OperatorNode] = []
     for one in known if stage is None else [stage]:
         nodes += make_nodes(view, one, context, len(nodes))
-    tensors = _tensors(views)
+    tensors = _optional_table(views, "tensors")
     edges = make_edges(view, nodes, tensors)
     stacks = find_stacks(nodes, edges)
     nodes, edges, stacks = _select(nodes, edges, stacks, where)
@@ -55,7 +56,7 @@ def ask_flow(
             )
             for s in stacks
         ],
-        notes=_notes(edges, tensors),
+        notes=_notes(edges, tensors) + _strategy_notes(nodes, context),
     )
 
 
@@ -83,12 +84,14 @@ def _context(views: RunViews, step: int) -> FlowContext:
     for rank, operator, seconds in zip(*columns, strict=True):
         blamed[rank, operator] = blamed.get((rank, operator), 0.0) + seconds
     sizes = {d["kind"]: d["size"] for d in dimensions}
-    return FlowContext(views.names, groups, waits, blamed, sizes)
+    stated = _optional_table(views, "strategies")
+    strategies = {} if stated is None else read_strategies(stated)
+    return FlowContext(views.names, groups, waits, blamed, sizes, strategies)
 
 
-def _tensors(views: RunViews) -> pa.Table | None:
+def _optional_table(views: RunViews, name: str) -> pa.Table | None:
     try:
-        found = views.table("tensors")
+        found = views.table(name)
     except NotFound:
         return None
     return found if found.num_rows else None
@@ -121,6 +124,11 @@ def _node(node: OperatorNode, memory_bytes: int | None) -> FlowNode:
     fields = {name: value for name, value in vars(node).items() if name != "sharding"}
     sharding = FlowSharding(cut.evidence, list(cut.slices), cut.why)  # type: ignore[arg-type]
     return FlowNode(**fields, memory_bytes=memory_bytes, sharding=sharding)
+
+
+def _strategy_notes(nodes: list[OperatorNode], context: FlowContext) -> list[str]:
+    stated = sum(bool(node.sharding.inputs) for node in nodes)
+    return [f"{stated} operators with strategies the run states"] if context.strategies else []
 
 
 def _notes(edges: list[Edge], tensors: pa.Table | None) -> list[str]:

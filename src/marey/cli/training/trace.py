@@ -22,6 +22,7 @@ from marey.model.errors import InvalidInput
 from marey.model.training.selections import parse_selection, select_documents
 from marey.trace.analysis import analyse
 from marey.trace.rank.operator_path import OPERATOR_PATH_COLUMNS, Window, operator_path
+from marey.trace.rank.steps import step_statistics
 from marey.trace.report.diff import compare
 from marey.trace.report.report_document import clean, report_document
 from marey.trace.report.report_html import report_html
@@ -175,9 +176,12 @@ def _name_run(path: str) -> str:
 def _run_steps(args: argparse.Namespace, out: Output) -> None:
     parse_selection(args.where)
     document = _write_document(args, out)
-    document["steps"] = select_documents(document["steps"], args.where)
-    kept = {"step_time": document["run"]["step_time"], "steps": document["steps"]}
-    out.answer(kept, steps_text(document))
+    marked = bool(document["steps"])
+    steps = select_documents(document["steps"], args.where)
+    time = step_statistics([row["duration_ms"] for row in steps])
+    kept = {"step_time": time, "steps": steps}
+    nothing = marked and not steps
+    out.answer(kept, "No step fits the selection." if nothing else steps_text(kept))
 
 
 def _run_collectives(args: argparse.Namespace, out: Output) -> None:

@@ -148,9 +148,10 @@ def steps_text(document: Document) -> str:
         "idle",
         "input",
     ]
-    time = document["run"]["step_time"]
+    time = document["step_time"]
+    many = f"{len(numbers)} steps" if len(numbers) != 1 else "1 step"
     first = (
-        f"{len(numbers)} steps: median {duration(time['median_ms'])}, 95th percentile "
+        f"{many}: median {duration(time['median_ms'])}, 95th percentile "
         f"{duration(time['p95_ms'])}, spread {time['spread']:.1%}."
     )
     return f"{first}\n\n{grid(heads, body)}"

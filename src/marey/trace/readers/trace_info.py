@@ -37,6 +37,8 @@ class RankInfo:
     coordinates: Mapping[str, int] = field(default_factory=dict)
     # Whether the trace has real device events, or host events stand for them.
     has_device: bool = True
+    # Whether events have times; without, only their order and what they say is known.
+    timed: bool = True
     # Where one process drives several devices: which process, and which of its devices.
     process: int | None = None
     device: int | None = None

@@ -23,7 +23,7 @@ from marey.trace.run.files import find_files, own_parts, rank_in_name
 from marey.trace.run.rank_tables import RankTables, from_cache, join_tables, load_stored_symbols
 
 # The first is believed before the second where both claim a rank.
-FRAMEWORKS = ("pytorch", "jax", "ascend", "nsys", "optable", "chrome", "chakra")
+FRAMEWORKS = ("pytorch", "jax", "ascend", "nsys", "optable", "chrome", "chakra", "strategy")
 # msprof writes one file per iteration of a device: together they are its recording.
 IN_PARTS = frozenset({"ascend"})
 # Starting processes costs about as much as reading this many compressed bytes.

@@ -91,7 +91,7 @@ def _accept(
         enough = np.maximum(enough, situation.clocks.error_us * 1e3 * len(situation.steps))
         gains = np.where(gains >= enough, gains, -1.0)
         best = int(np.argmax(gains))
-        if gains[best] < 0:
+        if gains[best] < 0 or situation.recorded_ns <= 0:
             break
         verdict = proposals[best].verdict
         share = gains[best] / situation.recorded_ns

@@ -66,12 +66,6 @@ REFUSALS: tuple[Refusal, ...] = (
         "(ascend_marey_timeline_*.json)",
     ),
     Refusal(
-        re.compile(r"^parallel_strategy_"),
-        None,
-        "is a MindSpore parallel strategy, a graph without times; give the timeline of the same "
-        "run (msprof_*.json or ascend_timeline_display_*.json)",
-    ),
-    Refusal(
         re.compile(r"^profiler_info_"),
         None,
         "describes a MindSpore profile and holds no events; give the timeline beside it",

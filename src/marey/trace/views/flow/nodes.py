@@ -29,6 +29,8 @@ class Sharding:
     evidence: str = "unknown"
     slices: tuple[int, ...] = ()
     why: str = ""
+    # Slices of every input, where the run states them.
+    inputs: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass
@@ -71,6 +73,8 @@ class FlowContext:
     blame: Mapping[tuple[int, str], float]
     # Kind of parallelism → its size.
     dimensions: Mapping[str, int]
+    # Rank and row of its event table → what the run states itself.
+    strategies: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
 
 
 def make_nodes(
@@ -92,7 +96,9 @@ def make_nodes(
     begun = np.array([np.median(bands["start"][g]) for g in groups])
     places = np.lexsort((begun, called))
     nodes = []
-    unit_ms = view.index.unit_ns / 1e6
+    # A graph without times lies in one nanosecond.
+    timed = view.index.end_ns - view.index.start_ns > 1
+    unit_ms = view.index.unit_ns / 1e6 if timed else 0.0
     for place, number in enumerate(places.tolist()):
         chosen = groups[number]
         node = _make_node(bands[chosen], of_rank[chosen], context, unit_ms)
@@ -138,10 +144,22 @@ def _make_node(
         wait_ms=float(np.mean(waits)),
         blame_s=sum(context.blame.get((rank, name), 0.0) for rank in known.tolist()),
         shapes=shapes,
-        sharding=find_sharding(
+        sharding=_find_stated(bands, ranks, context)
+        or find_sharding(
             kind, shapes, group_kind=group_kind, size=size, dimensions=context.dimensions
         ),
     )
+
+
+def _find_stated(bands: NDArray[np.void], ranks: Ints, context: FlowContext) -> Sharding | None:
+    """What the run states of these bands, if it does; never one rank's word for all."""
+    if not context.strategies:
+        return None
+    pairs = zip(ranks.tolist(), bands["event"].tolist(), strict=True)
+    found = {context.strategies.get(pair) for pair in pairs}
+    if len(found) > 1:
+        return Sharding(why="ranks state different strategies")
+    return found.pop()
 
 
 def _node_kind(kind: int, name: str, group_kind: str, phase: str) -> str:

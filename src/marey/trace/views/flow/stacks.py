@@ -85,7 +85,7 @@ def _signature(members: list[OperatorNode], depth: int, inside: dict[int, list[E
     for node in members:
         below = node.module.split(".")[depth:]
         path = tuple(_rename(part, renamed) for part in below)
-        cut = (node.sharding.evidence, node.sharding.slices)
+        cut = (node.sharding.evidence, node.sharding.slices, node.sharding.inputs)
         rows.append((node.kind, node.name, path, node.shapes, cut, node.ranks))
     linked = sorted(
         (place[edge.source], place[edge.target], edge.evidence)

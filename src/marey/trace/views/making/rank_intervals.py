@@ -66,7 +66,8 @@ def read_intervals(
     time = device_time(
         table, run.symbols, has_device=run.info(rank).has_device, around_ns=around_ns
     )
-    rows = np.flatnonzero((events["on_device"] != 0) & (events["dur_ns"] > 0))
+    lasts = (events["dur_ns"] > 0) | (not run.info(rank).timed)
+    rows = np.flatnonzero((events["on_device"] != 0) & lasts)
     launch = events["launch"][rows]
     launched = np.where(
         launch >= 0, events["start_ns"][np.maximum(launch, 0)], events["start_ns"][rows]

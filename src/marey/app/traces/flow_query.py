@@ -86,7 +86,7 @@ def _context(views: RunViews, step: int) -> FlowContext:
     sizes = {d["kind"]: d["size"] for d in dimensions}
     stated = _optional_table(views, "strategies")
     strategies = {} if stated is None else read_strategies(stated)
-    return FlowContext(views.names, groups, waits, blamed, sizes, strategies)
+    return FlowContext(views.names, groups, waits, blamed, sizes, strategies=strategies)
 
 
 def _optional_table(views: RunViews, name: str) -> pa.Table | None:

@@ -105,7 +105,16 @@ WORKLOADS_SCHEMA = pa.schema(
 
 def build_workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str, int]) -> pa.Table:
     """Live workloads, with their positions in the queue, as the table that clients get."""
-    columns: dict[str, list[Any]] = {
+    columns = list_columns(listed, positions)
+    arrays = [build_column(columns[entry.name], entry.type) for entry in WORKLOADS_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=WORKLOADS_SCHEMA)
+
+
+def list_columns(
+    listed: Sequence[LiveWorkload], positions: Mapping[str, int]
+) -> dict[str, list[Any]]:
+    """Return the values of that table by column."""
+    return {
         "id": [w.workload.workload for w in listed],
         **{
             name: [getattr(w.workload, name) for w in listed]
@@ -129,11 +138,10 @@ def build_workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str
         "reason": [w.status.reason for w in listed],
         "attributes": [msgspec.json.encode(dict(w.workload.attributes)).decode() for w in listed],
     }
-    arrays = [_build_column(columns[entry.name], entry.type) for entry in WORKLOADS_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=WORKLOADS_SCHEMA)
 
 
-def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+def build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return the values as a column of a table of workloads."""
     if pa.types.is_dictionary(kind):
         return pa.array(values, kind.value_type).dictionary_encode()
     return pa.array(values, kind)

@@ -10,10 +10,13 @@ from typing import Any, overload
 import pyarrow as pa
 
 from marey.live.frames import Changes, Frame, LiveWorkload, Units, build_workloads_table
+from marey.live.masked_rows import MaskedRows
 from marey.live.wire_format import Part, table_part
+from marey.model.access.identity import Privacy
+from marey.model.access.pseudonyms import Pseudonyms
 from marey.model.access.scope import Scope
 from marey.model.access.sight import Sight
-from marey.model.workloads import Workload, WorkloadStatus
+from marey.model.workloads import WorkloadStatus
 
 # Instead of a source's error, which may name anybody.
 WITHHELD = "Operators can see the error."
@@ -38,9 +41,10 @@ class _ByOwner:
 
     def find_known(self, scope: Scope) -> tuple[str, ...]:
         """Return the workloads that a scope sees under their real names, in a fixed order."""
-        found = set(self.users.get(scope.user, ())) if scope.user else set()
+        found = set(self.users.get(scope.user, ())) if scope.knows(scope.user, "") else set()
         for project in scope.projects:
-            found.update(self.projects.get(project, ()))
+            if scope.knows("", project):
+                found.update(self.projects.get(project, ()))
         return tuple(sorted(found))
 
 
@@ -99,24 +103,61 @@ class _ShownWorkloads(Mapping[str, LiveWorkload]):
         return len(self._get())
 
 
+class _MaskedWorkloads:
+    """A frame's workloads as somebody sees them who knows nobody: the same for every scope.
+
+    Each is masked when first asked for. A scope's own rows are never kept here.
+    """
+
+    def __init__(self, whole: Frame, pseudonyms: Pseudonyms) -> None:
+        self._whole = whole
+        self._nobody = Sight(Scope(Privacy.PSEUDONYMOUS), pseudonyms)
+        self._made: dict[str, LiveWorkload] = {}
+        self._rows: MaskedRows | None = None
+
+    def get(self, name: str) -> LiveWorkload:
+        """Return the workload of this real id, masked."""
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = _mask_live(self._whole.workloads[name], self._nobody)
+        return made
+
+    def get_id(self, name: str) -> str:
+        """Return what the workload of this real id is called."""
+        return self.get(name).workload.workload
+
+    def list_changed(self) -> MaskedRows:
+        """Return the rows of those that changed."""
+        if self._rows is None:
+            places, changed = self._whole.positions(), self._whole.changes.workloads
+            shown = {self.get_id(name): places[name] for name in changed if name in places}
+            self._rows = MaskedRows([self.get(name) for name in changed], shown)
+        return self._rows
+
+
+def _mask_frame(whole: Frame, pseudonyms: Pseudonyms) -> _MaskedWorkloads:
+    return whole.note(("masked", pseudonyms), lambda: _MaskedWorkloads(whole, pseudonyms))
+
+
 class SeenFrame(Frame):
     """The same tick: metrics are the frame's own, names are those that the scope is shown.
 
     Units and workloads are encoded per set of own workloads among what they tell: all scopes that
-    have none there share one encoding.
+    have none there share one encoding. Others' work is masked once for all scopes, as somebody who
+    knows nobody sees it; each scope then gets its own rows in their place.
     """
 
-    __slots__ = ("_shown", "_sight", "_whole")
+    __slots__ = ("_masked", "_sight", "_whole")
 
     _whole: Frame
     _sight: Sight
-    _shown: dict[str, str | None]
+    _masked: _MaskedWorkloads
 
     def __init__(self, whole: Frame, sight: Sight) -> None:
         put = object.__setattr__
         put(self, "_whole", whole)
         put(self, "_sight", sight)
-        put(self, "_shown", {})
+        put(self, "_masked", _mask_frame(whole, sight.pseudonyms))
         super().__init__(
             cluster=whole.cluster,
             seq=whole.seq,
@@ -166,18 +207,25 @@ class SeenFrame(Frame):
 
     def _encode_table(self, name: str, form: str) -> Part:
         if name == "workloads":
-            names = None if form == "full" else self.changes.workloads
-            return table_part(name, self.workloads_table(names))
+            return table_part(
+                name, self.workloads_table() if form == "full" else self._changed_table()
+            )
         rows = None if form == "full" else self.changes.units
         return table_part(name, self.units.table(rows).drop(["uuid"]))
 
-    def workloads_table(self, names: Iterable[str] | None = None) -> pa.Table:
-        """The workloads that are shown, or only those of these shown names."""
-        if names is None or not self._sight.scope.hides:
-            return super().workloads_table(names)
+    def _changed_table(self) -> pa.Table:
+        own, places = self._own_rows(), self._whole.positions()
         # Of one's own there are few: nothing need be made of the others.
-        places, workloads = self._whole.positions(), self._whole.workloads
-        return build_workloads_table([workloads[name] for name in names], places)
+        if self._sight.scope.hides:
+            return build_workloads_table(list(own.values()), places)
+        return self._masked.list_changed().put_in(own, places)
+
+    def _own_rows(self) -> dict[int, LiveWorkload]:
+        """Return the changed workloads with real names, by their place among all that changed."""
+        whole = self._whole
+        rows = whole.note("rows", lambda: {n: at for at, n in enumerate(whole.changes.workloads)})
+        known = self._find_told("workloads", "changed")
+        return {rows[name]: whole.workloads[name] for name in known}
 
     def _show_changes(self) -> Changes:
         whole, scope = self._whole, self._sight.scope
@@ -185,7 +233,7 @@ class SeenFrame(Frame):
         shown = known
         if not scope.hides:
             key = ("changed", scope.privacy, known)
-            shown = whole.note(key, lambda: tuple(self._show_ids(whole.changes.workloads)))
+            shown = whole.note(key, lambda: self._masked.list_changed().list_ids(self._own_rows()))
         gone = [self._show_gone(live) for live in whole.changes.gone.values()]
         return Changes(
             units=whole.changes.units,
@@ -199,24 +247,25 @@ class SeenFrame(Frame):
         return None if shown is None else shown.workload
 
     def _show_all(self) -> dict[str, LiveWorkload]:
-        whole, scope = self._whole, self._sight.scope
-        if scope.hides:
-            known = self._find_told("workloads", "full")
+        whole = self._whole
+        known = self._find_told("workloads", "full")
+        if self._sight.scope.hides:
             return {name: whole.workloads[name] for name in known}
-        shown = (_show_live(live, self._sight) for live in whole.workloads.values())
-        return {live.workload.workload: live for live in shown if live is not None}
-
-    def _show_ids(self, names: Iterable[str]) -> Iterator[str]:
-        return (name for name in map(self._show_id, names) if name is not None)
+        own = frozenset(known)
+        shown = (
+            live if name in own else self._masked.get(name)
+            for name, live in whole.workloads.items()
+        )
+        return {live.workload.workload: live for live in shown}
 
     def _show_id(self, workload: str) -> str | None:
-        if workload not in self._shown:
-            live = self._whole.workloads.get(workload)
-            # Something may hold a GPU before anybody has said whose it is.
-            facts = Workload(workload) if live is None else live.workload
-            shown = self._sight.show_workload(facts)
-            self._shown[workload] = None if shown is None else shown.workload
-        return self._shown[workload]
+        live = self._whole.workloads.get(workload)
+        if live is not None and self._sight.knows(live.workload.user, live.workload.project):
+            return workload
+        if self._sight.scope.hides:
+            return None
+        # Something may hold a GPU before anybody has said whose it is.
+        return self._masked.get_id(workload) if live else self._sight.show_id(workload)
 
 
 def _list_holders(frame: Frame) -> Iterator[LiveWorkload]:
@@ -230,7 +279,12 @@ def _show_live(live: LiveWorkload, sight: Sight) -> LiveWorkload | None:
     shown = sight.show_workload(live.workload)
     if shown is None or shown is live.workload:
         return None if shown is None else live
-    return LiveWorkload(shown, _show_status(live, shown.workload, sight))
+    return _mask_live(live, sight)
+
+
+def _mask_live(live: LiveWorkload, sight: Sight) -> LiveWorkload:
+    masked = sight.mask_workload(live.workload)
+    return LiveWorkload(masked, _show_status(live, masked.workload, sight))
 
 
 def _show_status(live: LiveWorkload, name: str, sight: Sight) -> WorkloadStatus:

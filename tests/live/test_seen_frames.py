@@ -1,0 +1,147 @@
+"""What is masked once for all scopes is what masking for each of them from scratch would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marey.live.frames import Changes, Frame, LiveWorkload, Units, build_workloads_table
+from marey.live.seen_frames import see_frame
+from marey.live.wire_format import inflate, table_part
+from marey.model.access.identity import Privacy
+from marey.model.access.pseudonyms import Pseudonyms
+from marey.model.access.scope import Scope
+from marey.model.access.sight import Sight
+from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+
+# No made-up name has capitals, so that none holds one of these by chance.
+USERS = ("", "ADA", "BOB", "CYD")
+PROJECTS = ("", "VISION", "SPEECH")
+REASONS = ("", "Priority", "held for SECRET people")
+PSEUDONYMS = Pseudonyms(bytes(32))
+PRIVATE = (Privacy.PSEUDONYMOUS, Privacy.PROJECT, Privacy.OWN)
+
+scopes = st.builds(
+    Scope,
+    st.sampled_from(PRIVATE),
+    st.sampled_from(USERS),
+    st.frozensets(st.sampled_from(PROJECTS)),
+)
+
+
+@st.composite
+def lives(draw: st.DrawFn, at: int) -> LiveWorkload:
+    """Somebody's workload, with their name in everything that somebody may write."""
+    user = draw(st.sampled_from(USERS))
+    name = draw(st.sampled_from((f"47{at}", f"job-{at}-of-{user}")))
+    hint = f"SECRET-{at}-{user}"
+    workload = Workload(
+        name,
+        name=hint,
+        user=user,
+        project=draw(st.sampled_from(PROJECTS)),
+        experiment=hint,
+        partition="gpu",
+        qos=draw(st.sampled_from(("", hint))),
+        submit_ms=draw(st.none() | st.integers(0, 9)),
+        attributes=draw(st.sampled_from(({}, {"lr": hint}))),
+    )
+    state = draw(st.sampled_from((WorkloadState.PENDING, WorkloadState.RUNNING)))
+    status = WorkloadStatus(name, state, draw(st.sampled_from(REASONS)), float(at))
+    return LiveWorkload(workload, status)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    """A tick with some work, some of it changed, some gone, some on GPUs."""
+    count = draw(st.integers(0, 8))
+    listed = [draw(lives(at)) for at in range(count)]
+    workloads = {live.workload.workload: live for live in listed}
+    names = st.sampled_from([*workloads, "unheard-OF"])
+    held = draw(st.lists(st.lists(names, max_size=2).map(tuple), min_size=2, max_size=4))
+    rows = np.arange(len(held))
+    still = pa.table({"row": rows, "uuid": [f"GPU-{row}" for row in rows]})
+    gone = draw(st.lists(lives(20), max_size=1))
+    changed = tuple(name for name in workloads if draw(st.booleans()))
+    return Frame(
+        cluster="default",
+        seq=1,
+        time_ms=0,
+        units=Units(still, np.zeros(len(held), np.uint8), [""] * len(held), held),
+        workloads=workloads,
+        queue=tuple(n for n, w in workloads.items() if w.status.state is WorkloadState.PENDING),
+        columns={},
+        before={},
+        changes=Changes(
+            rows[: draw(st.integers(0, len(held)))],
+            workloads=changed,
+            removed_workloads=tuple(live.workload.workload for live in gone),
+            gone={live.workload.workload: live for live in gone},
+        ),
+    )
+
+
+def show_from_scratch(frame: Frame, sight: Sight) -> dict[str, LiveWorkload]:
+    """What is shown of each workload by its real id, asked one by one of nothing but the sight."""
+    shown = {}
+    for name, live in frame.workloads.items():
+        workload = sight.show_workload(live.workload)
+        if workload is live.workload:
+            shown[name] = live
+        elif workload is not None:
+            reason = sight.show_reason(live.status.reason)
+            status = replace(live.status, workload=workload.workload, reason=reason)
+            shown[name] = LiveWorkload(workload, status)
+    # Who sees only some of the work gets it by id.
+    return dict(sorted(shown.items())) if sight.scope.hides else shown
+
+
+def encode(shown: Mapping[str, LiveWorkload], places: Mapping[str, int]) -> bytes:
+    """The table of workloads as it is sent."""
+    return table_part("workloads", build_workloads_table(list(shown.values()), places)).payload
+
+
+@settings(max_examples=80, deadline=None)
+@given(frames(), st.lists(scopes, min_size=1, max_size=6))
+def test_each_scope_is_sent_what_masking_from_scratch_gives(
+    frame: Frame, asking: list[Scope]
+) -> None:
+    # One after the other of one frame: what is kept for all must hold nothing of who asked before.
+    for scope in asking:
+        sight = Sight(scope, PSEUDONYMS)
+        seen, shown = see_frame(frame, sight), show_from_scratch(frame, sight)
+        changed = {n: live for n, live in shown.items() if n in frame.changes.workloads}
+        ids = {real: live.workload.workload for real, live in shown.items()}
+        places = {ids[n]: place for n, place in frame.positions().items() if n in ids}
+        assert seen.get_part("workloads", "changed").payload == encode(changed, places)
+        assert seen.get_part("workloads", "full").payload == encode(shown, places)
+        assert seen.changes.workloads == tuple(ids[name] for name in changed)
+        assert dict(seen.workloads) == {live.workload.workload: live for live in shown.values()}
+        assert seen.positions() == places
+        unheard = () if scope.hides else (sight.show_id("unheard-OF"),)
+        for real, told in zip(frame.units.workloads, seen.units.workloads, strict=True):
+            pairs = [(ids[n],) if n in ids else unheard if n[0] == "u" else () for n in real]
+            assert told == sum(pairs, ())
+
+
+@settings(max_examples=80, deadline=None)
+@given(frames(), st.lists(scopes, min_size=1, max_size=6))
+def test_no_part_holds_a_name_that_its_scope_does_not_know(
+    frame: Frame, asking: list[Scope]
+) -> None:
+    for scope in asking:
+        seen = see_frame(frame, Sight(scope, PSEUDONYMS))
+        parts = [(name, form) for name in ("units", "workloads") for form in ("full", "changed")]
+        sent = b"".join(inflate(seen.get_part(*part).payload) for part in parts)
+        sent += repr(seen.changes.removed_workloads).encode()
+        for live in (*frame.workloads.values(), *frame.changes.gone.values()):
+            workload = live.workload
+            if not scope.knows(workload.user, workload.project):
+                assert workload.name.encode() not in sent
+                mates = scope.privacy is Privacy.PROJECT and scope.projects - {""}
+                assert mates or not workload.user or workload.user.encode() not in sent

@@ -23,6 +23,7 @@ def run_ranks(
     address: str = "127.0.0.1",
     interface: str = "lo",
     timeout_s: float = 600,
+    script: Path = SCRIPT,
 ) -> None:
     """Run the training script on every rank to its end; raises with the ranks' own words."""
     port = free_port()
@@ -38,7 +39,7 @@ def run_ranks(
             OMP_NUM_THREADS="1",
             GLOO_SOCKET_IFNAME=interface,
         )
-        command = [sys.executable, str(SCRIPT), "--out", str(out), *options]
+        command = [sys.executable, str(script), "--out", str(out), *options]
         prefix = prefixes[rank] if prefixes else []
         processes.append(
             subprocess.Popen(

@@ -19,6 +19,7 @@ from marey.record.files import (
     rank_file,
     write_trace,
 )
+from marey.record.placements import write_placements
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,20 @@ class TorchRecorder:
         """Called once by the profiler when the recorded steps are over."""
         self._shake_hands()
         target = rank_file(self.folder, _rank())
+        self._write_placements(target)
         with tempfile.TemporaryDirectory(prefix="marey-record-") as scratch:
             raw = Path(scratch) / "trace.json"
             profiler.export_chrome_trace(str(raw))
             write_trace(raw, target, self._metadata())
         self.path = target
+
+    def _write_placements(self, target: Path) -> None:
+        """A failure becomes a note, because a run must not die of it."""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_placements(target, _rank())
+        except Exception as error:
+            self._notes.append(f"no placements of parameters: {str(error)[:200]}")
 
     def _metadata(self) -> dict[str, Any]:
         plan = self.schedule

@@ -21,6 +21,8 @@ _RANK = re.compile(
     r"|(?:^|[^a-z0-9])r([0-9]{1,7})(?=[._-]|$)",
     re.IGNORECASE,
 )
+# What marey.record writes beside a trace.
+PLACEMENTS_SUFFIX = ".placements.json"
 MOST_FILES = 100_000
 
 

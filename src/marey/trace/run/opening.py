@@ -19,7 +19,7 @@ from marey.trace.readers.result import ReadOptions
 from marey.trace.readers.trace_info import Note, RankInfo
 from marey.trace.run.cache import default_cache
 from marey.trace.run.conversion import Converted, ConvertedRank, convert_file, find_converted
-from marey.trace.run.files import find_files, own_parts, rank_in_name
+from marey.trace.run.files import PLACEMENTS_SUFFIX, find_files, own_parts, rank_in_name
 from marey.trace.run.rank_tables import RankTables, from_cache, join_tables, load_stored_symbols
 
 # The first is believed before the second where both claim a rank.
@@ -53,7 +53,7 @@ class OpenOptions:
 
 def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -> Opened:
     """Convert what is new, and give every rank its tables; an error if there is no event at all."""
-    files = find_files(paths)
+    files = [f for f in find_files(paths) if not f.name.endswith(PLACEMENTS_SUFFIX)]
     results = _convert_all(files, options)
     notes = [Note(Path(r.path).name, text) for r in results for text in r.notes]
     chosen, settled = settle_ranks(results)

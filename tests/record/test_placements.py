@@ -1,0 +1,36 @@
+"""Placements of DTensor parameters, written beside the trace by two real torch ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marey.trace.run.trace_run import open_run
+from tests.real.torch_launch import run_ranks
+
+
+@pytest.mark.real
+def test_sharded_parameters_are_written_beside_the_trace(
+    need_module: Callable[[str], Any], tmp_path: Path
+) -> None:
+    need_module("torch")
+    folder = tmp_path / "traces"
+    run_ranks(folder, world=2, script=Path(__file__).with_name("sharded_training.py"))
+    for rank in range(2):
+        told = json.loads((folder / f"rank{rank:05d}.placements.json").read_text())
+        assert told["rank"] == rank
+        rows = {tuple(p["shape"]): p for p in told["parameters"]}
+        weight = rows[8, 16]
+        assert weight["name"] == "0.weight"
+        assert weight["local_shape"] == [4, 16]
+        assert (weight["mesh"], weight["mesh_names"]) == ([2], ["shard"])
+        assert weight["placements"] == ["shard(0)"]
+        assert rows[2, 6]["placements"] == ["replicate"]
+        assert len(rows) == 5
+    run = open_run(folder, cache=tmp_path / "cache")
+    assert run.ranks == [0, 1]
+    assert [note for note in run.notes if "placements" in note.file] == []

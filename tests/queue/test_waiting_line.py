@@ -126,3 +126,8 @@ def test_spans_are_told_as_people_say_them() -> None:
         "3 h 20 min",
         "2 d 4 h",
     ]
+
+
+def test_tasks_of_an_array_stand_in_the_order_of_their_numbers() -> None:
+    tied = [waiter(name) for name in ("41_10", "100", "41_2", "ns_pod", "99")]
+    assert [w.workload for w in sort_line(tied)] == ["41_2", "41_10", "99", "100", "ns_pod"]

@@ -27,6 +27,7 @@ from marey.sources.slurm.history import read_history
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 from tests.conftest import IN_CI
 from tests.real.slurm_activity import Activity
+from tests.real.slurm_line import agree_on_line, answer_why
 from tests.real.slurm_rig import (
     PEOPLE,
     PROGRAMS,
@@ -156,6 +157,44 @@ def _shown_reasons(watch: Watch, jobs: dict[str, int]) -> dict[str, str]:
     watch.tick()
     shown = watch.workloads()
     return {name: shown[str(job)]["reason"] for name, job in jobs.items() if name[0].isupper()}
+
+
+def submit_a_line(rig: Rig) -> dict[str, int]:
+    """A full cluster, and a line in which each factor of the priority differs for somebody."""
+    games, man, _ = PEOPLE
+    holder = rig.submit("-N", "16", "--gres=gpu:a100:8", "--time=30", user=games)
+    wait_until(lambda: rig.state(holder) == "RUNNING", "the cluster is full")
+    return {
+        "holder": holder,
+        "plain": rig.submit("--gres=gpu:1", "--time=20", user=games),
+        "large": rig.submit("-N", "6", "--gres=gpu:8", "--time=20", user=man),
+        "high": rig.submit("--gres=gpu:2", "--qos=high", "--time=20", user=man),
+        "debug": rig.submit("--gres=gpu:4", "--partition=debug", "--time=20", user=man),
+        "array": rig.submit("--array=0-11", "--gres=gpu:1", "--time=20", user=games),
+        "held": rig.submit("--gres=gpu:1", "--hold", user=man),
+        "after": rig.submit("--gres=gpu:1", f"--dependency=afterok:{holder}", user=man),
+    }
+
+
+def test_the_line_is_the_one_of_squeue_and_the_factors_are_those_of_sprio(
+    rig: Rig, tmp_path: Path
+) -> None:
+    wait_until(lambda: not rig.live(), "nothing is left of another test")
+    jobs = submit_a_line(rig)
+    with watching(rig, tmp_path) as watch:
+        printed = agree_on_line(watch)
+        assert len(printed.jobs) == 18
+        told = {name for factors in printed.factors.values() for name in factors}
+        assert told >= {"job_size", "partition", "qos"}
+        order = [job for job, _, _ in printed.jobs]
+        places = [order.index(str(jobs[name])) for name in ("high", "debug", "large", "held")]
+        assert places == sorted(places)
+        for name in ("high", "large", "plain"):
+            # One job has every GPU: nobody else can be what blocks.
+            assert answer_why(watch, jobs[name])["blocking_workloads"] == [str(jobs["holder"])]
+        verdicts = {name: answer_why(watch, jobs[name])["verdict"] for name in ("held", "after")}
+        assert verdicts == {"held": "held", "after": "held"}
+    rig.call("scancel", *(str(job) for job in jobs.values()))
 
 
 def test_a_job_that_is_requeued_and_a_node_that_dies_are_followed(rig: Rig, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+_DIGITS = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
@@ -76,8 +78,13 @@ class Line:
 
 
 def sort_line(waiters: Sequence[Waiter]) -> list[Waiter]:
-    """Return the waiters in the scheduler's order: priority, then who came first."""
-    return sorted(waiters, key=lambda w: (-w.priority, w.submit_ms, w.workload))
+    """Return the waiters in the scheduler's order: priority, who came first, the lower number."""
+    return sorted(waiters, key=lambda w: (-w.priority, w.submit_ms, _pad_numbers(w.workload)))
+
+
+def _pad_numbers(name: str) -> str:
+    """Return a name whose text sorts as its numbers do: task 41_2 comes before 41_10."""
+    return "_".join(part.zfill(_DIGITS) if part.isdecimal() else part for part in name.split("_"))
 
 
 def list_fitting_hosts(line: Line, waiter: Waiter) -> list[HostRoom]:

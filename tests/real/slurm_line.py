@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.real.slurm_rig import Rig
-from tests.real.slurm_watch import Watch, same_reason
+from tests.real.slurm_watch import Watch, same_reason, watching
 
 # How often the controller may have moved between the looks before and after an answer.
-LOOKS = 12
+LOOKS = 8
 # Slurm's letters for the weighted factors, and Marey's names for them.
 FACTORS = {"age": "%A", "fairshare": "%F", "job_size": "%J", "partition": "%P", "qos": "%Q"}
 
@@ -83,12 +86,18 @@ def find_differences(watch: Watch) -> list[object] | None:
     return differ
 
 
-def agree_on_line(watch: Watch) -> PrintedLine:
-    """Look until Slurm stood still for a look and Marey said the same; else say what differs."""
+@contextlib.contextmanager
+def watching_line(rig: Rig, folder: Path) -> Iterator[tuple[Watch, PrintedLine]]:
+    """Look until Slurm stood still for a look and Marey said the same; else say what differs.
+
+    Each look is a new service: one that runs asks for the factors once a minute only.
+    """
     looks: list[object] = []
-    for _ in range(LOOKS):
-        differ = find_differences(watch)
-        if differ == []:
-            return print_line(watch.rig)
+    for look in range(LOOKS):
+        with watching(rig, folder / str(look)) as watch:
+            differ = find_differences(watch)
+            if differ == []:
+                yield watch, print_line(rig)
+                return
         looks.append("moved" if differ is None else differ)
     raise AssertionError(looks)

@@ -27,7 +27,7 @@ from marey.sources.slurm.history import read_history
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 from tests.conftest import IN_CI
 from tests.real.slurm_activity import Activity
-from tests.real.slurm_line import agree_on_line, answer_why
+from tests.real.slurm_line import answer_why, watching_line
 from tests.real.slurm_rig import (
     PEOPLE,
     PROGRAMS,
@@ -181,8 +181,7 @@ def test_the_line_is_the_one_of_squeue_and_the_factors_are_those_of_sprio(
 ) -> None:
     wait_until(lambda: not rig.live(), "nothing is left of another test")
     jobs = submit_a_line(rig)
-    with watching(rig, tmp_path) as watch:
-        printed = agree_on_line(watch)
+    with watching_line(rig, tmp_path) as (watch, printed):
         assert len(printed.jobs) == 18
         told = {name for factors in printed.factors.values() for name in factors}
         assert told >= {"job_size", "partition", "qos"}

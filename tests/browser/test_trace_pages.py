@@ -153,6 +153,28 @@ def test_the_marey_view_is_walked_by_keyboard_and_saved(
     page.wait_for_selector("[data-testid=flow-attributes]")
 
 
+def test_a_micro_batch_is_followed_through_all_stages(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    run, _ = slow_device
+    page = open_view(overview, "marey", run, step=1, grouped=0)
+    wait_picture(overview)
+    before = [sum(row.values()) for row in read_rows(page, 4, 4)]
+    choice = page.get_by_label("Micro-batch", exact=True)
+    choice.select_option("1")
+    overview.wait_until(
+        lambda: address_of(page).get("where") == "micro_batch=1", "the micro-batch in the address"
+    )
+    page.goto(page.url)
+    wait_picture(overview)
+    assert choice.input_value() == "1"
+    # It stands out on the rows of every stage; the rest is pale.
+    after = [sum(row.values()) for row in read_rows(page, 4, 4)]
+    assert all(0.02 < now < 0.8 * full for now, full in zip(after, before, strict=True))
+    page.get_by_role("button", name="Clear").click()
+    overview.wait_until(lambda: choice.input_value() == "-1", "nothing followed")
+
+
 def test_a_badly_placed_all_reduce_is_wide_on_all_devices(
     overview: Overview, slow_all_reduce: str, slow_device: tuple[str, int]
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_selection_means_these_rows(where: str, ranks: list[int]) -> None:
         ("rank=", "cannot be read"),
         ("rank=3 or rank=4", "cannot be read"),
         ("rank=three", "whole number"),
+        ("micro_batch=first", "whole number"),
         ("rank<1,2", "one value"),
         ('module="unclosed', "cannot be read"),
         ("x" * 30_000, "30000 characters"),

@@ -27,8 +27,11 @@ from marey.model.predicates import (
 )
 
 # Time is in milliseconds of the step; an operator is its number or its name.
-FIELDS = ("step", "rank", "stage", "operator", "name", "module", "kind", "time", "phase", "host")
-NUMBERS = ("step", "rank", "stage")
+FIELDS = (
+    *("step", "rank", "stage", "operator", "name", "module", "kind", "time", "phase", "host"),
+    "micro_batch",
+)
+NUMBERS = ("step", "rank", "stage", "micro_batch")
 LONGEST_SELECTION = 20_000
 # A list of ranges may name this many values: more is a range of its own.
 MOST_VALUES = 10_000

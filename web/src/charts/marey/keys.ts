@@ -9,6 +9,8 @@ export interface KeyActions {
   toggle: (row: number) => void;
   choose: (row: number, interval: number) => void;
   clear: () => void;
+  /** Follow a micro-batch, −1 none; where it is not told, the view alone does. */
+  follow?: (microBatch: number) => void;
 }
 
 /** Do what a key asks for; false where it is not one of ours. */
@@ -68,6 +70,9 @@ export function handleKey(key: string, shift: boolean, actions: KeyActions): boo
     case "Enter":
       if (stage.focusRow >= 0) actions.toggle(stage.focusRow);
       return true;
+    case "m":
+      followBatch(actions);
+      return true;
     case "Escape":
       actions.clear();
       return true;
@@ -98,6 +103,14 @@ function followOperator({ stage, choose }: KeyActions, by: number): void {
   const { bands, operator } = stage;
   const at = bands && operator >= 0 ? findOperator(bands.intervals, row, operator) : -1;
   if (at >= 0) choose(row, at);
+}
+
+/** Follow the micro-batch of the selected operator through all rows, or stop following it. */
+function followBatch({ stage, follow }: KeyActions): void {
+  const batch = stage.bands?.microBatch[stage.selectedInterval()] ?? -1;
+  const next = batch === stage.followed ? -1 : batch;
+  if (follow) follow(next);
+  else stage.follow(next);
 }
 
 function nextOutlier(stage: MareyStage, by: number): void {

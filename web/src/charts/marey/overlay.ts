@@ -33,6 +33,8 @@ export interface Overlay {
   microBatch: Int32Array | null;
   /** Operator that is selected, −1 for none; and the row that has the focus. */
   operator: number;
+  /** Micro-batch that stands out, −1 for none. */
+  followed: number;
   focusRow: number;
   /** Where the pointer is. */
   cursor: { timeNs: number; row: number } | null;

@@ -10,6 +10,7 @@ import { paintBands } from "@/charts/marey/bands";
 import type { Cells } from "@/charts/marey/cells";
 import { paintCells } from "@/charts/marey/cells";
 import type { Hit } from "@/charts/marey/hit";
+import { fadePicture, findFollowed, largestBatch } from "@/charts/marey/follow";
 import { findHit, findOperator } from "@/charts/marey/hit";
 import type { Palette } from "@/charts/marey/kinds";
 import type { MemoryLine, Overlay } from "@/charts/marey/overlay";
@@ -72,6 +73,9 @@ export class MareyStage {
   scroll = 0;
   bands: Bands | null = null;
   operator = -1;
+  /** The micro-batch that is followed, −1 for none; and the largest number seen so far. */
+  followed = -1;
+  largestBatch = -1;
   focusRow = -1;
   cursor: { timeNs: number; row: number } | null = null;
   marked: TimeWindow | null = null;
@@ -203,6 +207,13 @@ export class MareyStage {
     this.draw();
   }
 
+  /** Let one micro-batch stand out on all rows; −1 ends that. */
+  follow(microBatch: number): void {
+    if (this.followed === microBatch) return;
+    this.followed = microBatch;
+    this.draw();
+  }
+
   /** The selected operator's interval on the row that has the focus, or −1. */
   selectedInterval(): number {
     if (!this.bands || this.operator < 0 || this.focusRow < 0) return -1;
@@ -275,7 +286,9 @@ export class MareyStage {
     const seen = visibleRows(layout, scroll, height);
     if (this.cells) paintCells(this.cells.cells, this.cells.places, paint, seen);
     if (this.spans) paintSpans(this.spans, { ...paint, kinds: palette.kinds });
-    if (this.bands) paintBands(this.bands.intervals, { ...paint, ...palette });
+    if (this.followed >= 0) fadePicture(picture, palette.ground);
+    const chosen = findFollowed(this.bands?.microBatch ?? null, this.followed);
+    if (this.bands) paintBands(this.bands.intervals, { ...paint, ...palette, chosen });
     this.picture.getContext("2d")?.putImageData(imageOf(picture), 0, 0);
     const context = this.marks.getContext("2d");
     if (!context) return;
@@ -297,6 +310,7 @@ export class MareyStage {
       nameOf: this.bands?.nameOf ?? (() => ""),
       microBatch: this.bands?.microBatch ?? null,
       operator: this.operator,
+      followed: this.followed,
       focusRow: this.focusRow,
       cursor: this.cursor,
       marked: this.marked,
@@ -363,6 +377,8 @@ export class MareyStage {
     if (signal.aborted) return;
     if (news.cells !== undefined) this.cells = news.cells;
     if (news.bands !== undefined) this.bands = news.bands;
+    if (news.bands)
+      this.largestBatch = Math.max(this.largestBatch, largestBatch(news.bands.microBatch));
     if (news.spans !== undefined) this.spans = news.spans;
     this.draw();
   }

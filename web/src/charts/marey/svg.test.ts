@@ -18,6 +18,7 @@ const overlay: Overlay = {
   nameOf: () => "<script>alert(1)</script>",
   microBatch: null,
   operator: -1,
+  followed: -1,
   focusRow: -1,
   cursor: null,
   marked: null,

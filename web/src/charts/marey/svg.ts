@@ -2,6 +2,7 @@
 
 import { joins } from "@/charts/marey/bands";
 import { barOf } from "@/charts/marey/cells";
+import { findFollowed } from "@/charts/marey/follow";
 import { findOperator } from "@/charts/marey/hit";
 import type { Overlay } from "@/charts/marey/overlay";
 import { AXIS_PX } from "@/charts/marey/overlay";
@@ -65,20 +66,25 @@ function rowParts({ layout, scroll, height, palette }: Overlay): string[] {
   return parts;
 }
 
+const PALE = 0.2;
+
 function bandParts(overlay: Overlay): string[] {
   const { intervals, layout, scroll, window, width, palette } = overlay;
   if (!intervals) return [];
   const parts: string[] = [];
+  const chosen = findFollowed(overlay.microBatch, overlay.followed);
   const px = (time: number) => pixelOf(time, window, width).toFixed(1);
   for (let r = 0; r + 1 < intervals.begin.length; r++) {
     const row = intervals.firstRow + r;
     const [top, bottom, next] = barOf(layout, row, scroll);
     for (let i = intervals.begin[r]; i < intervals.begin[r + 1]; i++) {
       const colour = cssColour(palette.kinds[intervals.kind[i]]);
+      const strength = chosen && !chosen[i] ? PALE : 1;
+      const opacity = strength < 1 ? ` fill-opacity="${strength}"` : "";
       const length = ((intervals.endNs[i] - intervals.startNs[i]) / spanNs(window)) * width;
       parts.push(
         `<rect x="${px(intervals.startNs[i])}" y="${top}" width="${Math.max(0.3, length).toFixed(1)}" ` +
-          `height="${bottom - top}" fill="${colour}"><title>${escapeXml(overlay.nameOf(i))}</title></rect>`,
+          `height="${bottom - top}" fill="${colour}"${opacity}><title>${escapeXml(overlay.nameOf(i))}</title></rect>`,
       );
       const other = joins(layout, row)
         ? findOperator(intervals, row + 1, intervals.operator[i])
@@ -90,7 +96,9 @@ function bandParts(overlay: Overlay): string[] {
         `${px(intervals.endNs[other])},${next}`,
         `${px(intervals.startNs[other])},${next}`,
       ];
-      parts.push(`<polygon points="${corners.join(" ")}" fill="${colour}" fill-opacity="0.5"/>`);
+      parts.push(
+        `<polygon points="${corners.join(" ")}" fill="${colour}" fill-opacity="${0.5 * strength}"/>`,
+      );
     }
   }
   return parts;

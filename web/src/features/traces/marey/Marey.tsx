@@ -138,6 +138,14 @@ function View({
             ]}
             onChange={(value) => go({ grouped: value })}
           />
+          {(view.stage?.largestBatch ?? -1) >= 0 && (
+            <Select
+              label={texts.followed}
+              value={String(view.stage?.followed ?? -1)}
+              options={listBatches(view.stage?.largestBatch ?? -1)}
+              onChange={(value) => view.follow(Number(value))}
+            />
+          )}
           <Toggle label={texts.memoryLine} checked={memory} onChange={setMemory} />
           <Toggle label={texts.table} checked={table} onChange={setTable} />
           <Toggle
@@ -214,6 +222,18 @@ function View({
   );
 }
 
+const MOST_BATCHES = 1024;
+
+/** The micro-batches that can be followed, after "all". */
+function listBatches(largest: number): { value: string; label: string }[] {
+  const count = Math.min(MOST_BATCHES, largest + 1);
+  const numbers = Array.from({ length: count }, (_, batch) => String(batch));
+  return [
+    { value: "-1", label: texts.followNone },
+    ...numbers.map((value) => ({ value, label: value })),
+  ];
+}
+
 const ROW_WORDS = {
   stage: texts.stageRow,
   host: (host: string) => host || texts.unknownHost,
@@ -266,6 +286,9 @@ function Said({
             ` · ${texts.matchedByRepair(Math.round(bands.confidence(at) * 100))}`}
         </b>
       )}
+      {bands && at >= 0 && bands.microBatch[at] >= 0 && (
+        <FollowButton view={view} batch={bands.microBatch[at]} />
+      )}
       {row && at < 0 && <b>{row.label}</b>}
       {member && (
         <span>
@@ -295,6 +318,16 @@ function Said({
         </span>
       )}
     </>
+  );
+}
+
+/** Follow the micro-batch of what is selected, or stop. */
+function FollowButton({ view, batch }: { view: ReturnType<typeof useStage>; batch: number }) {
+  const follows = view.stage?.followed === batch;
+  return (
+    <button className={ui["link"]} type="button" onClick={() => view.follow(follows ? -1 : batch)}>
+      {follows ? texts.stopFollowing : texts.followBatch(batch)}
+    </button>
   );
 }
 

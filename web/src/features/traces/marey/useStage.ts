@@ -65,6 +65,7 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
   useEffect(() => {
     stage?.setRows(made, { fromNs: 0, toNs: Math.max(1, rows.end_ns - rows.start_ns) });
   }, [stage, made, rows]);
+  useEffect(() => stage?.follow(firstNumber(where, "micro_batch") ?? -1), [stage, where]);
   const address = useAddressWindow(stage, go, turn);
   useSelection(stage, where, turn, address);
   const choose = useCallback(
@@ -94,17 +95,26 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
     },
     [stage, setOpen],
   );
+  const follow = useCallback(
+    (batch: number) => {
+      stage?.follow(batch);
+      const clause = batch < 0 ? null : String(batch);
+      go({ where: withClause(currentWhere(), "micro_batch", clause) });
+    },
+    [stage, go],
+  );
   const clear = useCallback(() => {
     stage?.select(-1);
+    stage?.follow(-1);
     go({ where: null });
   }, [stage, go]);
   const pointer = usePointer(stage, { choose, toggle });
   const onKey = (event: React.KeyboardEvent) => {
     if (!stage || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (handleKey(event.key, event.shiftKey, { stage, toggle, choose, clear }))
+    if (handleKey(event.key, event.shiftKey, { stage, toggle, choose, clear, follow }))
       event.preventDefault();
   };
-  return { host, stage, turn, error, choose, clear, pointer, onKey };
+  return { host, stage, turn, error, choose, clear, follow, pointer, onKey };
 }
 
 const currentWhere = (): string => new URLSearchParams(location.search).get("where") ?? "";

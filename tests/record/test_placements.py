@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from marey.app.traces.conversion_process import ConversionTask, convert
+from marey.app.traces.flow_query import ask_flow
 from marey.trace.run.trace_run import open_run
+from marey.trace.views.view_files import RunViews
 from tests.real.torch_launch import run_ranks
 
 
@@ -33,4 +37,12 @@ def test_sharded_parameters_are_written_beside_the_trace(
         assert len(rows) == 5
     run = open_run(folder, cache=tmp_path / "cache")
     assert run.ranks == [0, 1]
+    views = tmp_path / "views"
+    convert(ConversionTask([str(folder)], str(tmp_path / "cache"), str(views)), io.StringIO())
+    opened = RunViews(views)
+    flow = ask_flow(opened, opened.step(None), stage=None, where="")
+    gathers = [n.sharding for n in flow.nodes if n.name == "fsdp::all_gather_copy_in"]
+    assert gathers
+    assert {(g.evidence, tuple(g.slices)) for g in gathers} == {("exact", (2, 1))}
+    assert "(2, 1), (2), (2, 1), (2)" in gathers[0].why
     assert [note for note in run.notes if "placements" in note.file] == []

@@ -25,6 +25,7 @@ from marey.model.system.process_limits import (
 from marey.trace.analysis import analyse
 from marey.trace.results import Analysis, Verdict, VerdictKind
 from marey.trace.run.trace_run import TraceRun, open_run
+from marey.trace.views.flow.placements import copy_placements
 from marey.trace.views.making.stated_strategies import read_graphs, state_stages, write_graphs
 from marey.trace.views.making.tensor_edges import join_execution_traces, write_tensor_edges
 from marey.trace.views.making.view_writer import write_views
@@ -84,6 +85,7 @@ def convert(task: ConversionTask, out: TextIO) -> ConversionResult:
     index = write_views(run, analysis, draft, lambda s: say(0.75 + 0.24 * s, "writing pictures"))
     write_tensor_edges(joins, draft)
     write_graphs(graphs, draft)
+    copy_placements(task.paths, draft)
     views = Path(task.views)
     shutil.rmtree(views, ignore_errors=True)
     draft.rename(views)

@@ -20,6 +20,7 @@ from marey.trace.run.trace_run import spans
 from marey.trace.views.flow.edges import Edge, make_edges
 from marey.trace.views.flow.nodes import FlowContext, OperatorNode, make_nodes
 from marey.trace.views.flow.operator_memory import find_operator_memory
+from marey.trace.views.flow.placements import FILE, GATHERS, find_gathered, read_placements
 from marey.trace.views.flow.stacks import Stack, find_stacks
 from marey.trace.views.flow.strategies import read_strategies
 from marey.trace.views.view_files import RunViews, StepPictures
@@ -40,6 +41,7 @@ def ask_flow(
     nodes: list[OperatorNode] = []
     for one in known if stage is None else [stage]:
         nodes += make_nodes(view, one, context, len(nodes))
+    _place_parameters(views, nodes)
     tensors = _optional_table(views, "tensors")
     edges = make_edges(view, nodes, tensors)
     stacks = find_stacks(nodes, edges)
@@ -87,6 +89,14 @@ def _context(views: RunViews, step: int) -> FlowContext:
     stated = _optional_table(views, "strategies")
     strategies = {} if stated is None else read_strategies(stated)
     return FlowContext(views.names, groups, waits, blamed, sizes, strategies=strategies)
+
+
+def _place_parameters(views: RunViews, nodes: list[OperatorNode]) -> None:
+    """Give gathers of parameters the strategy that marey.record wrote down."""
+    parameters = read_placements(views.folder / FILE)
+    for node in nodes if parameters else ():
+        if node.name == GATHERS:
+            node.sharding = find_gathered(node.shapes, parameters) or node.sharding
 
 
 def _optional_table(views: RunViews, name: str) -> pa.Table | None:

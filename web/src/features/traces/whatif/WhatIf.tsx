@@ -1,5 +1,6 @@
 import { useEffect, useMemo, useState } from "react";
 import { IconButton } from "@/base/ui/controls";
+import { Permitted } from "@/base/ui/Permitted";
 import { formatNs } from "@/charts/marey/window";
 import type { Change } from "@/features/traces/whatif/changes";
 import { parseChanges, printChange, printChanges } from "@/features/traces/whatif/changes";
@@ -95,12 +96,14 @@ function Answered({
         />
       )}
       <Kept run={run} onTry={(next) => change(parseChanges(next.join(";")))} />
-      <Strategies
-        run={run}
-        words={replay.words}
-        chosen={printChanges(changes)}
-        onTry={(next) => change(parseChanges(next.join(";")))}
-      />
+      <Permitted to="contribute">
+        <Strategies
+          run={run}
+          words={replay.words}
+          chosen={printChanges(changes)}
+          onTry={(next) => change(parseChanges(next.join(";")))}
+        />
+      </Permitted>
       <h3>{texts.changes}</h3>
       <Controls
         words={replay.words}
@@ -194,17 +197,19 @@ function Facts({
         <p>{texts.peakMemory(formatBytes(now), formatBytes(then))}</p>
       )}
       <PathTable before={replay.critical_path} after={prediction.critical_path} />
-      <p>
-        <button
-          className={ui["button"]}
-          type="button"
-          disabled={keep.isPending || keep.isSuccess}
-          onClick={() => keep.mutate(prediction.changes)}
-        >
-          {keep.isSuccess ? texts.kept : texts.keep}
-        </button>{" "}
-        <span className={ui["muted"]}>{texts.keepExplained}</span>
-      </p>
+      <Permitted to="contribute">
+        <p>
+          <button
+            className={ui["button"]}
+            type="button"
+            disabled={keep.isPending || keep.isSuccess}
+            onClick={() => keep.mutate(prediction.changes)}
+          >
+            {keep.isSuccess ? texts.kept : texts.keep}
+          </button>{" "}
+          <span className={ui["muted"]}>{texts.keepExplained}</span>
+        </p>
+      </Permitted>
       {keep.isError && <p role="alert">{keep.error.message}</p>}
     </details>
   );

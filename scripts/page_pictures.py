@@ -20,6 +20,9 @@ SIZES = {"wide": (1440, 900), "large": (1920, 1080), "narrow": (420, 820)}
 
 def main(argv: list[str]) -> int:
     """Start a demo unless a server is named, and write the pictures."""
+    if argv and argv[0].startswith("-"):
+        print(__doc__)
+        return 0
     folder = Path(argv[0] if argv else "pictures")
     folder.mkdir(parents=True, exist_ok=True)
     with find_server(argv[1] if len(argv) > 1 else "") as url:

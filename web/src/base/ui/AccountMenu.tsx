@@ -12,7 +12,11 @@ export function AccountMenu() {
   if (!me) return null;
   if (me.user === "")
     return (
-      <PageLink className={ui["link"]} href="/sign-in" data-testid="go-sign-in">
+      <PageLink
+        className={`${ui["link"]} ${styles["signIn"]}`}
+        href="/sign-in"
+        data-testid="go-sign-in"
+      >
         {texts.signIn}
       </PageLink>
     );

@@ -11,6 +11,7 @@ from marey.queue.waiting.explanation import describe_span, explain_wait
 from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
 from marey.queue.waiting.free_room import measure_free_room, measure_stranded
 from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, sort_line
+from marey.queue.waiting.priority_aging import NOT_KNOWN, describe_aging
 
 MINUTE_MS = 60_000
 
@@ -131,3 +132,20 @@ def test_spans_are_told_as_people_say_them() -> None:
 def test_tasks_of_an_array_stand_in_the_order_of_their_numbers() -> None:
     tied = [waiter(name) for name in ("41_10", "100", "41_2", "ns_pod", "99")]
     assert [w.workload for w in sort_line(tied)] == ["41_2", "41_10", "99", "100", "ns_pod"]
+
+
+def test_how_a_priority_ages_is_told_from_weight_and_longest_age_or_not_at_all() -> None:
+    week = 7 * 86400.0
+    young = waiter("a", priority=400.0, factors={"age": 300.0}, age_weight=1000.0, max_age_s=week)
+    told = describe_aging(young)
+    assert told.per_day == pytest.approx(1000 / 7)
+    assert (told.still_to_come, told.full_in_s) == (700.0, pytest.approx(0.7 * week))
+    assert told.sentence == (
+        "Waiting adds 143 to its priority of 400 per day, 700 more in all; "
+        "its age counts fully in 4 d 21 h."
+    )
+    assert "adds nothing" in describe_aging(replace(young, factors={"age": 1000.0})).sentence
+    assert "held back" in describe_aging(replace(young, reason="JobHeldUser")).sentence
+    assert describe_aging(replace(young, age_weight=0.0)).per_day == 0.0
+    for lacking in (replace(young, age_weight=None), replace(young, max_age_s=None)):
+        assert describe_aging(lacking).sentence == NOT_KNOWN

@@ -191,6 +191,9 @@ def test_the_line_is_the_one_of_squeue_and_the_factors_are_those_of_sprio(
         for name in ("high", "large", "plain"):
             # One job has every GPU: nobody else can be what blocks.
             assert answer_why(watch, jobs[name])["blocking_workloads"] == [str(jobs["holder"])]
+        aging = answer_why(watch, jobs["plain"])["aging"]
+        # A weight of 1000 over Slurm's own seven days.
+        assert aging["per_day"] == pytest.approx(1000 / 7)
         verdicts = {name: answer_why(watch, jobs[name])["verdict"] for name in ("held", "after")}
         assert verdicts == {"held": "held", "after": "held"}
     rig.call("scancel", *(str(job) for job in jobs.values()))

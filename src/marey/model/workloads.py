@@ -27,6 +27,10 @@ class WorkloadState(StrEnum):
         return self not in (WorkloadState.PENDING, WorkloadState.RUNNING)
 
 
+# Attributes that say how a waiting workload's priority ages: what age is worth at most, and the age
+# in seconds from which it counts fully.
+AGE_WEIGHT, MAX_AGE = "priority_age_weight", "priority_max_age_s"
+
 ENDED_STATES = tuple(state for state in WorkloadState if state.ended)
 
 # What schedulers call these states (Slurm, Kubernetes, PBS, LSF, and people's own tables).

@@ -20,9 +20,9 @@ from marey.model.errors import InvalidInput, Unavailable
 from marey.model.events import ClusterEventKind
 from marey.model.inventory import HostState, Partition
 from marey.model.times import HOUR_MS
-from marey.model.workloads import WorkloadState
+from marey.model.workloads import AGE_WEIGHT, MAX_AGE, WorkloadState
 from marey.sources.slurm.commands import CommandLine
-from marey.sources.slurm.factors import parse_factors
+from marey.sources.slurm.factors import parse_aging, parse_factors
 from marey.sources.slurm.history import PastJob
 from marey.sources.slurm.rest import Rest
 from marey.sources.slurm.slurm_json import Job, Node, SlurmReservation
@@ -307,6 +307,18 @@ def test_priority_factors_are_attributes_of_waiting_jobs() -> None:
     (seen,) = source.poll(NOW_MS)
     found = {k: v for k, v in seen.workloads[0].attributes.items() if k.startswith("priority.")}
     assert found == {"priority.age": "12", "priority.job_size": "254", "priority.partition": "200"}
+
+
+def test_how_priorities_age_is_read_from_the_configuration() -> None:
+    listed = (
+        "PriorityMaxAge          = 7-12:00:00\nPriorityType            = priority/multifactor\n"
+        "PriorityWeightAge       = 1000\n"
+    )
+    aging = parse_aging(listed)
+    assert aging == {AGE_WEIGHT: "1000", MAX_AGE: "648000"}
+    assert parse_factors("7|453|12|0|254|200|0|0|0|0|0\n", aging)[7][AGE_WEIGHT] == "1000"
+    assert parse_aging(listed.replace("multifactor", "basic")) == {}
+    assert parse_aging(listed.replace("7-12:00:00", "UNLIMITED")) == {}
 
 
 def test_slurmrestd_is_asked_with_the_token_in_the_newest_version_it_speaks(data_dir: Path) -> None:

@@ -2517,6 +2517,16 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AgingDocument
+         * @description What a day of waiting adds to a priority, what age can still add; null where not known.
+         */
+        AgingDocument: {
+            per_day: number | null;
+            still_to_come: number | null;
+            full_in_s: number | null;
+            sentence: string;
+        };
+        /**
          * AheadDocument
          * @description What stands before a workload; GPU-hours by time limits, null where one has none.
          */
@@ -6013,6 +6023,7 @@ export interface components {
             factors: {
                 [key: string]: number;
             };
+            aging: components["schemas"]["AgingDocument"];
             changes: string[];
             start: components["schemas"]["StartDocument"];
             forecasts: components["schemas"]["ForecastPoint"][];

@@ -11,7 +11,7 @@ from marey.live.frames import Frame, LiveWorkload
 from marey.model.errors import MareyError
 from marey.model.inventory import GpuState
 from marey.model.times import parse_time
-from marey.model.workloads import WorkloadState
+from marey.model.workloads import AGE_WEIGHT, MAX_AGE, WorkloadState
 from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, sort_line
 
 _PRIORITY = "priority."
@@ -59,6 +59,8 @@ def _make_waiter(live: LiveWorkload, host_gpus: int) -> Waiter:
         factors=_read_factors(attributes),
         estimate_ms=_read_moment(attributes.get("estimated_start", "")),
         reason_text=attributes.get("reason_text", ""),
+        age_weight=_read_number(attributes.get(AGE_WEIGHT, "")),
+        max_age_s=_read_number(attributes.get(MAX_AGE, "")),
     )
 
 
@@ -71,6 +73,13 @@ def _read_factors(attributes: Any) -> dict[str, float]:
             except ValueError:
                 continue
     return found
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
 
 
 def _read_moment(text: str) -> int | None:

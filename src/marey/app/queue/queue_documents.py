@@ -152,6 +152,15 @@ class WaitingLine(Document):
     method: str
 
 
+class AgingDocument(Document):
+    """What a day of waiting adds to a priority, what age can still add; null where not known."""
+
+    per_day: float | None
+    still_to_come: float | None
+    full_in_s: float | None
+    sentence: str
+
+
 class WhyDocument(Document):
     """Why one workload waits."""
 
@@ -171,6 +180,7 @@ class WhyDocument(Document):
     free_at_ms: int | None
     priority: float
     factors: dict[str, float]
+    aging: AgingDocument
     changes: list[str]
     start: StartDocument
     forecasts: list[ForecastPoint]

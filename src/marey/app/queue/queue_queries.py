@@ -11,6 +11,7 @@ from marey.app.queries.table_queries import query_of, within
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.live_line import read_line
 from marey.app.queue.queue_documents import (
+    AgingDocument,
     AheadDocument,
     AskDocument,
     AskedStart,
@@ -42,6 +43,7 @@ from marey.queue.waiting.forecast_record import (
 )
 from marey.queue.waiting.free_room import measure_free_room
 from marey.queue.waiting.line import Line, Waiter
+from marey.queue.waiting.priority_aging import describe_aging
 from marey.queue.waiting.queue_record import (
     QueueRecord,
     correct_forecast,
@@ -148,6 +150,7 @@ class AskWhy(QueueQuestion):
             free_at_ms=why.free_at_ms,
             priority=waiter.priority,
             factors=dict(waiter.factors),
+            aging=AgingDocument(**asdict(describe_aging(waiter))),
             changes=_find_changes(workspace, self.cluster, line, place),
             start=_make_start(line, waiter, start, record),
             forecasts=_list_points(record, self.workload),

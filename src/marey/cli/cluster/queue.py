@@ -114,6 +114,7 @@ def _why(args: argparse.Namespace, out: Output) -> None:
         f"{document['workload']} is {document['position']} of {document['waiting']} in line; "
         f"{ahead['jobs']} jobs with {ahead['gpus']} GPUs are ahead in its partition.",
         *document["sentences"],
+        document["aging"]["sentence"],
         *document["changes"],
         document["start"]["sentence"],
     ]

@@ -29,6 +29,9 @@ class Waiter:
     # The scheduler's own estimate, where it gives one.
     estimate_ms: int | None = None
     reason_text: str = ""
+    # What age is worth at most, and the age from which it counts fully; None where not known.
+    age_weight: float | None = None
+    max_age_s: float | None = None
 
     @property
     def hosts(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import Partition
 from marey.model.times import format_time
-from marey.sources.slurm.factors import FORMAT, Factors, parse_factors
+from marey.sources.slurm.factors import FORMAT, NO_AGING, Factors, parse_aging, parse_factors
 from marey.sources.slurm.history import PastJob, parse_history
 from marey.sources.slurm.reservations import parse_reservations
 from marey.sources.slurm.slurm_json import (
@@ -44,6 +44,7 @@ class CommandLine:
         self._folder = folder
         self._timeout_s = timeout_s
         self._version: tuple[int, int] | None = None
+        self._aging = NO_AGING
 
     def version(self) -> tuple[int, int]:
         """Return Slurm's version, asked once; too old a one is refused."""
@@ -87,11 +88,14 @@ class CommandLine:
 
     def factors(self) -> Mapping[int, Factors] | None:
         """Return what the priority of each waiting job is made of."""
-        return parse_factors(self._ask_text("sprio", "--noheader", f"--format={FORMAT}"))
+        listed = self._ask_text("sprio", "--noheader", f"--format={FORMAT}")
+        return parse_factors(listed, self._aging)
 
     def about(self) -> About:
         """Return the controller's version, clock and privacy."""
-        return parse_about(self._ask_text("scontrol", "show", "config"))
+        listed = self._ask_text("scontrol", "show", "config")
+        self._aging = parse_aging(listed)
+        return parse_about(listed)
 
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
         """Return what accounting says of jobs that the controller has forgotten."""

@@ -72,6 +72,7 @@ function Explanation({ why, nowMs }: { why: Why; nowMs: number }) {
           <Fact key={name} name={texts.factor(name)} value={formatCount(value)} />
         ))}
       </dl>
+      <p className={ui["muted"]}>{why.aging.sentence}</p>
       {why.changes.length > 0 && (
         <>
           <h3>{texts.sinceYesterday}</h3>

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from marey.app.queue.evaluate import evaluate_folders
+from marey.app.queue.fill_files import fill_files
 from marey.app.queue.history_folder import read_policy
 from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import (
@@ -37,10 +38,11 @@ EXAMPLES = """\
   marey queue evaluate --train may/ --test june/ --json
   marey queue evaluate --train may/ --test may/ --train-until 2021-05-18 --test-from 2021-05-23
   marey queue whatif --history slurm-policies/easy --policy strict.json
+  marey queue placement --nodes nodes.csv --pods pods.csv --policy best_fit,fgd --seeds 10
 """
 ACTIONS = (
     "list", "why", "when", "ask", "free", "trend", "fairness", "record", "hosts", "speed",
-    "whatif", "evaluate",
+    "whatif", "evaluate", "placement",
 )  # fmt: skip
 
 _LINE_COLUMNS = ("position", "workload", "user", "partition", "gpus", "reason", "p50_s", "sentence")
@@ -51,6 +53,9 @@ _ROOM_COLUMNS = (
 _TREND_COLUMNS = (
     "time_ms", "partition", "model", "gpus", "free", "whole_hosts_free", "largest_gang",
     "stranded_share",
+)  # fmt: skip
+_PLACEMENT_COLUMNS = (
+    "policy", "allocated_percent", "allocated_spread", "stranded_percent_at_90",
 )  # fmt: skip
 _SHARE_COLUMNS = ("project", "gpu_hours", "used_share", "fair_share", "ratio", "waiting_gpus")
 
@@ -78,7 +83,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--days", type=int, default=7, help="whatif without --history: days of the store (7)"
     )
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy in JSON")
+    parser.add_argument(
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="whatif: a policy in JSON; placement: names, such as best_fit,fgd (all six)",
+    )
+    parser.add_argument("--nodes", type=Path, metavar="FILE", help="placement: nodes in CSV")
+    parser.add_argument("--pods", type=Path, metavar="FILE", help="placement: pods in CSV")
+    parser.add_argument("--seeds", type=int, default=1, help="placement: orders of arrival (1)")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:
@@ -96,6 +109,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         "speed": _speed,
         "whatif": _what_if,
         "evaluate": _evaluate,
+        "placement": _placement,
     }[args.action](args, out)
 
 
@@ -186,6 +200,13 @@ def _evaluate(args: argparse.Namespace, out: Output) -> None:
     )
     document = evaluate_folders(train, test, train_until=args.train_until, test_from=args.test_from)
     out.answer(document, _print_scores(document))
+
+
+def _placement(args: argparse.Namespace, out: Output) -> None:
+    nodes, pods = _require_path(args.nodes, "--nodes FILE"), _require_path(args.pods, "--pods FILE")
+    policies = str(args.policy).split(",") if args.policy else []
+    document = fill_files(nodes, pods, policies, args.seeds)
+    out.answer(document, as_table(document["rows"], _PLACEMENT_COLUMNS))
 
 
 def _what_if(args: argparse.Namespace, out: Output) -> None:

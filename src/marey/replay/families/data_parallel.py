@@ -35,7 +35,7 @@ class Sync:
 
 
 @dataclass(frozen=True)
-class Block:
+class ModelBlock:
     """A repeated block of the model: its forward time, and where its backward pass starts."""
 
     forward_ms: float
@@ -55,7 +55,7 @@ class RankWork:
     gradient_bytes: tuple[int, ...]
     item_bytes: int
     syncs: tuple[Sync, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ModelBlock, ...]
     rounds: int
     # The size of an element as gradients are moved, which compression makes smaller.
     sync_item_bytes: int = 4
@@ -190,7 +190,7 @@ def merge_work(works: Sequence[RankWork]) -> RankWork:
             for same in zip(*(w.syncs for w in works), strict=True)
         ),
         blocks=tuple(
-            Block(
+            ModelBlock(
                 middle([b.forward_ms for b in same]),
                 middle([b.backward_at_ms for b in same]),
             )
@@ -230,7 +230,7 @@ def _read(step: RankStep) -> RankWork | None:
 
 def find_blocks(
     forward: Sequence[Operator], backward: Sequence[Operator], begin: float
-) -> tuple[Block, ...]:
+) -> tuple[ModelBlock, ...]:
     """Return the model's repeated blocks, the last of the forward pass first."""
     repeats = find_repeats([op.name for op in forward])
     if repeats is None:
@@ -249,7 +249,7 @@ def find_blocks(
         long = backward[-1].end_ms - begin
         shares = np.cumsum([0.0, *spans[::-1]])[:-1] / max(sum(spans), 1e-9)
         places = [float(share * long) for share in shares]
-    return tuple(Block(span, at) for span, at in zip(spans[::-1], places, strict=True))
+    return tuple(ModelBlock(span, at) for span, at in zip(spans[::-1], places, strict=True))
 
 
 def fold_ranks(run: DataParallel) -> DataParallel:

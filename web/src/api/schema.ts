@@ -8010,6 +8010,7 @@ export interface operations {
                 backfill?: string;
                 /** @description most_allocated, least_allocated or fgd. */
                 placement?: string;
+                /** @description Give small workloads a higher priority. */
                 favor_small?: boolean;
                 /** @description Hosts more (or fewer). */
                 add_hosts?: number;

@@ -49,6 +49,7 @@ _Backfill = Annotated[str, Query(max_length=20, description="none, easy or conse
 _Placement = Annotated[
     str, Query(max_length=20, description="most_allocated, least_allocated or fgd.")
 ]
+_FavorSmall = Annotated[bool, Query(description="Give small workloads a higher priority.")]
 _Hosts = Annotated[int, Query(ge=-1000, le=1000, description="Hosts more (or fewer).")]
 _Workload = Annotated[str, Path(max_length=NAME_LIMIT, description="Id of the workload.")]
 
@@ -176,7 +177,7 @@ def policy_what_if(
     order: _Order = "fifo",
     backfill: _Backfill = "easy",
     placement: _Placement = "most_allocated",
-    favor_small: bool = False,
+    favor_small: _FavorSmall = False,
     add_hosts: _Hosts = 0,
     cluster: Cluster = DEFAULT,
 ) -> Answer[PolicyAnswer]:

@@ -61,8 +61,8 @@ def digest() -> Digest:
 def test_it_says_what_changed_what_cost_most_and_what_to_try(digest: Digest) -> None:
     text = print_digest_text(digest)
     assert "50 of 200 GPU-hours wasted" in text
-    assert "(+100 % against the 7 days before)" in text
-    assert "75 % of them were used well (before: 90 %)" in text
+    assert "(+100 % vs. the previous 7 days)" in text
+    assert "75 % of them were used efficiently (before: 90 %)" in text
     assert "Request fewer GPUs." in text
     assert read_digest(msgspec.to_builtins(digest)) == digest
 

@@ -201,7 +201,7 @@ def test_the_flow_shows_stages_strategies_and_stacks(
     flow.wait_for()
     closed = int(flow.get_attribute("data-nodes") or 0)
     page.get_by_role("textbox", name="Search").fill("GPT")
-    page.get_by_role("button", name="Next found").click()
+    page.get_by_role("button", name="Next match").click()
     attributes = page.get_by_test_id("flow-attributes")
     attributes.wait_for()
     assert "×10" in attributes.inner_text() or "10" in attributes.inner_text()

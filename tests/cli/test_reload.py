@@ -106,14 +106,14 @@ def test_a_running_server_takes_over_changed_sources_and_refuses_a_wrong_file(
             process.send_signal(signal.SIGHUP)
             assert process.stderr is not None
             said = ""
-            while "the old ones go on" not in said:
+            while "the old ones stay in use" not in said:
                 line = process.stderr.readline()
                 assert line, f"it ended, having said: {said}"
                 said += line
             polls = rows(url)["a"]["polls"]
             until(lambda: rows(url)["a"]["polls"] > polls, "a that is asked")
             assert end(process) == 0
-            assert "sources read again: kept a; removed b, c" in said
+            assert "sources reloaded: kept a; removed b, c" in said
             assert "did you mean 'server'" in said
 
 

@@ -110,7 +110,7 @@ def notice() -> Callable[..., Notice]:
             "project": "vision",
             "gpu_count": 2,
             "gpus": ("n1:0", "n1:1"),
-            "readings": ("n1:0: util p5[5m] > 90%: 100 against 90",),
+            "readings": ("n1:0: util p5[5m] > 90%: 100 (limit 90)",),
         }
         return Notice(**{**defaults, **fields})
 

@@ -207,6 +207,6 @@ def _read_tokens(path: Path | None) -> list[ApiToken]:
         return msgspec.json.decode(path.read_bytes(), type=list[ApiToken])
     except (OSError, msgspec.DecodeError) as error:
         raise StoreError(
-            f"The file of API tokens '{path}' cannot be read: {error}. Mend it, or move it away: "
+            f"The file of API tokens '{path}' cannot be read: {error}. Repair it, or move it away: "
             "all tokens must then be made again."
         ) from None

@@ -63,7 +63,9 @@ class CommandSignIns:
             self._drop_old()
             found = self._held.get(code.strip().upper())
         if found is None or found.token:
-            raise NotFound("No command waits with this code; it may be too old. Start it again.")
+            raise NotFound(
+                "No command is waiting with this code; it may have expired. Run the command again."
+            )
         return found
 
     def confirm(self, code: str, token: str) -> None:
@@ -78,7 +80,7 @@ class CommandSignIns:
             if found is None or not secrets.compare_digest(
                 found.secret_digest, make_digest(secret)
             ):
-                raise NotFound("This sign-in is over; start it again.")
+                raise NotFound("This sign-in has expired; run the command again.")
             if found.token:
                 del self._held[code]
             return found.token

@@ -68,7 +68,7 @@ ADVICE = (
     ),
     Advice(
         _REFUSED,
-        "It wants a token, or another one than this: put a valid one where token_env or "
+        "It needs a valid token: put one where token_env or "
         "token_file says, and reload the sources.",
     ),
     Advice(
@@ -91,7 +91,7 @@ ADVICE = (
     ),
     Advice(
         "server_failed",
-        "The other side fails by itself: its own log says why. Marey asks again.",
+        "The service itself is failing; see its log. Marey will try again.",
     ),
     Advice(
         "unknown_host",

@@ -18,7 +18,7 @@ from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.protocols import DetailedSource, Source
 
-REMOVED = "no longer in the configuration: what it said last stays shown, marked as stale"
+REMOVED = "no longer in the configuration; its last data is shown as stale"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ def _check_port(host: str, port: int) -> Check:
         try:
             probe.bind((host, port))
         except OSError as error:
-            said = f"port {port} of {host} cannot be had: {error.strerror}"
-            return fail_check("server", "port", said, "Choose another with server.port.")
+            said = f"port {port} of {host} is not available: {error.strerror}"
+            return fail_check("server", "port", said, "Choose another port with server.port.")
     return pass_check("server", "port", f"port {port} is free")
 
 
@@ -139,7 +139,10 @@ def check_store(settings: StoreSettings, server: Holder | None) -> Iterator[Chec
     free = shutil.disk_usage(folder).free
     said = f"{free / 1e9:.1f} GB are free in {folder}"
     if free < LEAST_FREE_BYTES:
-        mend = "Make room, or shorten store.retention: 1,000 GPUs at 15 s need about 0.7 GB a week."
+        mend = (
+            "Free some space, or shorten store.retention: "
+            "1,000 GPUs at 15 s need about 0.7 GB a week."
+        )
         yield warn_check("store", "space", said, mend)
     else:
         yield pass_check("store", "space", said)
@@ -199,10 +202,10 @@ def check_sources(configuration: Configuration, now_ms: int) -> Iterator[Check]:
     real = [s for s in configuration.sources if not isinstance(s, SimulatedSettings)]
     for source in configuration.sources:
         if isinstance(source, SimulatedSettings):
-            said = f"a cluster of {source.gpus} GPUs in software; nothing to reach"
+            said = f"a simulated cluster of {source.gpus} GPUs; nothing to connect to"
             yield pass_check(source.name, "simulated", said)
     if not configuration.sources:
-        mend = "Let `marey init` look for what there is, or add a [[source]]."
+        mend = "Let `marey init` detect sources, or add a [[source]]."
         yield warn_check("sources", "configured", "none: nothing will be collected", mend)
     attempts = try_sources(real, now_ms)
     try:

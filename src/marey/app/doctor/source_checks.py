@@ -156,7 +156,7 @@ def check_source(one: Tried, now_ms: int) -> Iterator[Check]:
     elif not isinstance(one.settings, TensorboardSettings | MlflowSettings):
         yield from _check_metrics(one)
     for missing in _list_not_reported(one.details):
-        mend = "Without it less is shown; nothing else suffers. Give the user the right to ask it."
+        mend = "Without it, less is shown. Grant the user read access."
         yield warn_check(name, "not reported", missing, mend)
 
 
@@ -196,7 +196,7 @@ def _check_clocks(one: Tried) -> Iterator[Check]:
             one.settings.name,
             "clock",
             said,
-            "Run NTP or chrony on both sides; until then Marey puts the times right.",
+            "Run NTP or chrony on both sides; until then Marey corrects the times.",
         )
 
 
@@ -294,15 +294,15 @@ class _Vendor:
 _NVIDIA = _Vendor(
     ("DCGM_",),
     "Add these fields to the counters file of dcgm-exporter (-f FILE; DCGM_FI_PROF_* need "
-    "a data-centre GPU and no other profiler); rules that use them say nothing till then.",
+    "a data-centre GPU and no other profiler); rules that use them stay unknown until then.",
 )
 _AMD = _Vendor(
     ("gpu_", "pcie_"),
     "Add these to the fields of the configuration of AMD's device-metrics-exporter (GPUConfig); "
-    "rules that use them say nothing till then.",
+    "rules that use them stay unknown until then.",
 )
 _INTEL = _Vendor(
-    ("xpum_",), "Let XPU Manager collect them; rules that use them say nothing till then."
+    ("xpum_",), "Let XPU Manager collect them; rules that use them stay unknown until then."
 )
 
 

@@ -87,7 +87,7 @@ class HistoryFilling:
         try:
             self._fill(accounting)
         except Exception:
-            self._error = "a fault of Marey, see its log"
+            self._error = "internal error; see the log of the server"
             log.exception("the history of %s failed", self.wanted.name)
         finally:
             accounting.close()

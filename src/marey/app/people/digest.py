@@ -277,10 +277,10 @@ def write_lead(digest: Digest) -> str:
     lead = f"{now.jobs:,} jobs used {now.gpu_hours:,.0f} GPU-hours"
     if before.gpu_hours:
         change = 100 * (now.gpu_hours / before.gpu_hours - 1)
-        lead += f" ({change:+.0f} % against the {digest.days} days before)"
+        lead += f" ({change:+.0f} % vs. the previous {digest.days} days)"
     lead += "."
     if now.efficiency is not None:
-        lead += f" {100 * now.efficiency:.0f} % of them were used well"
+        lead += f" {100 * now.efficiency:.0f} % of them were used efficiently"
         if before.efficiency is not None:
             lead += f" (before: {100 * before.efficiency:.0f} %)"
         lead += f"; {now.wasted_gpu_hours:,.0f} GPU-hours were wasted."
@@ -306,7 +306,7 @@ def print_digest_text(digest: Digest) -> str:
             for job in digest.jobs
         ]
     if not digest.causes:
-        lines += ["", "No rule found anything that counts as waste."]
+        lines += ["", "No waste found."]
     return "\n".join(lines)
 
 
@@ -328,7 +328,7 @@ def print_digest_html(digest: Digest, url: str = "") -> str:
             _print_table("What cost most, and what to try", ("Cause", "Jobs", "GPU-hours"), rows)
         )
     else:
-        parts.append("<p>No rule found anything that counts as waste.</p>")
+        parts.append("<p>No waste found.</p>")
     if digest.jobs:
         rows = [
             (f"{j.name}\n{', '.join(j.why)}", j.user, f"{j.wasted_gpu_hours:,.1f}")

@@ -52,8 +52,8 @@ from marey.queue.waiting.queue_record import (
 )
 from marey.queue.waiting.simulated_starts import simulate_request, simulate_starts
 
-METHOD = "simulation of the line; this site has no scored forecasts yet"
-CORRECTED = "simulation of the line, corrected by {n} scored forecasts of this site"
+METHOD = "simulation of the queue; no scored forecasts yet on this site"
+CORRECTED = "simulation of the queue, corrected by {n} scored forecasts of this site"
 HELD_START = "It cannot be told when it starts: what holds it back is not the line."
 LINE_BOUNDS = (1, 2000)
 _LIST_FUTURES, _WHY_FUTURES = 8, 24

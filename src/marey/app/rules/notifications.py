@@ -79,7 +79,7 @@ def make_notice(change: Change, rule: Rule | None, url: str = "") -> Notice:
 def _list_readings(finding: Finding) -> Iterable[str]:
     for gpu, readings in list(finding.evidence.items())[:4]:
         for reading in readings[:4]:
-            yield f"{gpu}: {reading.condition}: {reading.value} against {reading.limit}"
+            yield f"{gpu}: {reading.condition}: {reading.value} (limit {reading.limit})"
 
 
 class Notifier:

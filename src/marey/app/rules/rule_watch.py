@@ -107,9 +107,9 @@ class RuleWatch:
         except MareyError as error:
             # What the end of the server cuts short is no fault.
             if not self._stop.is_set():
-                log.warning("rules could not be judged: %s", error)
+                log.warning("rules could not be evaluated: %s", error)
         except Exception:
-            log.exception("rules could not be judged")
+            log.exception("rules could not be evaluated")
 
     def take(self, observation: Observation) -> None:
         """Take one observation; a fault here must not end the watch."""

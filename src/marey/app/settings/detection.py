@@ -117,7 +117,7 @@ def _detect_servers(urls: Sequence[str], *, given: bool) -> Iterator[Found]:
         settings = {"url": url}
         if names is None:
             if given:
-                said = f"{url} does not answer as Prometheus does"
+                said = f"{url} does not answer like Prometheus"
                 yield Found("prometheus", said, settings, useful=False)
             continue
         known = sorted(set(names) & set(list_gpu_targets()))

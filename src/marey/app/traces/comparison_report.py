@@ -13,9 +13,9 @@ FIGURE_WORDS = {
     "peak_memory_bytes": "Peak memory (bytes)",
     "communication_share": "Exposed communication (share)",
     "final_loss": "Final loss",
-    "hours_to_loss": "Hours to the loss",
-    "samples_to_loss": "Samples to the loss",
-    "gpu_hours_to_loss": "GPU-hours to the loss",
+    "hours_to_loss": "Hours to target loss",
+    "samples_to_loss": "Samples to target loss",
+    "gpu_hours_to_loss": "GPU-hours to target loss",
 }
 _WIDTH, _HEIGHT = 520, 240
 _STYLE = (

@@ -147,6 +147,6 @@ class PieceWriter:
 def _check_name(name: str) -> None:
     if not name or len(name) > NAME_LIMIT or not name.isprintable():
         raise InvalidInput(
-            f"'{shown(name)}' is no name for a file; "
+            f"'{shown(name)}' is not a valid file name; "
             f"allowed: 1 to {NAME_LIMIT} printable characters."
         )

@@ -429,7 +429,7 @@ def _found_record(path: Path, modified_ms: int) -> RunRecord:
 def _check_name(name: str) -> str:
     if not name.strip() or len(name) > NAME_LIMIT or not name.isprintable():
         raise InvalidInput(
-            f"'{shown(name)}' is no name for a run; "
+            f"'{shown(name)}' is not a valid run name; "
             f"allowed: 1 to {NAME_LIMIT} printable characters."
         )
     return name.strip()

@@ -52,14 +52,14 @@ def run(args: argparse.Namespace, out: Output) -> None:
     kept.tokens[server.url], kept.last = token, server.url
     path = write_sign_ins(kept)
     document = {"server": server.url, "user": me["user"], "role": me["role"], "file": str(path)}
-    out.answer(document, f"Signed in at {server.url} as {me['user']} ({me['role']}).")
+    out.answer(document, f"Signed in to {server.url} as {me['user']} ({me['role']}).")
 
 
 def read_token() -> str:
     """Return the token on standard input; typed, it is not shown."""
     text = getpass.getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline(4096)
     if not text.strip():
-        raise InvalidInput("No token was given on standard input.")
+        raise InvalidInput("No token on standard input.")
     return text.strip()
 
 

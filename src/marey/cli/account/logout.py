@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     kept = read_sign_ins()
     token = kept.tokens.pop(server.url, "")
     if not token:
-        raise NotFound(f"Nobody is signed in at {server.url}.")
+        raise NotFound(f"Not signed in to {server.url}.")
     try:
         # marey_ID_SECRET
         request_server(server, "DELETE", f"/tokens/{token.split('_')[1]}", token=token)
@@ -43,4 +43,4 @@ def run(args: argparse.Namespace, out: Output) -> None:
         kept.last = next(iter(kept.tokens), "")
     write_sign_ins(kept)
     document = {"server": server.url, "revoked": revoked}
-    out.answer(document, f"Signed out at {server.url}.")
+    out.answer(document, f"Signed out of {server.url}.")

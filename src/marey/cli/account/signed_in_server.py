@@ -43,7 +43,7 @@ def find_server(args: argparse.Namespace) -> Holder:
     last = read_sign_ins().last
     if not last:
         raise InvalidInput(
-            f"No server is running over '{args.store}', and nobody is signed in anywhere; "
+            f"No server is running over '{args.store}', and you are not signed in; "
             "give --server URL."
         )
     return Holder(last, 0)

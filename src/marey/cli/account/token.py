@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--life", default="90d", metavar="TIME", help="how long it is valid (90d)")
     create.add_argument("--workload", default="", metavar="ID", help="progress of this one alone")
     listing = actions.add_parser("list", help="list one's own tokens")
-    revoke = actions.add_parser("revoke", help="make a token worthless")
+    revoke = actions.add_parser("revoke", help="revoke a token")
     revoke.add_argument("id", metavar="ID", help="id of the token")
     for action in (create, listing, revoke):
         add_server(action)

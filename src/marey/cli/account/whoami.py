@@ -9,7 +9,7 @@ from marey.cli.account.signed_in_server import add_server, find_server
 from marey.cli.output import Output
 from marey.model.times import format_time
 
-DESCRIPTION = "Say as whom commands of this user ask a server, and what they may do there."
+DESCRIPTION = "Show the user and permissions that commands have at a server."
 EXAMPLES = """\
   marey whoami
   marey whoami --server https://marey.example.org --json

@@ -18,7 +18,6 @@ EXAMPLES = """\
   marey findings --waste project --from 2026-11-01 --to 2026-12-01
   marey findings --waste user --csv > wasted.csv
 """
-PREPARING = "The server's rules still read what was measured before: this is not all of it yet."
 _COLUMNS = (
     "id",
     "rule",
@@ -64,9 +63,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document["rows"] = [_print_findings(row) for row in document["rows"]]
     out.answer(document, as_table(document["rows"], _COLUMNS))
     if document["preparing"]:
-        out.remark(PREPARING)
+        out.remark(_tell_preparing(document["share_read"]))
     elif not document["rows"] and not out.json:
-        out.remark("A server judges live; `marey rules backtest` judges stored history.")
+        out.remark(
+            "Findings come from a running server; "
+            "`marey rules backtest` evaluates rules on stored history."
+        )
 
 
 def _print_findings(row: dict[str, Any]) -> dict[str, Any]:
@@ -87,4 +89,10 @@ def _print_waste(args: argparse.Namespace, out: Output) -> None:
     )
     out.answer(document, text)
     if document["preparing"]:
-        out.remark(PREPARING)
+        out.remark(_tell_preparing(document["share_read"]))
+
+
+def _tell_preparing(share_read: float | None) -> str:
+    """Say that more findings may follow, and how far the rules are."""
+    percent = "" if share_read is None else f" {100 * share_read:.0f} %"
+    return f"Evaluating rules on past data…{percent} More findings may follow."

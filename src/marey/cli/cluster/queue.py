@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", default="", help="list: only of this project")
     parser.add_argument("--partition", default="", help="list, ask: this partition")
     parser.add_argument("--limit", type=int, default=200, help="list: most rows (200)")
-    parser.add_argument("--gpus", type=int, default=1, help="ask: so many GPUs (1)")
+    parser.add_argument("--gpus", type=int, default=1, help="ask: number of GPUs (1)")
     parser.add_argument("--type", default="", help="ask: GPUs of this type, such as A100")
     parser.add_argument("--time", default="1h", help="ask: the time limit (1h)")
     add_span(parser)
@@ -282,7 +282,7 @@ def _print_what_if(document: dict[str, Any]) -> str:
         for row in document["by_size"]
     ]
     if document["never_start"]:
-        lines.append(f"  {len(document['never_start'])} jobs would never start as asked.")
+        lines.append(f"  {len(document['never_start'])} jobs could never start as requested.")
     return "\n".join(lines)
 
 

@@ -156,7 +156,7 @@ def _request_backtest(what: str) -> AskBacktest:
     if path.exists():
         documents = [rule_document(rule) for rule in read_rules(path) if rule.enabled]
         if not documents:
-            raise InvalidInput(f"{path.name} holds no rule that is switched on.")
+            raise InvalidInput(f"{path.name} has no enabled rules.")
         return AskBacktest(documents=tuple(documents))
     if any(sign in what for sign in "<>="):
         return AskBacktest(when=what)

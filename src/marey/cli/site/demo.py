@@ -22,7 +22,7 @@ from marey.model.errors import InvalidInput
 from marey.model.times import parse_time
 
 DESCRIPTION = """\
-Start a GPU cluster in software that has already lived for a day, and serve it: the web app, the
+Start a simulated GPU cluster with a day of history, and serve it: the web app, the
 REST API and the live connection, from one process on loopback. The URL is the first line of the
 output. With --store the cluster goes on where it was when the command is started again."""
 EXAMPLES = """\
@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-browser", action="store_true", help="do not open the page in a browser"
     )
     parser.add_argument(
-        "--store", type=Path, metavar="FILE", help="keep the history here; else it is thrown away"
+        "--store",
+        type=Path,
+        metavar="FILE",
+        help="keep the history in this file (default: discard it)",
     )
 
 

@@ -69,6 +69,6 @@ def told(checks: Sequence[Check]) -> str:
             if check.mend:
                 lines.append(f"        -> {check.mend}")
     counts = Counter(check.state for check in checks)
-    lines += ["", f"{counts[Health.OK]} ok, {counts[Health.WARN]} with something missing, "
+    lines += ["", f"{counts[Health.OK]} ok, {counts[Health.WARN]} with warnings, "
               f"{counts[Health.FAIL]} failed"]  # fmt: skip
     return "\n".join(lines)

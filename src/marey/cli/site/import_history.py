@@ -38,7 +38,7 @@ from marey.store.holder import find_holder
 
 DEFAULT_SINCE = "7d"
 DESCRIPTION = """\
-Bring history from files into a store: samples of GPUs and the workloads that used them.
+Import history from files into a store: samples of GPUs and the workloads that used them.
 
 Both files are checked whole before anything is written; a bad row is reported with its line
 number, and then nothing is imported. Importing the same files again changes nothing, and brings

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("marey.toml"), metavar="FILE", help="(marey.toml)"
     )
-    parser.add_argument("--yes", action="store_true", help="ask nothing: take what is found")
+    parser.add_argument("--yes", action="store_true", help="do not ask; use what is found")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     parser.add_argument(
         "--prometheus", action="append", default=[], metavar="URL", help="look here; repeatable"
@@ -68,7 +68,7 @@ def ask_about(choice: Choice, asked: Asking) -> Choice:
     if not any(one.kind in ("prometheus", "dcgm") for one in used):
         url = asked("URL of a Prometheus or VictoriaMetrics with GPU metrics (empty: none): ")
         if url.strip():
-            used.append(Found("prometheus", "given by hand", {"url": url.strip()}))
+            used.append(Found("prometheus", "entered manually", {"url": url.strip()}))
     store = asked(f"File for the history [{choice.store}]: ").strip() or choice.store
     return replace(choice, used=used, left_out=[*refused, *choice.left_out], store=store)
 

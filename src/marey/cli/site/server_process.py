@@ -156,12 +156,12 @@ def reload(service: Service | None, certificate: ServerCertificate | None, out: 
     if certificate is not None:
         try:
             if certificate.reload():
-                out.remark("marey: certificate read again")
+                out.remark("marey: certificate reloaded")
         except (MareyError, OSError) as error:
-            out.remark(f"marey: certificate not read again, the old one goes on: {error}")
+            out.remark(f"marey: certificate not reloaded, the old one stays in use: {error}")
     if service is None:
         return
     try:
-        out.remark(f"marey: sources read again: {service.reload_sources().text()}")
+        out.remark(f"marey: sources reloaded: {service.reload_sources().text()}")
     except MareyError as error:
-        out.remark(f"marey: sources not read again, the old ones go on: {error}")
+        out.remark(f"marey: sources not reloaded, the old ones stay in use: {error}")

@@ -31,8 +31,8 @@ LONGEST_HOURS = 24.0 * 366
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--gpus", default="2048", help="how many GPUs, 8 to 131072 (2048)")
-    parser.add_argument("--hours", default="24", help="how many hours of the cluster's life (24)")
-    parser.add_argument("--seed", default="0", help="a whole number that decides every chance (0)")
+    parser.add_argument("--hours", default="24", help="hours to simulate (24)")
+    parser.add_argument("--seed", default="0", help="random seed (0)")
     parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty directory")
     parser.add_argument(
         "--policy",
@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Placement.MOST_ALLOCATED.value,
         help=f"which host: {', '.join(Placement)} ({Placement.MOST_ALLOCATED})",
     )
-    parser.add_argument("--no-backfill", action="store_true", help="nobody overtakes the first")
+    parser.add_argument(
+        "--no-backfill", action="store_true", help="no job may overtake the first in the queue"
+    )
     parser.add_argument("--start", help="when it begins, ISO-8601 or Unix seconds (a Monday)")
     parser.add_argument("--tick", default="15s", help="time between samples (15s)")
     parser.add_argument(

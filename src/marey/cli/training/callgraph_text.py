@@ -133,7 +133,7 @@ def diff_text(document: Document, limit: int) -> str:
     for word in ("slower", "faster", "appeared", "vanished"):
         lines += _changes(document, word, limit)
     if not any(document[word] for word in ("slower", "faster", "appeared", "vanished")):
-        lines.append("Nothing changed beyond chance.")
+        lines.append("No significant changes.")
     return "\n".join([*lines, *_notes(document)])
 
 

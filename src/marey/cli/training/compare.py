@@ -33,7 +33,7 @@ WORDS = {
     "final_loss": ("final loss", 1.0, ""),
     "hours_to_loss": ("hours to the loss", 1.0, "h"),
     "samples_to_loss": ("samples to the loss", 1.0, ""),
-    "gpu_hours_to_loss": ("GPU-hours to the loss", 1.0, "GPU-h"),
+    "gpu_hours_to_loss": ("GPU-hours to target loss", 1.0, "GPU-h"),
     "hours": ("length of the run", 1.0, "h"),
 }
 

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 def predictions_text(document: PredictionList) -> str:
     """Return the list for a person."""
     if not document.predictions:
-        return "No prediction is kept. Keep one with: marey what-if TRACES CHANGE… --keep"
+        return "No saved predictions. Save one with: marey what-if TRACES CHANGE… --keep"
     lines = []
     for one in document.predictions:
         lines.append(f"{one.id}  {printable(' '.join(one.changes), 200)}")

@@ -264,7 +264,7 @@ def test_many_gpus_have_a_line_each_get_denser_and_move_on_until_held(
     chart = page.locator("[data-testid=timeline]").first
     end = int(chart.get_attribute("data-end") or 0)
     until(lambda: int(chart.get_attribute("data-end") or 0) > end, "it moves on")
-    page.get_by_label("Pause").click()
+    page.get_by_label("Pause", exact=True).click()
     # Narrow enough, every sample is a point.
     chart.focus()
     for _ in range(5):

@@ -68,7 +68,7 @@ def test_exporters_are_tried_and_missing_metrics_and_silent_ones_named(
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [("401 Unauthorized", "valid one"), ("403 Forbidden", "right")]
+    ("status", "words"), [("401 Unauthorized", "valid token"), ("403 Forbidden", "right")]
 )
 def test_a_server_that_refuses_says_permission_and_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, words: str

@@ -170,7 +170,7 @@ def test_a_rule_file_is_back_tested_with_its_ids_thresholds_and_overrides(
     assert found == {("low-power", 0), ("busy", 1)}
     file.write_text('[[rule]]\nid = "off"\nwhen = "util > 3"\nenabled = false\n')
     assert main(["rules", "backtest", str(file), "--store", str(site)]) == 2
-    assert "no rule that is switched on" in capsys.readouterr().err
+    assert "no enabled rules" in capsys.readouterr().err
 
 
 def test_whole_rules_are_back_tested_by_the_server_too(site: Path, client: TestClient) -> None:

@@ -113,7 +113,7 @@ function Line({
               <th className={pageStyles["figure"]}>{texts.gpus}</th>
               <th className={pageStyles["figure"]}>{texts.waited}</th>
               <th className={styles["strip-head"]}>{texts.expectedStart}</th>
-              <th>{texts.why}</th>
+              <th className={styles["reason-head"]}>{texts.why}</th>
             </tr>
           </thead>
           <tbody>

@@ -168,8 +168,9 @@ def test_every_sample_is_read_whole(kind: str) -> None:
 
 def test_every_reader_is_fuzzed() -> None:
     fuzzed = {"optable", "xplane", "chakra", "chrome-json"}
-    # A database that SQLite checks, a JSON form of a few lines, and what only refuses.
-    others = {"nsys-sqlite", "ascend-graph", "refused"}
+    # A database that SQLite checks, JSON forms of a few lines (damaged strategies:
+    # tests/app/traces/test_parallel_strategies.py), and what only refuses.
+    others = {"nsys-sqlite", "ascend-graph", "ascend-strategy", "refused"}
     assert {reader.NAME for reader in READERS} == fuzzed | others
 
 

@@ -18,7 +18,7 @@ RUNS = Path(__file__).resolve().parents[3] / "shared" / "data" / "recordings" / 
 def traces(small: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs and predictions of this module in a folder of its own."""
     if not RUNS.is_dir():
-        pytest.skip("the recorded runs of ../shared/data are not here")
+        pytest.skip("real data not found through MAREY_DATA (recorded runs)")
     folder = tmp_path_factory.mktemp("traces")
     small.service.traces.root = folder
     small.service.replays.book.path = folder / "predictions.json"

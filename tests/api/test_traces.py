@@ -133,7 +133,7 @@ def test_runs_in_allowed_folders_are_listed_and_never_deleted(
 def pipeline(client: TestClient, traces: None) -> str:
     """A real pipeline run, sent and converted; its id."""
     if not PP.is_dir():
-        pytest.skip("the recorded runs of ../shared/data are not here")
+        pytest.skip("real data not found through MAREY_DATA (recorded runs)")
     run = make_run(client)
     for file in sorted(PP.glob("*.gz")):
         assert send(client, run, file.name, file.read_bytes()).json()["state"] == "complete"

@@ -20,7 +20,7 @@ def recordings(data_dir: Path) -> Path:
     """The folder of runs that were really changed, with their truth."""
     folder = data_dir / "recordings" / "what-if"
     if not folder.is_dir():
-        pytest.skip("recordings of changed runs not found through MAREY_DATA")
+        pytest.skip("real data not found through MAREY_DATA (recordings of changed runs)")
     return folder
 
 

@@ -41,7 +41,7 @@ class RealRuns:
     def run(self, name: str) -> TraceRun:
         """Return one of the recorded runs."""
         if not TORCH.is_dir():
-            pytest.skip("the recorded runs of ../shared/data are not here")
+            pytest.skip("real data not found through MAREY_DATA (recorded runs)")
         if name not in self._runs:
             self._runs[name] = open_run(TORCH / name, cache=self._folder / "cache")
         return self._runs[name]

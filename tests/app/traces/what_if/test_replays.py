@@ -18,7 +18,7 @@ pytestmark = pytest.mark.data
 def runs(data_dir: Path) -> Path:
     folder = data_dir / "recordings" / "what-if"
     if not folder.is_dir():
-        pytest.skip("recordings of changed runs not found through MAREY_DATA")
+        pytest.skip("real data not found through MAREY_DATA (recordings of changed runs)")
     return folder
 
 

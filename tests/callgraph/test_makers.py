@@ -256,6 +256,7 @@ def test_hatchets_json_keeps_values_and_refuses_what_it_cannot_tell_apart(tmp_pa
     }
     assert found["main", "load", "shared"] == 4e9
     assert len(found) == 4
+    assert graphs.notes == ("1 call sites of several callers stay at the first",)
     ranks = {"graph": graph, "dataframe": rows, "dataframe_indices": ["node", "rank"]}
     file.write_text(json.dumps(ranks))
     with pytest.raises(InvalidInput, match="one rank at a time"):
@@ -264,3 +265,29 @@ def test_hatchets_json_keeps_values_and_refuses_what_it_cannot_tell_apart(tmp_pa
     file.write_text(json.dumps({"graph": graph, "dataframe": rows}))
     with pytest.raises(InvalidInput, match="cyclic"):
         load_graphs([file])
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_back_edge_of_hatchets_json_is_refused_and_never_dropped(
+    tmp_path: Path, back: int
+) -> None:
+    graph = {
+        "0": {"data": {"name": "main"}, "children": [1, 2]},
+        "1": {"data": {"name": "load"}, "children": [3]},
+        "2": {"data": {"name": "solve"}, "children": [3]},
+        "3": {"data": {"name": "shared"}, "children": [back]},
+    }
+    rows = [{"node": n, "time (inc)": 4.0 - n, "time": 1.0} for n in range(4)]
+    file = tmp_path / "frame.json"
+    file.write_text(json.dumps({"graph": [graph], "dataframe": rows}))
+    with pytest.raises(InvalidInput, match="cyclic: call site"):
+        load_graphs([file])
+
+
+def test_a_cycle_of_hatchets_objects_is_refused(hatchet_graph: Any) -> None:
+    graph, (root, leaf) = hatchet_graph
+    leaf.children.append(leaf)
+    table = Frame({"node": [root, leaf], "time (inc)": [3.0, 1.0], "time": [2.0, 1.0]})
+    frame = SimpleNamespace(graph=graph, dataframe=table, inc_metrics=[], exc_metrics=["time"])
+    with pytest.raises(InvalidInput, match="cyclic"):
+        read_graphframe(frame, ProfileInfo("run"))

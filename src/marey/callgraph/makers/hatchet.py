@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,8 +36,8 @@ def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: st
 def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str = "s") -> Made:
     """Read what ``GraphFrame.to_json`` writes: nodes by number, and a table of their times.
 
-    A node of several callers stays at the first; a frame of several ranks is refused, because the
-    numbers of its rows do not say which is which.
+    A node of several callers stays at the first, which a note says; a cycle is refused, and so is
+    a frame of several ranks, because the numbers of its rows do not say which is which.
     """
     if document.get("dataframe_indices", ["node"]) != ["node"]:
         raise InvalidInput(
@@ -44,7 +45,8 @@ def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str 
         )
     nodes = {int(k): v for tree in document["graph"] for k, v in tree.items()}
     called = {int(child) for node in nodes.values() for child in node["children"]}
-    order, parent = _number_nodes(nodes, [key for key in nodes if key not in called])
+    below = {key: [int(child) for child in node["children"]] for key, node in nodes.items()}
+    order, parent = _order_nodes(below, [key for key in nodes if key not in called])
     times = {int(row["node"]): row for row in document["dataframe"]}
     columns = {
         word: [float(_known(times.get(key, {}).get(word))) for key in order]
@@ -55,31 +57,53 @@ def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str 
     kinds = [_KINDS.get(str(frame.get("type", "")), NodeKind.FUNCTION) for frame in frames]
     modules: list[str | None] = [frame.get("module") or None for frame in frames]
     sites = (names, parent, kinds, modules)
-    return _made(sites, columns, info, unit=unit, made_by=("hatchet-json", []))
+    return _made(sites, columns, info, unit=unit, made_by=("hatchet-json", _describe_shared(below)))
 
 
 def _known(value: Any) -> Any:
     return float("nan") if value is None else value
 
 
-def _number_nodes(nodes: Mapping[int, Any], roots: list[int]) -> tuple[list[int], list[int]]:
-    """Return the nodes parents first, and the place of each one's first caller."""
+def _order_nodes(
+    below: Mapping[int, Sequence[int]], roots: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the nodes parents first, and the place of each one's first caller.
+
+    A call site that is its own caller, directly or through others, belongs in no tree of paths:
+    refused, and named by its number.
+    """
     order: list[int] = []
     parent: list[int] = []
-    seen: set[int] = set()
-    waiting = [(root, NO_PARENT) for root in reversed(roots)]
+    place: dict[int, int] = {}
+    open_sites: set[int] = set()
+    waiting: list[tuple[int, int]] = [(root, NO_PARENT) for root in reversed(roots)]
     while waiting:
         key, above = waiting.pop()
-        if key in seen:
+        if key < 0:
+            open_sites.discard(~key)
             continue
-        seen.add(key)
-        waiting.extend((int(child), len(order)) for child in reversed(nodes[key]["children"]))
+        if key in open_sites:
+            raise InvalidInput(f"The graph is cyclic: call site {key} calls itself through others.")
+        if key in place:
+            continue
+        place[key] = len(order)
         order.append(key)
         parent.append(above)
-    if len(order) < len(nodes):
-        lost = len(nodes) - len(order)
+        open_sites.add(key)
+        # Behind its callees comes the mark that closes it.
+        waiting.append((~key, NO_PARENT))
+        waiting.extend((child, place[key]) for child in reversed(below[key]))
+    if len(order) < len(below):
+        lost = len(below) - len(order)
         raise InvalidInput(f"The graph is cyclic: no root leads to {lost} of its call sites.")
     return order, parent
+
+
+def _describe_shared(below: Mapping[int, Sequence[int]]) -> list[str]:
+    """Return the note on call sites of several callers, if there are any."""
+    callers = Counter(child for children in below.values() for child in set(children))
+    several = sum(count > 1 for count in callers.values())
+    return [f"{several} call sites of several callers stay at the first"] if several else []
 
 
 def _made(
@@ -127,7 +151,7 @@ def _walk(roots: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any
 
 def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
     """Read a Hatchet GraphFrame: its graph and the time columns of its dataframe."""
-    nodes, parent = _graph(frame.graph)
+    nodes, parent, notes = _number_nodes(frame.graph)
     table = frame.dataframe.reset_index()
     inclusive, exclusive = _columns(frame, table)
     place = {id(node): number for number, node in enumerate(nodes)}
@@ -145,7 +169,7 @@ def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
         infos=infos,
         unit=unit,
     )
-    return make_profiles(raw, "hatchet")
+    return make_profiles(raw, "hatchet", notes)
 
 
 def _infos(ranks: Any, info: ProfileInfo) -> list[ProfileInfo]:
@@ -166,26 +190,33 @@ def _columns(frame: Any, table: Any) -> tuple[str | None, str | None]:
     return inclusive, exclusive
 
 
-def _graph(graph: Any) -> tuple[list[Any], list[int]]:
-    """Return the nodes and their first parents; a node of several parents stays at the first."""
+def _number_nodes(graph: Any) -> tuple[list[Any], list[int], list[str]]:
+    """Return the nodes of a Hatchet graph parents first, their first callers, and notes."""
+    nodes = _find_nodes(graph.roots)
+    number = {id(node): n for n, node in enumerate(nodes)}
+    below = {n: [number[id(child)] for child in node.children] for n, node in enumerate(nodes)}
+    roots = [number[id(root)] for root in graph.roots]
+    order, parent = _order_nodes(below, roots)
+    return [nodes[n] for n in order], parent, _describe_shared(below)
+
+
+def _find_nodes(roots: Sequence[Any]) -> list[Any]:
+    """Return every node that the roots lead to, once."""
     nodes: list[Any] = []
-    parent: list[int] = []
     seen: set[int] = set()
-    waiting = [(root, NO_PARENT) for root in reversed(graph.roots)]
+    waiting = list(reversed(roots))
     while waiting:
-        node, above = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        waiting.extend((child, len(nodes)) for child in reversed(node.children))
-        nodes.append(node)
-        parent.append(above)
-    return nodes, parent
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            nodes.append(node)
+            waiting.extend(reversed(node.children))
+    return nodes
 
 
 def read_thicket(thicket: Any, unit: str = "s") -> Made:
     """Read a Thicket: one profile per profile of it, named by its index."""
-    nodes, parent = _graph(thicket.graph)
+    nodes, parent, notes = _number_nodes(thicket.graph)
     table = thicket.dataframe.reset_index()
     inclusive, exclusive = _columns(thicket, table)
     profiles = list(dict.fromkeys(table["profile"]))
@@ -201,4 +232,4 @@ def read_thicket(thicket: Any, unit: str = "s") -> Made:
         infos=[ProfileInfo(str(profile)) for profile in profiles],
         unit=unit,
     )
-    return make_profiles(raw, "thicket")
+    return make_profiles(raw, "thicket", notes)

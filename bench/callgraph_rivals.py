@@ -57,6 +57,44 @@ print(json.dumps({"query": done - start, "squash": time.process_time() - done,
                   "nodes": len(squashed.graph)}))
 """
 
+# Objects of the rivals against the same files read by our own maker, value by value.
+OBJECTS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import thicket
+from hatchet import GraphFrame
+from marey.callgraph.graphs import unite_made
+from marey.callgraph.makers.detection import find_profiles, read_profiles
+from marey.callgraph.makers.hatchet import read_frame_object
+from marey.callgraph.profiles import ProfileInfo
+
+def values(graphs):
+    found = {}
+    for node, value in zip(graphs.node, graphs.inclusive):
+        found.setdefault(tuple(graphs.path(int(node))), []).append(float(value))
+    return {path: sorted(some) for path, some in found.items()}
+
+def count_differences(ours, theirs):
+    same = [len(some) == len(theirs.get(path, ())) and np.allclose(some, theirs[path], rtol=1e-9)
+            for path, some in ours.items()]
+    return same.count(False) + len(theirs.keys() - ours.keys())
+
+files = json.loads(sys.argv[1])
+ours = values(unite_made([read_profiles(find_profiles(Path(f))[0], f) for f in files]))
+frames = [GraphFrame.from_caliperreader(file) for file in files]
+info = ProfileInfo("run")
+theirs = values(unite_made([read_frame_object(frame, info, "ns") for frame in frames]))
+parts = [thicket.Thicket.thicketize_graphframe(f, p) for f, p in zip(frames, files)]
+joined = thicket.Thicket.concat_thickets(parts, axis="index", disable_tqdm=True)
+united = values(unite_made([read_frame_object(joined, info, "ns")]))
+print(json.dumps({
+    "values": sum(map(len, ours.values())),
+    "graphframe": count_differences(ours, theirs),
+    "thicket": count_differences(ours, united),
+}))
+"""
+
 
 def rivals_folder() -> Path | None:
     """Where the rivals are installed, if they are."""
@@ -121,6 +159,15 @@ def compare_uniting(results: Results, folder: Path) -> None:
         size=size,
         at_10x="ours linear; Thicket's uniting grows faster",
     )
+    # Their objects carry no unit; those of GCC's runs are nanoseconds.
+    some = [str(file) for file in files if "GCC" in str(file)][:5]
+    same = run_rival(folder, OBJECTS, json.dumps(some))
+    results.line(
+        "objects of Hatchet and Thicket read as the files are",
+        f"{same['graphframe']:.0f} and {same['thicket']:.0f} call sites differ",
+        size=f"{same['values']:.0f} values of {len(some)} profiles",
+        at_10x="the same",
+    )
     results.against(
         "of which uniting, CPU",
         ratio=rival["unite"] / uniting.cpu_s,
@@ -143,6 +190,8 @@ def compare_query(results: Results, folder: Path) -> None:
     ours = timed(lambda: select_nodes(graphs, query), repeat=10)
     both = timed(lambda: keep_selected(graphs, select_nodes(graphs, query)), repeat=10)
     chosen = int(select_nodes(graphs, query).sum())
+    # Hatchet's "*" ends at the first call site that the next step fits: it does not find the one
+    # MPI call below another MPI call, which is a path to an MPI call all the same.
     size = f"{QUERY_NODES:,} call sites, {chosen:,} selected (Hatchet: {rival['nodes']:,.0f})"
     results.against(
         "path query, CPU",

@@ -209,9 +209,14 @@ def test_a_thicket_becomes_its_profiles(hatchet_graph: Any) -> None:
         "node": [root, root, leaf], "profile": ["x", "y", "y"],
         "time (inc)": [3.0, 5.0, 1.0], "time": [3.0, 4.0, 1.0],
     })  # fmt: skip
-    thicket = SimpleNamespace(graph=graph, dataframe=table, inc_metrics=[], exc_metrics=[])
+    facts = {"x": {"ranks": np.int64(4), "launch": None}}
+    metadata = SimpleNamespace(to_dict=lambda orient: facts)
+    thicket = SimpleNamespace(
+        graph=graph, dataframe=table, inc_metrics=[], exc_metrics=[], metadata=metadata
+    )
     graphs = unite_made([read_thicket(thicket)])
     assert [info.run for info in graphs.infos] == ["x", "y"]
+    assert [info.metadata for info in graphs.infos] == [{"ranks": 4}, {}]
     assert graphs.exclusive.tolist() == [3e9, 4e9, 1e9]
 
 
@@ -291,3 +296,38 @@ def test_a_cycle_of_hatchets_objects_is_refused(hatchet_graph: Any) -> None:
     frame = SimpleNamespace(graph=graph, dataframe=table, inc_metrics=[], exc_metrics=["time"])
     with pytest.raises(InvalidInput, match="cyclic"):
         read_graphframe(frame, ProfileInfo("run"))
+
+
+@pytest.mark.parametrize(
+    ("values", "inclusive", "word"),
+    [([3.0, 1.0], [3e9, 1e9], "inclusive"), ([1.0, 2.0], [3e9, 2e9], "exclusive")],
+)
+def test_a_column_that_only_sounds_like_time_is_judged_by_its_values(
+    hatchet_graph: Any, values: list[float], inclusive: list[float], word: str
+) -> None:
+    graph, nodes = hatchet_graph
+    table = Frame({"node": nodes, "Reps": [9.0, 9.0], "Avg time/rank": values})
+    metrics = ["Reps", "Avg time/rank"]
+    frame = SimpleNamespace(graph=graph, dataframe=table, inc_metrics=[], exc_metrics=metrics)
+    graphs = unite_made([read_graphframe(frame, ProfileInfo("run"))])
+    assert graphs.inclusive.tolist() == inclusive
+    assert f"Avg time/rank is taken as {word}" in graphs.notes[0]
+    frame.dataframe = Frame({"node": nodes, "Reps": [9.0, 9.0]})
+    with pytest.raises(InvalidInput, match="no time; its columns: "):
+        read_graphframe(frame, ProfileInfo("run"))
+
+
+def test_a_notebook_takes_hatchets_objects_as_they_are(
+    hatchet_graph: Any, need_module: Callable[[str], Any]
+) -> None:
+    need_module("anywidget")
+    from marey.notebook import load
+
+    graph, nodes = hatchet_graph
+    table = Frame({"node": nodes, "time (inc)": [3.0, 1.0], "time": [2.0, 1.0]})
+    frame = SimpleNamespace(graph=graph, dataframe=table, inc_metrics=[], exc_metrics=["time"])
+    graphs = load(frame, frame, unit="ms")
+    assert [info.run for info in graphs.infos] == ["run 0", "run 1"]
+    assert graphs.inclusive.tolist() == [3e6, 1e6] * 2
+    with pytest.raises(InvalidInput, match="A dict cannot be read; allowed: paths"):
+        load({})

@@ -8,11 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from marey.app.traces.callgraphs import LoadOptions, load_graphs
-from marey.callgraph.graphs import CallGraphs
+from marey.callgraph.graphs import CallGraphs, combine, unite_made
+from marey.callgraph.makers.hatchet import read_frame_object
+from marey.callgraph.profiles import ProfileInfo
 
 
-def load(*paths: str | Path, split: str | None = None, metric: str | None = None) -> CallGraphs:
-    """Read profiles or traces and unite them; ``split`` is rank, step, thread or run."""
+def load(
+    *paths: Any, split: str | None = None, metric: str | None = None, unit: str = "s"
+) -> CallGraphs:
+    """Read profiles or traces and unite them; ``split`` is rank, step, thread or run.
+
+    GraphFrames of Hatchet and Thickets are taken as they are (``pip install marey[hatchet]``);
+    they carry no unit, so that ``unit`` has to say it where their times are not seconds.
+    """
+    if paths and not any(isinstance(path, str | Path) for path in paths):
+        graphs = unite_made(
+            [read_frame_object(one, ProfileInfo(f"run {n}"), unit) for n, one in enumerate(paths)]
+        )
+        return combine(graphs, split) if split in ("run", "step") else graphs
     label = f"Reading {len(paths)} paths" if len(paths) != 1 else f"Reading {paths[0]}"
     return load_graphs(paths, LoadOptions(split=split, metric=metric), show_progress(label))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marey.callgraph.profiles import UNTESTED, Made, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
@@ -149,27 +150,26 @@ def _walk(roots: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any
         number += 1
 
 
+def read_frame_object(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
+    """Read a GraphFrame or a Thicket, whichever the object is."""
+    try:
+        has_profiles = "profile" in frame.dataframe.reset_index()
+        return read_thicket(frame, unit) if has_profiles else read_graphframe(frame, info, unit)
+    except AttributeError:
+        raise InvalidInput(
+            f"A {type(frame).__name__} cannot be read; allowed: paths of files and folders, "
+            "GraphFrames of Hatchet, Thickets."
+        ) from None
+
+
 def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
     """Read a Hatchet GraphFrame: its graph and the time columns of its dataframe."""
-    nodes, parent, notes = _number_nodes(frame.graph)
     table = frame.dataframe.reset_index()
-    inclusive, exclusive = _columns(frame, table)
-    place = {id(node): number for number, node in enumerate(nodes)}
     ranks = table.get("rank")
     infos = _infos(ranks, info)
     number_of = {one.rank: n for n, one in enumerate(infos)}
-    raw = RawGraph(
-        names=[str(node.frame.get("name", "")) for node in nodes],
-        parent=parent,
-        node=[place[id(node)] for node in table["node"]],
-        profile=None if ranks is None else [number_of[int(rank)] for rank in ranks],
-        inclusive=None if inclusive is None else table[inclusive].to_numpy(float),
-        exclusive=None if exclusive is None else table[exclusive].to_numpy(float),
-        kinds=[_KINDS.get(str(n.frame.get("type", "")), NodeKind.FUNCTION) for n in nodes],
-        infos=infos,
-        unit=unit,
-    )
-    return make_profiles(raw, "hatchet", notes)
+    profile = None if ranks is None else [number_of[int(rank)] for rank in ranks]
+    return _read_object(frame, infos=infos, profile=profile, unit=unit, maker="hatchet")
 
 
 def _infos(ranks: Any, info: ProfileInfo) -> list[ProfileInfo]:
@@ -178,16 +178,108 @@ def _infos(ranks: Any, info: ProfileInfo) -> list[ProfileInfo]:
     return [ProfileInfo(info.run, int(rank), metadata=info.metadata) for rank in sorted(set(ranks))]
 
 
-def _columns(frame: Any, table: Any) -> tuple[str | None, str | None]:
-    """Return the columns of inclusive and exclusive time."""
-    inclusive = next((c for c in ("time (inc)", *frame.inc_metrics) if c in table), None)
-    exclusive = next((c for c in ("time (exc)", "time", *frame.exc_metrics) if c in table), None)
-    if exclusive == inclusive or (inclusive == "time (inc)" and exclusive is None):
-        exclusive = None
+def read_thicket(thicket: Any, unit: str = "s") -> Made:
+    """Read a Thicket: one profile per profile of it, named by its index, with its metadata."""
+    table = thicket.dataframe.reset_index()
+    profiles = list(dict.fromkeys(table["profile"]))
+    number_of = {profile: n for n, profile in enumerate(profiles)}
+    facts = thicket.metadata.to_dict("index")
+    infos = [ProfileInfo(str(one), metadata=_choose_plain(facts.get(one, {}))) for one in profiles]
+    profile = [number_of[one] for one in table["profile"]]
+    return _read_object(thicket, infos=infos, profile=profile, unit=unit, maker="thicket")
+
+
+def _choose_plain(facts: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the facts that are texts or numbers; numpy's own become Python's."""
+    plain = {
+        str(key): value.item() if isinstance(value, np.generic) else value
+        for key, value in facts.items()
+    }
+    return {key: value for key, value in plain.items() if isinstance(value, str | int | float)}
+
+
+def _read_object(
+    frame: Any,
+    *,
+    infos: Sequence[ProfileInfo],
+    profile: Sequence[int] | None,
+    unit: str,
+    maker: str,
+) -> Made:
+    nodes, parent, notes = _number_nodes(frame.graph)
+    table = frame.dataframe.reset_index()
+    place = {id(node): number for number, node in enumerate(nodes)}
+    rows = np.array([place[id(node)] for node in table["node"]], np.int64)
+    inclusive, exclusive = _find_columns(frame, table)
     if inclusive is None and exclusive is None:
-        listed = allowed([str(c) for c in table.columns])
-        raise InvalidInput(f"The GraphFrame has no time; its columns: {listed}.")
+        column = _find_other_time(table)
+        values = table[column].to_numpy(float)
+        columns: dict[str, Any] = {"inclusive": values}
+        how = "inclusive: no call site has less than its callees"
+        if not _holds_callees(np.array(parent), rows, profile or [0] * len(rows), values):
+            columns, how = {"exclusive": values}, "exclusive: callees have more than their callers"
+        notes = [*notes, f"{column} is taken as {how}"]
+    else:
+        columns = {
+            word: table[column].to_numpy(float)
+            for word, column in (("inclusive", inclusive), ("exclusive", exclusive))
+            if column is not None
+        }
+    raw = RawGraph(
+        names=[str(node.frame.get("name", "")) for node in nodes],
+        parent=parent,
+        node=rows,
+        profile=profile,
+        kinds=[_KINDS.get(str(n.frame.get("type", "")), NodeKind.FUNCTION) for n in nodes],
+        infos=infos,
+        unit=unit,
+        **columns,
+    )
+    return make_profiles(raw, maker, notes)
+
+
+def _find_columns(frame: Any, table: Any) -> tuple[str | None, str | None]:
+    """Return the columns of inclusive and exclusive time, by the names that Hatchet gives them."""
+    inclusive = next((c for c in ("time (inc)", *_times(frame.inc_metrics)) if c in table), None)
+    exclusive = next((c for c in ("time (exc)", "time") if c in table), None)
     return inclusive, exclusive
+
+
+def _times(columns: Iterable[Any]) -> list[str]:
+    return sorted(str(column) for column in columns if "time" in str(column).lower())
+
+
+def _find_other_time(table: Any) -> str:
+    """Return a column that is a time by its name: totals before means before extremes."""
+    times = _times(table.columns)
+    if not times:
+        listed = allowed([str(c) for c in table.columns])
+        raise InvalidInput(f"The frame has no time; its columns: {listed}.")
+    words = ("total", "sum", "avg", "mean", "max", "min")
+    order = [next((n for n, w in enumerate(words) if w in c.lower()), len(words)) for c in times]
+    return times[order.index(min(order))]
+
+
+def _holds_callees(
+    parent: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    profile: Sequence[int],
+    values: NDArray[np.float64],
+) -> bool:
+    """Return whether every call site has at least the sum of its callees.
+
+    Hatchet lists Caliper's inclusive columns (``Avg time/rank``) as exclusive, so that the values
+    themselves have to say what they are.
+    """
+    most = max(profile, default=0) + 1
+    cell = rows * most + np.asarray(profile, np.int64)
+    known = np.isfinite(values)
+    own = np.bincount(cell[known], values[known], minlength=len(parent) * most)
+    called = known & (parent[rows] >= 0)
+    above = parent[rows[called]] * most + np.asarray(profile, np.int64)[called]
+    below = np.bincount(above, values[called], minlength=len(own))
+    # Sums of rounded values may be off by their last digits.
+    return bool(np.all(below <= own * (1 + 1e-3)))
 
 
 def _number_nodes(graph: Any) -> tuple[list[Any], list[int], list[str]]:
@@ -212,24 +304,3 @@ def _find_nodes(roots: Sequence[Any]) -> list[Any]:
             nodes.append(node)
             waiting.extend(reversed(node.children))
     return nodes
-
-
-def read_thicket(thicket: Any, unit: str = "s") -> Made:
-    """Read a Thicket: one profile per profile of it, named by its index."""
-    nodes, parent, notes = _number_nodes(thicket.graph)
-    table = thicket.dataframe.reset_index()
-    inclusive, exclusive = _columns(thicket, table)
-    profiles = list(dict.fromkeys(table["profile"]))
-    number_of = {profile: n for n, profile in enumerate(profiles)}
-    place = {id(node): number for number, node in enumerate(nodes)}
-    raw = RawGraph(
-        names=[str(node.frame.get("name", "")) for node in nodes],
-        parent=parent,
-        node=[place[id(node)] for node in table["node"]],
-        profile=[number_of[profile] for profile in table["profile"]],
-        inclusive=None if inclusive is None else table[inclusive].to_numpy(float),
-        exclusive=None if exclusive is None else table[exclusive].to_numpy(float),
-        infos=[ProfileInfo(str(profile)) for profile in profiles],
-        unit=unit,
-    )
-    return make_profiles(raw, "thicket", notes)

@@ -134,3 +134,22 @@ def test_what_cannot_be_answered_is_said(
     sent: TestClient, query: dict[str, str], status: int, words: str
 ) -> None:
     assert words in ask(sent, "sankey", status, **query)["detail"]
+
+
+def test_call_sites_scale_over_a_parameter_or_the_answer_says_why_not(sent: TestClient) -> None:
+    nothing = ask(sent, "scaling")
+    assert nothing["parameters"] == []
+    assert nothing["reason"].startswith("No parameter has 3 different values")
+    for batch in (8, 16, 32):
+        sent.put(
+            "/api/v1/uploads",
+            params={"owner": "callgraph:sizes", "file": f"batch={batch}.txt"},
+            content=stacks(10 * batch - 100),
+        )
+    document = ask(sent, "scaling", source="callgraph:sizes")
+    assert (document["parameter"], document["values"]) == ("batch", [8, 16, 32])
+    trends = {tuple(node["path"]): node for node in document["nodes"]}
+    assert trends["main", "load", "read"]["exponent"] == pytest.approx(1.0)
+    assert trends["main", "solve"]["trend"] == "no clear trend"
+    problem = ask(sent, "scaling", 422, source="callgraph:sizes", parameter="colour")
+    assert "allowed: ranks, batch" in problem["detail"]

@@ -57,6 +57,7 @@ def profiles(demo: Demo) -> Demo:
     """The demo with profiles of three makers under four names."""
     sent = {("nightly", f"run{n}.txt"): stacks(500 if n == SLOW else 100 + n) for n in range(RUNS)}
     sent |= {("after", f"run{n}.txt"): stacks(190 + n) for n in range(RUNS)}
+    sent |= {("sizes", f"batch={n}.txt"): stacks(10 * n) for n in (8, 16, 32, 64)}
     sent |= {("sampled", "one.speedscope.json"): speedscope(), ("python", "one.prof"): pstats()}
     for (name, file), content in sent.items():
         query = urllib.parse.urlencode({"owner": f"callgraph:{name}", "file": file})
@@ -184,6 +185,21 @@ def test_a_query_over_paths_finds_call_sites_and_is_in_the_address(
     panel.get_by_role("alert").wait_for()
     panel.get_by_role("button", name="Clear query").click()
     overview.wait_until(lambda: "where" not in address(page), "no query")
+
+
+def test_call_sites_are_shown_over_the_parameter_in_the_names_of_runs(
+    overview: Overview, profiles: Demo
+) -> None:
+    page = open_graphs(overview, source="callgraph:sizes")
+    page.wait_for_selector("[data-testid=scaling-lines][data-draw-ms]")
+    assert colours(page, "scaling-lines") > 4
+    row = page.get_by_test_id("trends").locator("tr", has_text="load › read")
+    assert row.locator("td").all_inner_texts()[1:3] == ["grows", "1.00"]
+    row.get_by_role("button").click()
+    wait_address(overview, "path", ["main", "load", "read"])
+    # Runs that differ in nothing are told so.
+    page = open_graphs(overview)
+    page.get_by_test_id("scaling").get_by_text("No parameter has 3 different values").wait_for()
 
 
 def test_two_sets_are_compared_and_the_test_is_stated(overview: Overview, profiles: Demo) -> None:

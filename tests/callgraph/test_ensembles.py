@@ -18,7 +18,12 @@ from marey.callgraph.analysis.ensemble import (
     stream_ensemble,
 )
 from marey.callgraph.analysis.icicle import icicle_document
-from marey.callgraph.analysis.scaling import fit_scaling, scaling_document
+from marey.callgraph.analysis.scaling import (
+    describe_scaling,
+    find_parameters,
+    fit_scaling,
+    scaling_document,
+)
 from marey.callgraph.analysis.similarity import similarity_document
 from marey.callgraph.analysis.supernodes import (
     Grouping,
@@ -311,3 +316,25 @@ def test_scaling_finds_the_exponent_and_says_when_it_cannot() -> None:
         fit_scaling(unite_made(made[:3]), "ranks")
     with pytest.raises(InvalidInput, match="No profile has a number 'batch'"):
         fit_scaling(united, "batch")
+    document = describe_scaling(united, None, limit=2)
+    assert document["parameters"] == ["ranks"]
+    assert [node["path"] for node in document["nodes"]] == [["m"], ["m", "grows"]]
+    assert [node["trend"] for node in document["nodes"]] == ["grows", "grows"]
+    # Runs whose ranks were summed still know how many they have.
+    assert find_parameters(combine(united, "run").infos) == ["ranks"]
+    nothing = describe_scaling(unite_made(made[:3]), None, limit=2)
+    assert nothing["parameter"] is None
+    assert "No parameter has 3 different values" in nothing["reason"]
+
+
+def test_a_parameter_may_stand_in_the_names_of_runs() -> None:
+    made = []
+    for batch in (8, 16, 32):
+        info = ProfileInfo(f"nightly batch={batch},lr=0.1")
+        raw = RawGraph(["m"], [-1], [0], exclusive=[2.0 * batch], infos=[info])
+        made.append(make_profiles(raw, "test"))
+    united = unite_made(made)
+    assert find_parameters(united.infos) == ["batch"]
+    document = describe_scaling(united, None, limit=5)
+    assert document["values"] == [8, 16, 32]
+    assert document["nodes"][0]["exponent"] == pytest.approx(1.0)

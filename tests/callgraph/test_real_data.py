@@ -12,6 +12,7 @@ import pytest
 
 from marey.callgraph.analysis.diff import compare_graphs, difference_document
 from marey.callgraph.analysis.ensemble import ensemble_document, make_ensemble
+from marey.callgraph.analysis.scaling import describe_scaling
 from marey.callgraph.analysis.similarity import similarity_document
 from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.makers.detection import find_profiles
@@ -235,3 +236,19 @@ def test_statistics_of_both_pythons_are_read(real: Reader, callgraph_dir: Path) 
     graphs = real("callgraphs/hatchet/cprofile-hatchet-pstats")
     assert {info.run for info in graphs.infos} == {"cprofile-cycle", "cprofile-cycle-py2"}
     assert any("apportioned" in note for note in graphs.notes)
+
+
+def test_lulesh_scales_over_its_ranks(real: Reader) -> None:
+    document = describe_scaling(real(LULESH), None, limit=100)
+    assert document["parameter"] == "ranks"
+    assert document["values"] == [n**3 for n in range(1, 9)]
+    trends = {node["path"][-1]: node for node in document["nodes"]}
+    assert trends["MPI_Allreduce"]["trend"] == "grows"
+    assert trends["MPI_Isend"]["trend"] == "shrinks"
+    assert trends["ApplyMaterialPropertiesForElems"]["trend"] == "no clear trend"
+    for node in trends.values():
+        pairs = [(x, y) for x, y in zip(document["values"], node["means"], strict=True) if y]
+        slope = np.polyfit(*np.log(np.array(pairs)).T, 1)[0]
+        assert node["exponent"] == pytest.approx(slope)
+        low, high = node["interval"]
+        assert low < slope < high

@@ -1819,6 +1819,20 @@ export const callGraphTexts = {
   inCluster: (name: Value, cluster: Value) => `${name} (cluster ${cluster})`,
   onlyProfiles: (profiles: Value) => `Showing profiles ${profiles} only.`,
   allProfiles: "All profiles",
+  scaling: "Scaling",
+  scalingHelp: (parameter: Value, values: Value) =>
+    `Mean time at ${values} values of ${parameter}, and the power law it follows: a power of 1 doubles when ${parameter} doubles, 0 stays the same.`,
+  parameter: "Over",
+  meanInclusive: (unit: Value) => (unit ? `mean inclusive ${unit}` : "mean inclusive time"),
+  trend: "Trend",
+  exponent: "Power",
+  interval: "95 % interval",
+  trends: {
+    grows: "grows",
+    shrinks: "shrinks",
+    "no clear trend": "no clear trend",
+    "not enough values": "too few values",
+  },
   difference: "Difference",
   tested: (test: Value, tested: Value, before: Value, after: Value) =>
     `${test}; ${tested} call sites tested, n = ${before} before and ${after} after.`,

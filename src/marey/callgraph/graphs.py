@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -204,7 +205,11 @@ def combine(graphs: CallGraphs, by: str) -> CallGraphs:
     first = np.searchsorted(cells, np.arange(len(distinct) + 1) * max(len(graphs.tree), 1))
     shared = {info.run for info in graphs.infos}
     run = next(iter(shared)) if len(shared) == 1 else ""
-    infos = [replace(ProfileInfo(run), **{by: key}) for key in distinct]
+    members = [[i for i, k in zip(graphs.infos, keys, strict=True) if k == d] for d in distinct]
+    infos = [
+        replace(ProfileInfo(run, metadata=_find_shared_facts(some, by)), **{by: key})
+        for key, some in zip(distinct, members, strict=True)
+    ]
     node = (cells % max(len(graphs.tree), 1)).astype(np.int32)
     return replace(
         graphs,
@@ -215,6 +220,14 @@ def combine(graphs: CallGraphs, by: str) -> CallGraphs:
         exclusive=sums[1],
         calls=sums[2],
     )
+
+
+def _find_shared_facts(infos: Sequence[ProfileInfo], by: str) -> dict[str, Any]:
+    """Return the metadata that summed profiles agree in; of a run also how many ranks it has."""
+    first = infos[0].metadata
+    facts = {key: v for key, v in first.items() if all(i.metadata.get(key) == v for i in infos)}
+    ranks = {info.rank for info in infos if info.rank is not None}
+    return {**facts, "ranks": len(ranks)} if by == "run" and ranks else facts
 
 
 def take_profiles(graphs: CallGraphs, numbers: Sequence[int]) -> CallGraphs:

@@ -1458,6 +1458,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/callgraphs/scaling": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How call sites scale with a parameter: ranks, batch size, problem size
+         * @description A power law per call site; it grows or shrinks only if the 95 % interval leaves zero out.
+         */
+        get: operations["callGraphScaling"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/callgraphs/difference": {
         parameters: {
             query?: never;
@@ -2891,6 +2911,19 @@ export interface components {
             flows: components["schemas"]["CallGraphFlow"][];
         };
         /**
+         * CallGraphScaling
+         * @description How call sites scale with a parameter; ``reason`` says why nothing was fitted.
+         */
+        CallGraphScaling: {
+            unit: string;
+            parameters: string[];
+            parameter: string | null;
+            reason: string | null;
+            values: number[];
+            left_out: number;
+            nodes: components["schemas"]["CallGraphTrend"][];
+        };
+        /**
          * CallGraphSelection
          * @description The call sites that a query selects; the query is portable to any other run.
          */
@@ -2995,6 +3028,19 @@ export interface components {
             hidden_inclusive: number[];
             of_target: (number | null)[];
             notes: string[];
+        };
+        /**
+         * CallGraphTrend
+         * @description How one call site scales: time = c · parameter^exponent, with a 95 % interval.
+         */
+        CallGraphTrend: {
+            path: string[];
+            /** @enum {unknown} */
+            trend: "grows" | "no clear trend" | "not enough values" | "shrinks";
+            exponent: number | null;
+            interval: (number | null)[];
+            r2: number | null;
+            means: (number | null)[];
         };
         /**
          * CapacityPage
@@ -11133,6 +11179,86 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CallGraphMap"];
+                };
+            };
+            /** @description Nobody is signed in. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Whoever is signed in may not do this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A parameter is not allowed. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    callGraphScaling: {
+        parameters: {
+            query: {
+                /** @description `ranks`, or a number that the profiles' metadata or names (`batch=32`) have; the first with enough values unless said. */
+                parameter?: string | null;
+                /** @description Which times are fitted. */
+                of?: "exclusive" | "inclusive";
+                /** @description Call sites at most. */
+                limit?: number;
+                /** @description Where the profiles come from (see /callgraphs/sources); may repeat. */
+                source: string[];
+                /** @description What one profile is; a rank unless said. */
+                split?: ("rank" | "step" | "thread" | "run") | null;
+                /** @description Traces: time or device_time; else a column of the file. */
+                metric?: string | null;
+                /** @description Only these profiles: `0,3,5-9`. */
+                profiles?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Trends, most time first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallGraphScaling"];
                 };
             };
             /** @description Nobody is signed in. */

@@ -189,6 +189,34 @@ def profile_map(
 
 
 @router.get(
+    "/callgraphs/scaling",
+    operation_id="callGraphScaling",
+    summary="How call sites scale with a parameter: ranks, batch size, problem size",
+    response_description="Trends, most time first.",
+    responses=_PROBLEMS,
+)
+def scaling(
+    graphs: TheGraphs,
+    parameter: Annotated[
+        str | None,
+        Query(
+            description="`ranks`, or a number that the profiles' metadata or names (`batch=32`) "
+            "have; the first with enough values unless said.",
+            min_length=1,
+            max_length=200,
+            examples=["ranks"],
+        ),
+    ] = None,
+    of: Annotated[
+        Literal["exclusive", "inclusive"], Query(description="Which times are fitted.")
+    ] = "inclusive",
+    limit: Limit = 50,
+) -> Answer[documents.CallGraphScaling]:
+    """A power law per call site; it grows or shrinks only if the 95 % interval leaves zero out."""
+    return Answer(queries.ask_scaling(graphs, parameter, of, limit))
+
+
+@router.get(
     "/callgraphs/difference",
     operation_id="callGraphDifference",
     summary="What two sets of profiles differ in",

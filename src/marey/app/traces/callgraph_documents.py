@@ -200,6 +200,31 @@ class CallGraphMap(Document):
     profiles: list[CallGraphMapPoint]
 
 
+class CallGraphTrend(Document):
+    """How one call site scales: time = c · parameter^exponent, with a 95 % interval."""
+
+    path: list[str]
+    trend: Literal["grows", "shrinks", "no clear trend", "not enough values"]
+    exponent: float | None
+    interval: list[float | None]
+    r2: float | None
+    # By value of the parameter; null where no profile has the call site.
+    means: list[float | None]
+
+
+class CallGraphScaling(Document):
+    """How call sites scale with a parameter; ``reason`` says why nothing was fitted."""
+
+    unit: str
+    # Parameters with enough different values, and the one that was looked at.
+    parameters: list[str]
+    parameter: str | None
+    reason: str | None
+    values: list[float]
+    left_out: int
+    nodes: list[CallGraphTrend]
+
+
 class CallGraphPair(Document):
     """One number of each side."""
 

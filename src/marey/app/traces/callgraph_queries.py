@@ -25,6 +25,7 @@ from marey.callgraph.analysis.outline import (
     outline_tree,
     values_by_profile,
 )
+from marey.callgraph.analysis.scaling import describe_scaling
 from marey.callgraph.analysis.similarity import similarity_document
 from marey.callgraph.analysis.supernodes import Grouping, sankey_document
 from marey.callgraph.graphs import CallGraphs, take_profiles
@@ -141,11 +142,21 @@ class CallGraphShelf:
             self._kept.move_to_end(key)
             return self._kept[key]
         options = LoadOptions(split=asked.split, metric=asked.metric, cache=self._cache(asked))
-        graphs = load_graphs([path for path, _ in places], options)
+        names = self._name_runs(asked.sources)
+        graphs = load_graphs([path for path, _ in places], options, names=names)
         self._kept[key] = graphs
         while len(self._kept) > KEPT_GRAPHS:
             self._kept.popitem(last=False)
         return graphs
+
+    def _name_runs(self, sources: Sequence[str]) -> list[str | None]:
+        """Return what each run of traces is called; two of one name are told apart by their id."""
+        ids = [source.removeprefix(RUN) if source.startswith(RUN) else None for source in sources]
+        names = [self._runs.get(one).name if one and self._runs else None for one in ids]
+        return [
+            f"{name} ({one})" if name is not None and names.count(name) > 1 else name
+            for name, one in zip(names, ids, strict=True)
+        ]
 
     def _cache(self, asked: AskedProfiles) -> Path | None:
         """Return where the converted tables of a run are; other traces use the user's cache."""
@@ -192,6 +203,14 @@ def ask_sankey(
 def ask_map(graphs: CallGraphs, metric: str, clusters: int | None) -> documents.CallGraphMap:
     """Return the map of the profiles with their clusters."""
     return _typed(similarity_document(graphs, metric, clusters=clusters), documents.CallGraphMap)
+
+
+def ask_scaling(
+    graphs: CallGraphs, parameter: str | None, of: str, limit: int
+) -> documents.CallGraphScaling:
+    """Return how call sites scale with a parameter of the profiles, and which there are."""
+    document = describe_scaling(graphs, parameter, of, limit=limit)
+    return _typed(document, documents.CallGraphScaling)
 
 
 def ask_difference(before: CallGraphs, after: CallGraphs) -> documents.CallGraphDifference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from marey.callgraph.graphs import CallGraphs, combine, unite_made
@@ -33,8 +34,13 @@ def load_graphs(
     paths: Sequence[str | Path],
     options: LoadOptions | None = None,
     progress: Callable[[float], None] | None = None,
+    *,
+    names: Sequence[str | None] = (),
 ) -> CallGraphs:
-    """Read every path and unite what they hold into one graph."""
+    """Read every path and unite what they hold into one graph.
+
+    ``names`` says what the runs of traces are called where their folders do not.
+    """
     options = options or LoadOptions()
     if not paths:
         raise InvalidInput("Name at least one file or folder with profiles or traces.")
@@ -43,25 +49,25 @@ def load_graphs(
             f"Cannot split by '{shown(options.split)}'; allowed: {', '.join(SPLITS)}."
         )
     made: list[Made] = []
-    for number, path in enumerate(paths):
-        made += _load(Path(path), options)
+    for number, (path, name) in enumerate(zip_longest(paths, names)):
+        made += _load(Path(path), options, name)
         if progress is not None:
             progress((number + 1) / len(paths))
     graphs = unite_made(made)
     return combine(graphs, options.split) if options.split in ("run", "step") else graphs
 
 
-def _load(path: Path, options: LoadOptions) -> list[Made]:
+def _load(path: Path, options: LoadOptions, run: str | None) -> list[Made]:
     found = find_profiles(path)
     if found:
         names = run_names(found)
         return [
             read_profiles(one, name, options.metric) for one, name in zip(found, names, strict=True)
         ]
-    return [_load_trace(path, options)]
+    return [_load_trace(path, options, run or path.resolve().name.split(".")[0])]
 
 
-def _load_trace(path: Path, options: LoadOptions) -> Made:
+def _load_trace(path: Path, options: LoadOptions, name: str) -> Made:
     """Read a run of profiler traces through its event tables."""
     try:
         run = open_run(path, cache=options.cache)
@@ -78,5 +84,4 @@ def _load_trace(path: Path, options: LoadOptions) -> Made:
         aliases=options.aliases,
     )
     tables = {rank: run.events(rank, EVENT_COLUMNS) for rank in run.ranks}
-    name = path.resolve().name.split(".")[0]
     return make_from_events(tables, run.symbols.texts(), run=name, options=how)

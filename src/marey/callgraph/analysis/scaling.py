@@ -3,10 +3,14 @@
 For each call site the mean per value of the parameter is fitted by a power law, ``time = c · pᵇ``,
 by least squares of the logarithms. The exponent is given with its 95 % interval: a call site
 grows or shrinks only if the interval leaves zero out. Two values fit any line: at least three.
+
+A parameter is ``ranks`` (how many a run has), a number of the profiles' metadata, or one that the
+run's name states: ``nightly batch=32``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +23,7 @@ from marey.callgraph.profiles import ProfileInfo
 from marey.model.errors import InvalidInput, allowed, shown
 
 FEWEST_VALUES = 3
+STATED = re.compile(r"([A-Za-z][A-Za-z_]{0,40})=([0-9]{1,12}(?:\.[0-9]{1,6})?)(?![0-9A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -42,26 +47,51 @@ class Fit:
 
 
 def parameter_values(infos: Sequence[ProfileInfo], parameter: str) -> NDArray[np.float64]:
-    """Return the parameter of every profile: ``ranks`` (of its run), or a key of its metadata."""
-    if parameter == "ranks":
-        ranks: dict[str, set[Any]] = {}
-        for info in infos:
-            ranks.setdefault(info.run, set()).add(info.rank)
-        return np.array([float(len(ranks[info.run])) for info in infos])
-    values = [_number(info.metadata, parameter) for info in infos]
-    if all(value is None for value in values):
-        known = sorted({key for info in infos for key in info.metadata})
+    """Return the parameter of every profile; NaN where one does not say it."""
+    facts = [_read_facts(info) for info in infos]
+    values = _list_values(infos, facts, parameter)
+    if np.isnan(values).all():
+        known = sorted({key for one in facts for key in one})
         raise InvalidInput(
             f"No profile has a number '{shown(parameter)}'; allowed: ranks, {allowed(known)}."
         )
-    return np.array([np.nan if value is None else value for value in values])
+    return values
 
 
-def _number(metadata: Mapping[str, Any], key: str) -> float | None:
+def _read_facts(info: ProfileInfo) -> dict[str, Any]:
+    """Return what a profile says of itself: its metadata, and ``batch=32`` in its run's name."""
+    return {**dict(STATED.findall(info.run)), **info.metadata}
+
+
+def _list_values(
+    infos: Sequence[ProfileInfo], facts: Sequence[Mapping[str, Any]], parameter: str
+) -> NDArray[np.float64]:
+    values = np.array([_number(one, parameter) for one in facts])
+    if parameter != "ranks" or not np.isnan(values).all():
+        return values
+    ranks: dict[str, set[Any]] = {}
+    for info in infos:
+        ranks.setdefault(info.run, set()).add(info.rank)
+    return np.array([float(len(ranks[info.run])) for info in infos])
+
+
+def _number(facts: Mapping[str, Any], key: str) -> float:
     try:
-        return float(metadata[key])
+        return float(facts[key])
     except (KeyError, TypeError, ValueError):
-        return None
+        return np.nan
+
+
+def find_parameters(infos: Sequence[ProfileInfo]) -> list[str]:
+    """Return the parameters that have enough different values to fit a trend, ranks first."""
+    facts = [_read_facts(info) for info in infos]
+    stated = sorted({key for one in facts for key in one} - {"ranks"})
+    counts = {name: len(_distinct(_list_values(infos, facts, name))) for name in ("ranks", *stated)}
+    return [name for name, count in counts.items() if count >= FEWEST_VALUES]
+
+
+def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.unique(values[np.isfinite(values) & (values > 0)])
 
 
 def fit_scaling(
@@ -69,7 +99,7 @@ def fit_scaling(
 ) -> tuple[NDArray[np.float64], list[Fit]]:
     """Return the values of the parameter, and how each call site scales over them."""
     of_profile = parameter_values(graphs.infos, parameter)
-    values = np.unique(of_profile[np.isfinite(of_profile) & (of_profile > 0)])
+    values = _distinct(of_profile)
     if len(values) < FEWEST_VALUES:
         raise InvalidInput(
             f"Scaling needs {FEWEST_VALUES} different values of {shown(parameter)}; "
@@ -129,6 +159,27 @@ def scaling_document(
             }
             for fit in fits[:limit]
         ],
+    }
+
+
+def describe_scaling(
+    graphs: CallGraphs, parameter: str | None, word: str = "inclusive", *, limit: int
+) -> dict[str, Any]:
+    """Return the trends over a parameter, the first that fits unless named, and which there are."""
+    names = find_parameters(graphs.infos)
+    chosen = parameter or (names[0] if names else None)
+    if chosen is not None:
+        document = scaling_document(graphs, chosen, word, limit=limit)
+        return {"parameters": names, "reason": None, **document}
+    return {
+        "parameters": [],
+        "reason": f"No parameter has {FEWEST_VALUES} different values. Choose runs of at least "
+        f"{FEWEST_VALUES} sizes, or name them by it: batch=32.",
+        "unit": graphs.unit,
+        "parameter": None,
+        "values": [],
+        "left_out": 0,
+        "nodes": [],
     }
 
 

@@ -17,11 +17,13 @@ import {
   useEnsemble,
   useMap,
   useSankey,
+  useScaling,
   useSelection,
   useSources,
   useTree,
 } from "@/features/callgraphs/queries";
 import { SankeyPanel } from "@/features/callgraphs/SankeyPanel";
+import { ScalingPanel } from "@/features/callgraphs/ScalingPanel";
 import { SourcesPanel } from "@/features/callgraphs/SourcesPanel";
 import { IciclePanel, ScatterPanel, treeOf } from "@/features/callgraphs/TreePanels";
 import pageStyles from "@/base/ui/page.module.css";
@@ -57,9 +59,10 @@ export function CallGraphs() {
   const map = useMap(state);
   const difference = useDifference(state);
   const selection = useSelection(state);
+  const scaling = useScaling(state);
   const callTree = useMemo(() => (tree.data ? treeOf(tree.data) : null), [tree.data]);
   const chosen = state.sources.length > 0;
-  const failed = [sources, sankey, tree, ensemble, map, difference, selection].find(
+  const failed = [sources, sankey, tree, ensemble, map, difference, selection, scaling].find(
     (one) => one.isError,
   );
   return (
@@ -106,6 +109,7 @@ export function CallGraphs() {
             )}
           </div>
         )}
+        {chosen && scaling.data && <ScalingPanel scaling={scaling.data} state={state} set={set} />}
       </main>
     </div>
   );

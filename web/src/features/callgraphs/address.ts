@@ -18,6 +18,8 @@ export interface PageState {
   module: string;
   /** A query over paths, in short or as JSON. */
   where: string;
+  /** What call sites scale with; the first that there is, if empty. */
+  parameter: string;
 }
 
 const LISTS = {
@@ -28,7 +30,16 @@ const LISTS = {
   callees: "callee",
   path: "path",
 } as const;
-const TEXTS = ["split", "by", "share", "target", "profiles", "module", "where"] as const;
+const TEXTS = [
+  "split",
+  "by",
+  "share",
+  "target",
+  "profiles",
+  "module",
+  "where",
+  "parameter",
+] as const;
 const USUAL: Partial<Record<(typeof TEXTS)[number], string>> = { by: "module", share: "0.005" };
 
 export function readAddress(search: string): PageState {

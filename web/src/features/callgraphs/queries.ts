@@ -13,6 +13,7 @@ export type Ensemble = Document<"CallGraphEnsemble">;
 export type ProfileMap = Document<"CallGraphMap">;
 export type Difference = Document<"CallGraphDifference">;
 export type Selection = Document<"CallGraphSelection">;
+export type Scaling = Document<"CallGraphScaling">;
 export type Profile = Document<"CallGraphProfile">;
 export type Change = Document<"CallGraphChange">;
 
@@ -71,6 +72,12 @@ export function useEnsemble(state: PageState): Answer<Ensemble> {
 /** The map is of all profiles, also while only some are looked at. */
 export function useMap(state: PageState): Answer<ProfileMap> {
   return useAnswer("map", asked(state, true));
+}
+
+export function useScaling(state: PageState): Answer<Scaling> {
+  const query = asked(state);
+  if (state.parameter) query?.set("parameter", state.parameter);
+  return useAnswer("scaling", query);
 }
 
 export function useDifference(state: PageState): Answer<Difference> {

@@ -1821,7 +1821,7 @@ export const callGraphTexts = {
   allProfiles: "All profiles",
   scaling: "Scaling",
   scalingHelp: (parameter: Value, values: Value) =>
-    `Mean time at ${values} values of ${parameter}, and the power law it follows: a power of 1 doubles when ${parameter} doubles, 0 stays the same.`,
+    `Mean time at ${values} values of ${parameter}, with the power law it follows: 1 is proportional, 0 constant.`,
   parameter: "Over",
   meanInclusive: (unit: Value) => (unit ? `mean inclusive ${unit}` : "mean inclusive time"),
   trend: "Trend",

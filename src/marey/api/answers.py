@@ -119,16 +119,18 @@ def _with_json(response: Mapping[str, Any], schema: Schema, description: str) ->
 def describe(kind: Any) -> tuple[Schema, dict[str, Schema]]:
     """Return the JSON schema of a type, and the schemas of the documents it refers to."""
     (schema,), components = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
-    return _opened(schema), {n: _opened(_as_answered(one)) for n, one in components.items()}
+    return _open_schema(schema), {
+        n: _open_schema(_as_answered(one)) for n, one in components.items()
+    }
 
 
-def _opened(schema: Any) -> Any:
+def _open_schema(schema: Any) -> Any:
     """An object of which nothing is said may hold anything; say so."""
     if isinstance(schema, list):
-        return [_opened(one) for one in schema]
+        return [_open_schema(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    inside = {key: _opened(value) for key, value in schema.items()}
+    inside = {key: _open_schema(value) for key, value in schema.items()}
     bare = schema.get("type") == "object" and not {"properties", "$ref"} & set(schema)
     return {"additionalProperties": True, **inside} if bare else inside
 

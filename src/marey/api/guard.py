@@ -63,12 +63,12 @@ class Guard:
         if refusal is None and scope["type"] == "http":
             limit = _body_limit(scope)
             await self._app(
-                scope, _bounded(receive, limit), _hardened(send, self._choose_headers(scope))
+                scope, _bound_stream(receive, limit), _harden(send, self._choose_headers(scope))
             )
         elif refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await refusal(scope, receive, _hardened(send, SECURITY_HEADERS))
+            await refusal(scope, receive, _harden(send, SECURITY_HEADERS))
         else:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
@@ -93,7 +93,7 @@ class Guard:
         if origin is not None and not _same_origin(origin, host):
             detail = f"Pages of '{shown(origin)}' may not use this server."
             return problem(403, "Forbidden", detail)
-        if _declared_length(headers) > _body_limit(scope):
+        if _read_length(headers) > _body_limit(scope):
             return problem(413, "Too large", f"A body may have {_body_limit(scope)} bytes.")
         return None
 
@@ -117,7 +117,7 @@ def _same_origin(origin: str, host: str) -> bool:
         return False
 
 
-def _declared_length(headers: Headers) -> int:
+def _read_length(headers: Headers) -> int:
     text = headers.get("content-length", "0")
     return int(text) if text.isdigit() and len(text) < 16 else 0
 
@@ -129,7 +129,7 @@ def _body_limit(scope: Scope) -> int:
     return LARGE_BODIES.get(path, BODY_LIMIT)
 
 
-def _bounded(receive: Receive, limit: int) -> Receive:
+def _bound_stream(receive: Receive, limit: int) -> Receive:
     """The same stream, ended as a disconnect once it exceeds the limit."""
     taken = 0
 
@@ -142,7 +142,7 @@ def _bounded(receive: Receive, limit: int) -> Receive:
     return take
 
 
-def _hardened(send: Send, security: Mapping[str, str]) -> Send:
+def _harden(send: Send, security: Mapping[str, str]) -> Send:
     async def give(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: Any = MutableHeaders(scope=message)

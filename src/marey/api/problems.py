@@ -91,7 +91,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(MareyError, _ours)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_parameters)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(Exception, _answer_unexpected)
 
 
 async def _ours(_: Request, error: Exception) -> Response:
@@ -136,7 +136,7 @@ async def _of_parameters(_: Request, error: Exception) -> Response:
     return problem(422, "Invalid input", _sound(detail), errors=errors)
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, shown(request.url.path), exc_info=error)
     detail = "Marey failed to answer; its log says why. Nothing was changed halfway."
     return problem(500, "Internal server error", detail)

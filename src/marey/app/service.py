@@ -42,7 +42,7 @@ from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_watch import RuleWatch
 from marey.app.settings.configuration import TracesSettings
 from marey.app.settings.site_links import parse_link
-from marey.app.traces.callgraph_queries import CallGraphShelf
+from marey.app.traces.callgraph_queries import CallGraphCache
 from marey.app.traces.trace_library import TraceLibrary
 from marey.app.traces.what_if.prediction_book import PredictionBook
 from marey.app.traces.what_if.replays import ReplayDesk
@@ -147,7 +147,7 @@ class Service:
             self.traces.trace_paths, PredictionBook(kept / "predictions.json")
         )
         self.traces.on_ready = self._score_predictions
-        self.call_graphs = CallGraphShelf(self.uploads, self.traces)
+        self.call_graphs = CallGraphCache(self.uploads, self.traces)
         self.rule_book = RuleBook(parts.store, parts.rules_folder)
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
@@ -223,7 +223,7 @@ class Service:
         view.traces = make_private_traces(self.traces, store, user)
         view.replays = make_private_replays(self.replays, view.traces)
         view.traces.on_ready = view._score_predictions
-        view.call_graphs = CallGraphShelf(view.uploads, view.traces, beside=self.call_graphs)
+        view.call_graphs = CallGraphCache(view.uploads, view.traces, beside=self.call_graphs)
         view.rule_book = PrivateRuleBook(self.rule_book, sight)
         view.notifier = PrivateNotifier(self.notifier)
         view.rule_watch = PrivateRuleWatch(self.rule_watch, store, TableMask(sight, owners))

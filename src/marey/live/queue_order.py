@@ -34,7 +34,7 @@ class QueueOrder:
         """Forget a workload."""
         self._news[name] = None
 
-    def settled(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def settle(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Everybody in order, and those who have another position than last time."""
         before = self._names
         if self._news:
@@ -72,7 +72,7 @@ def queue_of(workloads: Iterable[LiveWorkload]) -> tuple[str, ...]:
     order = QueueOrder()
     for live in workloads:
         order.put(live)
-    return order.settled()[0]
+    return order.settle()[0]
 
 
 def scheduler_order(live: LiveWorkload) -> _Key:

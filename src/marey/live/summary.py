@@ -128,7 +128,7 @@ class SummaryLog:
         return [row for row in found if from_ms <= row["time_ms"] < to_ms]
 
 
-def thinned(rows: list[Row], points: int) -> pa.Table:
+def thin_rows(rows: list[Row], points: int) -> pa.Table:
     """At most ``points`` of the rows, evenly spread, the last one always among them."""
     if len(rows) > points:
         picked = np.unique(np.linspace(0, len(rows) - 1, points).round().astype(int))

@@ -102,7 +102,7 @@ def full_column(codes: NDArray[np.uint16]) -> bytes:
 
 def changed_column(now: NDArray[np.uint16], before: NDArray[np.uint16]) -> bytes:
     """Zigzag differences (mod 65536) to the codes before, as byte planes, deflated."""
-    difference = (now - grown(before, len(now))).view(np.int16)
+    difference = (now - grow_codes(before, len(now))).view(np.int16)
     zigzag = ((difference << 1) ^ (difference >> 15)).view(np.uint16)
     return deflate(_split_planes(zigzag), _COLUMN_LEVEL)
 
@@ -120,11 +120,11 @@ def read_changed_column(payload: bytes, before: NDArray[np.uint16]) -> NDArray[n
     """The codes now, from the differences and the codes before."""
     zigzag = read_full_column(payload)
     sign = (-(zigzag & 1).astype(np.int16)).view(np.uint16)
-    codes: NDArray[np.uint16] = grown(before, len(zigzag)) + ((zigzag >> 1) ^ sign)
+    codes: NDArray[np.uint16] = grow_codes(before, len(zigzag)) + ((zigzag >> 1) ^ sign)
     return codes
 
 
-def grown(codes: NDArray[np.uint16], rows: int) -> NDArray[np.uint16]:
+def grow_codes(codes: NDArray[np.uint16], rows: int) -> NDArray[np.uint16]:
     """The codes with ``NO_VALUE`` for rows that are new."""
     if len(codes) >= rows:
         return codes[:rows]

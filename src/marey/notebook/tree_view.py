@@ -66,7 +66,7 @@ class CallTreeView(NotebookView):
     @where.setter
     def where(self, query: QueryLike) -> None:
         with self.lock:
-            self._where = _parsed(query)
+            self._where = _parse_like(query)
             chosen = None if self._where is None else select_nodes(self.graphs, self._where)
             self.outline = outline_tree(self.graphs, limit=MOST_ROWS, chosen=chosen)
             data, facts = pack_outline(self.outline)
@@ -84,7 +84,7 @@ class CallTreeView(NotebookView):
     @selection.setter
     def selection(self, query: QueryLike) -> None:
         with self.lock:
-            self._selection = _parsed(query)
+            self._selection = _parse_like(query)
             self._query = self.selection
             self._mark()
 
@@ -94,7 +94,7 @@ class CallTreeView(NotebookView):
         with self.lock:
             if change["new"] == self.selection:
                 return
-            self._selection = _parsed(change["new"])
+            self._selection = _parse_like(change["new"])
             self._mark()
 
     def _mark(self) -> None:
@@ -180,7 +180,7 @@ class CallTreeView(NotebookView):
         return draw_tree(small, colour=self.colour, area=self.area, selected=rows)
 
 
-def _parsed(query: QueryLike) -> Query | None:
+def _parse_like(query: QueryLike) -> Query | None:
     if query is None or isinstance(query, dict | str):
         return None if not query else parse_query(query)
     return query

@@ -43,7 +43,7 @@ def write_trace(source: Path, target: Path, metadata: dict[str, Any]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with _opened(source) as trace, gzip.open(partial, "wb", compresslevel=1) as out:
+        with _open_file(source) as trace, gzip.open(partial, "wb", compresslevel=1) as out:
             head = trace.read(_BLOCK)
             brace = head.find(b"{")
             if brace < 0:
@@ -58,5 +58,5 @@ def write_trace(source: Path, target: Path, metadata: dict[str, Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _opened(path: Path) -> gzip.GzipFile | BinaryIO:
+def _open_file(path: Path) -> gzip.GzipFile | BinaryIO:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

@@ -173,25 +173,25 @@ def record_torch(folder: str | os.PathLike[str], **options: Any) -> TorchRecorde
     return TorchRecorder(folder, **options)
 
 
-def _distributed() -> Any:
+def _find_distributed() -> Any:
     import torch.distributed as dist
 
     return dist if dist.is_available() and dist.is_initialized() else None
 
 
 def _rank() -> int:
-    dist = _distributed()
+    dist = _find_distributed()
     return int(dist.get_rank()) if dist else int(os.environ.get("RANK", "0") or 0)
 
 
 def _world_size() -> int:
-    dist = _distributed()
+    dist = _find_distributed()
     return int(dist.get_world_size()) if dist else 1
 
 
 def _groups() -> list[dict[str, Any]]:
     """Every process group this rank is in: name, backend, ranks."""
-    dist = _distributed()
+    dist = _find_distributed()
     if dist is None:
         return []
     # The list of groups has no public name; its absence in a future release costs only this.
@@ -225,7 +225,7 @@ class _TorchStore:
 
 
 def _handshake(label: str, timeout_s: float) -> list[dict[str, int]]:
-    dist = _distributed()
+    dist = _find_distributed()
     if dist is None:
         return []
     store = dist.PrefixStore("marey", dist.distributed_c10d._get_default_store())

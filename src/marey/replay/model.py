@@ -94,14 +94,14 @@ class ReplayModel:
 
     def replay(self, changes: Sequence[Change | str] = ()) -> Replayed:
         """Return the run with these changes, scheduled."""
-        parsed = _parsed(changes)
+        parsed = _parse_changes(changes)
         if not parsed:
             return self.recorded
         return replay_workload(change_workload(self.recorded.workload, parsed))
 
     def predict(self, changes: Sequence[Change | str] = ()) -> Prediction:
         """Return the step time that these changes would lead to."""
-        parsed = _parsed(changes)
+        parsed = _parse_changes(changes)
         if abs(self.self_error) > WORST_SELF_ERROR:
             raise InvalidInput(
                 f"The unchanged replay takes {self.recorded.step_ms:.0f} ms where "
@@ -157,11 +157,11 @@ class ReplayModel:
             return 0.0
         doublings = abs(float(np.log2(np.median(after) / np.median(before))))
         share = LINK_DOUBT * (1.0 + doublings)
-        lost = [_slowed_ms(run, share) - run.step_ms for run in (changed, self.recorded)]
+        lost = [_slow_links(run, share) - run.step_ms for run in (changed, self.recorded)]
         return abs(lost[0] - lost[1]) / changed.step_ms
 
 
-def _slowed_ms(run: Replayed, share: float) -> float:
+def _slow_links(run: Replayed, share: float) -> float:
     """Return the step of a run over links that are slower by a share."""
     graph = run.graph
     costs = replace(graph.costs, bandwidth=graph.costs.bandwidth * (1.0 - share))
@@ -178,7 +178,7 @@ def _size_doubt(changed: Replayed) -> float:
     return SIZE_DOUBT * abs(other / changed.step_ms - 1.0)
 
 
-def _parsed(changes: Sequence[Change | str]) -> tuple[Change, ...]:
+def _parse_changes(changes: Sequence[Change | str]) -> tuple[Change, ...]:
     return read_changes([str(change) for change in changes])
 
 

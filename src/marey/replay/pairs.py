@@ -48,7 +48,7 @@ class Scored:
 
 def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[Scored]:
     """Predict every pair of a truth document from its ``from`` run alone."""
-    runs, pairs = _checked(truth)
+    runs, pairs = _check_truth(truth)
     models: dict[str, ReplayModel | str] = {}
     scored = []
     for pair in pairs:
@@ -61,7 +61,7 @@ def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[Scored]:
     return scored
 
 
-def _checked(truth: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+def _check_truth(truth: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     try:
         runs, pairs = truth["runs"], truth["pairs"]
         for pair in pairs:
@@ -85,11 +85,11 @@ def _read(read: Reader, name: str, plain_ms: float) -> ReplayModel | str:
 
 def _score(plain: Scored, model: ReplayModel | str) -> Scored:
     if isinstance(model, str):
-        return _refused(plain, model)
+        return _refuse(plain, model)
     try:
         made = model.predict(plain.change)
     except MareyError as error:
-        return _refused(plain, str(error))
+        return _refuse(plain, str(error))
     return Scored(
         source=plain.source,
         target=plain.target,
@@ -101,7 +101,7 @@ def _score(plain: Scored, model: ReplayModel | str) -> Scored:
     )
 
 
-def _refused(plain: Scored, why: str) -> Scored:
+def _refuse(plain: Scored, why: str) -> Scored:
     return Scored(plain.source, plain.target, plain.change, plain.truth_ms, refused=why)
 
 

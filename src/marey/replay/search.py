@@ -258,8 +258,8 @@ def balance_layers(plan: Pipeline) -> tuple[int, ...]:
     low, high = max(costs), sum(costs)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if len(_filled(costs, middle)) <= stages else (middle, high)
-    counts = _filled(costs, high)
+        low, high = (low, middle) if len(_fill_below(costs, middle)) <= stages else (middle, high)
+    counts = _fill_below(costs, high)
     while len(counts) < stages:
         largest = counts.index(max(counts))
         counts[largest : largest + 1] = [
@@ -269,7 +269,7 @@ def balance_layers(plan: Pipeline) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _filled(costs: Sequence[float], limit: float) -> list[int]:
+def _fill_below(costs: Sequence[float], limit: float) -> list[int]:
     """Return how many neighbours in turn fit below a limit."""
     counts, total = [0], 0.0
     for cost in costs:

@@ -231,7 +231,7 @@ def _find_waits(
     return np.array(begins, np.int64), np.array(ends, np.int64), causes
 
 
-def _chosen(table: dict[str, NDArray[Any]], key: str, window: tuple[int, int]) -> Ints:
+def _choose_rows(table: dict[str, NDArray[Any]], key: str, window: tuple[int, int]) -> Ints:
     times = table[key].astype(np.int64)
     return np.flatnonzero((times >= window[0]) & (times < window[1]))
 
@@ -239,7 +239,7 @@ def _chosen(table: dict[str, NDArray[Any]], key: str, window: tuple[int, int]) -
 def _operators(
     table: dict[str, NDArray[Any]], window: tuple[int, int], clock: _Clock
 ) -> tuple[Operator, ...]:
-    rows = _chosen(table, "start_ns", window)
+    rows = _choose_rows(table, "start_ns", window)
     starts = clock.run_ms(table["start_ns"][rows].astype(np.int64))
     ends = clock.run_ms(table["end_ns"][rows].astype(np.int64))
     names, phases = table["name"][rows], table["phase"][rows]
@@ -263,7 +263,7 @@ def _operators(
 def _messages(
     table: dict[str, NDArray[Any]], window: tuple[int, int], clock: _Clock
 ) -> tuple[Message, ...]:
-    rows = _chosen(table, "posted_ns", window)
+    rows = _choose_rows(table, "posted_ns", window)
     post = clock.run_ms(table["post_end_ns"][rows].astype(np.int64))
     found = []
     for n, row in enumerate(rows.tolist()):
@@ -294,7 +294,7 @@ def _messages(
 def _gradients(
     table: dict[str, NDArray[Any]], window: tuple[int, int], clock: _Clock
 ) -> tuple[Gradient, ...]:
-    rows = _chosen(table, "ready_ns", window)
+    rows = _choose_rows(table, "ready_ns", window)
     ready = clock.run_ms(table["ready_ns"][rows].astype(np.int64))
     return tuple(
         Gradient(float(ready[n]), int(table["bytes"][row]), int(table["item_bytes"][row]))
@@ -305,7 +305,7 @@ def _gradients(
 def _spans(
     table: dict[str, NDArray[Any]], window: tuple[int, int], clock: _Clock
 ) -> tuple[Span, ...]:
-    rows = _chosen(table, "start_ns", window)
+    rows = _choose_rows(table, "start_ns", window)
     starts = clock.run_ms(table["start_ns"][rows].astype(np.int64))
     ends = clock.run_ms(table["end_ns"][rows].astype(np.int64))
     names = table["name"][rows]

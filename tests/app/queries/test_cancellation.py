@@ -16,7 +16,7 @@ from marey.api.routes.diagnosis_routes import Window, watched
 from marey.app.collect.clocks import StoredClock
 from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 from marey.app.diagnosis.workload_matrix import load_matrix
-from marey.app.queries.cancellation import GivenUp, WorkInHand
+from marey.app.queries.cancellation import GivenUp, RunningWork
 from marey.app.queries.workspace import Workspace
 from marey.live.summary import SummaryLog
 from marey.model.protocols import Selection
@@ -48,12 +48,12 @@ def test_a_reading_tells_how_far_it_is_and_stops_when_given_up(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float | None] = []
-    with workspace.in_hand.begun("default", "usual") as work:
+    with workspace.running_work.begin("default", "usual") as work:
 
         def scan(self: EmbeddedStore, selection: Selection) -> Iterator[SampleBatch]:
             for batch in parts(samples("usual"), 8):
                 yield batch
-                seen.append(workspace.in_hand.share("default", "usual"))
+                seen.append(workspace.running_work.share("default", "usual"))
                 if len(seen) == 3:
                     work.give_up()
 
@@ -63,18 +63,18 @@ def test_a_reading_tells_how_far_it_is_and_stops_when_given_up(
     assert len(seen) == 3, "what nobody waits for is not read"
     assert seen == sorted(seen)
     assert 0 < (seen[-1] or 0) < 1
-    assert workspace.in_hand.share("default", "usual") is None
+    assert workspace.running_work.share("default", "usual") is None
 
 
 def test_a_whole_reading_ends_near_one(workspace: Workspace) -> None:
-    with workspace.in_hand.begun("default", "usual") as work:
+    with workspace.running_work.begin("default", "usual") as work:
         load_matrix(replace(workspace, work=work), AskDiagnosis("usual"))
         assert work.share > 0.9
 
 
 def test_two_questions_about_a_workload_do_not_disturb_each_other() -> None:
-    works = WorkInHand()
-    with works.begun("default", "a") as first, works.begun("default", "a") as second:
+    works = RunningWork()
+    with works.begin("default", "a") as first, works.begin("default", "a") as second:
         second.give_up()
         first.tell(0.5)
         with pytest.raises(GivenUp):

@@ -11,7 +11,7 @@ from marey.app.queries.matrix_cache import (
     KEPT_S,
     LAG_MS,
     MOST_TREES,
-    MatrixShelf,
+    MatrixCache,
     TreeNotes,
     Window,
 )
@@ -39,7 +39,7 @@ def whole(moments: int = 100, gpus: int = 4) -> tuple[Window, WorkloadMatrix]:
 
 
 def test_what_was_kept_is_found_and_a_window_of_it_is_cut() -> None:
-    shelf = MatrixShelf()
+    shelf = MatrixCache()
     window, made = whole()
     shelf.keep(window, UTIL, made)
     assert shelf.find(window, UTIL) is made
@@ -50,7 +50,7 @@ def test_what_was_kept_is_found_and_a_window_of_it_is_cut() -> None:
 
 
 def test_another_workload_metric_or_a_longer_window_is_not_known() -> None:
-    shelf = MatrixShelf()
+    shelf = MatrixCache()
     window, made = whole()
     shelf.keep(window, UTIL, made)
     assert shelf.find(replace(window, workload="v"), UTIL) is None
@@ -60,7 +60,7 @@ def test_another_workload_metric_or_a_longer_window_is_not_known() -> None:
 
 
 def test_a_running_workload_is_read_again_when_its_picture_lags() -> None:
-    shelf = MatrixShelf()
+    shelf = MatrixCache()
     window, made = whole()
     shelf.keep(replace(window, open_end=True), UTIL, made)
     later = replace(window, open_end=True, to_ms=window.to_ms + LAG_MS)
@@ -71,7 +71,7 @@ def test_a_running_workload_is_read_again_when_its_picture_lags() -> None:
 
 
 def test_a_coarse_matrix_is_not_cut_into_a_window_that_could_be_finer() -> None:
-    shelf = MatrixShelf()
+    shelf = MatrixCache()
     window, made = whole()
     low = np.zeros(100, np.float32)
     shelf.keep(window, UTIL, replace(made, extremes={"util": (low, low)}))
@@ -82,7 +82,7 @@ def test_a_coarse_matrix_is_not_cut_into_a_window_that_could_be_finer() -> None:
 def test_the_shelf_is_bounded_and_forgets_what_nobody_looks_at() -> None:
     clock = Clock()
     size = 4 * 100 * 4
-    shelf = MatrixShelf(most_bytes=2 * size, clock=clock)
+    shelf = MatrixCache(most_bytes=2 * size, clock=clock)
     window, made = whole()
     for name in ("a", "b", "c"):
         clock.now += 1

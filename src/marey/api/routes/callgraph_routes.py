@@ -195,7 +195,7 @@ def profile_map(
     response_description="Trends, most time first.",
     responses=_PROBLEMS,
 )
-def scaling(
+def trends(
     graphs: TheGraphs,
     parameter: Annotated[
         str | None,

@@ -93,7 +93,7 @@ async def watched(request: Request, service: TheService, at: TheWindow) -> Async
         work.give_up()
 
     workspace = service.workspace
-    with workspace.in_hand.begun(at.cluster, at.workload) as work:
+    with workspace.running_work.begin(at.cluster, at.workload) as work:
         watcher = asyncio.create_task(wait_until_gone())
         try:
             yield replace(workspace, work=work)
@@ -108,7 +108,7 @@ Watched = Annotated[Workspace, Depends(watched)]
 CLIENT_CLOSED = 499
 
 
-def _answered(question: Question[D], workspace: Workspace) -> Answer[D] | Response:
+def _answer_question(question: Question[D], workspace: Workspace) -> Answer[D] | Response:
     try:
         return Answer(question.ask(workspace))
     except GivenUp:
@@ -159,7 +159,7 @@ def diagnosis(
 ) -> Answer[DiagnosisDocument] | Response:
     """The same document as `marey diagnose --json`."""
     question = AskDiagnosis(at.workload, at.cluster, at.from_ms, at.to_ms, metric)
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -173,7 +173,7 @@ def progress(
     service: TheService, workload: TheWorkload, cluster: Cluster = DEFAULT
 ) -> Answer[DiagnosisProgress]:
     """`share` is null where no question is being answered; one whose asker left is given up."""
-    share = service.workspace.in_hand.share(cluster, workload)
+    share = service.workspace.running_work.share(cluster, workload)
     return Answer(DiagnosisProgress(workload, share))
 
 
@@ -215,7 +215,7 @@ def clusters(
         from_ms=at.from_ms,
         to_ms=at.to_ms,
     )
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -236,7 +236,7 @@ def band(workspace: Watched, at: TheWindow, drawn: TheDrawn) -> Answer[Bands] | 
         points=drawn.points,
         bin=drawn.bin,
     )
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -266,7 +266,7 @@ def lines(
         bin=drawn.bin,
         gpus=gpus,
     )
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -305,7 +305,7 @@ def outliers(
         from_ms=at.from_ms,
         to_ms=at.to_ms,
     )
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -318,7 +318,7 @@ def outliers(
 def pairs(workspace: Watched, at: TheWindow) -> Answer[MetricPairs] | Response:
     """By correlation, and by the share of samples that do not go along with it."""
     question = AskPairs(at.workload, at.cluster, at.from_ms, at.to_ms)
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 _OF_OTHER = "of the other side, as `from` and `to`."
@@ -370,7 +370,7 @@ def comparison(
         other_from_ms=other_from,
         other_to_ms=other_to,
     )
-    return _answered(question, workspace)
+    return _answer_question(question, workspace)
 
 
 @router.get(
@@ -418,7 +418,7 @@ def report(
         format=format,
     )
     if wants(request, JSON):
-        return _answered(question, workspace)
+        return _answer_question(question, workspace)
     kind = "text/html" if format == "html" else "text/markdown"
     try:
         text = question.text(workspace)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from marey.app.privacy.private_store import PrivateStore
-from marey.app.queries.matrix_cache import MatrixShelf, SpanNotes, TreeNotes, Window
+from marey.app.queries.matrix_cache import MatrixCache, SpanNotes, TreeNotes, Window
 from marey.app.queries.workspace import Workspace
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.live.feed import FrameFeed
@@ -82,10 +82,10 @@ class PrivateFeed(FrameFeed):
 
 
 @dataclass(slots=True)
-class PrivateShelf(MatrixShelf):
+class PrivateShelf(MatrixCache):
     """The one shelf of matrices, with a place of its own for each scope."""
 
-    whole: MatrixShelf = field(default_factory=MatrixShelf)
+    whole: MatrixCache = field(default_factory=MatrixCache)
     sight: Sight | None = None
 
     def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:

@@ -34,15 +34,15 @@ class Work:
 
 
 @dataclass(slots=True)
-class WorkInHand:
+class RunningWork:
     """Every question about workloads that is being answered."""
 
     _works: list[Work] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
-    def begun(self, cluster: str, workload: str) -> Iterator[Work]:
-        """Work that is in hand while the block runs."""
+    def begin(self, cluster: str, workload: str) -> Iterator[Work]:
+        """Count a question as being answered while the block runs."""
         work = Work(cluster, workload)
         with self._lock:
             self._works.append(work)

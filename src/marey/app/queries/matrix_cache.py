@@ -112,7 +112,7 @@ class TreeNotes:
 
 
 @dataclass(slots=True)
-class MatrixShelf:
+class MatrixCache:
     """The matrices that were read last."""
 
     most_bytes: int = MOST_BYTES

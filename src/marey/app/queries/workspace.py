@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marey.app.queries.cancellation import Work, WorkInHand
-from marey.app.queries.matrix_cache import MatrixShelf
+from marey.app.queries.cancellation import RunningWork, Work
+from marey.app.queries.matrix_cache import MatrixCache
 from marey.app.queries.search import SearchHit, search
 from marey.app.queries.selection import (
     Asker,
@@ -24,7 +24,7 @@ from marey.app.queries.selection import (
 )
 from marey.live.frames import Frame
 from marey.live.past_frames import PastFrames
-from marey.live.summary import SummaryLog, rebuilt, thinned
+from marey.live.summary import SummaryLog, rebuilt, thin_rows
 from marey.model.errors import InvalidInput, NotFound, unknown
 from marey.model.metrics import EVERYDAY, Entity, Metric, metric_named
 from marey.model.protocols import Answer, Pace, Selection, Store, WorkloadQuery
@@ -49,9 +49,9 @@ class Workspace:
     # The newest frame of each cluster, where a collect loop runs.
     frames: Mapping[str, Frame]
     summaries: SummaryLog
-    matrices: MatrixShelf = field(default_factory=MatrixShelf)
+    matrices: MatrixCache = field(default_factory=MatrixCache)
     past: PastFrames = field(default_factory=PastFrames)
-    in_hand: WorkInHand = field(default_factory=WorkInHand)
+    running_work: RunningWork = field(default_factory=RunningWork)
     # Told how far a long reading is, where somebody watches it.
     work: Work | None = None
     # Whether the rules of a cluster still read what was measured before they judge it live.
@@ -114,7 +114,7 @@ class Workspace:
             raise InvalidInput("The span of time is empty: 'from' must be before 'to'.")
         rows = self.summaries.rows(cluster, from_ms, to_ms)
         if rows:
-            return thinned(rows, points)
+            return thin_rows(rows, points)
         return rebuilt(self.store, cluster=cluster, from_ms=from_ms, to_ms=to_ms, points=points)
 
     # Samples

@@ -82,7 +82,7 @@ class SentFiles(Protocol):
         """Return a file under the name it was sent with."""
 
 
-class CallGraphShelf:
+class CallGraphCache:
     """Call graphs read once and kept for the next questions, the least recently asked put away."""
 
     def __init__(
@@ -90,7 +90,7 @@ class CallGraphShelf:
         uploads: SentFiles,
         runs: TraceLibrary | None = None,
         *,
-        beside: CallGraphShelf | None = None,
+        beside: CallGraphCache | None = None,
     ) -> None:
         self._uploads = uploads
         self._runs = runs
@@ -180,21 +180,21 @@ class CallGraphShelf:
         return named[0].parent, (source, *((f.name, f.size, f.time_ms) for f in files))
 
 
-def _typed(document: object, kind: type[KindT]) -> KindT:
+def _convert(document: object, kind: type[KindT]) -> KindT:
     return msgspec.convert(document, kind, strict=False)
 
 
 def ask_ensemble(graphs: CallGraphs, limit: int) -> documents.CallGraphEnsemble:
     """Return box plots per call site, those with most time, and who stands out."""
     document = ensemble_document(make_ensemble(graphs), graphs, limit=limit)
-    return _typed(document, documents.CallGraphEnsemble)
+    return _convert(document, documents.CallGraphEnsemble)
 
 
 def ask_sankey(
     graphs: CallGraphs, grouping: Grouping, target: int | None
 ) -> documents.CallGraphSankey:
     """Return supernodes and flows."""
-    return _typed(
+    return _convert(
         sankey_document(graphs, grouping, target=target),
         documents.CallGraphSankey,
     )
@@ -202,7 +202,7 @@ def ask_sankey(
 
 def ask_map(graphs: CallGraphs, metric: str, clusters: int | None) -> documents.CallGraphMap:
     """Return the map of the profiles with their clusters."""
-    return _typed(similarity_document(graphs, metric, clusters=clusters), documents.CallGraphMap)
+    return _convert(similarity_document(graphs, metric, clusters=clusters), documents.CallGraphMap)
 
 
 def ask_scaling(
@@ -210,13 +210,13 @@ def ask_scaling(
 ) -> documents.CallGraphScaling:
     """Return how call sites scale with a parameter of the profiles, and which there are."""
     document = describe_scaling(graphs, parameter, of, limit=limit)
-    return _typed(document, documents.CallGraphScaling)
+    return _convert(document, documents.CallGraphScaling)
 
 
 def ask_difference(before: CallGraphs, after: CallGraphs) -> documents.CallGraphDifference:
     """Return what became slower or faster, appeared or vanished."""
     document = difference_document(compare_graphs(before, after))
-    return _typed(document, documents.CallGraphDifference)
+    return _convert(document, documents.CallGraphDifference)
 
 
 def ask_selection(graphs: CallGraphs, where: str, limit: int) -> documents.CallGraphSelection:
@@ -229,7 +229,7 @@ def ask_selection(graphs: CallGraphs, where: str, limit: int) -> documents.CallG
     }
     sites = sites_document(graphs, chosen=chosen, limit=limit)
     text = msgspec.json.encode(query_document(query)).decode()
-    return _typed({"query": text, **sites, **values}, documents.CallGraphSelection)
+    return _convert({"query": text, **sites, **values}, documents.CallGraphSelection)
 
 
 def ask_tree(
@@ -244,7 +244,7 @@ def ask_tree(
         unit=graphs.unit,
         total=outline.total,
         profiles=[
-            _typed(profile_document(n, info), documents.CallGraphProfile)
+            _convert(profile_document(n, info), documents.CallGraphProfile)
             for n, info in enumerate(graphs.infos)
         ],
         nodes=len(graphs.tree),

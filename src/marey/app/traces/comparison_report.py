@@ -38,7 +38,7 @@ def make_report(document: dict[str, Any]) -> str:
     rows = "".join(
         _row(document, name, words)
         for name, words in FIGURE_WORDS.items()
-        if _known(document, name)
+        if _has_figure(document, name)
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs compared</title>'
@@ -54,7 +54,7 @@ def _text(value: Any) -> str:
     return html.escape(str(value))
 
 
-def _known(document: dict[str, Any], name: str) -> bool:
+def _has_figure(document: dict[str, Any], name: str) -> bool:
     return any(group["figures"][name]["n"] for group in document["groups"])
 
 

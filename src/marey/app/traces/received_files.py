@@ -58,7 +58,7 @@ class ReceivedFiles:
 
     def get_file(self, name: str) -> TraceFile:
         """Return one file."""
-        found = self._describe(self._stored(name).with_name(self._stored(name).name + _FACTS))
+        found = self._describe(self._make_path(name).with_name(self._make_path(name).name + _FACTS))
         if found is None:
             raise NotFound(f"There is no file '{shown(name)}' in this run.")
         return found
@@ -69,7 +69,7 @@ class ReceivedFiles:
         _check_name(name)
         if size > self.file_limit:
             raise TooLarge(f"'{shown(name)}' has {size} bytes; allowed: {self.file_limit}.")
-        stored = self._stored(name)
+        stored = self._make_path(name)
         make_private_folder(self.folder)
         self._start(name, stored, size)
         part = stored.with_name(stored.name + _PART)
@@ -104,17 +104,19 @@ class ReceivedFiles:
     def remove(self, name: str) -> None:
         """Forget one file."""
         self.get_file(name)
-        stored = self._stored(name)
+        stored = self._make_path(name)
         for path in (stored, stored.with_name(stored.name + _PART)):
             path.unlink(missing_ok=True)
         stored.with_name(stored.name + _FACTS).unlink(missing_ok=True)
 
     def complete_paths(self) -> list[Path]:
         """Return the files that are whole: what is converted."""
-        files = [self._stored(file.file) for file in self.list_files() if file.state == "complete"]
+        files = [
+            self._make_path(file.file) for file in self.list_files() if file.state == "complete"
+        ]
         return [path for path in files if path.exists()]
 
-    def _stored(self, name: str) -> Path:
+    def _make_path(self, name: str) -> Path:
         """Readable where it can be (trace readers look for a rank in it), unique by a digest."""
         stem, _, rest = name.rpartition("/")[2].partition(".")
         safe = _UNSAFE.sub("_", stem)[:60]

@@ -86,7 +86,7 @@ class TraceLibrary:
         self._clean()
         if self.find_demo is not None:
             self.find_demo()
-        found = [*self._records(), *self._unconverted()]
+        found = [*self._records(), *self._find_unconverted()]
         kept = [
             record
             for record in found
@@ -103,12 +103,12 @@ class TraceLibrary:
         names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
         return [record for name in names if (record := self._load(name)) is not None]
 
-    def _unconverted(self) -> list[RunRecord]:
+    def _find_unconverted(self) -> list[RunRecord]:
         """Runs in allowed folders that nobody has touched yet."""
         return [
             record
             for path, modified_ms in find_run_folders(self.settings.folders)
-            if not (self.root / (record := _found_record(path, modified_ms)).id / _RECORD).exists()
+            if not (self.root / (record := _make_record(path, modified_ms)).id / _RECORD).exists()
         ]
 
     def _load(self, run: str) -> RunRecord | None:
@@ -122,7 +122,7 @@ class TraceLibrary:
         if run.isalnum() and len(run) <= 40:
             found = self._load(run)
             if found is None:
-                found = next((one for one in self._unconverted() if one.id == run), None)
+                found = next((one for one in self._find_unconverted() if one.id == run), None)
             if found is not None and self.is_visible(found):
                 return found
         raise NotFound(f"There is no run '{shown(run)}'; it may have been deleted.")
@@ -241,7 +241,7 @@ class TraceLibrary:
 
     def files(self, run: str) -> list[TraceFile]:
         """Return the files that were sent to a run."""
-        return self._received(self.get(run)).list_files()
+        return self._open_received(self.get(run)).list_files()
 
     @contextmanager
     def receive(self, run: str, name: str, offset: int, size: int) -> Iterator[PieceWriter]:
@@ -251,18 +251,18 @@ class TraceLibrary:
             raise Conflict("Files can only be sent to a run that was made for uploads.")
         room = self._find_room(record.by)
         room.check(size - offset)
-        with self._received(record).receive(name, offset, size, room.bytes) as writer:
+        with self._open_received(record).receive(name, offset, size, room.bytes) as writer:
             yield writer
 
     def get_file(self, run: str, name: str) -> TraceFile:
         """Return one file of a run."""
-        return self._received(self.get(run)).get_file(name)
+        return self._open_received(self.get(run)).get_file(name)
 
     def remove_file(self, run: str, name: str) -> None:
         """Forget one file of a run."""
-        self._received(self.get(run)).remove(name)
+        self._open_received(self.get(run)).remove(name)
 
-    def _received(self, record: RunRecord) -> ReceivedFiles:
+    def _open_received(self, record: RunRecord) -> ReceivedFiles:
         limit = self.settings.file_limit_mb * MEGABYTE
         return ReceivedFiles(self.root / record.id / "files", limit)
 
@@ -316,7 +316,7 @@ class TraceLibrary:
             if not folder.is_dir():
                 self.make_demo(record, folder)
             return [str(folder)]
-        files = self._received(record)
+        files = self._open_received(record)
         partial = [file.file for file in files.list_files() if file.state != "complete"]
         if partial:
             raise Conflict(
@@ -412,7 +412,7 @@ class TraceLibrary:
         self._converter.close()
 
 
-def _found_record(path: Path, modified_ms: int) -> RunRecord:
+def _make_record(path: Path, modified_ms: int) -> RunRecord:
     digest = hashlib.blake2b(str(path).encode("utf-8", "replace"), digest_size=8).hexdigest()
     return RunRecord(
         id=f"f{digest}",

@@ -46,16 +46,16 @@ class FunctionGraph:
         """Return the functions that nobody else calls; of a cycle, the one with most time."""
         called = {b for a, callees in self.edges.items() for b in callees if a != b}
         found = [key for key in self.functions if key not in called]
-        reached = self._reached(found)
+        reached = self._find_reached(found)
         rest = [key for key in self.functions if key not in reached]
         while rest:
             best = max(rest, key=lambda key: self.functions[key].inclusive)
             found.append(best)
-            reached |= self._reached([best])
+            reached |= self._find_reached([best])
             rest = [key for key in rest if key not in reached]
         return found
 
-    def _reached(self, starts: Sequence[str]) -> set[str]:
+    def _find_reached(self, starts: Sequence[str]) -> set[str]:
         seen, waiting = set(starts), list(starts)
         while waiting:
             for callee in self.edges.get(waiting.pop(), {}):

@@ -31,7 +31,7 @@ def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: st
         for word, values in columns.items():
             values.append(float(metrics.get(word, "nan")))
     made_by = ("hatchet-literal", [UNTESTED + ": Hatchet literal"])
-    return _made((names, parent, kinds, modules), columns, info, unit=unit, made_by=made_by)
+    return _make_raw((names, parent, kinds, modules), columns, info, unit=unit, made_by=made_by)
 
 
 def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str = "s") -> Made:
@@ -50,7 +50,7 @@ def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str 
     order, parent = _order_nodes(below, [key for key in nodes if key not in called])
     times = {int(row["node"]): row for row in document["dataframe"]}
     columns = {
-        word: [float(_known(times.get(key, {}).get(word))) for key in order]
+        word: [float(_fill_missing(times.get(key, {}).get(word))) for key in order]
         for word in ("time (inc)", "time", "calls")
     }
     frames = [nodes[key]["data"] for key in order]
@@ -58,10 +58,12 @@ def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str 
     kinds = [_KINDS.get(str(frame.get("type", "")), NodeKind.FUNCTION) for frame in frames]
     modules: list[str | None] = [frame.get("module") or None for frame in frames]
     sites = (names, parent, kinds, modules)
-    return _made(sites, columns, info, unit=unit, made_by=("hatchet-json", _describe_shared(below)))
+    return _make_raw(
+        sites, columns, info, unit=unit, made_by=("hatchet-json", _describe_shared(below))
+    )
 
 
-def _known(value: Any) -> Any:
+def _fill_missing(value: Any) -> Any:
     return float("nan") if value is None else value
 
 
@@ -107,7 +109,7 @@ def _describe_shared(below: Mapping[int, Sequence[int]]) -> list[str]:
     return [f"{several} call sites of several callers stay at the first"] if several else []
 
 
-def _made(
+def _make_raw(
     sites: tuple[list[str], list[int], list[Any], list[str | None]],
     columns: Mapping[str, list[float]],
     info: ProfileInfo,

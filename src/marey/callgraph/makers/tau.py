@@ -36,10 +36,10 @@ def read_tau(files: Iterable[Path], run: str) -> Made:
         infos.append(ProfileInfo(run, rank, thread=thread or None))
     if len(units) != 1:
         raise InvalidInput(f"The TAU profiles count different things: {', '.join(sorted(units))}.")
-    return _made(tree, infos, (whole, calls), next(iter(units)))
+    return _make_raw(tree, infos, (whole, calls), next(iter(units)))
 
 
-def _made(
+def _make_raw(
     tree: StackTree,
     infos: Sequence[ProfileInfo],
     columns: tuple[list[float], list[float]],

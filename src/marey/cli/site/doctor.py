@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         "counts": {state.value: counts[state] for state in Health},
         "checks": [check.document() for check in checks],
     }
-    out.answer(document, told(checks))
+    out.answer(document, format_checks(checks))
 
 
 def worst(checks: Sequence[Check]) -> Health:
@@ -57,7 +57,7 @@ def worst(checks: Sequence[Check]) -> Health:
     return max((check.state for check in checks), key=order.index, default=Health.OK)
 
 
-def told(checks: Sequence[Check]) -> str:
+def format_checks(checks: Sequence[Check]) -> str:
     """The checks as text, part by part, with what to do below what is not well."""
     lines: list[str] = []
     for part in dict.fromkeys(check.part for check in checks):

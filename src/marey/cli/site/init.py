@@ -58,7 +58,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
     # What is written must be what the server reads.
     read_configuration(TomlFile(str(args.output), text))
     write_new(args.output, text, force=args.force)
-    out.answer(_write_document(args.output, found, choice), told(args.output, found, choice))
+    out.answer(
+        _write_document(args.output, found, choice), format_choice(args.output, found, choice)
+    )
 
 
 def ask_about(choice: Choice, asked: Asking) -> Choice:
@@ -105,7 +107,7 @@ def _write_document(path: Path, found: list[Found], choice: Choice) -> dict[str,
     }
 
 
-def told(path: Path, found: list[Found], choice: Choice) -> str:
+def format_choice(path: Path, found: list[Found], choice: Choice) -> str:
     """What was found, what was written, and the next command."""
     lines = [f"{'use  ' if one in choice.used else 'leave'}  {one.kind}: {one.said}"
              for one in found]  # fmt: skip

@@ -63,7 +63,7 @@ def ensemble_text(document: Document) -> str:
         similar = document["similarity"]
         lines += ["", f"profiles: {similar['clusters']} groups ({similar['criterion']})"]
     if "scaling" in document:
-        lines += _scaling(document["scaling"], document["unit"])
+        lines += _write_scaling(document["scaling"], document["unit"])
     return "\n".join([*lines, *_notes(document)])
 
 
@@ -112,7 +112,7 @@ def _spread(box: Mapping[str, Any]) -> float:
     return float((box["max"] or 0.0) - (box["median"] or 0.0))
 
 
-def _scaling(scaling: Document, unit: str) -> list[str]:
+def _write_scaling(scaling: Document, unit: str) -> list[str]:
     lines = ["", f"over {scaling['parameter']} ({', '.join(f'{v:g}' for v in scaling['values'])}):"]
     for row in scaling["nodes"][:MOST_ROWS]:
         exponent = "" if row["exponent"] is None else f"^{row['exponent']:.2f}"

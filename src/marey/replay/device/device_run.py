@@ -72,7 +72,7 @@ def plan_device(run: DeviceRun) -> Graph:
         labels=_labels(nodes),
         ranks=np.concatenate([nodes.rank.astype(np.int32), none]),
         steps=np.concatenate([nodes.step.astype(np.int32), np.zeros(added, np.int32)]),
-        ends=_kept_ends(nodes),
+        ends=_drop_last_end(nodes),
         sources=nodes.sources,
         targets=nodes.targets,
         settling=0,
@@ -80,7 +80,7 @@ def plan_device(run: DeviceRun) -> Graph:
     )
 
 
-def _kept_ends(nodes: DeviceNodes) -> np.ndarray:
+def _drop_last_end(nodes: DeviceNodes) -> np.ndarray:
     """Return the ends of steps but the last, which absorbs the profiler's own edge."""
     return nodes.ends[:, :-1] if len(nodes.steps) > 3 else nodes.ends
 

@@ -20,7 +20,7 @@ def fuse_kernels(run: DeviceRun, name: str) -> DeviceRun | None:
     pauses before them take no time.
     """
     nodes = run.nodes
-    chosen = _chosen(nodes, name)
+    chosen = _choose_nodes(nodes, name)
     order = np.lexsort((nodes.start_ms, nodes.lane, nodes.rank))
     order = order[~nodes.on_host[order]]
     same = np.diff(np.stack([nodes.rank, nodes.lane])[:, order]) == 0
@@ -38,7 +38,7 @@ def fuse_kernels(run: DeviceRun, name: str) -> DeviceRun | None:
     return replace(run, costs=replace(run.costs, work=work, delay=delay))
 
 
-def _chosen(nodes: DeviceNodes, name: str) -> Flags:
+def _choose_nodes(nodes: DeviceNodes, name: str) -> Flags:
     if name != "elementwise":
         return nodes.named(name)
     codes = [n for n, t in enumerate(nodes.texts) if any(word in t.lower() for word in ELEMENTWISE)]

@@ -109,11 +109,11 @@ def read_data_parallel(timelines: Mapping[int, Sequence[RankStep]], links: Links
     first = next(iter(timelines.values()))[0]
     kinds = {m.collective for m in first.messages if m.collective not in POINT_TO_POINT}
     overlapped = any(s.post_ms < any_rank.backward_ms - 1e-9 for s in any_rank.syncs)
-    overlapped = overlapped or not _waited_each(first)
+    overlapped = overlapped or not _is_each_waited(first)
     return DataParallel(work, links, overlapped, kind=sorted(kinds)[0], rounds=any_rank.rounds)
 
 
-def _waited_each(step: RankStep) -> bool:
+def _is_each_waited(step: RankStep) -> bool:
     """Say whether every collective is waited for before the next is posted."""
     posts = sorted(m.posted_ms for m in step.messages if m.collective not in POINT_TO_POINT)
     ends = sorted(m.end_ms for m in step.messages if m.collective not in POINT_TO_POINT)
@@ -328,7 +328,7 @@ def _buckets(run: DataParallel, work: RankWork) -> list[tuple[float, float]]:
         scale = run.gradient_scale * moved / work.item_bytes
         recorded = [(s * scale, at) for s, at in fill_buckets(run, work)]
     parts = [part for size, at in recorded for part in _cut(run, size, at)]
-    return [(size, at + _recomputed_before(run, work, at)) for size, at in parts]
+    return [(size, at + _sum_recomputed(run, work, at)) for size, at in parts]
 
 
 def _cut(run: DataParallel, size: float, at: float) -> list[tuple[float, float]]:
@@ -358,7 +358,7 @@ def fill_buckets(run: DataParallel, work: RankWork) -> list[tuple[float, float]]
     return found
 
 
-def _recomputed_before(run: DataParallel, work: RankWork, at: float) -> float:
+def _sum_recomputed(run: DataParallel, work: RankWork, at: float) -> float:
     """Return the recomputation that precedes this moment of the backward pass."""
     if not run.recompute_every:
         return 0.0
@@ -369,7 +369,7 @@ def _recomputed_before(run: DataParallel, work: RankWork, at: float) -> float:
 def _actions(
     run: DataParallel, work: RankWork, buckets: Sequence[tuple[float, float]], step: int
 ) -> list[Action]:
-    again = _recomputed_before(run, work, float("inf"))
+    again = _sum_recomputed(run, work, float("inf"))
     backward = work.backward_ms + again
     actions: list[Action] = [Run(work.forward_ms + backward, "round")] * (run.rounds - 1)
     actions.append(Run(work.forward_ms, "forward"))

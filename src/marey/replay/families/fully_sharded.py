@@ -38,15 +38,15 @@ def keep_parameters(run: Recorded) -> Recorded:
 
 
 def _without_gathers(program: RankProgram) -> RankProgram:
-    gone = {_named(mark.post) for mark in program.marks if mark.post and _gathers_again(mark)}
+    gone = {_make_key(mark.post) for mark in program.marks if mark.post and _gathers_again(mark)}
     marks, carried = [], 0.0
     for mark in program.marks:
         carried += mark.before_ms
-        if mark.post is not None and _named(mark.post) in gone:
+        if mark.post is not None and _make_key(mark.post) in gone:
             # Its host work (copies in and out, bookkeeping) goes with it.
             carried = max(carried - mark.span_ms, 0.0)
             continue
-        left = tuple(w for w in mark.waits if _named(w[0]) not in gone)
+        left = tuple(w for w in mark.waits if _make_key(w[0]) not in gone)
         if mark.post is None and not left:
             continue
         marks.append(replace(mark, before_ms=carried, waits=left))
@@ -54,7 +54,7 @@ def _without_gathers(program: RankProgram) -> RankProgram:
     return RankProgram(tuple(marks), program.after_ms + carried)
 
 
-def _named(call: Call) -> tuple[str, int]:
+def _make_key(call: Call) -> tuple[str, int]:
     return (call.kind, call.number)
 
 

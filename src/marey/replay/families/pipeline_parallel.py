@@ -236,7 +236,7 @@ def _real_passes(chunks: list[_Chunk]) -> list[_Chunk]:
             usual = np.percentile([_busy(c) for c in mine], 75)
             large = [c for c in mine if _busy(c) > 0.2 * usual]
             common = _usual_names(large)
-            kept += [c for c in large if _shared(common, c) >= LEAST_SHARED]
+            kept += [c for c in large if _measure_shared(common, c) >= LEAST_SHARED]
     return sorted(kept, key=lambda c: c.start_ms)
 
 
@@ -246,7 +246,7 @@ def _usual_names(chunks: Sequence[_Chunk]) -> frozenset[str]:
     return frozenset(name for name, count in counts.items() if 2 * count >= len(chunks))
 
 
-def _shared(common: frozenset[str], chunk: _Chunk) -> float:
+def _measure_shared(common: frozenset[str], chunk: _Chunk) -> float:
     if not common:
         return 1.0
     return len(common & {op.name for op in chunk.operators}) / len(common)

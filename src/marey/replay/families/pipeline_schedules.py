@@ -166,11 +166,11 @@ def _1f1b_rank(shape: Shape, rank: int) -> list[Turn]:
     return turns
 
 
-def _interleaved(shape: Shape) -> list[list[Turn]]:
-    return _with_messages(shape, [_interleaved_order(shape, r) for r in range(shape.ranks)])
+def _make_interleaved(shape: Shape) -> list[list[Turn]]:
+    return _with_messages(shape, [_order_interleaved(shape, r) for r in range(shape.ranks)])
 
 
-def _interleaved_order(shape: Shape, rank: int) -> list[Pass | None]:
+def _order_interleaved(shape: Shape, rank: int) -> list[Pass | None]:
     """Return the passes of a rank: warm-up, alternating, cool-down, depth first over its stages."""
     rounds = max(1, shape.micro_batches // shape.ranks)
     if shape.micro_batches % rounds:
@@ -246,7 +246,7 @@ def _with_messages(shape: Shape, orders: list[list[Pass | None]]) -> list[list[T
 SCHEDULES: dict[str, Callable[[Shape], list[list[Turn]]]] = {
     "gpipe": _gpipe,
     "1f1b": _one_forward_one_backward,
-    "interleaved": _interleaved,
+    "interleaved": _make_interleaved,
 }
 
 

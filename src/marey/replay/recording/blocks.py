@@ -30,12 +30,12 @@ def find_repeats(names: Sequence[str], count: int | None = None) -> Repeats | No
     best: Repeats | None = None
     for period in range(1, min(len(names) // 2, LONGEST_PATTERN) + 1):
         found = _longest_run(names, period, count)
-        if found and (best is None or _covered(found) > _covered(best)):
+        if found and (best is None or _count_covered(found) > _count_covered(best)):
             best = found
     return best
 
 
-def _covered(repeats: Repeats) -> int:
+def _count_covered(repeats: Repeats) -> int:
     return repeats.period * repeats.count
 
 

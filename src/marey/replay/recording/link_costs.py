@@ -256,7 +256,7 @@ def match_collectives(
 
 def _fit_collective(runs: Sequence[Collective]) -> CollectiveCost:
     """Fit time against bytes: over isolated runs of several sizes, else over busy periods."""
-    alone = [r for r in runs if not _overlapped(r, runs)]
+    alone = [r for r in runs if not _is_overlapped(r, runs)]
     sizes = np.array([r.size for r in runs])
     spread = {r.size for r in alone}
     least = float(min(r.alone_ms for r in runs))
@@ -277,7 +277,7 @@ def _fit_collective(runs: Sequence[Collective]) -> CollectiveCost:
     )
 
 
-def _overlapped(run: Collective, runs: Sequence[Collective]) -> bool:
+def _is_overlapped(run: Collective, runs: Sequence[Collective]) -> bool:
     return any(
         other is not run
         and other.step == run.step

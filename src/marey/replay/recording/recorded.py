@@ -146,7 +146,7 @@ def _read_step(place: int, step: RankStep, calls: Mapping[int, tuple[Call, int]]
     begin = first_backward(step)
     for message in step.messages:
         mark = Mark(0.0, post=calls[message.row][0])
-        events.append((message.post_ms, 0, _placed(mark, step, message.post_ms, begin)))
+        events.append((message.post_ms, 0, _place_mark(mark, step, message.post_ms, begin)))
     for wait in step.waits:
         rows = [calls[row] for row in wait.rows if row in calls]
         messages = any(call.is_message for call, _ in rows)
@@ -154,7 +154,7 @@ def _read_step(place: int, step: RankStep, calls: Mapping[int, tuple[Call, int]]
             continue
         waits = tuple((call, place - posted) for call, posted in rows)
         waits = tuple(sorted(waits, key=lambda w: (w[0].kind, w[0].source, w[0].tag, w[0].number)))
-        mark = _placed(Mark(0.0, waits=waits), step, wait.at_ms, begin)
+        mark = _place_mark(Mark(0.0, waits=waits), step, wait.at_ms, begin)
         events.append((wait.at_ms, 1, mark))
     events.sort(key=lambda event: event[:2])
     marks, reached = [], 0.0
@@ -164,7 +164,7 @@ def _read_step(place: int, step: RankStep, calls: Mapping[int, tuple[Call, int]]
     return RankProgram(tuple(marks), max(step.run_ms - reached, 0.0))
 
 
-def _placed(mark: Mark, step: RankStep, at_ms: float, begin: float | None) -> Mark:
+def _place_mark(mark: Mark, step: RankStep, at_ms: float, begin: float | None) -> Mark:
     """Return the mark with the annotations around it, and whether the backward pass has begun."""
     around = [s for s in step.annotations if s.start_ms - 1e-6 <= at_ms <= s.end_ms + 1e-6]
     span = min((s.end_ms - s.start_ms for s in around), default=0.0)

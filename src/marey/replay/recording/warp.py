@@ -89,12 +89,14 @@ def scale_annotated(
     timelines: Timelines, named: Callable[[str], bool], factor: float
 ) -> dict[int, list[RankStep]] | None:
     """Return the timelines with annotated stretches multiplied; None where there are none."""
-    found = {rank: [_scaled(s, named, factor) for s in steps] for rank, steps in timelines.items()}
+    found = {
+        rank: [_scale_step(s, named, factor) for s in steps] for rank, steps in timelines.items()
+    }
     same = [new is old for r in found for new, old in zip(found[r], timelines[r], strict=True)]
     return None if all(same) else found
 
 
-def _scaled(step: RankStep, named: Callable[[str], bool], factor: float) -> RankStep:
+def _scale_step(step: RankStep, named: Callable[[str], bool], factor: float) -> RankStep:
     spans = sorted((s.start_ms, s.end_ms) for s in step.annotations if named(s.name))
     if not spans:
         return step

@@ -112,12 +112,12 @@ def change_first_bucket(run: Workload, change: Change) -> Workload:
     """Close the first bucket at another size."""
     plan = require_data_parallel(run, change)
     if plan.bucket_bytes is None:
-        plan = replace(plan, bucket_bytes=_recorded_bucket(plan))
+        plan = replace(plan, bucket_bytes=_find_bucket(plan))
     size = int(change.value)  # type: ignore[call-overload]
     return replace(run, plan=replace(plan, first_bucket_bytes=size))
 
 
-def _recorded_bucket(plan: DataParallel) -> int:
+def _find_bucket(plan: DataParallel) -> int:
     """Return the size at which the recorded buckets were closed: that of the smallest full one."""
     sizes = [size for size, _ in plan.syncs()]
     full = sizes[1:-1] or sizes[:1]

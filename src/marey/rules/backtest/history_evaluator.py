@@ -12,7 +12,7 @@ from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.rules.backtest.metric_series import Floats, MetricHistory
 from marey.rules.backtest.prefilter import Screen
-from marey.rules.backtest.row_table import NOBODY, coded
+from marey.rules.backtest.row_table import NOBODY, number_names
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import Facts, HeldGpu
 from marey.rules.engine.condition_values import ConditionValues, Sketches
@@ -226,7 +226,7 @@ def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:
         if batch.entities == first.entities:
             entities.append(batch.entity)
             continue
-        new = coded(codes, batch.entities)
+        new = number_names(codes, batch.entities)
         for place in np.flatnonzero(new == NOBODY).tolist():
             new[place] = codes.setdefault(batch.entities[place], len(codes))
         entities.append(new.astype(np.int32)[batch.entity])

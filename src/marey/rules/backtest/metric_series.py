@@ -18,7 +18,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.backtest.row_table import Longs, RowTable, grow_rows
 from marey.rules.definition import Rule
-from marey.rules.engine.condition_values import PERCENT, asked, needs_bins
+from marey.rules.engine.condition_values import PERCENT, choose_statistic, needs_bins
 from marey.rules.language.expressions import Group, Peers, Series, Statistic, conditions
 from marey.stats.sketches.sketch import BINS, FIELDS
 from marey.stats.sketches.sketch_reach import life_reach
@@ -145,7 +145,7 @@ class Track:
         """The least and greatest that a whole-life statistic of each row can be in the block."""
         out = np.empty((len(rows), 2))
         first, _, values = self._sort_samples(metric_history)
-        kind, parameter = asked(statistic)
+        kind, parameter = choose_statistic(statistic)
         low, step = self.span.low, self.span.step
         life_reach(self.agg, self.bins, low, step, rows, first, values, kind, parameter, out)
         return out * (100.0 if statistic.name in PERCENT else 1.0)
@@ -184,8 +184,8 @@ class Track:
         wanted: list[Asked],
     ) -> Floats:
         out = np.full((len(wanted), len(which), len(marks)), np.nan)
-        kinds = np.array([asked(s)[0] for s, _ in wanted], np.int64)
-        parameters = np.array([asked(s)[1] for s, _ in wanted], np.float64)
+        kinds = np.array([choose_statistic(s)[0] for s, _ in wanted], np.int64)
+        parameters = np.array([choose_statistic(s)[1] for s, _ in wanted], np.float64)
         place = (self.span.low, self.span.step, which, *samples, marks)
         if self.windowed:
             windows = np.array([w for _, w in wanted], np.int64)

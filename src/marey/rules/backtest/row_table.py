@@ -27,7 +27,7 @@ def grow_rows(array: NDArray[Any], rows: int, empty: float = 0) -> NDArray[Any]:
     return np.concatenate([array, np.full((more, *array.shape[1:]), empty, array.dtype)])
 
 
-def coded(numbers: Mapping[str, int], names: Sequence[str]) -> Longs:
+def number_names(numbers: Mapping[str, int], names: Sequence[str]) -> Longs:
     """The number of each name; -1 where it has none."""
     return np.fromiter(map(numbers.get, names, repeat(NOBODY)), np.int64, len(names))
 
@@ -46,13 +46,13 @@ class _Names:
         """The number of a name, a new one where it was not met before."""
         return self.numbers.setdefault(name, len(self.numbers))
 
-    def coded(self, names: Sequence[str]) -> Longs:
+    def number_names(self, names: Sequence[str]) -> Longs:
         """The number of each name; -1 of one that was never met."""
         # A name may have got its number since.
         asked = (len(self.numbers), names)
         if asked != self._before:
             self._before = asked
-            self._coded = coded(self.numbers, names)
+            self._coded = number_names(self.numbers, names)
         return self._coded
 
 
@@ -136,7 +136,7 @@ class RowTable:
         book = self._names[kind]
         # The last place is for names that were never met.
         place_of = np.full(len(book.numbers) + 1, len(names), np.int64)
-        place_of[book.coded(names)] = np.arange(len(names))
+        place_of[book.number_names(names)] = np.arange(len(names))
         held = np.flatnonzero(self.owner[: self.size] != NOBODY)
         places = place_of[book.of_row[held]]
         order = np.argsort(places, kind="stable")

@@ -291,7 +291,7 @@ def _group_events_by_kind(
     }
 
 
-def asked(statistic: Statistic) -> tuple[int, float]:
+def choose_statistic(statistic: Statistic) -> tuple[int, float]:
     """Which statistic of a sketch is meant, and its parameter; quantiles and shares have one."""
     if statistic.name == "p":
         return ask.QUANTILE, (statistic.quantile or 0.0) / 100
@@ -327,7 +327,7 @@ def statistic_of(
 
     ``bins`` are asked for some rows at a time: the windows of all would be 5 MB each.
     """
-    kind, parameter = asked(statistic)
+    kind, parameter = choose_statistic(statistic)
     if needs_bins(statistic):
         values = np.empty(len(agg))
         for begin in range(0, len(agg), ROWS_AT_ONCE):

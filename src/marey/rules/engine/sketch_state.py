@@ -20,7 +20,7 @@ from marey.stats.sketches.sketch_tables import (
     Span,
     Ticks,
     WindowRing,
-    coming_of,
+    read_coming,
 )
 
 
@@ -120,7 +120,7 @@ class SketchState:
             _touch(book.first_ms, book.last_ms, seen, ticks.time_ms, ticks.entity, *args)
 
     def _update_windows(self, names: list[str], ticks: Ticks, roster: Roster) -> None:
-        newest, coming = int(ticks.time_ms.max()), coming_of(ticks)
+        newest, coming = int(ticks.time_ms.max()), read_coming(ticks)
         for column, name in enumerate(names):
             ring = self.sketches.rings.get(name)
             if ring is not None:

@@ -129,7 +129,7 @@ def _read_string(text: str, at: int) -> Token:
     raise RuleError("this quote is never closed.", text, at, at + 1)
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text as a rule may hold it, in quotes."""
     out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{out}"'

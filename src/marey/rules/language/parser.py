@@ -128,7 +128,7 @@ class _Parser(Reader):
         return self.joined("or", Or, self.both, depth)
 
     def both(self, depth: int) -> Expression:
-        return self.joined("and", And, self.negated, depth)
+        return self.joined("and", And, self.parse_negation, depth)
 
     def joined(
         self,
@@ -142,11 +142,11 @@ class _Parser(Reader):
             parts.append(inner(depth))
         return parts[0] if len(parts) == 1 else node(tuple(parts))
 
-    def negated(self, depth: int) -> Expression:
+    def parse_negation(self, depth: int) -> Expression:
         if depth > DEPTH_LIMIT:
             raise self.wrong(f"the rule is nested deeper than {DEPTH_LIMIT}.")
         if self.word_if("not"):
-            return Not(self.negated(depth + 1))
+            return Not(self.parse_negation(depth + 1))
         if self.sign_if("("):
             inside = self.either(depth + 1)
             self.expect_sign(")")

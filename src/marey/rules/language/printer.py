@@ -24,7 +24,7 @@ from marey.rules.language.expressions import (
     Statistic,
     Value,
 )
-from marey.rules.language.lexer import KEYWORDS, quoted
+from marey.rules.language.lexer import KEYWORDS, quote_text
 from marey.rules.language.vocabulary import (
     FACT_UNITS,
     FACTS,
@@ -113,7 +113,9 @@ def value_text(value: Value, left: Series | Fact) -> str:
         return _print_peers(value, left)
     if isinstance(value, Quantity):
         return _print_quantity(value.value, left)
-    words = [w if _BARE.match(w) and w.lower() not in KEYWORDS else quoted(w) for w in value.words]
+    words = [
+        w if _BARE.match(w) and w.lower() not in KEYWORDS else quote_text(w) for w in value.words
+    ]
     return words[0] if len(words) == 1 else f"({', '.join(words)})"
 
 

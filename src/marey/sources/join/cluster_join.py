@@ -361,7 +361,7 @@ class ClusterJoin:
         held = group_gpus_by_holder(reported)
         if not held:
             return observation.workloads, observation.allocations
-        for dispute in self._disputes.lasting(observation, reported):
+        for dispute in self._disputes.find_lasting(observation, reported):
             self._record_conflict(
                 "holder", dispute.gpu, dispute.by_scheduler, other=dispute.by_exporter
             )

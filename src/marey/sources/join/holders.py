@@ -61,7 +61,7 @@ class HolderDisputes:
     def __init__(self) -> None:
         self._ticks: dict[str, int] = {}
 
-    def lasting(
+    def find_lasting(
         self, observation: Observation, reported: Iterable[ReportedHolders]
     ) -> list[Dispute]:
         """Return what has been disputed for long enough not to be a label that is late."""

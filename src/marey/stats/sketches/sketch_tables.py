@@ -265,7 +265,7 @@ class WindowRing(_Rows):
         self, ticks: Ticks, column: int, roster: Roster, coming: Coming | None = None
     ) -> None:
         """Take one column of a batch; samples older than the ring are left out."""
-        self._widen(coming or coming_of(ticks))
+        self._widen(coming or read_coming(ticks))
         _update_ring(
             self.agg,
             self.bins,
@@ -326,7 +326,7 @@ class Coming:
     most: int
 
 
-def coming_of(ticks: Ticks) -> Coming:
+def read_coming(ticks: Ticks) -> Coming:
     """What a batch brings to the slots."""
     numbers = ticks.time_ms // SLOT_MS
     if not len(numbers):

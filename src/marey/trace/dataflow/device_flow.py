@@ -131,7 +131,7 @@ def _read_rank(bench: Workbench, activity: RankActivity, items: Ints) -> _Part:
         "bytes": columns["bytes"][rows],
         "item_bytes": _widths(columns["dtype"][rows], run.symbols),
         "item": _items(activity, items, rows, nodes.kinds),
-        "loading_ns": _loading(activity, times, host_order),
+        "loading_ns": _measure_loading(activity, times, host_order),
     }
     found = _Found(host_order, host_waits, stream_waits, pauses)
     return _Part(made, _edges(nodes, columns, work, found))
@@ -298,7 +298,7 @@ def _items(activity: RankActivity, items: Ints, rows: Ints, kinds: Ints) -> Ints
     return np.where(kinds == DeviceNode.COMMUNICATION, of_row[rows], -1)
 
 
-def _loading(activity: RankActivity, times: Ints, host_order: Ints) -> Ints:
+def _measure_loading(activity: RankActivity, times: Ints, host_order: Ints) -> Ints:
     """Return how long the host loaded data between each of its nodes and the one before."""
     found = np.zeros(len(times), np.int64)
     if len(host_order) > 1:

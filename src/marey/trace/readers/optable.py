@@ -131,7 +131,7 @@ def _rank(
     def column(key: str) -> npt.NDArray[np.int64]:
         return np.array([facts[name][key] for name in names], np.int64)
 
-    def coded(key: str) -> npt.NDArray[np.int32]:
+    def encode_fact(key: str) -> npt.NDArray[np.int32]:
         codes = {n: symbols.add(str(f[key])) if f[key] else NO_VALUE for n, f in facts.items()}
         return np.array([codes[name] for name in names], np.int32)
 
@@ -161,8 +161,8 @@ def _rank(
         "micro_batch": table.column("mb_id").to_numpy(),
         "chunk": table.column("mc").to_numpy(),
         "sequence": table.column("seq_id").to_numpy(),
-        "group": coded("group"),
-        "collective": coded("collective"),
+        "group": encode_fact("group"),
+        "collective": encode_fact("collective"),
         "peer": column("peer"),
     }
     return RankEvents(info, symbols, columns)

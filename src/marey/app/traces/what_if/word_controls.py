@@ -94,7 +94,7 @@ def make_word(name: str) -> ChangeWord:
         word=name,
         takes=WORDS[name].takes,
         meaning=WORDS[name].meaning,
-        searched=_searched(name),
+        searched=_describe_search(name),
         control=kind,
         group=group,  # type: ignore[arg-type]
         choices=choices,
@@ -103,7 +103,7 @@ def make_word(name: str) -> ChangeWord:
     )
 
 
-def _searched(word: str) -> str:
+def _describe_search(word: str) -> str:
     if word in ALLOWED:
         return "always"
     return "on request" if word in ON_REQUEST else "never"

@@ -201,11 +201,11 @@ def find_sharding(
             return Sharding("inferred", (size,), f"scattered over {size} ranks")
         return Sharding("inferred", (1,), f"the same on {size} ranks")
     if kind in ("operator", "optimizer"):
-        return _sharding_of_compute(kind, dimensions)
+        return _infer_sharding(kind, dimensions)
     return Sharding()
 
 
-def _sharding_of_compute(kind: str, dimensions: Mapping[str, int]) -> Sharding:
+def _infer_sharding(kind: str, dimensions: Mapping[str, int]) -> Sharding:
     tensor = dimensions.get("tensor", 1)
     if tensor > 1:
         return Sharding("inferred", (tensor,), f"tensor parallel × {tensor}")

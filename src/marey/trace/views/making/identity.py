@@ -141,11 +141,11 @@ def _longest_common(a: Ints, b: Ints) -> Ints:
 
 def _join_by_occurrence(a: Ints, b: Ints) -> Ints:
     """The n-th of a key in one is the n-th of that key in the other."""
-    places = {pair: i for i, pair in enumerate(_counted(a))}
-    return np.array([places.get(pair, -1) for pair in _counted(b)], np.int64)
+    places = {pair: i for i, pair in enumerate(_count_keys(a))}
+    return np.array([places.get(pair, -1) for pair in _count_keys(b)], np.int64)
 
 
-def _counted(keys: Ints) -> list[tuple[int, int]]:
+def _count_keys(keys: Ints) -> list[tuple[int, int]]:
     seen: dict[int, int] = {}
     pairs = []
     for key in keys.tolist():

@@ -53,11 +53,12 @@ class Server:
 
     port: int
     token: str
+    pid: int
 
     def ask(self, path: str, *, method: str = "GET", body: bytes | None = None) -> bytes:
         """One request on a connection of its own."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         if body is not None:
             headers["Content-Type"] = "application/octet-stream"
         with contextlib.closing(connection):
@@ -194,21 +195,21 @@ def _post_json(server: Server, path: str, body: bytes) -> bytes:
 
 
 @contextmanager
-def run_server() -> Iterator[Server]:
-    """A server of its own process, with a token, over a simulated cluster."""
-    token = secrets.token_hex(16)
+def run_server(settings: str = CONFIGURATION) -> Iterator[Server]:
+    """A server of its own process, with a token where it takes one, over a simulated cluster."""
+    token = secrets.token_hex(16) if "token_env" in settings else ""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="marey-wear-") as folder:
         configuration = Path(folder) / "marey.toml"
-        configuration.write_text(CONFIGURATION.format(port=port, folder=folder))
+        configuration.write_text(settings.format(port=port, folder=folder))
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, "serve", "--config", str(configuration)],
             env={**os.environ, "MAREY_BENCH_TOKEN": token},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        server = Server(port, token)
+        server = Server(port, token, process.pid)
         try:
             _wait(server, process)
             yield server

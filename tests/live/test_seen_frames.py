@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 
 from marey.live.frames import Changes, Frame, LiveWorkload, Units, build_workloads_table
 from marey.live.seen_frames import see_frame
-from marey.live.wire_format import inflate, table_part
+from marey.live.wire_format import inflate, split_message
 from marey.model.access.identity import Privacy
 from marey.model.access.pseudonyms import Pseudonyms
 from marey.model.access.scope import Scope
 from marey.model.access.sight import Sight
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+from tests.live.reading import read_tables
 
 # No made-up name has capitals, so that none holds one of these by chance.
 USERS = ("", "ADA", "BOB", "CYD")
 PROJECTS = ("", "VISION", "SPEECH")
 REASONS = ("", "Priority", "held for SECRET people")
 PSEUDONYMS = Pseudonyms(bytes(32))
+RUNNING = WorkloadState.RUNNING
 PRIVATE = (Privacy.PSEUDONYMOUS, Privacy.PROJECT, Privacy.OWN)
 
 scopes = st.builds(
@@ -101,9 +103,12 @@ def show_from_scratch(frame: Frame, sight: Sight) -> dict[str, LiveWorkload]:
     return dict(sorted(shown.items())) if sight.scope.hides else shown
 
 
-def encode(shown: Mapping[str, LiveWorkload], places: Mapping[str, int]) -> bytes:
-    """The table of workloads as it is sent."""
-    return table_part("workloads", build_workloads_table(list(shown.values()), places)).payload
+def list_rows(
+    shown: Mapping[str, LiveWorkload], places: Mapping[str, int]
+) -> list[dict[str, object]]:
+    """The workloads as a client reads them."""
+    rows: list[dict[str, object]] = build_workloads_table(list(shown.values()), places).to_pylist()
+    return rows
 
 
 @settings(max_examples=80, deadline=None)
@@ -118,8 +123,9 @@ def test_each_scope_is_sent_what_masking_from_scratch_gives(
         changed = {n: live for n, live in shown.items() if n in frame.changes.workloads}
         ids = {real: live.workload.workload for real, live in shown.items()}
         places = {ids[n]: place for n, place in frame.positions().items() if n in ids}
-        assert seen.get_part("workloads", "changed").payload == encode(changed, places)
-        assert seen.get_part("workloads", "full").payload == encode(shown, places)
+        tick, snapshot = read_tables(seen.tick(())), read_tables(seen.snapshot(()))
+        assert tick["workloads"] == list_rows(changed, places)
+        assert snapshot["workloads"] == list_rows(shown, places)
         assert seen.changes.workloads == tuple(ids[name] for name in changed)
         assert dict(seen.workloads) == {live.workload.workload: live for live in shown.values()}
         assert seen.positions() == places
@@ -127,6 +133,53 @@ def test_each_scope_is_sent_what_masking_from_scratch_gives(
         for real, told in zip(frame.units.workloads, seen.units.workloads, strict=True):
             pairs = [(ids[n],) if n in ids else unheard if n[0] == "u" else () for n in real]
             assert told == sum(pairs, ())
+        held = {row: list(told) for row, told in enumerate(seen.units.workloads)}
+        assert {unit["row"]: unit["workloads"] for unit in snapshot["units"]} == held
+        changed_rows = frame.changes.units.tolist()
+        assert {u["row"]: u["workloads"] for u in tick["units"]} == {
+            r: held[r] for r in changed_rows
+        }
+
+
+def read_bytes(data: bytes) -> bytes:
+    """Everything that a message says, its header included."""
+    _, parts = split_message(data)
+    said = (part if name == "own" else inflate(part) for name, part in parts.items())
+    return data + b"".join(said)
+
+
+def test_tables_are_encoded_once_for_all_scopes_of_a_mode() -> None:
+    frame = make_frame_of(("ADA", "BOB", "CYD"))
+    seen = [see_frame(frame, Sight(Scope(Privacy.OWN, user), PSEUDONYMS)) for user in USERS]
+    masked = [
+        see_frame(frame, Sight(Scope(Privacy.PSEUDONYMOUS, user), PSEUDONYMS)) for user in USERS
+    ]
+    for table in ("units", "workloads"):
+        for form in ("full", "changed"):
+            assert len({id(one.get_part(table, form)) for one in seen}) == 1
+            assert len({id(one.get_part(table, form)) for one in masked}) == 1
+
+
+def make_frame_of(users: tuple[str, ...]) -> Frame:
+    """A tick in which each of these has a GPU."""
+    listed = [
+        LiveWorkload(Workload(f"run-{user}", user=user), WorkloadStatus(f"run-{user}", RUNNING))
+        for user in users
+    ]
+    rows = np.arange(len(users))
+    still = pa.table({"row": rows, "uuid": [f"GPU-{row}" for row in rows]})
+    held = [(live.workload.workload,) for live in listed]
+    return Frame(
+        cluster="default",
+        seq=1,
+        time_ms=0,
+        units=Units(still, np.zeros(len(users), np.uint8), [""] * len(users), held),
+        workloads={live.workload.workload: live for live in listed},
+        queue=(),
+        columns={},
+        before={},
+        changes=Changes(rows, workloads=tuple(live.workload.workload for live in listed)),
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -136,9 +189,7 @@ def test_no_part_holds_a_name_that_its_scope_does_not_know(
 ) -> None:
     for scope in asking:
         seen = see_frame(frame, Sight(scope, PSEUDONYMS))
-        parts = [(name, form) for name in ("units", "workloads") for form in ("full", "changed")]
-        sent = b"".join(inflate(seen.get_part(*part).payload) for part in parts)
-        sent += repr(seen.changes.removed_workloads).encode()
+        sent = b"".join(read_bytes(data) for data in (seen.tick(()), seen.snapshot(())))
         for live in (*frame.workloads.values(), *frame.changes.gone.values()):
             workload = live.workload
             if not scope.knows(workload.user, workload.project):

@@ -81,6 +81,7 @@ export function snapshot(gpus: number, metrics: readonly string[]): LiveMessage 
     header: header("snapshot", gpus, 1),
     units,
     workloads,
+    own: null,
     metrics: metrics.map((metric) => column(metric, gpus)),
   };
 }
@@ -113,6 +114,7 @@ export function tick(gpus: number, metrics: readonly string[], seq: number): Liv
     header: header("tick", gpus, seq),
     units: null,
     workloads: null,
+    own: null,
     // Zigzag of +1 or −1 in turn, so that codes stay in range.
     metrics: metrics.map((metric) => ({
       ...column(metric, 0),

@@ -105,8 +105,12 @@ WORKLOADS_SCHEMA = pa.schema(
 
 def build_workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str, int]) -> pa.Table:
     """Live workloads, with their positions in the queue, as the table that clients get."""
-    columns = list_columns(listed, positions)
-    arrays = [build_column(columns[entry.name], entry.type) for entry in WORKLOADS_SCHEMA]
+    return join_columns(list_columns(listed, positions))
+
+
+def join_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
+    """Return the columns of ``list_columns`` as that table."""
+    arrays = [_build_column(columns[entry.name], entry.type) for entry in WORKLOADS_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=WORKLOADS_SCHEMA)
 
 
@@ -114,33 +118,36 @@ def list_columns(
     listed: Sequence[LiveWorkload], positions: Mapping[str, int]
 ) -> dict[str, list[Any]]:
     """Return the values of that table by column."""
+    workloads = [live.workload for live in listed]
+    statuses = [live.status for live in listed]
+    ids = [workload.workload for workload in workloads]
     return {
-        "id": [w.workload.workload for w in listed],
-        **{
-            name: [getattr(w.workload, name) for w in listed]
-            for name in (
-                "name",
-                "user",
-                "project",
-                "experiment",
-                "partition",
-                "qos",
-                "submit_ms",
-                "start_ms",
-                "time_limit_s",
-                "gpus_requested",
-                "resource_type",
-            )
-        },
-        "priority": [w.status.priority for w in listed],
-        "queue_position": [positions.get(w.workload.workload) for w in listed],
-        "state": [w.status.state.value for w in listed],
-        "reason": [w.status.reason for w in listed],
-        "attributes": [msgspec.json.encode(dict(w.workload.attributes)).decode() for w in listed],
+        "id": ids,
+        "name": [workload.name for workload in workloads],
+        "user": [workload.user for workload in workloads],
+        "project": [workload.project for workload in workloads],
+        "experiment": [workload.experiment for workload in workloads],
+        "partition": [workload.partition for workload in workloads],
+        "qos": [workload.qos for workload in workloads],
+        "priority": [status.priority for status in statuses],
+        "queue_position": list(map(positions.get, ids)),
+        "state": [status.state.value for status in statuses],
+        "reason": [status.reason for status in statuses],
+        "submit_ms": [workload.submit_ms for workload in workloads],
+        "start_ms": [workload.start_ms for workload in workloads],
+        "time_limit_s": [workload.time_limit_s for workload in workloads],
+        "gpus_requested": [workload.gpus_requested for workload in workloads],
+        "resource_type": [workload.resource_type for workload in workloads],
+        "attributes": [_write_attributes(workload) for workload in workloads],
     }
 
 
-def build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
+def _write_attributes(workload: Workload) -> str:
+    attributes = workload.attributes
+    return msgspec.json.encode(dict(attributes)).decode() if attributes else "{}"
+
+
+def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return the values as a column of a table of workloads."""
     if pa.types.is_dictionary(kind):
         return pa.array(values, kind.value_type).dictionary_encode()
@@ -188,6 +195,7 @@ class Frame:
     def snapshot(self, metrics: Iterable[str]) -> bytes:
         """Everything, as one message."""
         parts = [self.get_part("units", "full"), self.get_part("workloads", "full")]
+        parts += self._find_own_parts("full")
         parts += [self.get_part(name, "full") for name in metrics if name in self.columns]
         return message(self._write_header("snapshot"), parts)
 
@@ -198,11 +206,8 @@ class Frame:
 
     def tick(self, metrics: Iterable[str], known: frozenset[str] | None = None) -> bytes:
         """What changed since the frame before; ``known`` are the columns the client has."""
-        parts = []
-        if len(self.changes.units):
-            parts.append(self.get_part("units", "changed"))
-        if self.changes.workloads:
-            parts.append(self.get_part("workloads", "changed"))
+        parts = [self.get_part(name, "changed") for name in self._list_changed_tables()]
+        parts += self._find_own_parts("changed")
         for name in metrics:
             if name in self.columns:
                 built_on = name in self.before and (known is None or name in known)
@@ -260,6 +265,14 @@ class Frame:
             if part is None:
                 part = self._parts[name, form] = self._encode(name, form)
             return part
+
+    def _list_changed_tables(self) -> list[str]:
+        changed = {"units": len(self.changes.units), "workloads": len(self.changes.workloads)}
+        return [name for name, rows in changed.items() if rows]
+
+    def _find_own_parts(self, form: str) -> list[Part]:
+        """What only this frame's readers are told; here everybody is told everything."""
+        return []
 
     def _encode(self, name: str, form: str) -> Part:
         makers: dict[tuple[str, str], Callable[[], pa.Table]] = {

@@ -9,9 +9,15 @@ from typing import Any, overload
 
 import pyarrow as pa
 
-from marey.live.frames import Changes, Frame, LiveWorkload, Units, build_workloads_table
-from marey.live.masked_rows import MaskedRows
-from marey.live.wire_format import Part, table_part
+from marey.live.frames import (
+    Changes,
+    Frame,
+    LiveWorkload,
+    Units,
+    join_columns,
+    list_columns,
+)
+from marey.live.wire_format import Part, json_part, table_part
 from marey.model.access.identity import Privacy
 from marey.model.access.pseudonyms import Pseudonyms
 from marey.model.access.scope import Scope
@@ -113,7 +119,6 @@ class _MaskedWorkloads:
         self._whole = whole
         self._nobody = Sight(Scope(Privacy.PSEUDONYMOUS), pseudonyms)
         self._made: dict[str, LiveWorkload] = {}
-        self._rows: MaskedRows | None = None
 
     def get(self, name: str) -> LiveWorkload:
         """Return the workload of this real id, masked."""
@@ -124,27 +129,37 @@ class _MaskedWorkloads:
 
     def get_id(self, name: str) -> str:
         """Return what the workload of this real id is called."""
-        return self.get(name).workload.workload
+        return self._nobody.show_id(name)
 
-    def list_changed(self) -> MaskedRows:
-        """Return the rows of those that changed."""
-        if self._rows is None:
-            places, changed = self._whole.positions(), self._whole.changes.workloads
-            shown = {self.get_id(name): places[name] for name in changed if name in places}
-            self._rows = MaskedRows([self.get(name) for name in changed], shown)
-        return self._rows
+    def list_ids(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return what the workloads of these real ids are called."""
+        return tuple(map(self.get_id, names))
 
-
-def _mask_frame(whole: Frame, pseudonyms: Pseudonyms) -> _MaskedWorkloads:
-    return whole.note(("masked", pseudonyms), lambda: _MaskedWorkloads(whole, pseudonyms))
+    def build_table(self, names: Iterable[str]) -> pa.Table:
+        """Return these workloads as a table in which nobody is named, as ``get`` masks each."""
+        nobody = self._nobody
+        listed = [self._whole.workloads[name] for name in names]
+        columns = list_columns(listed, self._whole.positions())
+        shown = {
+            "id": nobody.show_id,
+            "user": nobody.show_user,
+            "project": nobody.show_project,
+            "reason": nobody.show_reason,
+        }
+        for name, show in shown.items():
+            columns[name] = list(map(show, columns[name]))
+        blank = {"name": "", "experiment": "", "qos": "", "attributes": "{}"}
+        for name, value in blank.items():
+            columns[name] = [value] * len(listed)
+        return join_columns(columns)
 
 
 class SeenFrame(Frame):
     """The same tick: metrics are the frame's own, names are those that the scope is shown.
 
-    Units and workloads are encoded per set of own workloads among what they tell: all scopes that
-    have none there share one encoding. Others' work is masked once for all scopes, as somebody who
-    knows nobody sees it; each scope then gets its own rows in their place.
+    Units and workloads are encoded once for all scopes, as somebody sees them who knows nobody.
+    What a scope sees under its real names follows in a small part of its own, to be put in the
+    place of the masked rows.
     """
 
     __slots__ = ("_masked", "_sight", "_whole")
@@ -157,7 +172,10 @@ class SeenFrame(Frame):
         put = object.__setattr__
         put(self, "_whole", whole)
         put(self, "_sight", sight)
-        put(self, "_masked", _mask_frame(whole, sight.pseudonyms))
+        masked = whole.note(
+            ("masked", sight.pseudonyms), lambda: _MaskedWorkloads(whole, sight.pseudonyms)
+        )
+        put(self, "_masked", masked)
         super().__init__(
             cluster=whole.cluster,
             seq=whole.seq,
@@ -181,11 +199,46 @@ class SeenFrame(Frame):
         return {name: place for name, place in shown if name is not None}
 
     def get_part(self, name: str, form: str) -> Part:
-        """A piece of a message, shared with every scope to which it tells the same."""
+        """A piece of a message: metrics as everybody gets them, tables in which nobody is named."""
         if name not in _TABLES:
             return self._whole.get_part(name, form)
-        key = ("part", name, form, self._sight.scope.privacy, self._find_told(name, form))
-        return self._whole.note(key, lambda: self._encode_table(name, form))
+        key = ("part", name, form, self._sight.scope.hides, self._sight.pseudonyms)
+        return self._whole.note(key, lambda: self._encode_masked(name, form))
+
+    def _encode_masked(self, name: str, form: str) -> Part:
+        whole, hides = self._whole, self._sight.scope.hides
+        if name == "workloads":
+            listed = () if hides else _list_told(whole, form)
+            return table_part(name, self._masked.build_table(listed))
+        show = _show_nothing if hides else self._masked.get_id
+        units = replace(whole.units, workloads=_ShownHolders(whole.units.workloads, show))
+        rows = None if form == "full" else whole.changes.units
+        return table_part(name, units.table(rows).drop(["uuid"]))
+
+    def _list_changed_tables(self) -> list[str]:
+        told = super()._list_changed_tables()
+        return ["units"] if self._sight.scope.hides and "units" in told else told
+
+    def _find_own_parts(self, form: str) -> list[Part]:
+        about = self._find_told("workloads", form), self._find_told("units", form)
+        if not any(about):
+            return []
+        key = ("own", form, self._sight.scope.hides, *about)
+        return [self._whole.note(key, lambda: json_part("own", self._tell_own(form, *about)))]
+
+    def _tell_own(
+        self, form: str, workloads: Sequence[str], holders: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return what is put in the place of masked rows: ``at`` are theirs among the workloads."""
+        whole = self._whole
+        rows = whole.note(("held", form), lambda: _find_held_rows(whole, form))
+        held = {row: self.units.workloads[row] for name in holders for row in rows.get(name, ())}
+        places = whole.note(("places", form), lambda: _number(_list_told(whole, form)))
+        return {
+            "at": [] if self._sight.scope.hides else [places[name] for name in workloads],
+            "workloads": list_columns([whole.workloads[n] for n in workloads], whole.positions()),
+            "holders": held,
+        }
 
     def _find_told(self, name: str, form: str) -> tuple[str, ...]:
         """Return which of the workloads that a part tells of are shown under their real names."""
@@ -205,46 +258,34 @@ class SeenFrame(Frame):
             lambda: _group_by_owner(whole.workloads[name] for name in whole.changes.workloads),
         )
 
-    def _encode_table(self, name: str, form: str) -> Part:
-        if name == "workloads":
-            return table_part(
-                name, self.workloads_table() if form == "full" else self._changed_table()
-            )
-        rows = None if form == "full" else self.changes.units
-        return table_part(name, self.units.table(rows).drop(["uuid"]))
-
-    def _changed_table(self) -> pa.Table:
-        own, places = self._own_rows(), self._whole.positions()
-        # Of one's own there are few: nothing need be made of the others.
-        if self._sight.scope.hides:
-            return build_workloads_table(list(own.values()), places)
-        return self._masked.list_changed().put_in(own, places)
-
-    def _own_rows(self) -> dict[int, LiveWorkload]:
-        """Return the changed workloads with real names, by their place among all that changed."""
-        whole = self._whole
-        rows = whole.note("rows", lambda: {n: at for at, n in enumerate(whole.changes.workloads)})
-        known = self._find_told("workloads", "changed")
-        return {rows[name]: whole.workloads[name] for name in known}
-
     def _show_changes(self) -> Changes:
-        whole, scope = self._whole, self._sight.scope
-        known = self._group_changed().find_known(scope)
-        shown = known
-        if not scope.hides:
-            key = ("changed", scope.privacy, known)
-            shown = whole.note(key, lambda: self._masked.list_changed().list_ids(self._own_rows()))
-        gone = [self._show_gone(live) for live in whole.changes.gone.values()]
+        changes = self._whole.changes
+        known = self._group_changed().find_known(self._sight.scope)
+        about = self._whole.note("gone", lambda: _group_by_owner(changes.gone.values()))
         return Changes(
-            units=whole.changes.units,
-            removed_units=whole.changes.removed_units,
-            workloads=shown,
-            removed_workloads=tuple(name for name in gone if name is not None),
+            units=changes.units,
+            removed_units=changes.removed_units,
+            workloads=self._show_ids("changed", changes.workloads, known),
+            removed_workloads=self._show_ids(
+                "gone", tuple(changes.gone), about.find_known(self._sight.scope)
+            ),
         )
 
-    def _show_gone(self, live: LiveWorkload) -> str | None:
-        shown = self._sight.show_workload(live.workload)
-        return None if shown is None else shown.workload
+    def _show_ids(
+        self, subject: str, names: Sequence[str], known: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what these are called; mostly the same tuple for all scopes."""
+        if self._sight.scope.hides:
+            return known
+        key = ("ids", subject, self._sight.pseudonyms)
+        masked: tuple[str, ...] = self._whole.note(key, lambda: self._masked.list_ids(names))
+        if not known:
+            return masked
+        places = self._whole.note(("places", subject), lambda: _number(names))
+        shown = list(masked)
+        for name in known:
+            shown[places[name]] = name
+        return tuple(shown)
 
     def _show_all(self) -> dict[str, LiveWorkload]:
         whole = self._whole
@@ -262,10 +303,33 @@ class SeenFrame(Frame):
         live = self._whole.workloads.get(workload)
         if live is not None and self._sight.knows(live.workload.user, live.workload.project):
             return workload
-        if self._sight.scope.hides:
-            return None
         # Something may hold a GPU before anybody has said whose it is.
-        return self._masked.get_id(workload) if live else self._sight.show_id(workload)
+        return None if self._sight.scope.hides else self._masked.get_id(workload)
+
+
+def _show_nothing(_: str) -> None:
+    return None
+
+
+def _list_told(frame: Frame, form: str) -> Iterable[str]:
+    """Return the workloads of a part, in its order."""
+    return frame.workloads if form == "full" else frame.changes.workloads
+
+
+def _number(names: Iterable[str]) -> dict[str, int]:
+    return {name: at for at, name in enumerate(names)}
+
+
+def _find_held_rows(frame: Frame, form: str) -> Mapping[str, Sequence[int]]:
+    """Return which rows that a part tells of each workload holds."""
+    rows: Iterable[int] = frame.units.still.column("row").to_pylist()
+    if form != "full":
+        rows = set(rows).intersection(frame.changes.units.tolist())
+    found: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        for name in frame.units.workloads[row]:
+            found[name].append(row)
+    return found
 
 
 def _list_holders(frame: Frame) -> Iterator[LiveWorkload]:

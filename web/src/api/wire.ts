@@ -43,10 +43,21 @@ export interface MetricPart {
   differences: boolean;
 }
 
+/** What only this reader is told: rows to be put in the place of masked ones. */
+export interface OwnRows {
+  /** Which rows of the workloads part these are instead of. */
+  at: number[];
+  /** Columns as in the workloads part. */
+  workloads: Record<string, (string | number | null)[]>;
+  /** Workloads that hold a unit, by its row. */
+  holders: Record<string, string[]>;
+}
+
 export interface LiveMessage {
   header: Header;
   units: ArrowTable | null;
   workloads: ArrowTable | null;
+  own: OwnRows | null;
   metrics: MetricPart[];
 }
 
@@ -56,19 +67,22 @@ export const NO_VALUE = 65535;
 export async function readMessage(buffer: ArrayBuffer): Promise<LiveMessage> {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))) as Header;
-  const message: LiveMessage = { header, units: null, workloads: null, metrics: [] };
-  const inflated = await Promise.all(
-    header.parts.map((part) =>
-      inflate(new Uint8Array(buffer, 4 + length + part.offset, part.length)),
-    ),
+  const message: LiveMessage = { header, units: null, workloads: null, own: null, metrics: [] };
+  const contents = await Promise.all(
+    header.parts.map((part) => {
+      const bytes = new Uint8Array(buffer, 4 + length + part.offset, part.length);
+      return part.encoding === "json" ? bytes : inflate(bytes);
+    }),
   );
   header.parts.forEach((part, i) => {
-    if (part.encoding === "arrow-deflate") {
-      const table = tableFromIPC(inflated[i]);
+    if (part.encoding === "json") {
+      message.own = JSON.parse(new TextDecoder().decode(contents[i])) as OwnRows;
+    } else if (part.encoding === "arrow-deflate") {
+      const table = tableFromIPC(contents[i]);
       if (part.name === "units") message.units = table;
       else if (part.name === "workloads") message.workloads = table;
     } else {
-      message.metrics.push(metricPart(part, inflated[i]));
+      message.metrics.push(metricPart(part, contents[i]));
     }
   });
   return message;

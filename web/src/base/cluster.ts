@@ -1,6 +1,6 @@
 /** The browser's copy of the one shared cluster table: a snapshot, then what changed. */
 
-import type { LiveMessage, SourceState } from "@/api/wire";
+import type { LiveMessage, OwnRows, SourceState } from "@/api/wire";
 import { addDifferences, codedTexts, NO_VALUE, numbers, textLists } from "@/api/wire";
 import type { Column, NumberColumn } from "@/base/columns";
 import { textColumn, Words } from "@/base/columns";
@@ -111,12 +111,14 @@ export class Cluster {
     const rows = message.units ? this.takeUnits(message.units) : new Int32Array(0);
     for (const row of header.removed_units ?? []) this.present[row] = 0;
     for (const id of header.removed_workloads ?? []) this.workloads.delete(id);
-    if (message.workloads) this.takeWorkloads(message.workloads);
+    if (message.workloads) this.takeWorkloads(message.workloads, message.own?.at ?? []);
+    if (message.own) this.takeOwn(message.own);
     for (const part of message.metrics) this.takeMetric(part);
     const structure =
       header.type === "snapshot" ||
       rows.length > 0 ||
       message.workloads !== null ||
+      message.own !== null ||
       (header.removed_units?.length ?? 0) > 0 ||
       (header.removed_workloads?.length ?? 0) > 0;
     if (structure) this.builtParts = null;
@@ -198,13 +200,19 @@ export class Cluster {
     this.texts.set(name, { words: column.words, codes });
   }
 
-  private takeWorkloads(table: ArrowTable): void {
+  private takeWorkloads(table: ArrowTable, replaced: readonly number[]): void {
+    const skipped = new Set(replaced);
     const id = codedTexts(table, "id");
     const texts = WORKLOAD_TEXTS.map((name) => [name, codedTexts(table, name)] as const);
     const values = WORKLOAD_NUMBERS.map((name) => [name, numbers(table, name)] as const);
     const attributes = codedTexts(table, "attributes");
     for (let i = 0; i < table.numRows; i++) {
       const record: WorkloadRecord = { id: id.words[id.codes[i]] };
+      if (skipped.has(i)) {
+        // Shown under its made-up name until its owner was known.
+        this.workloads.delete(record.id);
+        continue;
+      }
       for (const [name, column] of texts)
         record[name] = column.codes[i] < 0 ? "" : column.words[column.codes[i]];
       for (const [name, column] of values) record[name] = column[i];
@@ -212,6 +220,18 @@ export class Cluster {
         Object.assign(record, freeAttributes(attributes.words[attributes.codes[i]]));
       this.workloads.set(record.id, record);
     }
+  }
+
+  private takeOwn(own: OwnRows): void {
+    const { id, attributes } = own.workloads;
+    id.forEach((name, i) => {
+      const record: WorkloadRecord = { id: String(name) };
+      for (const column of WORKLOAD_TEXTS) record[column] = own.workloads[column][i] ?? "";
+      for (const column of WORKLOAD_NUMBERS) record[column] = own.workloads[column][i] ?? NaN;
+      Object.assign(record, freeAttributes(String(attributes[i])));
+      this.workloads.set(record.id, record);
+    });
+    for (const [row, names] of Object.entries(own.holders)) this.held[Number(row)] = names;
   }
 
   private takeMetric(part: LiveMessage["metrics"][number]): void {

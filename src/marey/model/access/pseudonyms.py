@@ -38,13 +38,14 @@ class Pseudonyms:
 
     def make(self, kind: NameKind, real: str) -> str:
         """Return the made-up name; nobody stays nobody, and a bare number stays a number."""
+        found = self._shown.get((kind, real))
+        if found is not None:
+            return found
         if not real or (kind is NameKind.WORKLOAD and is_bare_number(real)):
             return real
-        found = self._shown.get((kind, real))
-        if found is None:
-            found = self._hash(kind, real)
-            self._remember(kind, real, found)
-        return found
+        made = self._hash(kind, real)
+        self._remember(kind, real, made)
+        return made
 
     def _hash(self, kind: NameKind, real: str) -> str:
         content = real.encode("utf-8", "surrogatepass")

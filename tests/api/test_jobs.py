@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
+import zstandard
 from fastapi.testclient import TestClient
 
+from marey.api.compression import Encoding
+from marey.api.pages import WebApp
 from tests.api.conftest import SmallService
 
 
@@ -67,10 +73,51 @@ def test_nobody_of_that_name_is_not_found_and_no_such_kind_is_refused(client: Te
     assert client.get("/api/v1/entities/planet", params={"name": "x"}).status_code == 422
 
 
-def test_json_travels_compressed_where_the_client_takes_it(client: TestClient) -> None:
-    packed = client.get("/api/v1/metrics", headers={"Accept-Encoding": "gzip"})
+def unpack(answer: Any) -> bytes:
+    """The content, also in an encoding that this client does not undo by itself."""
+    content = answer.content
+    if (
+        answer.headers["content-encoding"] == Encoding.ZSTD
+        and content[:4] == zstandard.FRAME_HEADER
+    ):
+        return zstandard.ZstdDecompressor().decompress(content)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        ("gzip", "gzip"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("gzip;q=1.0, zstd;q=0", "gzip"),
+        ("zstd", "zstd"),
+    ],
+)
+def test_json_travels_compressed_where_the_client_takes_it(
+    client: TestClient, accepted: str, chosen: str
+) -> None:
+    packed = client.get("/api/v1/metrics", headers={"Accept-Encoding": accepted})
     plain = client.get("/api/v1/metrics", headers={"Accept-Encoding": "identity"})
-    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["content-encoding"] == chosen
+    assert packed.headers["vary"] == "Accept-Encoding"
     assert "content-encoding" not in plain.headers
-    assert packed.json() == plain.json()
+    assert unpack(packed) == plain.content
     assert int(packed.headers["content-length"]) < len(plain.content) / 3
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_files_of_the_page_travel_compressed_and_are_kept(
+    tmp_path: Path, encoding: Encoding
+) -> None:
+    script = b"export const answer = 42;\n" * 200
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "index-1a2b.js").write_bytes(script)
+    # Without its lifespan, which files have not.
+    page = TestClient(WebApp(tmp_path))
+    wanted = {"Accept-Encoding": f"{encoding}, identity"}
+    for _ in range(2):
+        packed = page.get("/assets/index-1a2b.js", headers=wanted)
+        assert unpack(packed) == script
+        assert packed.headers["content-encoding"] == encoding
+        assert packed.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert int(packed.headers["content-length"]) < len(script) / 10

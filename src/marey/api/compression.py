@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from enum import StrEnum
 from typing import Any
 
+import zstandard
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,19 +15,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LEAST_BYTES = 1_200
 # Larger ones are compressed beside the loop that answers everybody.
 LARGE_BYTES = 64_000
-LEVEL = 4
 KINDS = ("application/json", "application/problem+json", "text/", "image/svg+xml")
 
 
-def takes_gzip(headers: Headers) -> bool:
-    """Return whether the client understands gzip."""
+class Encoding(StrEnum):
+    """How an answer may travel, the best first."""
+
+    ZSTD = "zstd"
+    GZIP = "gzip"
+
+
+# Of a file that is packed once and kept.
+BEST_LEVELS = {Encoding.ZSTD: 12, Encoding.GZIP: 9}
+LEVELS = {Encoding.ZSTD: 3, Encoding.GZIP: 4}
+
+
+def choose_encoding(headers: Headers) -> Encoding | None:
+    """Return the best encoding that the client understands."""
     entries = headers.get("accept-encoding", "")[:200].split(",")
     names = {entry.partition(";")[0].strip(): entry.partition("q=")[2].strip() for entry in entries}
-    return "gzip" in names and names["gzip"] not in ("0", "0.0")
+    refused = ("0", "0.0", "0.00", "0.000")
+    return next((one for one in Encoding if one in names and names[one] not in refused), None)
 
 
-def compress(content: bytes, level: int = LEVEL) -> bytes:
-    """Return the bytes as gzip, the same ones every time."""
+def compress(content: bytes, encoding: Encoding, level: int) -> bytes:
+    """Return the bytes compressed, the same ones every time."""
+    if encoding is Encoding.ZSTD:
+        return zstandard.ZstdCompressor(level=level).compress(content)
     packer = zlib.compressobj(level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress(content) + packer.flush()
 
@@ -38,7 +54,8 @@ class Compression:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, compressed where that is wanted and worth it."""
-        if scope["type"] != "http" or not takes_gzip(Headers(scope=scope)):
+        encoding = choose_encoding(Headers(scope=scope)) if scope["type"] == "http" else None
+        if encoding is None:
             await self.app(scope, receive, send)
             return
         held: list[Message] = []
@@ -52,7 +69,7 @@ class Compression:
                 return
             start = held.pop()
             if is_worth_it(start, message):
-                await _compress_answer(start, message)
+                await _compress_answer(start, message, encoding)
             await send(start)
             await send(message)
 
@@ -67,15 +84,15 @@ def is_worth_it(start: dict[str, Any] | Message, body: dict[str, Any] | Message)
     return "content-encoding" not in headers and headers.get("content-type", "").startswith(KINDS)
 
 
-async def _compress_answer(start: Message, message: Message) -> None:
-    content = message["body"]
+async def _compress_answer(start: Message, message: Message, encoding: Encoding) -> None:
+    content, level = message["body"], LEVELS[encoding]
     packed = (
-        await asyncio.to_thread(compress, content)
+        await asyncio.to_thread(compress, content, encoding, level)
         if len(content) > LARGE_BYTES
-        else compress(content)
+        else compress(content, encoding, level)
     )
     headers = MutableHeaders(raw=start["headers"])
-    headers["Content-Encoding"] = "gzip"
+    headers["Content-Encoding"] = encoding
     headers["Content-Length"] = str(len(packed))
     headers.add_vary_header("Accept-Encoding")
     start["headers"] = headers.raw

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from marey.api.compression import compress, takes_gzip
+from marey.api.compression import BEST_LEVELS, Encoding, choose_encoding, compress
 
 PACKED_ENDINGS = (".js", ".css", ".svg", ".json", ".wasm")
 BUNDLE = Path(__file__).parent / "web"
@@ -33,7 +33,7 @@ class WebApp(StaticFiles):
     def __init__(self, folder: Path = BUNDLE, *, prefix: str = "") -> None:
         self._folder = folder
         self._prefix = prefix
-        self._packed: dict[str, bytes] = {}
+        self._packed: dict[tuple[str, Encoding], bytes] = {}
         super().__init__(directory=folder, check_dir=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,20 +60,23 @@ class WebApp(StaticFiles):
                 raise
             return self._page(path)
         if path.startswith("assets/"):
-            if takes_gzip(Headers(scope=scope)) and path.endswith(PACKED_ENDINGS):
-                response = self._get_packed(path, response)
+            encoding = choose_encoding(Headers(scope=scope))
+            if encoding is not None and path.endswith(PACKED_ENDINGS):
+                response = self._get_packed(path, encoding, response)
             # Their names carry a digest of their content.
             response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
 
-    def _get_packed(self, path: str, response: Response) -> Response:
-        """Return a file as gzip; each is packed once, the bundle is small."""
-        if path not in self._packed:
+    def _get_packed(self, path: str, encoding: Encoding, response: Response) -> Response:
+        """Return a file compressed; each is packed once, the bundle is small."""
+        packed = self._packed.get((path, encoding))
+        if packed is None:
             content = (self._folder / path).read_bytes()
-            self._packed[path] = compress(content, 9)
-        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+            packed = compress(content, encoding, BEST_LEVELS[encoding])
+            self._packed[path, encoding] = packed
+        headers = {"Content-Encoding": encoding.value, "Vary": "Accept-Encoding"}
         kind = response.headers.get("content-type")
-        return Response(self._packed[path], media_type=kind, headers=headers)
+        return Response(packed, media_type=kind, headers=headers)
 
     def _page(self, path: str) -> Response:
         if "." in path.rsplit("/", 1)[-1] and path != ".":

@@ -9,7 +9,7 @@ from marey.api.application import build_app
 from marey.app.access.throttle import FAILURES
 from marey.model.access.identity import Role
 from tests.api.conftest import SmallService
-from tests.signed_in import OWNER_HEADERS, make_token, owner_access
+from tests.signed_in import OWNER_HEADERS, OWNER_KEY, make_token, owner_access
 
 VIEW = "/api/v1/views/mine"
 
@@ -87,6 +87,18 @@ def test_a_session_is_begun_with_a_token_and_is_never_the_token(small: SmallServ
             client.post("/api/v1/sign-in", json={"token": "wrong"}) for _ in range(FAILURES + 1)
         ]
         assert wrong[-1].status_code == 429
+
+
+def test_the_owner_signs_in_although_an_old_key_was_tried_many_times(small: SmallService) -> None:
+    app = build_app(small.service, owner_access())
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        stale = {"token": "owner_of_the_start_before"}
+        seen = [client.post("/api/v1/sign-in", json=stale) for _ in range(FAILURES + 1)]
+        assert [answer.status_code for answer in seen] == [401] * FAILURES + [429]
+        begun = client.post("/api/v1/sign-in", json={"token": OWNER_KEY})
+        assert begun.status_code == 200
+        # Whoever has signed in starts anew.
+        assert client.post("/api/v1/sign-in", json=stale).status_code == 401
 
 
 def test_people_make_list_and_revoke_their_own_tokens(small: SmallService) -> None:

@@ -19,7 +19,7 @@ from marey.app.traces.children.limited_child import (
     start_child,
     talk_to_child,
 )
-from marey.app.traces.children.report_process import make_report
+from marey.app.traces.children.report_process import RunSide, make_difference, make_report
 from marey.app.traces.conversion_process import ConversionTask
 from marey.app.traces.converter import Conversion
 from marey.app.traces.trace_library import TraceLibrary
@@ -59,6 +59,12 @@ def test_a_report_on_a_bomb_is_refused_by_the_child(bomb: Path, tmp_path: Path) 
     told: list[float] = []
     with pytest.raises(InvalidInput):
         make_report(bomb.parent, tmp_path / "cache", lambda done, total: told.append(done / total))
+
+
+def test_a_comparison_with_a_bomb_is_refused_by_the_child(bomb: Path, tmp_path: Path) -> None:
+    sides = [RunSide([str(bomb)], str(tmp_path / side)) for side in "ab"]
+    with pytest.raises(InvalidInput):
+        make_difference(*sides)
 
 
 def test_a_child_past_its_memory_says_so(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from marey.model.access.current import acting_as
 KEY_HEADER = "x-marey-key"
 # What changes nothing may come with a cookie alone.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SIGN_IN = "/api/v1/sign-in"
 
 
 class Recognition:
@@ -49,6 +50,9 @@ class Recognition:
             return refuse_attempt(wait_s)
         session = found.session
         if session is None or scope.get("method", "GET") in SAFE_METHODS:
+            return None
+        if scope["path"].removeprefix(scope.get("root_path", "")) == SIGN_IN:
+            # Shows a secret of its own, and replaces the session.
             return None
         if session.holds_key(headers.get(KEY_HEADER, "")):
             return None

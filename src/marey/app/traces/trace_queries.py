@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from marey.app.queries.table_queries import Reply
+from marey.app.traces.children.report_process import RunSide, make_difference
 from marey.app.traces.trace_documents import (
     RunRecord,
     TraceDifference,
@@ -26,11 +27,8 @@ from marey.app.traces.what_if.word_controls import suggest_fix
 from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.predicates import Predicate
 from marey.model.training.selections import parse_selection, select_rows
-from marey.trace.report.diff import compare
-from marey.trace.report.report_document import clean
-from marey.trace.report.run_profile import profile_run
 from marey.trace.report.verdict_words import advice, sentence, title
-from marey.trace.run.trace_run import open_run, spans
+from marey.trace.run.trace_run import spans
 from marey.trace.views.bands import BandWindow, list_bands, list_time_spans
 from marey.trace.views.cells import CellWindow
 from marey.trace.views.run_tables import (
@@ -275,11 +273,10 @@ def ask_time_spans(pictures: StepPictures, window: BandWindow, *, by: str) -> Re
 def compare_runs(
     library: TraceLibrary, a: str, b: str, *, a_steps: list[int] | None, b_steps: list[int] | None
 ) -> TraceDifference:
-    """Return what run ``b`` does differently from run ``a``."""
+    """Return what run ``b`` does differently from run ``a``; read in a process with limits."""
     sides = []
     for run, steps in ((a, a_steps), (b, b_steps)):
         library.views(run)
         paths, cache = library.trace_paths(run)
-        sides.append(profile_run(open_run(paths, cache=cache), steps=steps))
-    found = clean(compare(*sides).as_dict())
-    return msgspec.convert({"a": a, "b": b, **found}, TraceDifference)
+        sides.append(RunSide(paths, str(cache), steps))
+    return msgspec.convert({"a": a, "b": b, **make_difference(*sides)}, TraceDifference)

@@ -1,7 +1,7 @@
-"""Report on the traces in a folder: a process of its own, with limits.
+"""Report on the traces in a folder, or compare two runs: a process of its own, with limits.
 
 ``python -m marey.app.traces.children.report_process`` reads a task as JSON from stdin, writes its
-progress as lines to stdout, and leaves the report as JSON in the file it was given.
+progress as lines to stdout, and leaves the document as JSON in the file it was given.
 """
 
 from __future__ import annotations
@@ -30,11 +30,32 @@ from marey.model.system.process_limits import (
 MODULE = "marey.app.traces.children.report_process"
 
 
-class ReportTask(msgspec.Struct):
-    """What is reported on, and where the report goes."""
+class ReportFolder(msgspec.Struct, tag="report"):
+    """A folder to be reported on."""
 
     folder: str
     cache: str
+
+
+class RunSide(msgspec.Struct):
+    """One of two runs, with those of its steps that count."""
+
+    paths: list[str]
+    cache: str
+    steps: list[int] | None = None
+
+
+class RunPair(msgspec.Struct, tag="difference"):
+    """Two runs to be compared."""
+
+    a: RunSide
+    b: RunSide
+
+
+class ReportTask(msgspec.Struct):
+    """What is asked, and where the answer goes."""
+
+    subject: ReportFolder | RunPair
     output: str
     memory_bytes: int
     cpu_seconds: int = WORK_SECONDS
@@ -51,6 +72,17 @@ def make_report(
     folder: Path, cache: Path, progress: Callable[[float, float], None]
 ) -> dict[str, Any]:
     """Return the document of `marey trace report --json`, made by a child process."""
+    return _ask_child(ReportFolder(str(folder), str(cache)), progress)
+
+
+def make_difference(a: RunSide, b: RunSide) -> dict[str, Any]:
+    """Return what run ``b`` does differently from run ``a``, worked out by a child process."""
+    return _ask_child(RunPair(a, b), lambda done, total: None)
+
+
+def _ask_child(
+    subject: ReportFolder | RunPair, progress: Callable[[float, float], None]
+) -> dict[str, Any]:
     said = ReportLine()
 
     def listen(line: bytes) -> None:
@@ -60,7 +92,7 @@ def make_report(
 
     with tempfile.TemporaryDirectory(prefix="marey-report-") as place:
         output = Path(place) / "report.json"
-        task = ReportTask(str(folder), str(cache), str(output), choose_memory_limit())
+        task = ReportTask(subject, str(output), choose_memory_limit())
         with start_child(MODULE) as process:
             talk_to_child(process, msgspec.json.encode(task), listen)
         if said.error or process.returncode:
@@ -69,9 +101,32 @@ def make_report(
     return document
 
 
-def main() -> int:
-    """Write the report that stdin asks for; an error is a last line."""
+def _write_report(subject: ReportFolder, say: Callable[[ReportLine], None]) -> dict[str, Any]:
     from marey.trace.report.report_document import report_document
+
+    return report_document(
+        Path(subject.folder),
+        cache=Path(subject.cache),
+        progress=lambda share: say(ReportLine(round(share, 4))),
+    )
+
+
+def _write_difference(pair: RunPair) -> dict[str, Any]:
+    from marey.trace.report.diff import compare
+    from marey.trace.report.report_document import clean
+    from marey.trace.report.run_profile import profile_run
+    from marey.trace.run.trace_run import open_run
+
+    sides = (
+        profile_run(open_run(side.paths, cache=side.cache), steps=side.steps)
+        for side in (pair.a, pair.b)
+    )
+    document: dict[str, Any] = clean(compare(*sides).as_dict())
+    return document
+
+
+def main() -> int:
+    """Write the document that stdin asks for; an error is a last line."""
 
     def say(line: ReportLine) -> None:
         sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
@@ -80,12 +135,13 @@ def main() -> int:
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=ReportTask)
         limit_this_process(task.memory_bytes, task.cpu_seconds)
-        report = report_document(
-            Path(task.folder),
-            cache=Path(task.cache),
-            progress=lambda share: say(ReportLine(round(share, 4))),
+        subject = task.subject
+        document = (
+            _write_difference(subject)
+            if isinstance(subject, RunPair)
+            else _write_report(subject, say)
         )
-        Path(task.output).write_bytes(msgspec.json.encode(report))
+        Path(task.output).write_bytes(msgspec.json.encode(document))
     except MareyError as error:
         say(ReportLine(error=str(error)))
         return 1

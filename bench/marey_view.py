@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bench.chromium import FLAGS
 from bench.report import Results
 from bench.web_overview import built_page
-from marey.api.compression import compress
+from marey.api.compression import LEVELS, Encoding, compress
 from marey.trace.analysis import analyse
 from marey.trace.results import VerdictKind
 from marey.trace.run.trace_run import open_run
@@ -163,7 +163,8 @@ def report_limit(results: Results, what: str, measured_ms: float, size: str) -> 
 
 
 def report_bytes(results: Results, cells: Cells, ranks: int, size: str) -> None:
-    sent, raw = len(compress(cells.encode(1))), ranks * OPERATORS * RAW_BYTES
+    packed = compress(cells.encode(1), Encoding.GZIP, LEVELS[Encoding.GZIP])
+    sent, raw = len(packed), ranks * OPERATORS * RAW_BYTES
     results.against(
         "bytes of a full window",
         ratio=sent / raw,

@@ -57,6 +57,9 @@ class Network:
             call(*inside, "ip", "addr", "add", f"10.77.0.{rank + 1}/24", "dev", inner)
             call(*inside, "ip", "link", "set", inner, "up")
             call(*inside, "ip", "link", "set", "lo", "up")
+            # Others, as bbr, stall short bursts now and then, which is no property of the run.
+            congestion = "net.ipv4.tcp_congestion_control=cubic"
+            call(*inside, "sysctl", "-w", congestion, check=False)
         return self
 
     def shape(self, rank: int, mbit: float) -> None:

@@ -21,6 +21,7 @@ def _schedule(
     size: list[float] | None = None,
     places: list[int] = [],  # noqa: B006
     bandwidth: list[float] = [],  # noqa: B006
+    credit: list[float] | None = None,
 ) -> Schedule:
     count = len(work)
     own = links or [[] for _ in range(count)]
@@ -36,6 +37,7 @@ def _schedule(
         np.array(size if size is not None else [0.0] * count),
         np.array(places, np.int64),
         np.array(bandwidth),
+        np.array(credit) if credit is not None else None,
     )
     return schedule_tasks(graph, costs)
 
@@ -55,6 +57,33 @@ def test_two_transfers_share_a_link_equally() -> None:
 def test_a_transfer_goes_at_the_speed_of_its_slowest_link() -> None:
     found = _schedule([0.0], links=[[0, 1]], size=[100.0], bandwidth=[10.0, 4.0])
     assert found.finish[0] == 25.0
+
+
+def test_a_link_lets_its_credit_through_at_once_and_saves_it_up_again_while_idle() -> None:
+    # The second comes when 30 of 60 bytes are saved up again, the third after a long pause.
+    found = _schedule(
+        [0.0, 0.0, 0.0, 7.0, 100.0],
+        edges=[(3, 1), (4, 2)],
+        links=[[0], [0], [0], [], []],
+        size=[100.0, 100.0, 100.0, 0.0, 0.0],
+        bandwidth=[10.0],
+        credit=[60.0],
+    )
+    assert found.finish[:3].tolist() == [4.0, 14.0, 104.0]
+
+
+def test_spare_capacity_of_a_busy_link_is_saved_up_too() -> None:
+    # Over the slow link 4 a unit flow, so the other saves up 6 of its 10.
+    found = _schedule(
+        [0.0, 0.0, 5.0],
+        edges=[(2, 1)],
+        links=[[0, 1], [0], []],
+        size=[100.0, 130.0, 0.0],
+        bandwidth=[10.0, 4.0],
+        credit=[60.0, 0.0],
+    )
+    # 60 were never spent: they pass at once, and 5 a unit of the rest while both share the link.
+    assert found.finish.tolist() == [25.0, 19.0, 5.0]
 
 
 def test_a_resource_serves_first_come_first_served() -> None:

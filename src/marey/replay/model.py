@@ -10,7 +10,6 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Dataflow
 from marey.replay.changes import Change, read_changes
-from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.programs import Graph, step_ms
 from marey.replay.recording.workload import (
     Workload,
@@ -29,8 +28,8 @@ CHANGED_HALF_WIDTH = 0.08
 EXTRAPOLATED_HALF_WIDTH = 0.03
 # How well the speed of links is known: relative, and once more for every doubling of it.
 LINK_DOUBT = 0.05
-# How far the time of messages of another size is from proportional to constant.
-SIZE_DOUBT = 0.5
+# How much of the way to the worst of the other explanations of a run is doubted.
+CHOICE_DOUBT = 0.5
 # A normal distribution's central 80 % lies within this many deviations.
 DEVIATIONS = 1.2816
 # Where the unchanged replay misses the recording by more, no prediction is made.
@@ -142,7 +141,7 @@ class ReplayModel:
             0.5 * abs(self.self_error),
             0.5 * abs(self.base_ms / self.recorded_ms - 1.0),
             self._link_doubt(changed),
-            _size_doubt(changed),
+            CHOICE_DOUBT * _choice_doubt(changed),
             EXTRAPOLATED_HALF_WIDTH * len(changed.workload.extrapolated),
         ]
         return float(np.sqrt(np.sum(np.square(doubts))))
@@ -168,14 +167,26 @@ def _slow_links(run: Replayed, share: float) -> float:
     return step_ms(graph, graph.schedule(costs))
 
 
-def _size_doubt(changed: Replayed) -> float:
-    """Return the doubt about messages of another size than recorded: a run shows only one size."""
-    plan = changed.workload.plan
-    if not isinstance(plan, Pipeline) or plan.samples == 1.0:
-        return 0.0
-    same = replace(plan, message_bytes=plan.message_bytes / plan.samples)
-    other = replay_workload(replace(changed.workload, plan=same)).step_ms
-    return SIZE_DOUBT * abs(other / changed.step_ms - 1.0)
+def _choice_doubt(changed: Replayed) -> float:
+    """Return how far the step would be off if other links that explain the run were the true ones.
+
+    They differ only in what the run does not show, as the time of messages of another size.
+    """
+    costs = changed.graph.costs
+    steps = [
+        step_ms(
+            changed.graph,
+            changed.graph.schedule(
+                replace(
+                    costs,
+                    bandwidth=costs.bandwidth * choice.factor,
+                    credit=np.full(len(costs.bandwidth), choice.credit_bytes),
+                )
+            ),
+        )
+        for choice in changed.workload.links.as_good
+    ]
+    return max((abs(step / changed.step_ms - 1.0) for step in steps), default=0.0)
 
 
 def _parse_changes(changes: Sequence[Change | str]) -> tuple[Change, ...]:

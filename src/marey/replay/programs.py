@@ -26,6 +26,8 @@ from marey.stats.resource_schedule import (
 
 Floats = NDArray[np.float64]
 Key = Hashable
+# What is posted after something else in the same instant comes this much later.
+TURN_MS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,19 @@ class Transfer:
     # A message: ``Wait`` for ``Started(key)`` ends when the bytes begin to move, as for a sender
     # whose data goes into buffers of the network.
     marked: bool = False
+    # How its sender learns of the receive, where messages meet their receives (rendezvous).
+    notice: Notice | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a receiver sends to tell that it is ready: it queues behind what leaves that rank."""
+
+    receiver: int
+    queue: Key
+    takes_ms: float
+    # Bytes of a message that its link takes at once, before it serves others that queue.
+    turn_bytes: float
 
 
 @dataclass
@@ -114,6 +129,8 @@ class Graph:
     settling: int = 2
     # Which tasks count as a rank's work; None: all of its own.
     counted: NDArray[np.bool_] | None = None
+    # Receives in the order each rank posts them: rank, step, the task that posts, and the transfer.
+    receives: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64))
 
     def schedule(self, costs: Costs | None = None) -> Schedule:
         """Return when every task runs."""
@@ -139,6 +156,8 @@ class _Compiler:
         self.of_transfer: dict[Key, int] = {}
         self.posted: dict[Key, int] = {}
         self.meeting: dict[Key, int] = {}
+        self.notice: dict[Key, int] = {}
+        self.receives: list[tuple[int, int, int, int]] = []
 
     def task(self, work: float, label: str, place: tuple[int, int] = (-1, 0)) -> int:
         self.work.append(work)
@@ -157,18 +176,50 @@ class _Compiler:
     def transfer(self, key: Key) -> int:
         if key not in self.of_transfer:
             asked = self.plan.transfers[key]
-            node = self.task(asked.latency_ms, asked.label)
-            self.size[node] = asked.size
-            self.links[node] = asked.links
-            if asked.queue is not None:
-                self.resource[node] = self._queue(asked)
-            self.of_transfer[key] = node
             self.posted[key] = 0
-            self.meeting[key] = node
+            first, last = self._move(asked)
+            self.of_transfer[key] = last
+            self.meeting[key] = first
             if asked.marked:
                 self.meeting[key] = self.task(0.0, "")
-                self.depend(self.meeting[key], node)
+                self.depend(self.meeting[key], first)
+            if asked.notice is not None:
+                self._add_notice(key, asked.notice)
         return self.of_transfer[key]
+
+    def _move(self, asked: Transfer) -> tuple[int, int]:
+        """Add the bytes of a transfer, in turns if it takes several: the first and the last."""
+        turns = 1
+        if asked.notice is not None:
+            turns = max(int(np.ceil(asked.size / asked.notice.turn_bytes)), 1)
+        nodes = []
+        for turn in range(turns):
+            nodes.append(self.task(0.0 if turn else asked.latency_ms, asked.label))
+            self.size[nodes[-1]] = asked.size / turns
+            self.links[nodes[-1]] = asked.links
+            if asked.queue is not None:
+                self.resource[nodes[-1]] = self._queue(asked.queue, asked.at_once)
+            if turn:
+                self.depend(nodes[-2], nodes[-1])
+        return nodes[0], nodes[-1]
+
+    def _add_notice(self, key: Key, notice: Notice) -> None:
+        """Let the receiver's post reach the sender in its turn."""
+        node = self.task(notice.takes_ms, "notice")
+        self.resource[node] = self._queue(notice.queue, 1)
+        self.depend(node, self.meeting[key])
+        # Posted after a send of the same instant, it queues behind it.
+        self.notice[key] = self.task(TURN_MS, "")
+        self.depend(self.notice[key], node)
+
+    def posted_at(self, key: Key, rank: int, step: int) -> int:
+        """Return the task that waits for this rank to post a communication."""
+        node = self.transfer(key)
+        notice = self.plan.transfers[key].notice
+        if notice is None or notice.receiver != rank:
+            return self.meeting[key]
+        self.receives.append((rank, step, self.notice[key], node))
+        return self.notice[key]
 
     def awaited(self, key: Key) -> int:
         """Return the task that a wait for this key waits for."""
@@ -177,11 +228,11 @@ class _Compiler:
             return self.meeting[key.key]
         return self.transfer(key)
 
-    def _queue(self, asked: Transfer) -> int:
-        if asked.queue not in self.queues:
-            self.queues[asked.queue] = len(self.places)
-            self.places.append(asked.at_once)
-        return self.queues[asked.queue]
+    def _queue(self, name: Key, at_once: int) -> int:
+        if name not in self.queues:
+            self.queues[name] = len(self.places)
+            self.places.append(at_once)
+        return self.queues[name]
 
 
 def compile_plan(plan: Plan) -> Graph:
@@ -207,6 +258,7 @@ def compile_plan(plan: Plan) -> Graph:
         np.array(build.size),
         np.array(build.places, np.int64),
         plan.links.bandwidth(),
+        plan.links.credits(),
     )
     return Graph(
         tasks=tasks,
@@ -217,6 +269,7 @@ def compile_plan(plan: Plan) -> Graph:
         ends=np.array(ends, np.int64),
         sources=sources,
         targets=targets,
+        receives=np.array(build.receives, np.int64).reshape(-1, 4),
     )
 
 
@@ -243,8 +296,7 @@ def _compile_rank(build: _Compiler, rank: int) -> list[int]:
             waiting.extend(build.awaited(key) for key in action.keys)
         else:
             last = advance(0.0, "") if waiting else last
-            build.transfer(action.key)
-            build.depend(last, build.meeting[action.key])
+            build.depend(last, build.posted_at(action.key, rank, step))
             build.posted[action.key] += 1
         while step < len(step_ends) and number == step_ends[step]:
             last = advance(0.0, "end of step")

@@ -3,8 +3,10 @@
 A task becomes ready when all its predecessors are done. It then takes a place on its resource,
 first come first served, works for its own time and moves its bytes over its links. A link is
 divided equally among the transfers on it, and a transfer goes as fast as its slowest link allows
-(processor sharing). Tasks that need neither a resource nor a link never enter the event queue:
-their finish is known as soon as they are ready, so they cost no more than in a longest-path pass.
+(processor sharing). A link may save up credit while it has capacity to spare (a token bucket, as of
+shaped or buffered links): that many bytes of the next transfer pass at once. Tasks that need
+neither a resource nor a link never enter the event queue: their finish is known as soon as they are
+ready, so they cost no more than in a longest-path pass.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Costs:
     # Places of every resource; bytes per unit of time of every link.
     places: Ints
     bandwidth: Floats
+    # Bytes that each link lets through at once after a pause; None: none.
+    credit: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ def schedule_tasks(graph: TaskGraph, costs: Costs) -> Schedule:
     released_by = np.full(graph.count, -1, np.int64)
     chosen = graph.contending
     begin = np.zeros(len(chosen), np.float64)
+    bandwidth = np.asarray(costs.bandwidth, np.float64)
+    credit = np.zeros(len(bandwidth)) if costs.credit is None else costs.credit
     done = _run(
         graph.first,
         graph.successors,
@@ -113,7 +119,8 @@ def schedule_tasks(graph: TaskGraph, costs: Costs) -> Schedule:
         np.asarray(costs.work, np.float64),
         np.asarray(costs.size, np.float64)[chosen],
         costs.places.astype(np.int64),
-        np.asarray(costs.bandwidth, np.float64),
+        bandwidth,
+        np.asarray(credit, np.float64),
         ready,
         begin,
         finish,
@@ -181,6 +188,14 @@ def _rate(task, link_first, links, bandwidth, users):  # type: ignore[no-untyped
     return rate
 
 
+@njit(cache=True, nogil=True)
+def _save(link, now, credit, bandwidth, flow, saved, saved_at):  # type: ignore[no-untyped-def]
+    """Add what a link had to spare since it was last looked at to its credit."""
+    spare = (bandwidth[link] - flow[link]) * (now - saved_at[link])
+    saved[link] = min(credit[link], saved[link] + max(spare, 0.0))
+    saved_at[link] = now
+
+
 # One function on purpose: numba keeps the whole state of the event loop in registers and arrays.
 # Tasks are numbered as in the graph; a slot numbers only those that need a resource or a link.
 @njit(cache=True, nogil=True)
@@ -197,6 +212,7 @@ def _run(  # type: ignore[no-untyped-def]
     size,
     places,
     bandwidth,
+    credit,
     ready,
     begin,
     finish,
@@ -213,6 +229,10 @@ def _run(  # type: ignore[no-untyped-def]
     speed = np.zeros(slots, np.float64)
     due = np.full(slots, -1.0, np.float64)
     users = np.zeros(len(bandwidth), np.int64)
+    # What every link has saved up, since when, and how fast bytes flow over it.
+    saved = credit.copy()
+    saved_at = np.zeros(len(bandwidth), np.float64)
+    flow = np.zeros(len(bandwidth), np.float64)
     # The transfers of every link as a list through the (slot, link) pairs.
     link_head = np.full(len(bandwidth), -1, np.int64)
     after = np.full(len(links), -1, np.int64)
@@ -281,10 +301,18 @@ def _run(  # type: ignore[no-untyped-def]
             continue
         moves = size[slot] > 0.0 and link_first[slot + 1] > link_first[slot]
         if what == _WORKED and moves:
-            left[slot] = size[slot]
+            passed = np.inf
+            for at in range(link_first[slot], link_first[slot + 1]):
+                link = links[at]
+                if credit[link] > 0.0:
+                    _save(link, now, credit, bandwidth, flow, saved, saved_at)
+                passed = min(passed, saved[link])
+            passed = min(passed, size[slot])
+            left[slot] = size[slot] - passed
             since[slot] = now
             for at in range(link_first[slot], link_first[slot + 1]):
                 link = links[at]
+                saved[link] -= passed
                 users[link] += 1
                 before[at] = -1
                 after[at] = link_head[link]
@@ -295,6 +323,9 @@ def _run(  # type: ignore[no-untyped-def]
             for at in range(link_first[slot], link_first[slot + 1]):
                 link = links[at]
                 users[link] -= 1
+                if credit[link] > 0.0:
+                    _save(link, now, credit, bandwidth, flow, saved, saved_at)
+                    flow[link] -= speed[slot]
                 if before[at] >= 0:
                     after[before[at]] = after[at]
                 else:
@@ -309,6 +340,11 @@ def _run(  # type: ignore[no-untyped-def]
                     other = owner[walk]
                     rate = _rate(other, link_first, links, bandwidth, users)
                     if rate != speed[other] or due[other] < 0.0:
+                        for pair in range(link_first[other], link_first[other + 1]):
+                            link = links[pair]
+                            if credit[link] > 0.0:
+                                _save(link, now, credit, bandwidth, flow, saved, saved_at)
+                                flow[link] += rate - speed[other]
                         left[other] = max(left[other] - speed[other] * (now - since[other]), 0.0)
                         since[other] = now
                         speed[other] = rate

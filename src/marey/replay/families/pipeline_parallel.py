@@ -28,13 +28,13 @@ from marey.replay.families.pipeline_schedules import (
 from marey.replay.programs import (
     Action,
     Graph,
+    Notice,
     Plan,
     Post,
     Run,
     Started,
     Transfer,
     Wait,
-    step_ms,
     unroll,
 )
 from marey.replay.recording.blocks import find_repeats
@@ -48,9 +48,10 @@ LAYERS_SHARE = 0.5
 MESSAGE_DRIVEN, ZERO_BUBBLE = "message-driven", "zero-bubble"
 # The share of a backward pass that computes the gradients of the stage's own weights.
 WEIGHT_SHARE = 0.5
-# Links are looked at again where the replay takes this many times the recorded step, up to so many
-# times their speed; with the right speed a replay of a pipeline takes this many times the step.
-TOO_SLOW, FASTEST, USUALLY_SLOW = 1.06, 3.0, 1.02
+# From a rank's posting a receive to its sender's knowing, where nothing else is on the way.
+NOTICE_MS = 0.05
+# What TCP keeps of one connection in the queue of a link: a few of its largest segments.
+TURN_BYTES = 262_144.0
 # A pass runs at least this share of the names that are usual for its kind.
 LEAST_SHARED = 0.5
 
@@ -454,39 +455,10 @@ def fix_stages(run: Pipeline, ranks: Sequence[int]) -> Pipeline:
     return replace(run, layers=layers)
 
 
-def fit_speed(run: Pipeline, recorded_ms: float) -> Pipeline:
-    """Return the pipeline with faster links where the replay is far slower than the recording.
-
-    Large messages that overflow a queue on their way show a pace well below the link's own; the
-    recorded step shows what the links can do. A replay that is a little slow is left alone: so are
-    those with a known bandwidth.
-    """
-    usual = _step_at(run, 1.0)
-    if usual <= TOO_SLOW * recorded_ms:
-        return run
-    low, high = 1.0, FASTEST
-    if _step_at(run, high) > USUALLY_SLOW * recorded_ms:
-        return run
-    for _ in range(20):
-        middle = (low * high) ** 0.5
-        slow = _step_at(run, middle) > USUALLY_SLOW * recorded_ms
-        low, high = (middle, high) if slow else (low, middle)
-    return replace(run, links=_faster(run, high))
-
-
-def _faster(run: Pipeline, factor: float) -> Links:
-    return replace(run.links.faster(factor), reference=run.links.reference * factor)
-
-
-def _step_at(run: Pipeline, factor: float) -> float:
-    graph = plan_pipeline(replace(run, links=_faster(run, factor)))
-    return step_ms(graph, graph.schedule())
-
-
 def make_turns(run: Pipeline, costs: Mapping[tuple[str, int], float]) -> list[list[Turn]]:
     """Return every rank's turns under the run's schedule."""
     if run.schedule in (MESSAGE_DRIVEN, ZERO_BUBBLE):
-        size = run.message_bytes * run.samples
+        size = max(run.message_bytes * run.samples - run.links.credit_bytes, 0.0)
         message = run.links.message_latency_ms + size / min(run.links.up)
         order = order_by_arrival if run.schedule == MESSAGE_DRIVEN else order_zero_bubble
         return order(run.shape, lambda p: costs[(p.kind, p.stage)], message)
@@ -562,10 +534,10 @@ def _transfer(run: Pipeline, made_by: Pass) -> Transfer:
         links=lines,
         size=moved,
         latency_ms=latency,
-        queue=(source, target),
-        at_once=1,
+        queue=lines[0],
         label="message",
         marked=True,
+        notice=Notice(target, run.links.up_of(target), NOTICE_MS, TURN_BYTES),
     )
 
 

@@ -18,6 +18,8 @@ POINT_TO_POINT = ("send", "recv")
 MESSAGES = "messages"
 # A transfer this many times as long as the shortest is ruled by its bytes, not by its latency.
 RULED_BY_BYTES = 4.0
+# A transfer that takes this many times what its bytes should is ruled by its latency.
+ABOVE_LINE = 1.5
 # What a ring moves over each link, in sizes of the whole, for n ranks.
 RING_SHARE: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
@@ -55,6 +57,14 @@ class CollectiveCost:
 
 
 @dataclass(frozen=True)
+class LinkChoice:
+    """Links that are so many times as fast, with another credit."""
+
+    factor: float
+    credit_bytes: float
+
+
+@dataclass(frozen=True)
 class Links:
     """The links of all ranks, each with its bandwidth up and down in bytes per ms."""
 
@@ -68,10 +78,18 @@ class Links:
     # Which kinds the bandwidth was measured on, and the bandwidth that per-byte costs stand for.
     measured_on: str
     reference: float
+    # Bytes of messages that a link lets through at once after a pause.
+    credit_bytes: float = 0.0
+    # What explains the recorded messages as well.
+    as_good: tuple[LinkChoice, ...] = ()
 
     def bandwidth(self) -> Floats:
         """Return the bandwidth of every link: up and down of each rank in turn."""
         return np.array([value for pair in zip(self.up, self.down, strict=True) for value in pair])
+
+    def credits(self) -> Floats:
+        """Return the credit of every link in bytes, in the order of their bandwidths."""
+        return np.full(2 * len(self.ranks), self.credit_bytes)
 
     def up_of(self, rank: int) -> int:
         """Return the number of the link that leaves the rank."""
@@ -259,14 +277,13 @@ def _fit_collective(runs: Sequence[Collective]) -> CollectiveCost:
     alone = [r for r in runs if not _is_overlapped(r, runs)]
     sizes = np.array([r.size for r in runs])
     spread = {r.size for r in alone}
-    least = float(min(r.alone_ms for r in runs))
-    light = [r.alone_ms for r in alone if r.alone_ms < RULED_BY_BYTES * least]
-    # Only where others are ruled by their bytes do light ones show a floor.
-    least = float(np.median(light)) if 0 < len(light) < len(alone) else 0.0
     if len(spread) >= 3 and max(spread) >= 2 * min(spread):
         slope, latency, scatter = _fit_sizes(alone)
     else:
         slope, latency, scatter = _fit_periods(runs)
+    # Those that take far longer than their bytes do show the least time of any.
+    light = [r.alone_ms for r in alone if r.alone_ms > ABOVE_LINE * (slope * r.size + latency)]
+    least = float(np.median(light)) if light else 0.0
     return CollectiveCost(
         per_byte_ms=slope,
         latency_ms=latency,

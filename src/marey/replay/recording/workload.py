@@ -22,9 +22,9 @@ from marey.replay.families.data_parallel import (
 )
 from marey.replay.families.fully_sharded import is_sharded
 from marey.replay.families.parameter_server import find_servers
+from marey.replay.families.pipeline_links import fit_message_links
 from marey.replay.families.pipeline_parallel import (
     Pipeline,
-    fit_speed,
     is_pipeline,
     plan_pipeline,
     read_pipeline,
@@ -130,7 +130,7 @@ def read_timed(timelines: Timelines, links: Links | None = None) -> Workload:
     if is_pipeline(timelines):
         pipeline = read_pipeline(timelines, links)
         if not fitted:
-            pipeline = fit_speed(pipeline, recorded_step_ms(timelines))
+            pipeline = fit_message_links(pipeline, timelines, recorded_step_ms(timelines))
         return Workload("pipeline", pipeline, timelines)
     if is_sharded(timelines):
         return Workload("sharded", read_matched(timelines, links), timelines)

@@ -19,8 +19,9 @@ from websockets.sync.client import connect
 from marey.api.replies import ARROW, CSV, SNAPSHOT
 from marey.live.wire_format import ARROW as ARROW_PART
 from marey.live.wire_format import inflate, split_message
-from marey.model.access.identity import Privacy
+from marey.model.access.identity import Identity, Privacy, Role
 from marey.model.times import format_time
+from marey.rules.engine.findings import Episode, Finding
 from tests.api.running import running
 from tests.api.two_projects import (
     ADA,
@@ -54,6 +55,7 @@ PLAIN: dict[str, list[str]] = {
     "kind": ["user"],
     "when": ["util mean < 101%"],
     "rule": ["idle"],
+    "scope": ["personal", "project", "site"],
     "finding": ["0000000000000000"],
     "mute": ["0000000000000000"],
     "owner": ["trace:1"],
@@ -316,7 +318,7 @@ def test_operators_see_everything(site: SharedSite) -> None:
     expected = {
         "cluster", "workloads", "jobs", "search", "events", "queue", "findings", "waste", "mutes",
         "traces", "callgraphs/sources", "tasks", "entities/{kind}", "queue-fairness",
-        "verdicts", "diagnosis/peers",
+        "verdicts", "diagnosis/peers", "rules",
     }  # fmt: skip
     assert expected <= told, expected - told
 
@@ -332,3 +334,104 @@ def test_an_open_site_shows_everybody(site: SharedSite) -> None:
     site.set_privacy(Privacy.OPEN)
     with open_client(site.service, ADA) as client:
         assert MARK in client.get("/api/v1/workloads").text
+
+
+LOW = {"when": "util mean < 101%", "title": "Mine"}
+
+
+def test_a_personal_rule_judges_its_owners_work_and_is_theirs_alone(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OPEN)
+    with open_client(site.service, ADA) as ada:
+        saved = ada.put("/api/v1/rules/low", params={"scope": "personal"}, json=LOW).json()
+        assert (saved["scope"], saved["owner"], saved["may_change"]) == ("personal", "ada", True)
+        assert saved["waste"] is False
+        name = saved["id"]
+        again = ada.put(f"/api/v1/rules/{name}", json={**LOW, "title": "Still mine"}).json()
+        assert (again["id"], again["title"]) == (name, "Still mine")
+        site.judge()
+        rows = {row["rule"]: row for row in ada.get("/api/v1/verdicts").json()["rules"]}
+        mine = {
+            row["workload"]
+            for row in ada.get("/api/v1/jobs").json()["rows"]
+            if row["user"] == "ada"
+        }
+        judged = set(rows[name]["life"]["workloads"])
+        assert judged
+        assert judged <= mine
+        assert (
+            ada.get(f"/api/v1/rules/{name}").json()["in_force"] == "user = ada and util mean < 101%"
+        )
+    for other in (BEN, OPERATOR):
+        with open_client(site.service, other) as client:
+            rows = {row["rule"] for row in client.get("/api/v1/verdicts").json()["rules"]}
+            assert name not in rows
+            seen = {row["id"]: row for row in client.get("/api/v1/rules").json()["rows"]}
+            # Operators see that there is one, to end it; others do not.
+            assert (name in seen) is (other is OPERATOR)
+            if other is BEN:
+                for answer in (
+                    client.get(f"/api/v1/rules/{name}"),
+                    client.put(f"/api/v1/rules/{name}", json=LOW),
+                    client.delete(f"/api/v1/rules/{name}"),
+                    client.get("/api/v1/rules-backtest", params={"rule": name}),
+                ):
+                    assert answer.status_code == 404
+    with open_client(site.service, ADA) as ada:
+        assert ada.delete(f"/api/v1/rules/{name}").status_code == 204
+        assert ada.get(f"/api/v1/rules/{name}").status_code == 404
+
+
+def test_findings_of_a_personal_rule_are_shown_to_its_owner_alone(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OPEN)
+    with open_client(site.service, ADA) as ada:
+        rule = ada.put("/api/v1/rules/low", params={"scope": "personal"}, json=LOW).json()["id"]
+        workload = next(
+            row["workload"]
+            for row in ada.get("/api/v1/jobs").json()["rows"]
+            if row["user"] == "ada"
+        )
+        found = Finding(
+            id="00000000000000dd",
+            rule=rule,
+            workload=workload,
+            title="Mine",
+            user="ada",
+            episodes=[Episode(START_MS, None)],
+        )
+        site.service.rule_watch.findings.save([found])
+        for identity, status in ((ADA, 200), (BEN, 404), (OPERATOR, 404)):
+            with open_client(site.service, identity) as client:
+                answer = client.get(f"/api/v1/findings/{found.id}")
+                assert answer.status_code == status
+                listed = {row["id"] for row in client.get("/api/v1/findings").json()["rows"]}
+                assert (found.id in listed) is (status == 200)
+                said = client.post(f"/api/v1/findings/{found.id}/comments", json={"text": "x"})
+                assert said.status_code == status
+        assert ada.delete(f"/api/v1/rules/{rule}").status_code == 204
+    site.service.rule_watch.findings.drop([found.id])
+
+
+def test_a_project_rule_is_its_members_and_the_sites_is_the_operators(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OPEN)
+    with open_client(site.service, ADA) as ada:
+        # Without a scope it is one's own; nobody makes rules for others.
+        assert ada.put("/api/v1/rules/plain", json=LOW).json()["scope"] == "personal"
+        assert ada.put("/api/v1/rules/site", params={"scope": "site"}, json=LOW).status_code == 403
+        shipped = ada.get("/api/v1/rules").json()["rows"][0]
+        assert shipped["may_change"] is False
+        assert ada.delete(f"/api/v1/rules/{shipped['id']}").status_code == 409
+        other = {"scope": "project", "project": f"{MARK}-vision"}
+        assert ada.put("/api/v1/rules/low", params=other, json=LOW).status_code == 422
+        made = ada.put("/api/v1/rules/low", params={"scope": "project"}, json=LOW).json()
+        assert (made["scope"], made["owner"]) == ("project", "p1")
+    mate = Identity("bob", Role.RESEARCHER, projects=("p1",))
+    with open_client(site.service, mate) as client:
+        listed = {row["id"] for row in client.get("/api/v1/rules").json()["rows"]}
+        assert made["id"] in listed
+        assert not any(row.startswith("plain.") for row in listed)
+        assert client.delete(f"/api/v1/rules/{made['id']}").status_code == 204
+    with open_client(site.service, OPERATOR) as client:
+        assert client.put("/api/v1/rules/of-site", json=LOW).json()["scope"] == "site"
+        with open_client(site.service, ADA) as ada:
+            assert ada.delete("/api/v1/rules/of-site").status_code == 403
+        assert client.delete("/api/v1/rules/of-site").status_code == 204

@@ -18,10 +18,11 @@ from marey.app.collect.loop import CollectRules
 from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.rules.finding_store import Mute
 from marey.app.service import Parts, Service
+from marey.model.access.current import acting_as
 from marey.model.access.identity import Identity, Privacy, Role
 from marey.model.events import ClusterEventKind, Event
 from marey.model.observation import Observation
-from marey.model.times import HOUR_MS
+from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
 from marey.rules.engine.findings import Comment, Episode, Finding
 from marey.store.embedded.embedded_store import open_store
@@ -159,12 +160,24 @@ class SharedSite:
         for owner in (f"trace:{RUNS}", f"callgraph:{MARK}-profile"):
             with service.uploads.receiving(owner, f"{MARK}.json", by=BEN.user) as receiver:
                 receiver.write(b'{"traceEvents": []}')
+        rule = {"id": f"{MARK}-rule", "when": "util mean < 101%", "title": f"{MARK}-title"}
+        with acting_as(BEN):
+            for scope in ("personal", "project"):
+                service.rule_book.save(rule, scope=scope)
+                service.views.save(BEN, f"{MARK}-view", {"name": f"{MARK}-view"}, scope=scope)
         mine = service.traces
         self.run = mine.create(f"{MARK}-run", workload=RUNS).id
         job = service.background.start(f"traces of {RUNS}", lambda _: {"name": f"{MARK}-result"})
         while not job.over:
             pass
         self.task = job.id
+
+    def judge(self) -> None:
+        """Let some minutes pass, and the rules judge them."""
+        self._tick(3 * MINUTE_MS // TICK_MS)
+        watch = self.service.rule_watch
+        while watch._queue:
+            watch.take(watch._queue.popleft())
 
     def set_privacy(self, privacy: Privacy) -> None:
         """Let the site have this mode from now on."""

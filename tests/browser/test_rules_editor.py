@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from marey.model.access.current import get_process_identity
 from tests.browser.conftest import Demo, Overview
 
 # Most workloads of the demo are at work: at its moment the rule matches many, and not all.
@@ -21,7 +22,7 @@ def prepared(demo: Demo, overview: Overview) -> Iterator[None]:
     """The rules have read their history; what a journey saves is taken away again."""
     overview.wait_until(lambda: demo.get("/verdicts")["time_ms"], "the first verdicts")
     yield
-    for row in demo.get("/rules")["rows"]:
+    for row in demo.send("GET", "/rules")["rows"]:
         if row["origin"] == "server":
             demo.send("DELETE", f"/rules/{row['id']}")
 
@@ -78,6 +79,23 @@ def test_what_always_holds_is_warned_about(overview: Overview) -> None:
     editor = open_editor(overview)
     write(overview, editor, "util mean >= 0%")
     overview.page.wait_for_selector("[data-testid=rule-editor] p[role=alert]:not(:empty)")
+
+
+def test_a_rule_is_kept_as_ones_own(overview: Overview, demo: Demo) -> None:
+    editor = open_editor(overview)
+    page = overview.page
+    write(overview, editor, TEXT)
+    editor.get_by_role("button", name="My rule").click()
+    assert "your workloads alone" in editor.inner_text()
+    editor.get_by_label("Title").fill("Only mine")
+    page.get_by_test_id("save-rule").click()
+    editor.wait_for(state="detached")
+    rows = demo.send("GET", "/rules")["rows"]
+    (mine,) = [row for row in rows if row["id"].startswith("only-mine.p-")]
+    # Somebody else on this machine does not see it.
+    assert mine["id"] not in {row["id"] for row in demo.get("/rules")["rows"]}
+    assert (mine["scope"], mine["owner"]) == ("personal", get_process_identity().user)
+    assert overview.errors == []
 
 
 def test_a_saved_rule_is_marked_on_groups_drawn_as_bars_and_filtered_by(

@@ -1321,15 +1321,20 @@ export const rulesTexts = {
   save: "Save",
   saveAs: "Save as",
   lensOfThisView: "Lens of this view",
-  siteRule: "Site rule",
+  ruleScopes: { personal: "My rule", project: "Project rule", site: "Site rule" },
+  ruleOf: (scope: Value, owner: Value) =>
+    scope === "personal" ? `personal rule of ${owner}` : `rule of project ${owner}`,
   highlightsOnlyInThisViewAnd:
     "Highlights only, in this view and for anyone with its link. Opens no findings and sends no notifications.",
   lensName: "Lens name",
   saveAsLens: "Save as lens",
   aLensWithThisNameAlready: "A lens with this name already exists.",
   aViewCanHoldAtMost: (most: Value) => `A view can hold at most ${most} lenses.`,
-  evaluatedForEveryWorkloadFromIts:
-    "Evaluated for every workload from its first sample. Opens findings, and sends notifications where configured.",
+  ruleScopeMeans: {
+    personal: "Evaluated for your workloads alone. Its findings are shown to you alone.",
+    project: "Evaluated for your project's workloads. Its members can change it.",
+    site: "Evaluated for every workload from its first sample. Opens findings; notifies where configured.",
+  },
   title: "Title",
   id: "ID",
   derivedFromTheTitle: "derived from the title",
@@ -1342,7 +1347,11 @@ export const rulesTexts = {
   aRuleSavedHereReplacesThe: (origin: Value) =>
     `A rule saved here replaces the one ${origin}; deleting it restores that one.`,
   saveRule: "Save rule",
-  saveAsSiteRule: "Save as site rule",
+  saveAsRule: {
+    personal: "Save as my rule",
+    project: "Save as project rule",
+    site: "Save as site rule",
+  },
   anyGpu: "Any GPU",
   everyGpuOfAnyNode: "Every GPU of any node",
   allGpus: "All GPUs",

@@ -90,3 +90,15 @@ Metrics = Annotated[
     ),
 ]
 DEFAULT: str = DEFAULT_CLUSTER
+
+# Of saved views and rules.
+Scope = Annotated[
+    str,
+    Query(
+        pattern="^(personal|project|site)?$",
+        description="Whose: personal, project or site; empty: the first that is found.",
+    ),
+]
+Project = Annotated[
+    str, Query(max_length=NAME_LIMIT, description="Of which project, where one is in several.")
+]

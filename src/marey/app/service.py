@@ -148,7 +148,9 @@ class Service:
         )
         self.traces.on_ready = self._score_predictions
         self.call_graphs = CallGraphCache(self.uploads, self.traces)
-        self.rule_book = RuleBook(parts.store, parts.rules_folder)
+        self.rule_book = RuleBook(
+            parts.store, parts.rules_folder, lambda user: self.scopes.owners.find_projects(user)
+        )
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
         self.views = SavedViews(parts.store, lambda user: self.scopes.owners.find_projects(user))

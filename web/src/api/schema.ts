@@ -1069,8 +1069,10 @@ export interface paths {
          */
         get: operations["rule"];
         /**
-         * Save a rule; replaces one of the same id
-         * @description In force from the next verdict on.
+         * Save a rule of the site, a project or oneself; replaces one of the same id and scope
+         * @description In force from the next verdict on; one of a person or project judges their work alone.
+         *
+         *     Without a scope the site's for operators, one's own for everybody else.
          */
         put: operations["saveRule"];
         post?: never;
@@ -4801,6 +4803,10 @@ export interface components {
             /** @enum {unknown} */
             origin: "file" | "pack" | "server";
             warnings: string[];
+            /** @enum {unknown} */
+            scope: "personal" | "project" | "site";
+            owner: string;
+            may_change: boolean;
             in_force: string;
             clause: components["schemas"]["RuleClause"];
             in_force_where: components["schemas"]["InForceWhere"][];
@@ -4883,6 +4889,10 @@ export interface components {
             /** @enum {unknown} */
             origin: "file" | "pack" | "server";
             warnings: string[];
+            /** @enum {unknown} */
+            scope: "personal" | "project" | "site";
+            owner: string;
+            may_change: boolean;
         };
         /**
          * RuleTest
@@ -9729,7 +9739,12 @@ export interface operations {
     };
     saveRule: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whose: personal, project or site; empty: the first that is found. */
+                scope?: string;
+                /** @description Of which project, where one is in several. */
+                project?: string;
+            };
             header?: never;
             path: {
                 /** @description Id of the rule. */
@@ -9745,7 +9760,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The rule as saved. */
+            /** @description The rule as saved; the id of an owned one ends with its owner's mark. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9774,6 +9789,15 @@ export interface operations {
             };
             /** @description Whoever is signed in may not do this. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such thing. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -13814,7 +13838,7 @@ export interface operations {
     view: {
         parameters: {
             query?: {
-                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                /** @description Whose: personal, project or site; empty: the first that is found. */
                 scope?: string;
                 /** @description Of which project, where one is in several. */
                 project?: string;
@@ -13880,7 +13904,7 @@ export interface operations {
     saveView: {
         parameters: {
             query?: {
-                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                /** @description Whose: personal, project or site; empty: the first that is found. */
                 scope?: string;
                 /** @description Of which project, where one is in several. */
                 project?: string;
@@ -13952,7 +13976,7 @@ export interface operations {
     deleteView: {
         parameters: {
             query?: {
-                /** @description Whose view: personal, project or site; empty: the first that is found. */
+                /** @description Whose: personal, project or site; empty: the first that is found. */
                 scope?: string;
                 /** @description Of which project, where one is in several. */
                 project?: string;

@@ -11,11 +11,10 @@ from starlette.responses import Response
 
 from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
-from marey.api.parameters import DEFAULT, Cluster, OneWorkload, TheService
+from marey.api.parameters import DEFAULT, Cluster, OneWorkload, Project, Scope, TheService
 from marey.api.problems import described
 from marey.app.history.background_jobs import Job, JobDocument
 from marey.app.rules.past_verdicts import find_verdicts_at
-from marey.app.rules.rule_book import make_rule_row
 from marey.app.rules.rule_documents import (
     BacktestResult,
     CheckedRule,
@@ -217,28 +216,36 @@ def one_rule(service: TheService, rule: RuleId) -> Answer[RuleDetail]:
 
 @router.put(
     "/rules/{rule}",
-    openapi_extra=needs(Permission.OPERATE),
+    openapi_extra=needs(Permission.CONTRIBUTE),
     operation_id="saveRule",
-    summary="Save a rule; replaces one of the same id",
-    response_description="The rule as saved.",
-    responses=described(400, 409, 422),
+    summary="Save a rule of the site, a project or oneself; replaces one of the same id and scope",
+    response_description="The rule as saved; the id of an owned one ends with its owner's mark.",
+    responses=described(400, 403, 404, 409, 422),
 )
 def save_rule(
-    service: TheService, rule: RuleId, document: Annotated[dict[str, Any], Body()]
+    *,
+    service: TheService,
+    rule: RuleId,
+    document: Annotated[dict[str, Any], Body()],
+    scope: Scope = "",
+    project: Project = "",
 ) -> Answer[RuleRow]:
-    """In force from the next verdict on."""
-    saved = service.rule_book.save({**document, "id": rule})
+    """In force from the next verdict on; one of a person or project judges their work alone.
+
+    Without a scope the site's for operators, one's own for everybody else.
+    """
+    saved = service.rule_book.save({**document, "id": rule}, scope=scope, project=project)
     service.rule_watch.reload()
-    return Answer(make_rule_row(saved, "server"))
+    return Answer(saved)
 
 
 @router.delete(
     "/rules/{rule}",
-    openapi_extra=needs(Permission.OPERATE),
+    openapi_extra=needs(Permission.CONTRIBUTE),
     operation_id="deleteRule",
     summary="Delete a rule that was saved here",
     status_code=204,
-    responses=described(404, 409, 422),
+    responses=described(403, 404, 409, 422),
 )
 def delete_rule(service: TheService, rule: RuleId) -> Response:
     """Its open findings are closed; a shipped rule of the same id is in force again."""
@@ -266,7 +273,7 @@ def verdicts(
     service.workspace.check_cluster(cluster)
     if at is None:
         return Answer(service.rule_watch.verdicts(cluster))
-    return Answer(find_verdicts_at(service.rule_watch.findings.all(cluster), parse_time(at)))
+    return Answer(find_verdicts_at(service.rule_watch.findings.list_shown(cluster), parse_time(at)))
 
 
 @router.get(

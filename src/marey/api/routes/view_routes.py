@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import Body, Path, Query
+from fastapi import Body, Path
 from starlette.responses import Response
 
 from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
-from marey.api.parameters import TheService
+from marey.api.parameters import Project, Scope, TheService
 from marey.api.problems import described
 from marey.app.people.saved_views import ViewRow
 from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
 from marey.model.errors import InvalidInput, TooLarge
-from marey.model.names import NAME_LIMIT
 
 router = typed_router("views", reads=Permission.READ)
 
@@ -33,18 +32,6 @@ Name = Annotated[
         pattern=r"^[^\x00-\x1f\x7f/]+$",
         description="Name of the view.",
     ),
-]
-
-
-Scope = Annotated[
-    str,
-    Query(
-        pattern="^(personal|project|site)?$",
-        description="Whose view: personal, project or site; empty: the first that is found.",
-    ),
-]
-Project = Annotated[
-    str, Query(max_length=NAME_LIMIT, description="Of which project, where one is in several.")
 ]
 
 

@@ -41,7 +41,7 @@ def list_cluster_figures(workspace: Workspace, *, with_projects: bool) -> Iterat
     for cluster in sorted(workspace.frames):
         of = (("cluster", cluster),)
         yield from _count_units(workspace, cluster)
-        findings = FindingStore(workspace.store).all(cluster)
+        findings = FindingStore(workspace.store).list_shown(cluster)
         counted = Counter((f.rule, f.severity) for f in findings if f.is_open)
         for (rule, severity), count in sorted(counted.items()):
             labels = (*of, ("rule", rule), ("severity", severity))

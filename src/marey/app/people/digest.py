@@ -111,7 +111,9 @@ class AskDigest:
         to_ms = workspace.now_ms()
         span = (to_ms - self.days * DAY_MS, to_ms)
         earlier = (span[0] - self.days * DAY_MS, span[0])
-        found = [f for f in FindingStore(workspace.store).all(self.cluster) if self._concerns(f)]
+        found = [
+            f for f in FindingStore(workspace.store).list_shown(self.cluster) if self._concerns(f)
+        ]
         jobs = self._read_jobs(workspace, found, (earlier[0], to_ms))
         if not jobs and self.kind != "site":
             raise NotFound(f"No jobs of the {self.kind} '{shown(self.name)}' in {self.days} days.")

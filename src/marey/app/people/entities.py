@@ -115,7 +115,7 @@ class AskEntity:
         units = self._find_units(workspace)
         held = self._count_held(workspace, span)
         jobs = self._read_jobs(workspace, span, held)
-        all_found = FindingStore(workspace.store).all(self.cluster)
+        all_found = FindingStore(workspace.store).list_shown(self.cluster)
         found = [self._take_share(f) for f in all_found if self._concerns(f)]
         if not jobs and not units and not found:
             raise NotFound(f"Nothing is known of the {self.kind} '{self.name[:80]}'.")
@@ -201,7 +201,7 @@ class AskEntity:
             query = replace(query, where=Comparison("workload", "in", sorted(held)[:10_000]))
         else:
             query = replace(query, where=Comparison(self.kind, "eq", self.name))
-        found = group_by_workload(FindingStore(workspace.store).all(self.cluster))
+        found = group_by_workload(FindingStore(workspace.store).list_shown(self.cluster))
         util = read_live_utilization(workspace, self.cluster)
         return [
             make_job_row(row, found.get(row["workload"], ()), util.get(row["workload"]), span[1])

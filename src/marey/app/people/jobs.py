@@ -105,7 +105,7 @@ class AskJobs:
         if self.sort not in SORTS and self.sort not in FOUND_SORTS:
             raise InvalidInput(unknown("sort", self.sort, [*SORTS, *FOUND_SORTS]))
         workspace.check_cluster(self.cluster)
-        found = group_by_workload(FindingStore(workspace.store).all(self.cluster))
+        found = group_by_workload(FindingStore(workspace.store).list_shown(self.cluster))
         query = self._make_query()
         if self.sort in FOUND_SORTS:
             some = Comparison("workload", "in", sorted(found)[:10_000])

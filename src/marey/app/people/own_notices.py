@@ -8,6 +8,7 @@ from marey.model.documents import Document
 from marey.model.times import DAY_MS
 from marey.notify.settings import NotifySettings
 from marey.rules.engine.findings import Change, ChangeKind
+from marey.rules.ownership import read_mark
 
 RECENT_MS = 7 * DAY_MS
 NOTICES_LIMIT = 500
@@ -43,7 +44,7 @@ def list_own_notices(
     """Return what people are told of somebody's work."""
     mutes = findings.mutes()
     rows: list[OwnNotice] = []
-    for finding in findings.all():
+    for finding in findings.list_shown():
         if finding.user != user or not finding.episodes:
             continue
         episode = finding.episodes[-1]
@@ -66,7 +67,7 @@ def list_own_notices(
                 workload=finding.workload,
                 status=notice.status,
                 muted=muted,
-                receivers=[] if muted else sorted(set(told)),
+                receivers=[] if muted or read_mark(finding.rule) else sorted(set(told)),
             )
         )
     rows.sort(key=lambda row: -row.time_ms)

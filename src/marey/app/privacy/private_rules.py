@@ -128,9 +128,9 @@ class PrivateRuleBook(RuleBook):
         shown = [one for one in row.in_force_where if self._knows(one.project)]
         return msgspec.structs.replace(row, in_force_where=shown)
 
-    def save(self, document: object) -> Rule:
+    def save(self, document: object, *, scope: str = "", project: str = "") -> RuleRow:
         """Keep a rule."""
-        return self._whole.save(document)
+        return self._strip(self._whole.save(document, scope=scope, project=project))
 
     def delete(self, name: str) -> None:
         """Forget a rule that was saved here."""

@@ -19,12 +19,14 @@ from marey.app.rules.finding_documents import (
     WasteSums,
 )
 from marey.live.summary import STEP_MS as SUMMARY_STEP_MS
-from marey.model.errors import InvalidInput, unknown
+from marey.model.access.current import current_identity
+from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import Store
 from marey.model.times import DAY_MS, HOUR_MS
 from marey.notify.notices import Notice
 from marey.rules.engine.findings import Comment, Finding
+from marey.rules.ownership import is_personal_of_another
 from marey.rules.waste import WasteBy, waste_csv, wasted
 
 KIND, MUTE_KIND = "finding", "mute"
@@ -69,9 +71,17 @@ class FindingStore:
         ]
         return [f for f in found if cluster is None or f.cluster == cluster]
 
+    def list_shown(self, cluster: str | None = None) -> list[Finding]:
+        """Return the findings without those of others' personal rules, for whoever is asking."""
+        user = current_identity().user
+        return [f for f in self.all(cluster) if not is_personal_of_another(f.rule, user)]
+
     def get(self, name: str) -> Finding:
         """Return one finding by its id; raises ``NotFound``."""
-        return msgspec.convert(self._store.document(KIND, name), Finding, str_keys=True)
+        found = msgspec.convert(self._store.document(KIND, name), Finding, str_keys=True)
+        if is_personal_of_another(found.rule, current_identity().user):
+            raise NotFound(f"There is no finding '{shown(name)}'.")
+        return found
 
     def save(self, findings: Iterable[Finding]) -> None:
         """Keep findings as they are now, without losing what people said of them meanwhile."""
@@ -162,7 +172,7 @@ class AskFindings:
         fields = ("workload", "rule", "user", "project")
         found = [
             finding
-            for finding in kept.all(self.cluster)
+            for finding in kept.list_shown(self.cluster)
             if all(not (w := getattr(self, n)) or getattr(finding, n) == w for n in fields)
             and (not self.state or finding.is_open == (self.state == "open"))
         ]
@@ -196,7 +206,7 @@ class AskWaste:
         preparing = workspace.preparing(self.cluster)
         to_ms = workspace.now_ms() if self.to_ms is None else self.to_ms
         from_ms = to_ms - 7 * DAY_MS if self.from_ms is None else self.from_ms
-        findings = FindingStore(workspace.store).all(self.cluster)
+        findings = FindingStore(workspace.store).list_shown(self.cluster)
         lines = wasted(findings, WasteBy(self.by), from_ms, to_ms)
         rows = [
             WasteLine(

@@ -18,6 +18,7 @@ from marey.notify.outbox import Outbox
 from marey.notify.settings import NotifySettings
 from marey.rules.definition import Rule
 from marey.rules.engine.findings import Change, ChangeKind, Finding
+from marey.rules.ownership import read_mark
 
 log = logging.getLogger(__name__)
 KIND = "parcel"
@@ -112,7 +113,13 @@ class Notifier:
         A finding that opens while it is muted is announced when the mute is over, if it is then
         still open; of its end nobody hears who never heard of it.
         """
-        news = [make_notice(change, rules.get(change.finding.rule)) for change in changes]
+        # What a person's or a project's rule finds is on their page; the site's receivers are not
+        # theirs.
+        news = [
+            make_notice(change, rules.get(change.finding.rule))
+            for change in changes
+            if not read_mark(change.finding.rule)
+        ]
         if not self.settings.routes or not (news or self._held.of(cluster)):
             return
         mutes = self._findings.mutes()

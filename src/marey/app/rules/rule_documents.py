@@ -12,6 +12,7 @@ from marey.rules.engine.three_valued import Truth
 
 SeverityWord = Literal["info", "warning", "critical"]
 Origin = Literal["pack", "file", "server"]
+ScopeWord = Literal["personal", "project", "site"]
 
 _REFERENCE = "#/components/schemas/"
 # A tree without tags, which a type cannot say; ``CLAUSE_SCHEMAS`` describes it.
@@ -48,6 +49,11 @@ class RuleRow(Document, kw_only=True):
     override: list[OverrideDocument] | UnsetType = UNSET
     origin: Origin
     warnings: list[str]
+    # Whose rule it is, and of which user or project; the site's judges everybody's work.
+    scope: ScopeWord = "site"
+    owner: str = ""
+    # Whether whoever asks may change and delete it.
+    may_change: bool = False
 
 
 class RuleList(Document):

@@ -24,6 +24,7 @@ from marey.app.rules.rule_documents import (
 )
 from marey.app.rules.rule_windows import fill_windows
 from marey.app.rules.state_file import CourtKeeper, find_missed_changes
+from marey.model.access.current import current_identity
 from marey.model.errors import Conflict, MareyError
 from marey.model.observation import Observation
 from marey.model.protocols import Store
@@ -34,6 +35,7 @@ from marey.rules.engine.findings import Change
 from marey.rules.engine.observation_feed import ObservationFeed
 from marey.rules.engine.three_valued import TRUE, UNKNOWN, Truths
 from marey.rules.language.expressions import Clause
+from marey.rules.ownership import is_personal_of_another
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +256,10 @@ class RuleWatch:
         """Return per rule who violates it, over life and now, and who cannot be judged."""
         rows = []
         shown = self.show_workloads(cluster, latest.workloads)
+        user = current_identity().user
         for verdict in latest.verdicts:
+            if is_personal_of_another(verdict.rule.id, user):
+                continue
             unknown_to = np.flatnonzero(verdict.life == UNKNOWN).tolist()
             not_judged = [name for i in unknown_to if (name := shown[i]) is not None]
             if verdict.gpus_life is not None and verdict.gpus_now is not None:

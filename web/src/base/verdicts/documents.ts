@@ -21,7 +21,7 @@ export type PreviewDocument = Document<"RulePreview">;
 
 export type LanguageDocument = Document<"RuleLanguage">;
 
-/** A personal rule: it lives in the view, highlights, and tells nobody. */
+/** It lives in the view, highlights, and opens no finding. */
 export interface Lens {
   name: string;
   when: string;
@@ -43,15 +43,20 @@ export const previewRule = (when: string, signal?: AbortSignal): Promise<Preview
 export type DraftRule = Pick<RuleDocument, "id" | "when"> &
   Partial<Pick<RuleDocument, "thresholds" | "override" | "now" | "open_after" | "close_after">>;
 
-/** What a rule document keeps when it is sent back: without what the server adds. */
-export function ownPart(rule: RuleDocument): Omit<RuleDocument, "origin" | "warnings"> {
+/** A rule as it is sent back: without what the server adds. */
+export type SentRule = Omit<RuleDocument, "origin" | "warnings" | "scope" | "owner" | "may_change">;
+
+export type RuleScope = RuleDocument["scope"];
+
+/** What a rule document keeps when it is sent back. */
+export function ownPart(rule: RuleDocument): SentRule {
   const own: Partial<RuleDocument> = { ...rule };
-  delete own.origin;
-  delete own.warnings;
-  return own as Omit<RuleDocument, "origin" | "warnings">;
+  for (const added of ["origin", "warnings", "scope", "owner", "may_change"] as const)
+    delete own[added];
+  return own as SentRule;
 }
 
-export const saveRule = (rule: Omit<RuleDocument, "origin" | "warnings">): Promise<RuleDocument> =>
-  putJson(`/rules/${encodeURIComponent(rule.id)}`, rule);
+export const saveRule = (rule: SentRule, scope: RuleScope): Promise<RuleDocument> =>
+  putJson(`/rules/${encodeURIComponent(rule.id)}?scope=${scope}`, rule);
 
 export const deleteRule = (id: string): Promise<void> => remove(`/rules/${encodeURIComponent(id)}`);

@@ -131,6 +131,9 @@ test("entries carry their verdict's counts", () => {
     close_after: "10m",
     origin: "pack",
     warnings: [],
+    scope: "site",
+    owner: "",
+    may_change: true,
   } as RuleDocument;
   const verdict: RuleVerdict = {
     life: { workloads: new Set(["1", "2"]), gpus: new Set(["h:0", "h:1", "h:2"]) },

@@ -9,7 +9,6 @@ import { faultLabel } from "@/base/verdicts/slots";
 import { findingsAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
 import { PopoverClose } from "@/base/ui/controls";
-import { useMay } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/RuleDetails.module.css";
@@ -36,6 +35,7 @@ export function RuleDetails({
           : [
               entry.severity,
               entry.fault && faultLabel(entry.fault),
+              rule && rule.scope !== "site" && texts.ruleOf(rule.scope, rule.owner),
               rule?.origin &&
                 texts.from(
                   rule.origin === "pack"
@@ -102,7 +102,7 @@ export function RuleActions({
   onColour,
 }: Actions & { entry: RuleEntry; onEdit: () => void }) {
   const client = useQueryClient();
-  const mayOperate = useMay("operate");
+  const mayChange = entry.rule?.may_change ?? false;
   const changed = () =>
     Promise.all([
       client.invalidateQueries({ queryKey: ["rules"] }),
@@ -110,7 +110,7 @@ export function RuleActions({
     ]);
   const enable = useMutation({
     mutationFn: async () =>
-      entry.rule && saveRule({ ...ownPart(entry.rule), enabled: !entry.enabled }),
+      entry.rule && saveRule({ ...ownPart(entry.rule), enabled: !entry.enabled }, entry.rule.scope),
     onSuccess: changed,
   });
   const forget = useMutation({
@@ -146,7 +146,7 @@ export function RuleActions({
             {texts.editAndTest}
           </button>
         </PopoverClose>
-        {entry.rule && mayOperate && (
+        {entry.rule && mayChange && (
           <button
             className={ui["button"]}
             type="button"
@@ -156,7 +156,7 @@ export function RuleActions({
             {entry.enabled ? texts.disable : texts.enable}
           </button>
         )}
-        {entry.rule?.origin === "server" && mayOperate && (
+        {entry.rule?.origin === "server" && mayChange && (
           <button
             className={ui["button"]}
             type="button"

@@ -1,7 +1,14 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { idFrom } from "@/features/rules/clause";
-import type { DraftRule, Lens, Override, RuleDocument, Severity } from "@/base/verdicts/documents";
+import type {
+  DraftRule,
+  Lens,
+  Override,
+  RuleScope,
+  SentRule,
+  Severity,
+} from "@/base/verdicts/documents";
 import { deleteRule, ownPart, saveRule } from "@/base/verdicts/documents";
 import { overrideProblem } from "@/features/rules/overrides";
 import { Overrides } from "@/features/rules/Overrides";
@@ -9,7 +16,7 @@ import { useLanguage } from "@/base/verdicts/queries";
 import type { RuleEntry } from "@/base/verdicts/slots";
 import { boundText, faultLabel } from "@/base/verdicts/slots";
 import { Choice, Select, Toggle } from "@/base/ui/controls";
-import { useMay } from "@/base/account";
+import { useMyself } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/SavePanel.module.css";
@@ -29,9 +36,7 @@ interface SaveProps {
   onDone: () => void;
 }
 
-type Kept = Omit<RuleDocument, "origin" | "warnings">;
-
-const FRESH: Kept = {
+const FRESH: SentRule = {
   id: "",
   when: "",
   severity: "warning",
@@ -44,25 +49,41 @@ const FRESH: Kept = {
 const ID = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
 const MOST_LENSES = 12;
 
-/** Keep the draft: as a lens in this view and its link, or as a rule of the site that opens findings. */
+/** Keep the draft: as a lens of this view, or as a rule of oneself, a project or the site. */
 export function SavePanel(props: SaveProps) {
   const { entry } = props;
-  const mayOperate = useMay("operate");
-  const [kind, setKind] = useState<"lens" | "site">(entry?.rule && mayOperate ? "site" : "lens");
+  const scopes = useScopes(entry?.rule?.scope);
+  const kept = entry?.rule?.scope;
+  const [kind, setKind] = useState<"lens" | RuleScope>(
+    kept && entry?.rule?.may_change && scopes.includes(kept) ? kept : "lens",
+  );
   return (
     <section className={styles["rule-save"]} aria-label={texts.save}>
       <Choice
         label={texts.saveAs}
         value={kind}
         options={[
-          { value: "lens", label: texts.lensOfThisView },
-          ...(mayOperate ? [{ value: "site" as const, label: texts.siteRule }] : []),
+          { value: "lens" as const, label: texts.lensOfThisView },
+          ...scopes.map((value) => ({ value, label: texts.ruleScopes[value] })),
         ]}
         onChange={setKind}
       />
-      {kind === "lens" ? <SaveLens {...props} /> : <SaveRule {...props} />}
+      {kind === "lens" ? <SaveLens {...props} /> : <SaveRule {...props} scope={kind} />}
     </section>
   );
+}
+
+/** For whom somebody may save a rule; one that has an owner keeps it. */
+function useScopes(kept: RuleScope | undefined): RuleScope[] {
+  const me = useMyself().data;
+  if (kept === "personal" || kept === "project") return [kept];
+  const may = (permission: string) => me?.permissions.includes(permission) ?? false;
+  const allowed = {
+    personal: may("contribute") && me?.user !== "",
+    project: may("contribute") && me?.projects.length === 1,
+    site: may("operate"),
+  };
+  return (["personal", "project", "site"] as const).filter((scope) => allowed[scope]);
 }
 
 function SaveLens({ entry, draft, valid, lenses, onLenses, onDone }: SaveProps) {
@@ -111,13 +132,21 @@ function SaveLens({ entry, draft, valid, lenses, onLenses, onDone }: SaveProps) 
   );
 }
 
-function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveProps) {
+function SaveRule({
+  entry,
+  draft,
+  overrides,
+  onOverrides,
+  valid,
+  onDone,
+  scope,
+}: SaveProps & { scope: RuleScope }) {
   const client = useQueryClient();
   const language = useLanguage();
-  const [rule, setRule] = useState<Kept>(() =>
+  const [rule, setRule] = useState<SentRule>(() =>
     entry?.rule ? ownPart(entry.rule) : { ...FRESH, ...(entry ? { title: entry.title } : {}) },
   );
-  const set = (change: Partial<Kept>) => setRule({ ...rule, ...change });
+  const set = (change: Partial<SentRule>) => setRule({ ...rule, ...change });
   const id = rule.id || idFrom(rule.title ?? "");
   const changed = () =>
     Promise.all([
@@ -129,7 +158,7 @@ function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveP
       const own = { ...rule };
       delete own.override;
       delete own.thresholds;
-      return saveRule({ ...own, ...draft, id });
+      return saveRule({ ...own, ...draft, id }, scope);
     },
     onSuccess: async () => {
       await changed();
@@ -153,7 +182,7 @@ function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveP
         save.mutate();
       }}
     >
-      <p className={ui["muted"]}>{texts.evaluatedForEveryWorkloadFromIts}</p>
+      <p className={ui["muted"]}>{texts.ruleScopeMeans[scope]}</p>
       <label className={styles["rule-label"]}>
         {texts.title}
         <input
@@ -215,12 +244,14 @@ function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveP
         checked={rule.enabled}
         onChange={(enabled) => set({ enabled })}
       />
-      <Toggle
-        label={texts.countItsGpuHoursAsWasted}
-        checked={rule.waste}
-        onChange={(waste) => set({ waste })}
-      />
-      {entry?.rule && entry.rule.origin !== "server" && (
+      {scope === "site" && (
+        <Toggle
+          label={texts.countItsGpuHoursAsWasted}
+          checked={rule.waste}
+          onChange={(waste) => set({ waste })}
+        />
+      )}
+      {scope === "site" && entry?.rule && entry.rule.origin !== "server" && (
         <p className={ui["muted"]}>
           {texts.aRuleSavedHereReplacesThe(
             entry.rule.origin === "pack" ? texts.ofTheBuiltInPack : texts.ofTheRuleFile,
@@ -234,9 +265,9 @@ function SaveRule({ entry, draft, overrides, onOverrides, valid, onDone }: SaveP
           data-testid="save-rule"
           disabled={!valid || problem !== null || !ID.test(id) || save.isPending}
         >
-          {entry?.rule ? texts.saveRule : texts.saveAsSiteRule}
+          {entry?.rule?.scope === scope ? texts.saveRule : texts.saveAsRule[scope]}
         </button>
-        {entry?.rule?.origin === "server" && (
+        {entry?.rule?.origin === "server" && entry.rule.may_change && (
           <button
             className={ui["button"]}
             type="button"

@@ -271,6 +271,7 @@ def test_the_cases_below_ask_every_get_route() -> None:
     assert described - own == set(CASES)
 
 
+@pytest.mark.slow
 def test_every_answer_is_as_it_is_described(client: TestClient, names: dict[str, str]) -> None:
     for path, asked, document in answers(client, names):
         operation = DOCUMENT["paths"][f"/api/v1{path}"]["get"]

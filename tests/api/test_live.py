@@ -247,6 +247,7 @@ def known_clients(url: str) -> float:
     return own_metric(url, "clients") + own_metric(url, "clients_dropped_total")
 
 
+@pytest.mark.slow
 def test_a_client_that_never_reads_costs_bounded_memory_and_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -43,6 +43,7 @@ def _wait_until_measured(client: TestClient) -> dict[str, Any]:
     raise AssertionError("nothing was scored")
 
 
+@pytest.mark.slow
 def test_the_arrival_of_the_changed_run_scores_the_prediction(client: TestClient) -> None:
     before = _send_run(client, "ddp-bucket25")
     body = {"changes": ["bucket=1MB"], "plain_step_ms": 520.65, "keep": True}

@@ -13,6 +13,8 @@ from marey.model.access.identity import Role
 from tests.api.conftest import SmallService
 from tests.signed_in import make_token, owner_access
 
+pytestmark = pytest.mark.slow
+
 # The document needs no service; the cases get one, and what one writes the next may find.
 APP = build_app(access=owner_access(mode="token"))
 # Each operation is asked by somebody of every role.

@@ -141,6 +141,7 @@ def pipeline(client: TestClient, traces: None) -> str:
     return run
 
 
+@pytest.mark.slow
 def test_a_real_run_answers_every_question(client: TestClient, pipeline: str) -> None:
     detail = client.get(f"{ROOT}/{pipeline}").json()
     assert (detail["run"]["ranks"], detail["run"]["steps"]) == (4, 4)

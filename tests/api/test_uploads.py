@@ -88,6 +88,7 @@ def ask(method: str, url: str, **about: Any) -> httpx.Response:
     return httpx.request(method, url, timeout=PATIENCE_S, headers=headers, **about)
 
 
+@pytest.mark.slow
 def test_import_into_a_held_store_goes_through_the_server(
     server: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_import_into_a_held_store_goes_through_the_server(
     assert held.stderr == free.stderr
 
 
+@pytest.mark.slow
 def test_traces_are_attached_to_a_workload_and_analysed(server: tuple[str, Path]) -> None:
     url, _ = server
     rows = ask("GET", f"{url}/api/v1/workloads?limit=1").json()["rows"]

@@ -77,6 +77,7 @@ async def call(client: Client, name: str, **arguments: Any) -> tuple[str, bool]:
     return "".join(getattr(part, "text", "") for part in result.content), bool(result.is_error)
 
 
+@pytest.mark.slow
 def test_every_question_is_a_read_only_tool_and_tells_nothing_of_others(site: Site) -> None:
     async def ask() -> dict[str, tuple[str, bool]]:
         async with over_stdio(site, site.tokens["ada"]) as client:
@@ -101,6 +102,7 @@ def test_every_question_is_a_read_only_tool_and_tells_nothing_of_others(site: Si
     assert answers["list_workloads"][0].startswith(NOTICE)
 
 
+@pytest.mark.slow
 def test_over_http_each_caller_has_the_rights_of_its_own_token(site: Site) -> None:
     port = free_port()
     process = started("mcp", "--store", site.store, "--http", port)

@@ -93,6 +93,7 @@ def deep_chain() -> CallGraphs:
     return unite_made([make_profiles(raw, "deep")])
 
 
+@pytest.mark.slow
 def test_a_million_frames_deep_every_analysis_answers() -> None:
     made = deep_chain()
     assert len(made.tree) == DEEP

@@ -181,6 +181,7 @@ def test_files_that_others_can_read_are_told(
     assert checks["store", "modes"]["mend"].startswith("chmod go= ")
 
 
+@pytest.mark.slow
 def test_a_running_server_is_asked_and_not_disturbed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

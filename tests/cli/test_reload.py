@@ -16,6 +16,8 @@ from tests.cli.processes import end, get, owner_headers, serving
 from tests.sources.exporters import exporter, saying
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cret-that-must-not-be-seen-anywhere"
 
 

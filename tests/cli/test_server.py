@@ -18,6 +18,8 @@ from marey.store.holder import get_address_path
 from tests.cli.processes import demo_arguments, end, get, run, serving, started
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.slow
+
 
 def ticks_seen(url: str) -> int:
     return int(get(f"{url}/healthz")["ticks"])

@@ -31,6 +31,7 @@ _STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -32,6 +32,7 @@ def model() -> ReplayModel:
     return replay_model(build_dataflow(drawn.before))
 
 
+@pytest.mark.slow
 def test_what_ifs_meet_the_exact_truth_of_three_dimensional_runs() -> None:
     errors, inside = [], []
     for seed in range(24):

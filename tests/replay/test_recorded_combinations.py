@@ -50,6 +50,7 @@ def predicted(
     ]
 
 
+@pytest.mark.slow
 def test_changes_compose_as_they_were_measured(predicted: list[tuple[Prediction, float]]) -> None:
     errors = [abs(made.predicted_ms / true_ms - 1) for made, true_ms in predicted]
     assert np.mean(errors) <= 0.02

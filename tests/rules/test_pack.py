@@ -143,6 +143,7 @@ READINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("job", READINGS)
 def test_the_verdicts_on_real_jobs_are_those_of_the_written_reading(

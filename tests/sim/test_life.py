@@ -193,6 +193,7 @@ def test_any_size_is_laid_out_exactly(gpus: int) -> None:
     assert sum(len(one.samples) == 2 for one in seen) == 11
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_gpus_live() -> None:
     simulation = Simulation(SimConfig(gpus=100_000, seed=1, warmup_ms=10 * MINUTE))
     first = next(iter(simulation.advance(simulation.config.start_ms)))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _WRITER = """
 import resource, sys
 import numpy as np
@@ -74,6 +76,7 @@ print("kept", len(kept), "failed", len(failed))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing_and_passes(tmp_path: Path) -> None:
     for megabytes in (2, 5):
         ran = subprocess.run(

@@ -150,6 +150,7 @@ def test_a_clock_that_jumps_ahead_ages_nothing() -> None:
     assert answer.table.column("count") == pa.chunked_array([[TICKS] * 3])
 
 
+@pytest.mark.slow
 def test_the_file_does_not_grow_without_bound(tmp_path: Path) -> None:
     path = tmp_path / "store.marey"
     store = open_store(path, retention=Retention(0.25, 0.5))

@@ -32,6 +32,7 @@ def tick(k: int) -> SampleBatch:
     )
 
 
+@pytest.mark.slow
 def test_readers_see_whole_ticks_while_one_writes_and_rewrites(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.marey")
     store.append([tick(0)])

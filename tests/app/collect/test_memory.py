@@ -3,7 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_server_starts_without_what_only_diagnoses_need() -> None:
     """SciPy would be 60 MB of every server, also of one that nobody asks for a diagnosis."""
     program = (

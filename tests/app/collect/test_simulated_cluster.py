@@ -48,6 +48,7 @@ def ticks_of(service: Service) -> list[int]:
     return sorted({time_ms for time_ms, _ in rows})
 
 
+@pytest.mark.slow
 def test_a_demo_opens_on_a_cluster_that_has_lived_and_goes_on_after_a_restart(
     tmp_path: Path,
 ) -> None:

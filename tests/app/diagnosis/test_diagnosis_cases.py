@@ -147,6 +147,7 @@ def test_a_difficult_workload_gets_a_clear_answer_on_the_command_line(
     assert sorted(found["workload"]["gpus"]) == gpus_of(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_part_answers_for_a_difficult_workload(site: Path, case: str) -> None:
     clusters = ask(site, AskClusters(case))
@@ -158,6 +159,7 @@ def test_every_part_answers_for_a_difficult_workload(site: Path, case: str) -> N
         assert ask(site, AskOutliers(case))["samples"] == int(np.isfinite(CASES[case]).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_difficult_workload_gets_a_report(site: Path, case: str, tmp_path: Path) -> None:
     page, text = tmp_path / "report.html", tmp_path / "report.md"

@@ -179,6 +179,7 @@ def test_while_a_court_is_opened_few_samples_wait_and_none_is_lost(folder: Path)
         assert kept(watch) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [False, True])
 def test_a_restart_continues_from_kept_state_or_rebuilds_it(
     damage: bool, folder: Path, tmp_path: Path
@@ -383,6 +384,7 @@ def test_the_api_serves_rules_findings_and_verdicts(client: TestClient) -> None:
     assert client.get("/api/v1/notifications").json()["dry_run"] is True
 
 
+@pytest.mark.slow
 def test_the_api_checks_previews_saves_and_back_tests(client: TestClient) -> None:
     wrong = client.get("/api/v1/rules-check", params={"when": "utl > 3"})
     assert wrong.status_code == 422
@@ -417,6 +419,7 @@ def test_the_api_checks_previews_saves_and_back_tests(client: TestClient) -> Non
     assert client.post("/api/v1/backtests", json={"rule": "mine"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_the_commands_answer_from_a_store_file(
     tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

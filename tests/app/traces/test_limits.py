@@ -67,6 +67,7 @@ def test_a_comparison_with_a_bomb_is_refused_by_the_child(bomb: Path, tmp_path: 
         make_difference(*sides)
 
 
+@pytest.mark.slow
 def test_a_child_past_its_memory_says_so(tmp_path: Path) -> None:
     trace = tmp_path / "rank0.json"
     event = b'{"ph":"X","cat":"kernel","name":"k%d","pid":0,"tid":7,"ts":%d,"dur":3},'

@@ -51,6 +51,7 @@ def build_polls(first_day: int, days: int, rows: int = 80, seed: int = 0) -> Pol
     )
 
 
+@pytest.mark.slow
 def test_forecasts_of_a_poll_do_not_change_when_everything_later_is_hidden() -> None:
     """Replays the log: each poll forecast alone, with later starts blanked, equals the whole."""
     table = build_polls(0, 6)
@@ -72,6 +73,7 @@ def test_forecasts_do_not_change_when_the_tested_waits_are_shuffled_within_the_l
     assert np.array_equal(features[last], other[last], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_learnable_line_is_forecast_within_its_stated_interval() -> None:
     document = evaluate_forecasts(build_polls(0, 8), build_polls(8, 4), clock=lambda: 0.0)
     assert document["rmse_log10"] < 0.4

@@ -36,6 +36,7 @@ def fitted() -> dict[tuple[str, int], PerformanceModel]:
     }
 
 
+@pytest.mark.slow
 def test_an_application_never_seen_is_predicted_twice_as_well_as_by_its_own_mean(
     fitted: dict[tuple[str, int], PerformanceModel],
 ) -> None:

@@ -61,6 +61,7 @@ def test_stranded_is_what_a_drawn_pod_could_not_use() -> None:
     assert measure_stranded(requests, 0, 2, 8000, gpu) == 0.5 * 400 + 0.5 * 1400
 
 
+@pytest.mark.slow
 def test_fgd_puts_the_share_where_nothing_more_gets_stranded() -> None:
     """The node that no large pod can use takes the shares; memory turns the third away."""
     nodes, pods = build_nodes(), build_pods()
@@ -86,6 +87,7 @@ def test_no_policy_gives_more_than_there_is(policy: str) -> None:
     assert curve.stranded[-1] == pytest.approx(room.stranded.sum())
 
 
+@pytest.mark.slow
 def test_published_results_of_fgd_are_met(data_dir: Path) -> None:
     """Within one point of allocation; the order holds but for clustering and packing, which lie
     0.13 points apart in the published means and differ by up to two between seeds.

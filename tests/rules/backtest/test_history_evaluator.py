@@ -67,6 +67,7 @@ def simulated() -> History:
     return History(start, start + 6 * HOUR_MS, workloads, gpu_batches, events)
 
 
+@pytest.mark.slow
 def test_every_shipped_rule_finds_the_same_in_hindsight_as_live(simulated: History) -> None:
     rules = list(load_shipped_rules())
     expected = documents(lived(rules, simulated))

@@ -279,6 +279,7 @@ def test_a_sample_from_the_far_future_does_not_wipe_the_windows(world: Any) -> N
     assert evaluator.evaluate(world.end_ms).verdicts[0].life[0] == TRUE
 
 
+@pytest.mark.slow
 def test_ten_thousand_rules_are_judged_in_one_go(world: Any) -> None:
     world.minutes = 5
     world.add("w", 8, {"util": 50.0})

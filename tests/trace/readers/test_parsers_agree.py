@@ -66,6 +66,7 @@ def json_files(folder: Path) -> list[Path]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
     "folder",

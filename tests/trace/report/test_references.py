@@ -149,6 +149,7 @@ def test_more_loader_workers_leave_less_time_waiting_for_input(real_run: RealRun
     assert four["idle_input_ms"] < 0.5 * none["idle_input_ms"]
 
 
+@pytest.mark.slow
 def test_what_hta_calls_added_and_deleted_is_what_appeared_and_vanished(
     real_run: RealRun, data_dir: Path
 ) -> None:
@@ -186,6 +187,7 @@ def _how_calls_changed(a: float, b: float) -> str:
     return "unchanged" if a == b else "increased" if b > a else "decreased"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["operator", "kernel"])
 def test_calls_of_one_step_changed_as_hta_says_and_as_a_plain_loop_counts(
     layer: str, real_run: RealRun, data_dir: Path

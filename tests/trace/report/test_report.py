@@ -176,6 +176,7 @@ REAL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("path", REAL)
 def test_the_report_of_every_real_folder_keeps_the_schema(

@@ -160,6 +160,7 @@ def test_a_real_run_answers_every_question(client: TestClient, pipeline: str) ->
     assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_flow_has_edges_by_tensors_where_an_execution_trace_lies_beside(
     client: TestClient, pipeline: str
 ) -> None:

@@ -52,6 +52,43 @@ def _(mo, shown, tree):
 
 app.run()
 """
+# The views of a run and of a store, each with a button that selects from Python.
+MARIMO_VIEWS = """
+import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import marimo as mo
+    from marey.notebook import ClusterView, GpuMultiplesView, MareyView, open_traces
+
+    marey = MareyView(open_traces({traces!r}, cache={cache!r}))
+    multiples = GpuMultiplesView({store!r}, {workload!r})
+    cluster = ClusterView({store!r}, layers=["partition", "host"])
+    step, gpus, units = (mo.ui.anywidget(view) for view in (marey, multiples, cluster))
+
+    def select(_):
+        marey.selection = "rank=2"
+        multiples.selection = {{"field": "host", "op": "eq", "value": {host!r}}}
+        cluster.selection = {{"field": "workload", "op": "eq", "value": {workload!r}}}
+
+    button = mo.ui.button(label="Select", on_click=select)
+    mo.vstack([step, gpus, units, button])
+    return cluster, gpus, marey, mo, multiples, step, units
+
+
+@app.cell
+def _(cluster, gpus, marey, mo, multiples, step, units):
+    (step.value, gpus.value, units.value)
+    counts = [view.selected().num_rows for view in (marey, multiples, cluster)]
+    mo.md(f"Intervals {{counts[0]}}, GPUs {{counts[1]}}, units {{counts[2]}}.")
+    return
+
+
+app.run()
+"""
 
 
 @dataclass
@@ -130,21 +167,43 @@ def jupyterlab(
     yield from start_server(command, folder, url=url, probe=f"/api/status?token={TOKEN}")
 
 
-@pytest.fixture(scope="session")
-def marimo(
-    tmp_path_factory: pytest.TempPathFactory, need_module: Callable[[str], Any]
-) -> Iterator[Server]:
-    """marimo, serving one app as `marimo run` does."""
+def serve_marimo(folder: Path, app: str, need_module: Callable[[str], Any]) -> Iterator[Server]:
+    """Serve one app as `marimo run` does."""
     for name in ("marimo", "anywidget"):
         need_module(name)
     port = free_port()
-    folder = tmp_path_factory.mktemp("marimo")
-    (folder / "app.py").write_text(MARIMO_APP, "utf-8")
+    (folder / "app.py").write_text(app, "utf-8")
     command = [
         sys.executable, "-m", "marimo", "run", "app.py", "--headless", "--no-token",
         "--host", "127.0.0.1", "--port", str(port),
     ]  # fmt: skip
     yield from start_server(command, folder, url=f"http://127.0.0.1:{port}", probe="/health")
+
+
+@pytest.fixture(scope="session")
+def marimo(
+    tmp_path_factory: pytest.TempPathFactory, need_module: Callable[[str], Any]
+) -> Iterator[Server]:
+    """marimo with a call tree."""
+    yield from serve_marimo(tmp_path_factory.mktemp("marimo"), MARIMO_APP, need_module)
+
+
+@pytest.fixture(scope="session")
+def marimo_views(
+    tmp_path_factory: pytest.TempPathFactory,
+    small_site: SmallSite,
+    need_module: Callable[[str], Any],
+) -> Iterator[Server]:
+    """marimo with the views of a run and of a store."""
+    folder = tmp_path_factory.mktemp("marimo-views")
+    app = MARIMO_VIEWS.format(
+        traces=str(small_site.traces),
+        cache=str(folder / "run"),
+        store=str(small_site.store),
+        workload=small_site.workload,
+        host=min(small_site.loaded).split(":")[0],
+    )
+    yield from serve_marimo(folder, app, need_module)
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,7 @@ def test_changes_compose_as_they_were_measured(predicted: list[tuple[Prediction,
     assert max(errors) <= 0.05
 
 
+@pytest.mark.slow
 def test_four_of_five_combinations_lie_in_their_interval(
     predicted: list[tuple[Prediction, float]],
 ) -> None:

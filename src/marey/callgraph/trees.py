@@ -88,7 +88,7 @@ def _insert(
 
 @dataclass
 class Uniter:
-    """The united tree under construction: trees are added, each is told where its nodes are."""
+    """The united tree under construction: trees are added, and each learns where its nodes are."""
 
     names: list[str] = field(default_factory=list)
     count: int = 0

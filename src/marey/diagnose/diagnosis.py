@@ -124,7 +124,7 @@ def diagnose(
 def find_faults(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> tuple[Finding, ...]:
     """Return what is wrong: how it ended (or why it waits), then faults by GPU-hours at stake.
 
-    Where nothing is, the only finding says so: ``healthy``, or that it cannot be told.
+    Where nothing is, the only finding says so: ``healthy``, or that it cannot be known.
     """
     outcome = judge_outcome(matrix, siblings)
     faults = _judge_samples(matrix)
@@ -146,7 +146,7 @@ def find_faults(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> tup
 def _judge_samples(matrix: WorkloadMatrix) -> tuple[Finding, ...]:
     """Return the faults that the samples show, most costly first; none for a few minutes of them.
 
-    The first minutes of any work look like a fault: only dead nodes and driver errors are told.
+    The first minutes of any work look like a fault: only dead nodes and driver errors are reported.
     """
     if len(matrix.time_ms) < LEAST_MOMENTS or not matrix.columns:
         return ()

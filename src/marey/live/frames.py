@@ -1,4 +1,4 @@
-"""One tick of a cluster, immutable: what every client is told, encoded once for all of them."""
+"""One tick of a cluster, immutable: what every client receives, encoded once for all of them."""
 
 from __future__ import annotations
 

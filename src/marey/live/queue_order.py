@@ -17,7 +17,7 @@ _FEW = 16
 
 
 class QueueOrder:
-    """The names of those that wait; whoever asks is told who may have moved since."""
+    """The names of those that wait; whoever asks learns which may have moved since."""
 
     def __init__(self) -> None:
         self._order: list[_Key] = []

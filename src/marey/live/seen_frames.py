@@ -65,7 +65,7 @@ def _group_by_owner(workloads: Iterable[LiveWorkload]) -> _ByOwner:
 
 
 class _ShownHolders(Sequence[tuple[str, ...]]):
-    """Who holds each GPU, as somebody is told; worked out row by row."""
+    """Who holds each GPU, as far as somebody may see it; worked out row by row."""
 
     def __init__(self, held: Sequence[tuple[str, ...]], show: Callable[[str], str | None]) -> None:
         self._held = held

@@ -1,4 +1,4 @@
-"""What a simulated cluster is told: size, seed, policy, faults."""
+"""The settings of a simulated cluster: size, seed, policy, faults."""
 
 from __future__ import annotations
 

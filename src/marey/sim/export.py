@@ -71,7 +71,7 @@ def write_run(
     *,
     told: Callable[[float], None] = lambda _hours: None,
 ) -> Summary:
-    """Simulate so many hours into a new directory; ``told`` hears how many are done."""
+    """Simulate so many hours into a new directory; ``told`` is called with how many are done."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise Conflict(f"'{directory}' already exists and is not empty; name a new directory.")
     parent = directory.absolute().parent

@@ -128,7 +128,7 @@ class SplitStore(_RecordsBehind):
         """Take over a tick or a history: the samples onto the disk, then the records.
 
         Killed between the two, the samples of that tick are there without its records. A spill
-        that is full does not keep the records from being kept; it is told after that.
+        that is full does not keep the records from being kept; that error is raised afterwards.
         """
         failure: StoreError | None = None
         try:

@@ -46,6 +46,7 @@ def test_an_application_never_seen_is_predicted_twice_as_well_as_by_its_own_mean
             assert model.gain_claimed, (cause, seed)
 
 
+@pytest.mark.slow
 def test_the_injected_cause_is_the_first_feature_in_nine_of_ten_worlds(
     fitted: dict[tuple[str, int], PerformanceModel],
 ) -> None:

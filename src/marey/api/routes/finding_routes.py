@@ -1,4 +1,4 @@
-"""Findings: what the rules found, what people said of it, what it cost, who was told."""
+"""Findings: what the rules found, what people said of it, what it cost, who was notified."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def mute(service: TheService, body: Annotated[MuteBody, Body()]) -> Answer[Mute]
     responses=described(404, 422),
 )
 def unmute(service: TheService, mute: MuteId) -> Response:
-    """Findings are told again from now on."""
+    """Findings are reported again from now on."""
     service.rule_watch.findings.unmute(mute)
     return Response(status_code=204)
 

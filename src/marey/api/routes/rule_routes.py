@@ -1,4 +1,4 @@
-"""Violation rules: what they are, whom they flag, what they would have found, who was told."""
+"""Violation rules: what they are, whom they flag, what they would have found, who was notified."""
 
 from __future__ import annotations
 

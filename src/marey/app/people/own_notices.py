@@ -1,4 +1,4 @@
-"""What was found in somebody's own work lately, and who is told of it."""
+"""What was found in somebody's own work lately, and who is notified of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTICES_LIMIT = 500
 
 
 class OwnNotice(Document):
-    """A finding in one's own work that opened or closed, and the receivers that are told."""
+    """A finding in one's own work that opened or closed, and the receivers that are notified."""
 
     time_ms: int
     finding: str
@@ -41,7 +41,7 @@ class OwnNotices(Document):
 def list_own_notices(
     findings: FindingStore, settings: NotifySettings, user: str, now_ms: int
 ) -> OwnNotices:
-    """Return what people are told of somebody's work."""
+    """Return the notices about somebody's work."""
     mutes = findings.mutes()
     rows: list[OwnNotice] = []
     for finding in findings.list_shown():

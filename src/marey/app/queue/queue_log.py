@@ -1,4 +1,4 @@
-"""The waiting line watched: forecasts kept and scored, free room sampled, people told of starts."""
+"""The waiting line watched: forecasts kept and scored, free room sampled, people notified of starts."""
 
 from __future__ import annotations
 

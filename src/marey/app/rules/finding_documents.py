@@ -1,4 +1,4 @@
-"""What the API and the command line say of findings, of what they cost and of who was told."""
+"""What the API and the command line say of findings, of what they cost and of who was notified."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NotificationEntry(Document):
 
 
 class Notifications(Document):
-    """What was told to whom lately, newest first, and what waits."""
+    """Notifications sent lately, newest first, and those that wait."""
 
     dry_run: bool
     receivers: list[str]

@@ -98,7 +98,7 @@ class HistoryJudge:
 
 
 class _BlockInOrder:
-    """A block of history, told bit by bit: records first, then reports, then samples."""
+    """A block of history, replayed bit by bit: records first, then reports, then samples."""
 
     def __init__(self, block: Sequence[Observation]) -> None:
         whole = [o for o in block if o.samples]
@@ -114,7 +114,7 @@ class _BlockInOrder:
         self._taken = [0] * len(self._batches)
 
     def tell(self, feed: ObservationFeed, until_ms: int) -> None:
-        """Tell everything up to a moment that was not told yet."""
+        """Replay everything up to a moment that was not replayed yet."""
         while self._records and self._records[0].time_ms <= until_ms:
             feed.observe(self._records.popleft())
         while self._reports and self._reports[0].time_ms <= until_ms:

@@ -165,7 +165,7 @@ class Notifier:
             self._thread.join(timeout=30)
 
     def document(self) -> Notifications:
-        """What was told to whom lately, and what waits."""
+        """Return which notifications were sent lately, and which wait."""
         waiting = [
             WaitingParcel(
                 receiver=parcel.receiver,

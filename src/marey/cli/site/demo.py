@@ -100,7 +100,7 @@ def has_display() -> bool:
 
 
 def configuration(args: argparse.Namespace, store: Path) -> Configuration:
-    """What ``marey serve`` would be told for the same."""
+    """Return the settings with which ``marey serve`` would do the same."""
     source = SimulatedSettings(
         gpus=args.gpus,
         seed=args.seed,

@@ -41,7 +41,7 @@ def run_server(
     """Serve until told to stop; the URL is the first line of the output.
 
     With the ``file`` that the configuration came from, SIGHUP reads its sources again. ``greet``
-    is told the URL, and a page that signs its owner in, once the server answers.
+    gets the URL, and a page that signs its owner in, once the server answers.
     """
     protect_new_files()
     server = configuration.server

@@ -203,7 +203,7 @@ def _split(
 
 @dataclass(frozen=True)
 class Watch:
-    """Who looks on: told the share (0-1) that is done, asked whether to stop.
+    """Who watches: gets the share (0-1) that is done, and says whether to stop.
 
     Before ``fine_from_ms`` verdicts fall every ten minutes, after it every minute.
     """
@@ -298,7 +298,7 @@ class _Past:
             self.todo.append((end_ms, 2, partial(_end_workload, past)))
 
     def tell(self, loop: EvaluationLoop, until_ms: int) -> None:
-        """Everything up to this moment that was not told yet."""
+        """Report everything up to this moment that was not reported yet."""
         while self.todo and self.todo[-1][0] <= until_ms:
             time_ms, place, telling = self.todo.pop()
             # What is reported the moment a workload begins counts; it is told after that.
@@ -320,7 +320,7 @@ class _Reports:
         self._told = 0
 
     def tell(self, loop: EvaluationLoop, until_ms: int) -> None:
-        """Every report up to this moment that was not told yet."""
+        """Pass on every progress report up to this moment that was not passed on yet."""
         begin = self._told
         if begin == len(self._time_ms) or self._time_ms[begin] > until_ms:
             return

@@ -143,7 +143,7 @@ def _read_time(row: Mapping[str, str], name: str) -> int | None:
 
 
 def _read_limit(row: Mapping[str, str]) -> int | None:
-    """Return the time limit in seconds: minutes as told raw, or ``days-hours:minutes:seconds``."""
+    """Return the time limit in seconds: raw minutes, or ``days-hours:minutes:seconds``."""
     raw = _get(row, "TimelimitRaw")
     if raw.isdecimal():
         return int(raw) * 60

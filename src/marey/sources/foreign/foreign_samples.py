@@ -165,7 +165,7 @@ def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], pl
 
 
 def _find_index(found: Mapping[str, str], known: dict[str, int]) -> int:
-    """Return the GPU's number: told, or in the order in which its address first appears."""
+    """Return the GPU's number: as given, or in the order in which its address first appears."""
     if found.get("index", "").isdecimal():
         return int(found["index"])
     name = found.get("pci.bus_id") or found.get("gpu_bus_id") or found.get("uuid") or ""

@@ -70,7 +70,7 @@ class SnapshotReader:
         """Return the whole cluster at this moment: what it does not name has gone.
 
         GPUs that others measure lend Slurm's their UUID and model; on hosts that Slurm does not
-        know they are told too, as unknown.
+        know they are reported too, as unknown.
         """
         with collecting_paused():
             return self._observe(snapshot, now_ms, measured)

@@ -119,7 +119,7 @@ def _rank(report: RankReport) -> dict[str, Any]:
 
 
 def _find_repeated_hosts(reports: list[RankReport]) -> set[int]:
-    """The ranks whose host is told already by another device of their process."""
+    """Return the ranks whose host another device of their process already reports."""
     seen: set[int] = set()
     repeated = set()
     for report in reports:

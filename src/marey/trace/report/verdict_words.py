@@ -12,7 +12,7 @@ from marey.trace.run.trace_run import spans
 
 @dataclass(frozen=True)
 class Wording:
-    """How one kind of verdict is told: of some ranks (``{who}``), and of the run as a whole."""
+    """How one kind of verdict is worded: for some ranks (``{who}``), and of the run as a whole."""
 
     title: str
     some: str

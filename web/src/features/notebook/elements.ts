@@ -60,15 +60,19 @@ export function prepare(
 /** Dark or light, as the notebook around the widget is. */
 export function themeAround(element: HTMLElement): Theme {
   for (let at: Element | null = element; at; at = parentOf(at)) {
-    const parts =
-      getComputedStyle(at)
-        .backgroundColor.match(/[\d.]+/g)
-        ?.map(Number) ?? [];
-    const [r, g, b, alpha] = [parts[0], parts[1], parts[2], parts[3] ?? 1];
-    if (parts.length >= 3 && alpha > 0.5)
-      return r * 0.299 + g * 0.587 + b * 0.114 > 128 ? "light" : "dark";
+    const [r, g, b, alpha] = paintColour(getComputedStyle(at).backgroundColor);
+    if (alpha > 127) return r * 0.299 + g * 0.587 + b * 0.114 > 128 ? "light" : "dark";
   }
   return "light";
+}
+
+/** A colour of any notation (rgb, oklch, lab …) as it is painted: red, green, blue, alpha to 255. */
+function paintColour(colour: string): Uint8ClampedArray {
+  const context = make("canvas", { width: "1", height: "1" }).getContext("2d");
+  if (!context) return new Uint8ClampedArray(4);
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data;
 }
 
 function parentOf(element: Element): Element | null {

@@ -97,7 +97,8 @@ class MareyWidget {
     this.listen();
     this.listeners = [
       ["change:_document", () => this.readStep()],
-      ["change:_answered", () => this.readAnswer()],
+      // marimo says of each trait that it changed before it has taken the next of the same message.
+      ["change:_answered", () => setTimeout(() => this.readAnswer())],
       ["change:_where", () => this.readWhere()],
       ["change:_window", () => this.readWindow()],
     ];

@@ -80,7 +80,7 @@ def describe_identity(
     session: Session | None = None,
     token: ApiToken | None = None,
 ) -> Myself:
-    """Return what an identity is told of itself."""
+    """Return what an identity may know about itself."""
     service = request.app.state.service
     ends_ms = control.sessions.ends_ms(session) if session else None
     by = "session" if session else ""

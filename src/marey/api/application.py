@@ -69,7 +69,7 @@ ROUTERS = (
 def build_app(
     service: Service | None = None, access: Access | None = None, front: Front | None = None
 ) -> FastAPI:
-    """The application; without a service only its OpenAPI document can be had.
+    """Return the application; without a service only its OpenAPI document can be had.
 
     Unless ``access`` says more, everybody on this machine may look, and nobody change anything.
     """

@@ -66,7 +66,7 @@ class FrontDoor:
         await self._answer_below_prefix(scope, receive, send)
 
     def _is_bare(self, scope: Scope, peer: str) -> bool:
-        """Whether somebody comes over the network past the proxy, without TLS."""
+        """Return whether somebody comes over the network past the proxy, without TLS."""
         front = self._front
         exposed = bool(front.proxies) and not front.secure and not is_loopback(peer)
         return exposed and scope["path"] not in OPEN_PATHS

@@ -29,7 +29,7 @@ _PAGE = resource.getpagesize()
 
 
 def resident_bytes() -> int:
-    """The memory that this process holds now."""
+    """Return the memory that this process holds now."""
     try:
         fields = Path("/proc/self/statm").read_text().split()
         return int(fields[1]) * _PAGE
@@ -38,7 +38,7 @@ def resident_bytes() -> int:
 
 
 def store_bytes(service: Service) -> int:
-    """The size of the store's file and its log."""
+    """Return the size of the store's file and its log."""
     path = service.store.path
     if path is None:
         return 0
@@ -149,7 +149,7 @@ def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
 
 
 def _cluster_lines(service: Service) -> Iterator[str]:
-    """The cluster itself, so that a site's own dashboards and alerts can show it."""
+    """Yield the metrics of the cluster itself, so that a site's own dashboards and alerts can show it."""
     told = ""
     # Whatever is scraped is shown on dashboards: names only where everybody sees them anyway.
     is_open = service.scopes.mode is Privacy.OPEN

@@ -18,7 +18,7 @@ CSV = "text/csv"
 
 
 def wants(request: Request, media_type: str) -> bool:
-    """Whether the client prefers this type to JSON."""
+    """Return whether the client prefers this type to JSON."""
     weights = _weights(request.headers.get("accept", ""))
     return weights.get(media_type, 0.0) > 0 and weights[media_type] >= weights.get(JSON, 0.0)
 
@@ -40,19 +40,19 @@ def _weights(accept: str) -> dict[str, float]:
 
 
 def reply(request: Request, answer: Reply) -> Response:
-    """A table as the client wants it."""
+    """Return a table as the client wants it."""
     if wants(request, ARROW):
         return Response(arrow_bytes(answer), media_type=ARROW)
     return Answer(answer.document())
 
 
 def arrow_bytes(answer: Reply) -> bytes:
-    """The table as an Arrow stream, with its facts in the schema's metadata."""
+    """Return the table as an Arrow stream, with its facts in the schema's metadata."""
     facts = {key: msgspec.json.encode(value) for key, value in answer.facts.items()}
     table = answer.table.unify_dictionaries().combine_chunks()
     return bytes(arrow_stream(table.replace_schema_metadata(facts or None)))
 
 
 def also_arrow() -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of a table's response as Arrow, beside JSON."""
+    """Return the OpenAPI description of a table's response as Arrow, beside JSON."""
     return {200: {"content": {ARROW: {"schema": {"type": "string", "format": "binary"}}}}}

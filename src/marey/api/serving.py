@@ -28,7 +28,7 @@ _GRACE_SECONDS = 5
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that names the port and the way out."""
+    """Return a listening socket, or an error that names the port and the way out."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,7 +51,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket, *, secure: bool = False) -> str:
-    """The URL behind a listening socket."""
+    """Return the URL behind a listening socket."""
     host, port = listener.getsockname()[:2]
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

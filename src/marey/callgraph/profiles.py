@@ -235,7 +235,7 @@ def derive_exclusive(tree: Tree, nodes: NDArray[np.int32], inclusive: Floats) ->
 def _with_ancestors(
     tree: Tree, *, nodes: NDArray[np.int32], exclusive: Floats, calls: Floats, info: ProfileInfo
 ) -> Profile:
-    """A profile from exclusive values alone: what led to a node was reached too."""
+    """Return a profile from exclusive values alone: what led to a node was reached too."""
     own, reached = np.zeros(len(tree)), np.zeros(len(tree))
     counted = np.full(len(tree), np.nan)
     own[nodes], reached[nodes], counted[nodes] = exclusive, 1.0, calls

@@ -40,7 +40,7 @@ class Tree:
         return len(self.parent)
 
     def same_as(self, other: Tree) -> bool:
-        """Whether both have the same nodes in the same order."""
+        """Return whether both have the same nodes in the same order."""
         return self is other or (
             len(self) == len(other)
             and (self.names is other.names or self.names == other.names)

@@ -92,7 +92,7 @@ class Command(Protocol):
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for this command line: every command listed, the chosen one complete."""
+    """Return the parser for this command line: every command listed, the chosen one complete."""
     parser = argparse.ArgumentParser(
         prog="marey",
         description="See what the GPUs of a cluster do, who waits for them, and what to change.",

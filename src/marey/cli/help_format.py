@@ -18,6 +18,6 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
 
 
 def examples_of(words: str, examples: str) -> str:
-    """The lines of examples that show one subcommand, as the end of its help."""
+    """Return the lines of examples that show one subcommand, as the end of its help."""
     lines = [line for line in examples.splitlines() if f"{line.strip()} ".startswith(f"{words} ")]
     return "\n".join(["examples:", *lines])

@@ -57,7 +57,7 @@ def add_samples(parser: argparse.ArgumentParser) -> None:
 
 
 def span_of(args: argparse.Namespace) -> dict[str, int | None]:
-    """The span as a question takes it."""
+    """Return the span as a question takes it."""
     return {
         "from_ms": None if args.from_time is None else parse_time(args.from_time),
         "to_ms": None if args.to_time is None else parse_time(args.to_time),
@@ -65,7 +65,7 @@ def span_of(args: argparse.Namespace) -> dict[str, int | None]:
 
 
 def samples_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The samples as a question takes them."""
+    """Return the samples as a question takes them."""
     return {
         "cluster": args.cluster,
         "workload": args.workload,
@@ -76,12 +76,12 @@ def samples_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def answer_of(args: argparse.Namespace, question: Question[Any]) -> Any:
-    """The answer, with times as people read them."""
+    """Return the answer, with times as people read them."""
     return with_times(ask(args.store, question))
 
 
 def with_times(document: Any) -> Any:
-    """The document with every moment as ISO-8601 UTC, under its name without ``_ms``."""
+    """Return the document with every moment as ISO-8601 UTC, under its name without ``_ms``."""
     if isinstance(document, list):
         return [with_times(item) for item in document]
     if not isinstance(document, dict):

@@ -58,7 +58,7 @@ def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> ND
 
 
 def metric_limits(matrix: WorkloadMatrix, metric: str) -> tuple[float, float]:
-    """The limits of the axis: a percentage's whole range, else what the workload spans."""
+    """Return the limits of the axis: a percentage's whole range, else what the workload spans."""
     known = catalogue().get(metric)
     values = matrix.columns[metric]
     if known is not None and known.unit == "%":
@@ -141,7 +141,7 @@ def _find_middle(medians: NDArray[np.float64]) -> float:
 
 
 def rank_pattern(gpus: Sequence[GpuFacts], inside: NDArray[np.bool_]) -> str:
-    """Who they are, as a person would say it: ``the first GPU of every node``."""
+    """Return who they are, as a person would say it: ``the first GPU of every node``."""
     members = [gpu for gpu, kept in zip(gpus, inside, strict=True) if kept]
     hosts = sorted({gpu.host for gpu in gpus})
     own_hosts = sorted({gpu.host for gpu in members})

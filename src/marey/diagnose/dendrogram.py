@@ -40,7 +40,7 @@ class Dendrogram:
 
 
 def dendrogram(report: ClusterReport, names: Sequence[str]) -> Dendrogram | None:
-    """The upper part of the tree; none for a single GPU or where the tree is approximate."""
+    """Return the upper part of the tree; none for a single GPU or where the tree is approximate."""
     tree, n = report.tree, len(names)
     if report.approximate or len(tree) != n - 1 or n < 2:
         return None

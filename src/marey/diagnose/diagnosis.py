@@ -229,7 +229,7 @@ def _make_untold(matrix: WorkloadMatrix, kind: FaultKind, summary: str, advice: 
 
 
 def _is_explained(claim: Claim, earlier: list[Claim]) -> bool:
-    """Whether a cause that was found already accounts for most of the time of this claim."""
+    """Return whether a cause that was found already accounts for most of the time of this claim."""
     return any(
         claim.kind in EXPLAINS.get(cause.kind, frozenset())
         and _measure_overlap(cause, claim) >= 0.5
@@ -300,7 +300,7 @@ def find_outliers(
     significance: float = 0.001,
     robust: bool = True,
 ) -> tuple[Outlier, ...]:
-    """The samples of these metrics that lie outside the cloud, the farthest first."""
+    """Return the samples of these metrics that lie outside the cloud, the farthest first."""
     present = tuple(m for m in metrics if m in matrix.columns)
     if len(present) < 2 or not len(matrix.time_ms):
         return ()

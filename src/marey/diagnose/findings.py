@@ -67,7 +67,7 @@ class Claim:
 
 
 def to_finding(matrix: WorkloadMatrix, claim: Claim) -> Finding:
-    """The claim with names and times instead of rows and columns."""
+    """Return the claim with names and times instead of rows and columns."""
     members = [gpu for gpu, kept in zip(matrix.gpus, claim.rows, strict=True) if kept]
     first, last = claim.span
     from_ms = int(matrix.time_ms[first])

@@ -50,7 +50,7 @@ _CODES = tuple(Phase)
 
 
 def life_strip(matrix: WorkloadMatrix, findings: Sequence[Finding] = ()) -> tuple[LifeSpan, ...]:
-    """The phases in order of time; what the samples do not show is not claimed."""
+    """Return the phases in order of time; what the samples do not show is not claimed."""
     strip = list(_show_waiting(matrix))
     if not len(matrix.time_ms):
         return tuple(strip)

@@ -32,7 +32,7 @@ class Bins:
         return len(self.time_ms) != len(self.edges) - 1
 
     def placed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One value per bin at every moment that is drawn of it."""
+        """Return one value per bin at every moment that is drawn of it."""
         return np.repeat(values, 2, axis=-1) if self.joined else values
 
 
@@ -67,7 +67,7 @@ def band(matrix: WorkloadMatrix, metric: str, bins: Bins) -> NDArray[np.float64]
 def _cut_span(
     matrix: WorkloadMatrix, metric: str, bins: Bins
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least and the greatest of all GPUs per bin; NaN where there is no value."""
+    """Return the least and the greatest of all GPUs per bin; NaN where there is no value."""
     values = matrix.columns[metric]
     if metric in matrix.extremes:
         low, high = matrix.extremes[metric]

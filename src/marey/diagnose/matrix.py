@@ -99,7 +99,7 @@ class WorkloadMatrix:
         return np.array([place[gpu.host] for gpu in self.gpus], np.int32)
 
     def between(self, from_ms: int, to_ms: int) -> WorkloadMatrix:
-        """The same workload within a window."""
+        """Return the same workload within a window."""
         first, last = np.searchsorted(self.time_ms, [from_ms, to_ms])
         span = slice(int(first), int(last))
         return WorkloadMatrix(
@@ -193,7 +193,7 @@ class Grid:
         until_ms: int | None,
         limits: GridLimits,
     ) -> Grid:
-        """The samples on a grid that is as fine as they are, within the limits."""
+        """Return the samples on a grid that is as fine as they are, within the limits."""
         waiting = (batch for batch in batches if len(batch))
         known = []
         for batch in waiting:
@@ -253,7 +253,7 @@ class Grid:
         high[at[first]] = np.fmax(high[at[first]], np.maximum.reduceat(values, first))
 
     def held(self) -> tuple[int, int]:
-        """The columns from the first to the last that holds a sample, half-open."""
+        """Return the columns from the first to the last that holds a sample, half-open."""
         some = np.zeros(len(self.time_ms), bool)
         for values in self.columns.values():
             some |= ~np.isnan(values).all(axis=0)
@@ -262,7 +262,7 @@ class Grid:
 
 
 def _find_interval(batches: Sequence[SampleBatch]) -> int:
-    """How often one GPU is sampled: hosts answer at different seconds, so look at one."""
+    """Return how often one GPU is sampled: hosts answer at different seconds, so look at one."""
     entity = np.concatenate([b.entity for b in batches if b.entities is batches[0].entities])
     times = np.concatenate([b.time_ms for b in batches if b.entities is batches[0].entities])
     own = np.unique(times[entity == np.bincount(np.maximum(entity, 0)).argmax()])

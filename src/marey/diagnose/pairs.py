@@ -102,7 +102,7 @@ def _count_density(
 
 
 def metric_pairs(matrix: WorkloadMatrix) -> tuple[MetricPair, ...]:
-    """Every pair of metrics that move; the strongest and the strangest first."""
+    """Return every pair of metrics that move; the strongest and the strangest first."""
     moving = [name for name, values in matrix.columns.items() if _does_move(values)]
     found = []
     for x, y in combinations(moving, 2):

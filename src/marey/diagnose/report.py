@@ -63,7 +63,7 @@ NO_DRAWING = (
 
 
 def policy(drawing: Drawing | None) -> str:
-    """What the page may do: nothing but its own style and its own drawing."""
+    """Return what the page may do: nothing but its own style and its own drawing."""
     closed = "default-src 'none'; style-src 'unsafe-inline'"
     return f"{closed}; {drawing.allowed}" if drawing else closed
 
@@ -123,7 +123,7 @@ def _write_data(document: Document, pictures: Pictures) -> str:
 
 
 def _pick_shown(clusters: Document | None) -> Document | None:
-    """The clusters with as many plots as a reader can take: the most different ones."""
+    """Return the clusters with as many plots as a reader can take: the most different ones."""
     if clusters is None or len(clusters["gpus"]) <= PLOTS_SHOWN:
         return clusters
     most = sorted(clusters["gpus"], key=lambda gpu: -gpu["difference"])[:PLOTS_SHOWN]
@@ -145,12 +145,12 @@ def _describe_owner(document: Document) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 host``, ``2 hosts``."""
+    """Return a number of things: ``1 host``, ``2 hosts``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def where_text(finding: Document, of: int) -> str:
-    """Which GPUs, in a line."""
+    """Return which GPUs, in a line."""
     gpus = finding["gpus"]
     if not gpus:
         return ", ".join(finding["hosts"][:GPUS_SHOWN]) or "not known"
@@ -161,7 +161,7 @@ def where_text(finding: Document, of: int) -> str:
 
 
 def evidence_text(entry: Document) -> str:
-    """One number against what it is compared with."""
+    """Return one number against what it is compared with."""
     if entry["value"] is None and entry["against"] is None:
         return str(entry["what"])
     unit = f" {entry['unit']}" if entry["unit"] else ""
@@ -253,7 +253,7 @@ def markdown_escape(text: str) -> str:
 
 
 def report_markdown(document: Document, clusters: Document | None = None) -> str:
-    """The report without pictures, for a ticket or a chat."""
+    """Return the report without pictures, for a ticket or a chat."""
     workload, say = document["workload"], markdown_escape
     lines = [
         f"# Diagnosis of {say(workload['name'] or workload['id'])}",

@@ -68,11 +68,11 @@ class Signals:
         return max(1, (len(self.matrix.time_ms) - self.begin) // self.per_block)
 
     def has(self, *metrics: str) -> bool:
-        """Whether the workload has samples of all of these."""
+        """Return whether the workload has samples of all of these."""
         return all(metric in self.matrix.columns for metric in metrics)
 
     def after_start(self, metric: str) -> Matrix:
-        """The metric from the beginning of work on."""
+        """Return the metric from the beginning of work on."""
         return self.matrix.columns[metric][:, self.begin :]
 
     def by_block(self, metric: str) -> NDArray[np.float64]:
@@ -84,7 +84,7 @@ class Signals:
         return median_along(shaped, 2)
 
     def columns_of(self, first_block: int, last_block: int) -> tuple[int, int]:
-        """The columns of blocks ``[first, last)``; the last one reaches to the end."""
+        """Return the columns of blocks ``[first, last)``; the last one reaches to the end."""
         end = len(self.matrix.time_ms)
         to = end if last_block >= self.blocks else self.begin + last_block * self.per_block
         return self.begin + first_block * self.per_block, max(to, 1)
@@ -138,14 +138,14 @@ def runs(flags: Flags, least: int) -> list[tuple[int, int]]:
 
 
 def quiet_median(values: NDArray[Any], axis: int | None = None) -> NDArray[np.float64]:
-    """A median in which missing values do not take part; NaN where all are missing."""
+    """Return a median in which missing values do not take part; NaN where all are missing."""
     if axis is None:
         return median_along(np.ravel(values), 0)
     return median_along(values, axis)
 
 
 def quiet_mean(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
-    """A mean in which missing values do not take part; NaN where all are missing."""
+    """Return a mean in which missing values do not take part; NaN where all are missing."""
     return _ignore_warnings(np.nanmean, values, axis)
 
 

@@ -45,7 +45,7 @@ class FrameFeed:
         return self.newest
 
     def since(self, cluster: str, seq: int) -> list[Frame] | None:
-        """The frames after ``seq``, or None where some of them are no longer kept."""
+        """Return the frames after ``seq``, or None where some of them are no longer kept."""
         with self._lock:
             recent = self._recent.get(cluster, ())
             later = [frame for frame in recent if frame.seq > seq]
@@ -66,7 +66,7 @@ class FrameFeed:
             self._wanted[cluster] = +wanted
 
     def subscribed(self, cluster: str) -> list[str]:
-        """The columns that anybody wants."""
+        """Return the columns that anybody wants."""
         with self._lock:
             return list(self._wanted.get(cluster, ()))
 

@@ -32,7 +32,7 @@ class LiveSamples:
         self.dropped = 0
 
     def rows_of(self, entities: Sequence[str]) -> NDArray[np.int32]:
-        """The row of each GPU (-1: unknown); sources repeat their list, so it is kept."""
+        """Return the row of each GPU (-1: unknown); sources repeat their list, so it is kept."""
         known = self._known
         if known is None or known[0] is not entities or known[1] != self._units.version:
             rows = np.array([_to_row(self._units.row_of(entity)) for entity in entities], np.int32)
@@ -103,7 +103,7 @@ class LiveSamples:
             self._seen_ms[silent] = 0
 
     def picture(self) -> Columns:
-        """A copy of every column that later samples do not touch."""
+        """Return a copy of every column that later samples do not touch."""
         self._grow()
         count = len(self._units)
         return {name: column[:count].copy() for name, column in self._columns.items()}

@@ -39,7 +39,7 @@ def observation_of(moment: Moment) -> Observation:
 
 
 def inventory_of(moment: Moment) -> Observation:
-    """The machines at the moment, and how they were."""
+    """Return the machines at the moment, and how they were."""
     hosts = moment.hosts.to_pylist()
     gpus = [(_read_gpu(row), row) for row in moment.gpus.to_pylist()]
     return Observation(
@@ -61,7 +61,7 @@ def inventory_of(moment: Moment) -> Observation:
 
 
 def _add_work(moment: Moment, inventory: Observation) -> Observation:
-    """The inventory, with what waited and what ran on it."""
+    """Return the inventory, with what waited and what ran on it."""
     workloads = [
         row
         for row in moment.workloads.to_pylist()
@@ -123,7 +123,7 @@ def _read_partition(row: dict[str, Any]) -> Partition:
 
 
 def workload_of(row: dict[str, Any]) -> Workload:
-    """The workload of a row of a moment's table."""
+    """Return the workload of a row of a moment's table."""
     facts = {name: row[name] for name in _WORKLOAD_FIELDS}
     for name in ("gpus_requested", "gpus_per_host"):
         facts[name] = facts[name] or 0

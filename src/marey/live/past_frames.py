@@ -41,7 +41,7 @@ class PastFrames:
         self._machines: dict[str, _Machines] = {}
 
     def frame(self, moment: Moment, samples: SampleBatch | None) -> Frame:
-        """The cluster at this moment."""
+        """Return the cluster at this moment."""
         with self._lock:
             machines = self._machines.get(moment.cluster)
             if machines is None or not machines.are_those_of(moment):
@@ -67,7 +67,7 @@ class _Machines:
         self._facts: dict[tuple[Any, ...], Workload] = {}
 
     def are_those_of(self, moment: Moment) -> bool:
-        """Whether the moment had just these machines; how they were may differ."""
+        """Return whether the moment had just these machines; how they were may differ."""
         return bool(
             moment.hosts.drop(_HOW_HOSTS_ARE).equals(self._hosts)
             and moment.gpus.drop(_HOW_GPUS_ARE).equals(self._gpus)

@@ -42,7 +42,7 @@ class LiveScale:
         return codes
 
     def values(self, codes: NDArray[np.uint16]) -> NDArray[np.float32]:
-        """What the codes stand for; ``NO_VALUE`` becomes NaN."""
+        """Return what the codes stand for; ``NO_VALUE`` becomes NaN."""
         values = np.float32(self.offset) + codes.astype(np.float32) * np.float32(self.step)
         values[codes == NO_VALUE] = np.nan
         return values
@@ -64,7 +64,7 @@ def _scale(metric: Metric) -> LiveScale | None:
 
 @cache
 def live_scales() -> Mapping[str, LiveScale]:
-    """Every GPU metric that can be subscribed to, with its scale."""
+    """Return every GPU metric that can be subscribed to, with its scale."""
     scales = {
         metric.metric: _scale(metric)
         for metric in catalogue().values()

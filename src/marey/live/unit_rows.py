@@ -74,27 +74,27 @@ class UnitRows:
         return len(self._gpus)
 
     def row_of(self, gpu: str) -> int | None:
-        """The GPU's row, or None for one that is not known."""
+        """Return the GPU's row, or None for one that is not known."""
         return self._rows.get(gpu)
 
     def host_of(self, row: int) -> str:
-        """The host of a row."""
+        """Return the host of a row."""
         gpu = self._gpus[row]
         return gpu.host if gpu else ""
 
     def host_names(self) -> set[str]:
-        """Every host that is known."""
+        """Return every host that is known."""
         return {*self._hosts, *self._host_rows}
 
     def knows_all(self, gpus: Sequence[str]) -> bool:
-        """Whether every one of these has a row; sources repeat their list, so it is kept."""
+        """Return whether every one of these has a row; sources repeat their list, so it is kept."""
         if self._all_known is None or self._all_known[0] is not gpus:
             known = all(gpu in self._rows for gpu in gpus)
             self._all_known = (gpus, known)
         return self._all_known[1]
 
     def attribute(self, name: str) -> NDArray[np.float32]:
-        """A number of every GPU (its power limit, its memory) by row; NaN where unknown."""
+        """Return a number of every GPU (its power limit, its memory) by row; NaN where unknown."""
         return np.array(
             [np.nan if gpu is None else _to_number(getattr(gpu, name)) for gpu in self._gpus],
             np.float32,

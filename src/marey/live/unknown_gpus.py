@@ -25,7 +25,7 @@ class Drops(Protocol):
 
 
 def introduce_unknown(observation: Observation, units: UnitRows, drops: Drops) -> Observation:
-    """The observation with a host in state unknown for every measured GPU nobody has named.
+    """Return the observation with a host in state unknown for every measured GPU nobody has named.
 
     Samples whose entity is no GPU name, or beyond the limit of such names, are left out.
     """

@@ -22,7 +22,7 @@ class KeyValues(Protocol):
         """Publish a value for every rank."""
 
     def wait(self, key: str) -> str:
-        """The value, once somebody has published it; raises after the store's time-out."""
+        """Return the value, once somebody has published it; raises after the store's time-out."""
 
 
 def offset_samples(

@@ -55,7 +55,7 @@ class Override:
     thresholds: Mapping[str, str] = field(default_factory=dict)
 
     def matches(self, partition: str, project: str) -> bool:
-        """Whether it is meant for a workload of this partition and project."""
+        """Return whether it is meant for a workload of this partition and project."""
         return self.partition in (None, partition) and self.project in (None, project)
 
 
@@ -87,19 +87,19 @@ class Rule:
         return bind(self.template, self.thresholds)
 
     def variants(self) -> list[tuple[Override | None, Clause]]:
-        """The clause of each override, in order, then the one for everyone else."""
+        """Return the clause of each override, in order, then the one for everyone else."""
         special: list[tuple[Override | None, Clause]] = [
             (o, bind(self.template, {**self.thresholds, **o.thresholds})) for o in self.overrides
         ]
         return [*special, (None, self.clause)]
 
     def warnings(self) -> list[str]:
-        """What its author should know: contradictions, and clauses that always hold."""
+        """Return what its author should know: contradictions, and clauses that always hold."""
         return [w for _, clause in self.variants() for w in warnings(clause)]
 
 
 def draft(text: str, *, rule_id: str = "draft", **fields: Any) -> Rule:
-    """A rule from the text alone, for lenses and back-tests."""
+    """Return a rule from the text alone, for lenses and back-tests."""
     return Rule(rule_id, parse_rule(text), {}, title=fields.pop("title", text), **fields)
 
 
@@ -131,7 +131,7 @@ def parse_document(document: object, place: str = "$") -> Rule:
 
 
 def rule_document(rule: Rule) -> dict[str, Any]:
-    """The rule as the JSON document that it is parsed from."""
+    """Return the rule as the JSON document that it is parsed from."""
     document: dict[str, Any] = {"id": rule.id, "when": rule_text(rule.template)}
     document |= {key: getattr(rule, key) for key in _PROSE if getattr(rule, key)}
     if rule.fault:
@@ -178,7 +178,7 @@ def parse_rules(text: str, name: str = "rules") -> list[Rule]:
 
 
 def unique(rules: Iterable[Rule], name: str) -> list[Rule]:
-    """The rules, refused if two have the same id."""
+    """Return the rules, refused if two have the same id."""
     listed = list(rules)
     seen: set[str] = set()
     for rule in listed:
@@ -189,7 +189,7 @@ def unique(rules: Iterable[Rule], name: str) -> list[Rule]:
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """The rules of a TOML file, or of every ``*.toml`` in a folder."""
+    """Return the rules of a TOML file, or of every ``*.toml`` in a folder."""
     if path.is_dir():
         return unique(
             (rule for file in sorted(path.glob("*.toml")) for rule in read_rules(file)), path.name

@@ -66,7 +66,7 @@ def _measure_overlap(start_ms: int, from_ms: int, to_ms: int) -> float:
 
 
 def waste_csv(lines: Iterable[Waste], by: WasteBy) -> str:
-    """The report as CSV; a name that a spreadsheet would run as a formula is made text."""
+    """Return the report as CSV; a name that a spreadsheet would run as a formula is made text."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([by.value, "gpu_hours", "findings", "workloads"])

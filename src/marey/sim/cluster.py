@@ -238,7 +238,7 @@ class Cluster:
             self._announce(job)
 
     def allocations(self, job: Job) -> tuple[Allocation, ...]:
-        """Which GPUs a workload holds, by rank."""
+        """Return which GPUs a workload holds, by rank."""
         names, hosts = self.hardware.gpu_names, self.hardware.gpu_host[job.gpu_numbers]
         local = np.arange(job.gpus) - np.searchsorted(hosts, hosts)
         return tuple(

@@ -44,7 +44,7 @@ class FaultPlan:
     weights: Mapping[FaultKind, float] = field(default_factory=dict)
 
     def weight(self, kind: FaultKind) -> float:
-        """The relative frequency of a kind among eligible ones."""
+        """Return the relative frequency of a kind among eligible ones."""
         return self.weights.get(kind, 0.0 if kind in FAILURES else 1.0)
 
 
@@ -114,7 +114,7 @@ class SimConfig:
 
 
 def policy_named(name: str) -> Policy:
-    """The policy of this name."""
+    """Return the policy of this name."""
     try:
         return Policy(name)
     except ValueError:
@@ -122,7 +122,7 @@ def policy_named(name: str) -> Policy:
 
 
 def placement_named(name: str) -> Placement:
-    """The placement of this name; hyphens and Kubernetes' spelling are understood too."""
+    """Return the placement of this name; hyphens and Kubernetes' spelling are understood too."""
     words = {"mostallocated": "most_allocated", "leastallocated": "least_allocated"}
     plain = str(name).replace("-", "_")
     try:
@@ -132,7 +132,7 @@ def placement_named(name: str) -> Placement:
 
 
 def fault_named(name: str) -> FaultKind:
-    """The kind of fault of this name; ``healthy`` is none."""
+    """Return the kind of fault of this name; ``healthy`` is none."""
     if name not in FAULTS:
         raise InvalidInput(unknown("kind of fault", name, [k.value for k in FAULTS]))
     return FaultKind(name)

@@ -15,7 +15,7 @@ from marey.sim.faults.host_life import Hosts
 def merge_observations(
     time_ms: int, cluster: Cluster, hosts: Hosts, events: tuple[Event, ...]
 ) -> Observation:
-    """A complete observation: the inventory and the state of all there is."""
+    """Return a complete observation: the inventory and the state of all there is."""
     jobs = list(cluster.jobs.values())
     running = [job for job in jobs if job.state is WorkloadState.RUNNING]
     hardware = cluster.hardware

@@ -51,18 +51,18 @@ def _even(state: np.uint64, count: int) -> NDArray[np.float64]:
 
 
 def key(first: int, second: int, third: int = 0, fourth: int = 0) -> int:
-    """One 64-bit key for up to four numbers; by custom the seed, what for, and which one."""
+    """Return one 64-bit key for up to four numbers; by custom the seed, what for, and which one."""
     return int(_fold_words(4, first & _POSITIVE, second, third & _POSITIVE, fourth & _POSITIVE))
 
 
 def generator(*parts: int) -> np.random.Generator:
-    """A stream of numbers of its own for this key, for drawing many at once."""
+    """Return a stream of numbers of its own for this key, for drawing many at once."""
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
 @njit(cache=True, nogil=True)
 def bells(number: np.uint64, rows: int, columns: int) -> NDArray[np.float64]:
-    """A table of nearly normal numbers (sums of four even ones) for a key."""
+    """Return a table of nearly normal numbers (sums of four even ones) for a key."""
     table = np.empty((rows, columns))
     counter = np.uint64(number)
     word = np.uint64(0xFFFF)
@@ -106,15 +106,15 @@ class Dice:
         return self.uniform() < probability
 
     def integer(self, below: int) -> int:
-        """A whole number from 0 to below - 1."""
+        """Return a whole number from 0 to below - 1."""
         return int(self.uniform() * below)
 
     def pick(self, things: Sequence[T]) -> T:
-        """One of these."""
+        """Return one of these."""
         return things[self.integer(len(things))]
 
     def weighted(self, things: Sequence[T], cumulative: Sequence[float]) -> T:
-        """One of these, by cumulative weights."""
+        """Return one of these, by cumulative weights."""
         at = bisect(cumulative, self.uniform() * cumulative[-1])
         return things[min(at, len(things) - 1)]
 

@@ -98,7 +98,7 @@ def _report(simulation: Simulation, name: str, observations: tuple[Observation, 
 
 
 def find_held(workload: str, batches: list[SampleBatch]) -> SampleBatch:
-    """The rows that were written while this workload held the GPU."""
+    """Return the rows that were written while this workload held the GPU."""
     kept = []
     for batch in batches:
         code = batch.workloads.index(workload) if workload in batch.workloads else -2
@@ -108,7 +108,7 @@ def find_held(workload: str, batches: list[SampleBatch]) -> SampleBatch:
 
 
 def of_hosts(hosts: set[str], batches: list[SampleBatch]) -> SampleBatch:
-    """The rows of these hosts."""
+    """Return the rows of these hosts."""
     wanted = np.array([name in hosts for name in batches[0].entities])
     return _join_columns([batch.rows(wanted[batch.entity]) for batch in batches], None)
 

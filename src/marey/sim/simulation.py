@@ -83,7 +83,7 @@ class Simulation:
         return self._tick_ms(self._next_tick)
 
     def ticks_due(self, to_ms: int) -> int:
-        """How many ticks ``advance`` would yield up to this moment."""
+        """Return how many ticks ``advance`` would yield up to this moment."""
         return max(0, (to_ms - self.config.start_ms) // self.config.tick_ms + 1 - self._next_tick)
 
     def _tick_ms(self, tick: int) -> int:
@@ -92,7 +92,7 @@ class Simulation:
     # -- time -----------------------------------------------------------------------------------
 
     def advance(self, to_ms: int) -> Iterator[Observation]:
-        """One observation per tick up to this moment: what changed, and every sample."""
+        """Yield one observation per tick up to this moment: what changed, and every sample."""
         while self.next_tick_ms <= to_ms:
             yield self._observe()
 
@@ -121,7 +121,7 @@ class Simulation:
             )
 
     def blocks(self, hours: float, *, ahead: bool = False) -> Iterator[Block]:
-        """The next hours as blocks of columns, the fastest way to produce them.
+        """Yield the next hours as blocks of columns, the fastest way to produce them.
 
         With ``ahead`` the cluster already lives through the next block while the samples of
         this one are made in a thread: twice as fast, but to be consumed whole, and commands in
@@ -236,7 +236,7 @@ class Simulation:
             cluster.call_pass(partition)
 
     def policy(self) -> dict[str, Any]:
-        """How the scheduler works now."""
+        """Return how the scheduler works now."""
         cluster = self.cluster
         return {
             "policy": cluster.policy.value,
@@ -309,7 +309,7 @@ class Simulation:
         raise InvalidInput(f"No partition takes {gpus} GPUs under that name; there are: {names}.")
 
     def truth(self) -> list[Truth]:
-        """Every fault since the first tick, with exactly the GPUs it affected."""
+        """Return every fault since the first tick, with exactly the GPUs it affected."""
         known = self.incidents.truth(self.now_ms)
         return [entry for entry in known if entry.end_ms > self.config.start_ms]
 

@@ -60,7 +60,7 @@ def cluster_histograms(
 
 
 def merge_histograms(counts: NDArray[Any], names: Sequence[str]) -> Merged:
-    """The merge tree of rows of histogram counts by Jensen-Shannon distance."""
+    """Return the merge tree of rows of histogram counts by Jensen-Shannon distance."""
     return _merge(np.asarray(counts, np.float64), names, "histogram")
 
 
@@ -76,7 +76,7 @@ def cluster_timelines(
 
 
 def merge_timelines(values: NDArray[Any], names: Sequence[str], *, by: str = "euclidean") -> Merged:
-    """The merge tree of rows of a metric over time."""
+    """Return the merge tree of rows of a metric over time."""
     return _merge(_fill_gaps(np.asarray(values, np.float64)), names, by)
 
 
@@ -136,7 +136,7 @@ def _compute_distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64
 
 
 def _scale(rows: NDArray[np.float64], by: str) -> float:
-    """What a distance of 1 means: for timelines, the spread that the values have at all."""
+    """Return what a distance of 1 means: for timelines, the spread that the values have at all."""
     if by != "euclidean":
         return 1.0
     spread = float(np.nanpercentile(rows, 95) - np.nanpercentile(rows, 5))

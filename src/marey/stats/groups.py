@@ -44,6 +44,6 @@ def per_group(
 
 
 def count_per_group(flags: NDArray[np.bool_], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many rows of each group are flagged."""
+    """Return how many rows of each group are flagged."""
     total = np.concatenate([[0], np.cumsum(flags)])
     return np.asarray(total[first[1:]] - total[first[:-1]], np.int64)

@@ -32,7 +32,7 @@ EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def merge(start_ns: Any, dur_ns: Any) -> Intervals:
-    """The union of any intervals, in any order, overlapping or not."""
+    """Return the union of any intervals, in any order, overlapping or not."""
     start = np.ascontiguousarray(start_ns, np.int64)
     end = start + np.asarray(dur_ns, np.int64)
     if not len(start):
@@ -44,19 +44,19 @@ def merge(start_ns: Any, dur_ns: Any) -> Intervals:
 
 
 def unite(*sets: Intervals) -> Intervals:
-    """The union of sets."""
+    """Return the union of sets."""
     start = np.concatenate([s.start_ns for s in sets])
     end = np.concatenate([s.end_ns for s in sets])
     return merge(start, end - start)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """What ``a`` covers and ``b`` does not."""
+    """Return what ``a`` covers and ``b`` does not."""
     return intersect(a, complement(b))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """What both cover."""
+    """Return what both cover."""
     return Intervals(*_intersect(a.start_ns, a.end_ns, b.start_ns, b.end_ns))
 
 
@@ -65,7 +65,7 @@ _FAR = np.int64(2**62)
 
 
 def complement(a: Intervals, lo_ns: int = -int(_FAR), hi_ns: int = int(_FAR)) -> Intervals:
-    """The gaps between the intervals, within ``[lo, hi)``."""
+    """Return the gaps between the intervals, within ``[lo, hi)``."""
     start = np.concatenate([np.array([lo_ns], np.int64), a.end_ns])
     end = np.concatenate([a.start_ns, np.array([hi_ns], np.int64)])
     start, end = np.clip(start, lo_ns, hi_ns), np.clip(end, lo_ns, hi_ns)
@@ -82,7 +82,7 @@ def cover(a: Intervals, lo_ns: Any, hi_ns: Any) -> Times:
 
 
 def _sum_covered_before(a: Intervals, at_ns: Times) -> Times:
-    """How much ``a`` covers before each time."""
+    """Return how much ``a`` covers before each time."""
     lengths = a.end_ns - a.start_ns
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     index = np.searchsorted(a.start_ns, at_ns, side="right")

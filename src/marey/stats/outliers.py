@@ -95,7 +95,7 @@ def _estimate_robustly(
 
 
 def chi_squared(dimensions: int, beyond: float) -> float:
-    """What a squared distance exceeds with this probability in a normal cloud."""
+    """Return what a squared distance exceeds with this probability in a normal cloud."""
     # Only now: a server has no use for SciPy until somebody asks.
     from scipy.special import chdtri
 

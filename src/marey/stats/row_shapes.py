@@ -67,12 +67,12 @@ def row_extremes(
 
 
 def row_medians(values: Rows) -> NDArray[np.float64]:
-    """The median of every row; NaN where a row has no value."""
+    """Return the median of every row; NaN where a row has no value."""
     return median_along(values, 1)
 
 
 def median_along(values: NDArray[Any], axis: int) -> NDArray[np.float64]:
-    """The median over one axis, without missing values; NaN where all are missing.
+    """Return the median over one axis, without missing values; NaN where all are missing.
 
     Many times faster than ``numpy.nanmedian``, which masks or goes row by row.
     """

@@ -50,14 +50,14 @@ def build_dag(count: int, sources: Ints, targets: Ints) -> Dag:
 
 
 def finish_times(dag: Dag, cost: Floats) -> Floats:
-    """When each node finishes if every node starts as soon as its predecessors allow."""
+    """Return when each node finishes if every node starts as soon as its predecessors allow."""
     costs = np.asarray(cost, np.float64)
     finish: Floats = _finish(dag.first, dag.predecessors, dag.order, costs)
     return finish
 
 
 def longest_chain(dag: Dag, finish: Floats) -> Ints:
-    """The nodes of the critical path, first to last: each is who the next one waited for."""
+    """Return the nodes of the critical path, first to last: each is who the next one waited for."""
     if dag.count == 0:
         return np.zeros(0, np.int64)
     chain: Ints = _walk_back(dag.first, dag.predecessors, finish)

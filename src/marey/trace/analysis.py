@@ -221,7 +221,7 @@ class Workbench:
         return pa.table(dict(zip(STEPS.names, columns, strict=True))).cast(STEPS)
 
     def notes(self) -> list[str]:
-        """What the reader of the result should know."""
+        """Return what the reader of the result should know."""
         notes = []
         if self.matches.unmatched:
             share = self.matches.unmatched / max(len(self.pool), 1)
@@ -256,25 +256,25 @@ def _before_backward(activities: tuple[RankActivity, ...]) -> Flags:
 
 
 def match_collectives(run: TraceRun) -> Matches:
-    """The communications of a run matched across ranks, on aligned clocks."""
+    """Return the communications of a run matched across ranks, on aligned clocks."""
     return Workbench(run, reduce_run(run)).matches
 
 
 def align_clocks(run: TraceRun) -> Clocks:
-    """The clocks of a run's ranks, from the ends of the collectives they shared."""
+    """Return the clocks of a run's ranks, from the ends of the collectives they shared."""
     return Workbench(run, reduce_run(run)).clocks
 
 
 def recognise_parallelism(run: TraceRun) -> Parallelism:
-    """How a run is split over its ranks."""
+    """Return how a run is split over its ranks."""
     return Workbench(run, reduce_run(run)).parallelism
 
 
 def blame(run: TraceRun) -> pa.Table:
-    """Who made whom wait, by cause, in GPU-seconds."""
+    """Return who made whom wait, by cause, in GPU-seconds."""
     return Workbench(run, reduce_run(run)).blame
 
 
 def judge(run: TraceRun) -> list[Verdict]:
-    """What is wrong with a run, the most costly first."""
+    """Return what is wrong with a run, the most costly first."""
     return list(Workbench(run, reduce_run(run)).verdicts)

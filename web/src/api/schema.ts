@@ -1244,7 +1244,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a mute
-         * @description Findings are told again from now on.
+         * @description Findings are reported again from now on.
          */
         delete: operations["unmute"];
         options?: never;
@@ -4288,7 +4288,7 @@ export interface components {
         };
         /**
          * Notifications
-         * @description What was told to whom lately, newest first, and what waits.
+         * @description Notifications sent lately, newest first, and those that wait.
          */
         Notifications: {
             dry_run: boolean;
@@ -4341,7 +4341,7 @@ export interface components {
         };
         /**
          * OwnNotice
-         * @description A finding in one's own work that opened or closed, and the receivers that are told.
+         * @description A finding in one's own work that opened or closed, and the receivers that are notified.
          */
         OwnNotice: {
             time_ms: number;

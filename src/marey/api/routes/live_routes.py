@@ -214,7 +214,7 @@ def _is_still_signed_in(socket: WebSocket) -> bool:
 
 
 def next_messages(feed: FrameFeed, client: Client, clients: LiveClients) -> list[bytes]:
-    """What the client must be sent now; encoding is shared, so this mostly joins bytes."""
+    """Return what the client must be sent now; encoding is shared, so this mostly joins bytes."""
     messages = []
     if client.problem:
         messages.append(message({"type": "error", "detail": client.problem}, ()))

@@ -160,7 +160,7 @@ def _resume_simulation(
 def simulate_history(
     cluster: SimulatedCluster, summaries: SummaryLog, report: Report, tell: Tell = lambda _: None
 ) -> None:
-    """Produce what is missing of the past, block by block, each kept as one step and then reported."""
+    """Produce what is missing of the past in blocks, each kept as one step and then reported."""
     simulation = cluster.simulation
     begin_ms = simulation.now_ms
     ticks = simulation.ticks_due(cluster.history_until_ms)

@@ -297,7 +297,7 @@ def _round_number(value: float) -> float | None:
 
 
 def gpu_clusters(report: ClusterReport | None) -> list[GpuCluster]:
-    """The clusters of a report; none where nothing was clustered."""
+    """Return the clusters of a report; none where nothing was clustered."""
     if report is None:
         return []
     return [GpuCluster(c.id, list(c.gpus), c.why) for c in report.clusters]

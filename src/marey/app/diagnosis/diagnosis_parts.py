@@ -109,7 +109,7 @@ def describe_metric(matrix: WorkloadMatrix, metric: str) -> MetricFrame:
 
 
 def frame_fields(matrix: WorkloadMatrix, metric: str) -> dict[str, Any]:
-    """The same as fields of a document that says more."""
+    """Return the same as fields of a document that says more."""
     known = catalogue()[metric]
     times = matrix.time_ms
     return {

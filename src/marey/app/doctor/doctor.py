@@ -40,7 +40,7 @@ class AskSources:
     """How the sources of a running server are doing."""
 
     def ask(self, workspace: Workspace) -> dict[str, Any]:
-        """Only a running server has sources."""
+        """Return nothing: only a running server has sources."""
         return {"rows": []}
 
     def path(self) -> str:

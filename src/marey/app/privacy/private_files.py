@@ -57,7 +57,7 @@ class PrivateUploads(Uploads):
             yield receiver
 
     def as_named(self, owner: str, name: str) -> Path:
-        """The file under the name it was sent with."""
+        """Return the file under the name it was sent with."""
         self.file(owner, name)
         return self._whole.as_named(owner, name)
 

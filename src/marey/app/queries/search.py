@@ -22,7 +22,7 @@ class SearchHit(Document):
 def search(
     store: RecordStore, frame: Frame | None, cluster: str, *, text: str, limit: int
 ) -> list[SearchHit]:
-    """At most ``limit`` hits, exact and early matches first."""
+    """Return at most ``limit`` hits, exact and early matches first."""
     if not text.strip():
         return []
     needle = text.strip().casefold()

@@ -1,4 +1,4 @@
-"""The waiting line watched: forecasts kept and scored, free room sampled, people notified of starts."""
+"""The waiting line over time: forecasts kept and scored, free room sampled, starts notified."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def check_text(text: str) -> CheckedRule:
 
 
 def rule_words() -> RuleLanguage:
-    """The words that an editor of rules offers and checks by."""
+    """Return the words that an editor of rules offers and checks by."""
     return RuleLanguage(
         metrics={
             name: MetricWords(m.label, m.unit, m.minimum, m.maximum)

@@ -90,7 +90,7 @@ def detect(path: Path) -> str | None:
 
 
 def _are_stacks(head: bytes) -> bool:
-    """Whether each of the first lines is a stack and its weight."""
+    """Return whether each of the first lines is a stack and its weight."""
     lines = [line for line in head.split(b"\n")[:5] if line.strip()]
     return bool(lines) and all(b";" in line and _COLLAPSED.match(line) for line in lines)
 

@@ -189,7 +189,7 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text matches a pattern of ``*`` (any text) and ``?`` (one character)."""
+    """Return whether a text matches a pattern of ``*`` (any text) and ``?`` (one character)."""
     at = place = 0
     star, back = -1, 0
     while at < len(text):

@@ -87,7 +87,7 @@ def _list_shipped(name: str) -> dict[str, Any]:
 
 
 def explained(document: dict[str, Any]) -> str:
-    """A rule in words."""
+    """Return a rule in words."""
     lines = [
         f"{document['id']}: {document.get('title', '')}",
         f"  severity {document['severity']}, fault {document.get('fault', '-')}, "
@@ -113,7 +113,7 @@ def explained(document: dict[str, Any]) -> str:
 
 
 def _locate(place: dict[str, Any]) -> str:
-    """What an override says, and for whom."""
+    """Return what an override says, and for whom."""
     named = [f"{key} {place[key]}" for key in ("partition", "project") if place[key] is not None]
     return f"in {' and '.join(named)}: {place['when'] or 'not judged by this rule'}"
 

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def checked(path: Path, configuration: Configuration) -> dict[str, Any]:
-    """What a valid file sets up."""
+    """Return what a valid file sets up."""
     return {
         "file": str(path),
         "valid": True,

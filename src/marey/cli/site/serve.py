@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def checked_port(port: int) -> int:
-    """The port, if there is such a one."""
+    """Return the port, if there is such a one."""
     if not 0 <= port <= 65535:
         raise InvalidInput(f"Port {port} does not exist; allowed: 0 to 65535.")
     return port

@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 
 
 def report_text(document: Document) -> str:
-    """The answer in one screen."""
+    """Return the answer in one screen."""
     parts = (
         _print_verdicts(document),
         _print_facts(document),
@@ -129,7 +129,7 @@ def _print_kernels(document: Document) -> str:
 
 
 def steps_text(document: Document) -> str:
-    """One line per step: its length over ranks and what it was spent on."""
+    """Return one line per step: its length over ranks and what it was spent on."""
     numbers = sorted({row["step"] for row in document["steps"]})
     if not numbers:
         return "This trace marks no steps."
@@ -175,7 +175,7 @@ def _write_step_row(number: int, rows: Sequence[Mapping[str, Any]]) -> list[str]
 
 
 def collectives_text(document: Document, limit: int) -> str:
-    """How they were matched, the bandwidth by kind, and those that waited longest."""
+    """Return how they were matched, the bandwidth by kind, and those that waited longest."""
     found = document["collectives"]
     if not found["items"]:
         return "No collective was matched across ranks in this trace."
@@ -244,7 +244,7 @@ PATH_WORDS = {
 
 
 def critical_path_text(document: Document, limit: int) -> str:
-    """What the path is made of, then the names that take the most of it."""
+    """Return what the path is made of, then the names that take the most of it."""
     first = (
         f"Rank {document['rank']}, {printable(document['window'], 200)}: the critical path passes "
         f"{document['events']:,} events and accounts for {duration(document['time_ms'])} of "
@@ -274,7 +274,7 @@ def critical_path_text(document: Document, limit: int) -> str:
 
 
 def diff_text(difference: Mapping[str, Any], limit: int) -> str:
-    """What changed, in words, then the names with the largest changes."""
+    """Return what changed, in words, then the names with the largest changes."""
     parts = {part["name"]: part for part in difference["parts"]}
     step = parts["span"]
     lines = [_print_headline(step), _print_test(difference), ""]

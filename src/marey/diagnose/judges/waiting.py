@@ -193,8 +193,8 @@ def _find_lateness(late: Flags, working: Flags) -> tuple[int, int, bool]:
     """From when to when a node is late, and whether that lasts.
 
     It lasts if it is late most of that time and that is a fair share of the work, or if it has not
-    ended yet. Otherwise only the longest stretch is reported: somebody else's work on the node, a slow
-    file, an hour's backup look alike.
+    ended yet. Otherwise only the longest stretch is reported: somebody else's work on the node, a
+    slow file, an hour's backup look alike.
     """
     spans = runs(late, LEAST_BLOCKS)
     first, last = spans[0][0], spans[-1][1]

@@ -76,5 +76,5 @@ class Identity:
         return granted if self.scopes is None else granted & self.scopes
 
     def may(self, permission: Permission) -> bool:
-        """Whether it may do this."""
+        """Return whether it may do this."""
         return permission in self.permissions

@@ -1,4 +1,4 @@
-"""What moved in the line since an earlier moment, as one workload sees it; and use against share."""
+"""What moved in the line since an earlier moment, for one workload; and use against share."""
 
 from __future__ import annotations
 

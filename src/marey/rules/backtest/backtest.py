@@ -60,7 +60,7 @@ class Backtest:
     cancelled: bool = False
 
     def per_day(self, rule: str) -> float:
-        """How often the rule would have opened a finding, per day."""
+        """Return how often the rule would have opened a finding, per day."""
         opened = sum(len(f.episodes) for f in self.findings if f.rule == rule)
         return opened * DAY_MS / max(self.to_ms - self.from_ms, 1)
 

@@ -53,7 +53,7 @@ class Screen:
         self.heard: set[str] = set()
 
     def choose(self) -> list[str]:
-        """Who must be heard from the block at hand on, and was not before."""
+        """Return who must be heard from the block at hand on, and was not before."""
         facts = self._metric_history.row_table.facts
         new = [n for n, known in facts.items() if known.workload not in self.heard]
         chosen = new if self._everyone else self._choose_variants(new)
@@ -62,7 +62,7 @@ class Screen:
         return names
 
     def _choose_variants(self, numbers: list[int]) -> list[int]:
-        """Those of these workloads for whom any clause may hold in the block."""
+        """Return those of these workloads for whom any clause may hold in the block."""
         owner = self._metric_history.row_table.owner[: self._metric_history.rows]
         rows = np.flatnonzero(np.isin(owner, np.array(numbers, np.int64)))
         who, place = np.unique(owner[rows], return_inverse=True)
@@ -142,7 +142,7 @@ def _is_told(clause: Clause) -> bool:
 
 
 def _can_compare(low: Floats, high: Floats, op: str, limit: float) -> Flags:
-    """Whether a number between two others may be on this side of a limit."""
+    """Return whether a number between two others may be on this side of a limit."""
     some = low <= high
     if op in (">", ">="):
         return np.asarray(some & (high >= limit))
@@ -152,7 +152,7 @@ def _can_compare(low: Floats, high: Floats, op: str, limit: float) -> Flags:
 
 
 def _can_suffice(quantifier: Quantifier, held: Longs, sizes: Longs) -> Flags:
-    """Whether so many GPUs of a workload may be enough."""
+    """Return whether so many GPUs of a workload may be enough."""
     if quantifier.reach is Reach.ALL:
         return np.asarray(held == sizes)
     if quantifier.reach is Reach.ALL_BUT_FIRST_RANK:

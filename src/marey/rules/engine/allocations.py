@@ -82,7 +82,7 @@ class Layout:
         return len(self.rows)
 
     def lives(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When each workload began (NaN: not known) and ended (infinity: not yet)."""
+        """Return when each workload began (NaN: not known) and ended (infinity: not yet)."""
         if "start" not in self.gpu_facts:
             facts = [running.facts for running in self.running]
             starts = [np.nan if f.start_ms is None else f.start_ms for f in facts]
@@ -173,7 +173,7 @@ class AllocationRows:
         return self.append_held_gpu(None)
 
     def append_held_gpu(self, held_gpu: HeldGpu | None) -> int:
-        """A new row at the end, with room for it."""
+        """Return a new row at the end, with room for it."""
         self.held_gpus.append(held_gpu)
         room = room_for(len(self.held_gpus), len(self.from_ms))
         if room > len(self.from_ms):
@@ -237,7 +237,7 @@ class AllocationRows:
                     noted.append((time_ms, kind))
 
     def roster(self, entities: Sequence[str], *, hosts: bool = False) -> Roster:
-        """The rows of each entity of a batch, GPUs or hosts."""
+        """Return the rows of each entity of a batch, GPUs or hosts."""
         book = self._by_host if hosts else self._by_gpu
         found = [book.get(name, ()) for name in entities]
         first = np.zeros(len(found) + 1, np.int64)
@@ -261,7 +261,7 @@ class AllocationRows:
         return _build_layout(before, found, [self.rows_of(running) for running in found])
 
     def rows_of(self, running: RunningWorkload) -> _Rows:
-        """A workload's rows, sorted once and again only when its GPUs change."""
+        """Return a workload's rows, sorted once and again only when its GPUs change."""
         name = running.facts.workload
         if name not in self._sorted:
             self._sorted[name] = _rows_of(self, running)
@@ -313,7 +313,7 @@ def _get_rank(held_gpu: HeldGpu | None, place: int) -> int:
 def _build_layout(
     before: Layout | None, found: list[RunningWorkload], parts: list[_Rows]
 ) -> Layout:
-    """What is left of a layout, and these workloads after it."""
+    """Return what is left of a layout, and these workloads after it."""
     kept = _drop_finished(before) if before is not None else _NOBODY
     running = [*kept.running, *found]
     rows = np.concatenate([kept.rows, *(part.rows for part in parts)])

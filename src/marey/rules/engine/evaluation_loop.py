@@ -34,7 +34,7 @@ ASIDE_ROWS = 200_000
 
 
 def _can_join(first: SampleBatch, other: SampleBatch) -> bool:
-    """Whether two batches can be one."""
+    """Return whether two batches can be one."""
     return (
         first.kind is other.kind
         and first.columns.keys() == other.columns.keys()
@@ -63,7 +63,7 @@ def join_facts(batches: Sequence[SampleBatch]) -> SampleBatch:
 
 
 def _sort_in_time(batch: SampleBatch, now_ms: int | None) -> SampleBatch:
-    """The batch in order of time, without what a broken clock says of the future."""
+    """Return the batch in order of time, without what a broken clock says of the future."""
     times = batch.time_ms
     if now_ms is not None and len(times) and times.max() > now_ms + FUTURE_MS:
         batch = batch.rows(times <= now_ms + FUTURE_MS)
@@ -74,7 +74,7 @@ def _sort_in_time(batch: SampleBatch, now_ms: int | None) -> SampleBatch:
 
 
 def _drop_numbers(condition_values: ConditionValues) -> ConditionValues:
-    """The same moment without what was computed for it: some 70 MB at 10,000 GPUs."""
+    """Return the same moment without what was computed for it: some 70 MB at 10,000 GPUs."""
     return ConditionValues(
         condition_values.time_ms,
         condition_values.layout,

@@ -106,14 +106,14 @@ class Evaluator(SketchState):
 
     # -- verdicts
     def measure(self, time_ms: int) -> ConditionValues:
-        """The numbers of every GPU under evaluation at this moment."""
+        """Return the numbers of every GPU under evaluation at this moment."""
         self._reserve()
         return ConditionValues(
             time_ms, self.allocations.layout(), self.allocations, self.sketches, self.newest_ms
         )
 
     def evaluate(self, time_ms: int) -> Evaluation:
-        """Every rule on every workload; one that has ended gets its last verdict here."""
+        """Return every rule on every workload; one that has ended gets its last verdict here."""
         condition_values = self.measure(time_ms)
         layout = condition_values.layout
         verdicts = [self._evaluate_rule(rule, condition_values) for rule in self.rules]
@@ -125,7 +125,7 @@ class Evaluator(SketchState):
     def test(
         self, clause: Clause, time_ms: int, now_ms: int | None = None
     ) -> tuple[Truths, Truths]:
-        """A clause that is no rule yet: its truth per workload and per GPU, as laid out."""
+        """Return a clause that is no rule yet: its truth per workload and per GPU, as laid out."""
         condition_values = self.measure(time_ms)
         truths = condition_values.truth(clause.expression, now_ms)
         return quantify(clause.quantifier, truths, condition_values.layout), truths
@@ -160,7 +160,7 @@ class Evaluator(SketchState):
         chosen: NDArray[np.int64],
         window: int | None,
     ) -> tuple[Truths, Truths]:
-        """The rule's truth per workload and per GPU, each by the variant that judges it."""
+        """Return the rule's truth per workload and per GPU, each by the variant that judges it."""
         layout = condition_values.layout
         truths = np.full(len(layout.running), UNKNOWN, np.uint8)
         gpus = np.full(len(layout), UNKNOWN, np.uint8)
@@ -191,7 +191,7 @@ class Evaluator(SketchState):
 
 
 def windows_of(rules: Iterable[Rule]) -> dict[str, Need]:
-    """The trailing windows of each metric that the rules name, *now* included."""
+    """Return the trailing windows of each metric that the rules name, *now* included."""
     needed: dict[str, Need] = {}
     for rule in rules:
         for _, clause in rule.variants():
@@ -201,7 +201,7 @@ def windows_of(rules: Iterable[Rule]) -> dict[str, Need]:
 
 
 def windows_in(clause: Clause, now_ms: int) -> dict[str, Need]:
-    """The trailing windows that one clause reads."""
+    """Return the trailing windows that one clause reads."""
     needed: dict[str, Need] = {}
     for condition in conditions(clause.expression):
         left = condition.left

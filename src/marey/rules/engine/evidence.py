@@ -49,7 +49,7 @@ def _print_condition(condition: Condition) -> str:
 
 
 def evidence_of(evaluation: Evaluation, verdict: Verdict, place: int) -> Evidence:
-    """The evidence of a verdict for the workload at ``place`` of the evaluation."""
+    """Return the evidence of a verdict for the workload at ``place`` of the evaluation."""
     layout = evaluation.layout
     if verdict.gpus_life is None or verdict.gpus_now is None or verdict.variant is None:
         return Evidence(0, (), ())
@@ -98,7 +98,7 @@ def _to_number(value: float) -> float | None:
 
 
 def windows_named(verdict: Verdict) -> list[int]:
-    """The trailing windows that the rule's own text names."""
+    """Return the trailing windows that the rule's own text names."""
     clause = verdict.rule.clause
     return [
         c.left.window_ms

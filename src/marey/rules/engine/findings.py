@@ -155,7 +155,7 @@ class FindingTracker:
         return changes
 
     def memory(self) -> dict[str, Any]:
-        """What must be known after a restart beside the findings themselves."""
+        """Return what must be known after a restart beside the findings themselves."""
         watches = [[*key, w.violated_since, w.quiet_since] for key, w in self._watches.items()]
         return {"last_ms": self.last_ms, "watches": watches}
 
@@ -166,7 +166,7 @@ class FindingTracker:
             self._watches[rule, workload] = _Watch(violated, quiet)
 
     def open_keys(self) -> list[Key]:
-        """The rule and workload of every open finding."""
+        """Return the rule and workload of every open finding."""
         return [key for key, finding in self.findings.items() if finding.is_open]
 
     def _step_rule(

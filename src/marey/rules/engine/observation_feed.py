@@ -120,7 +120,7 @@ class ObservationFeed:
         self.allocations.pop(name, None)
 
     def list_held_gpus(self, name: str, start_ms: int) -> list[HeldGpu]:
-        """The GPUs that a workload holds, with what is known of each."""
+        """Return the GPUs that a workload holds, with what is known of each."""
         return [find_held_gpu(a, self.gpus.get(a.gpu), start_ms) for a in self.allocations[name]]
 
 
@@ -136,7 +136,7 @@ def _set_end(facts: Facts, end_ms: int) -> Facts:
 
 
 def facts_of(workload: Workload, status: WorkloadStatus, failures: int = 0) -> Facts:
-    """What rules may ask of a workload; a running one has no end yet."""
+    """Return what rules may ask of a workload; a running one has no end yet."""
     ended = status.state.ended
     return Facts(
         workload=workload.workload,
@@ -158,7 +158,7 @@ def facts_of(workload: Workload, status: WorkloadStatus, failures: int = 0) -> F
 def find_held_gpu(
     allocation: Allocation, gpu: Gpu | None, from_ms: int, to_ms: int | None = None
 ) -> HeldGpu:
-    """One GPU in a workload, from when to when (None: not known yet)."""
+    """Return one GPU in a workload, from when to when (None: not known yet)."""
     return HeldGpu(
         gpu=allocation.gpu,
         host=gpu.host if gpu else parse_gpu_id(allocation.gpu).host,

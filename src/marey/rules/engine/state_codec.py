@@ -50,7 +50,7 @@ def dump_loop(loop: EvaluationLoop) -> list[bytes]:
 def load_loop(
     data: bytes, rules: list[Rule], findings: Iterable[Finding], cluster: str
 ) -> EvaluationLoop:
-    """A loop as it was; ``ValueError`` where the bytes are damaged or of another version."""
+    """Return a loop as it was; ``ValueError`` where the bytes are damaged or of another version."""
     evaluator, state = _load(data, rules)
     loop = EvaluationLoop(cluster=cluster, evaluator=evaluator, findings=findings)
     loop.judged_ms = state.judged_ms

@@ -23,7 +23,7 @@ Truths = NDArray[np.uint8]
 
 
 def compare(left: NDArray[np.float64], op: str, right: NDArray[np.float64] | float) -> Truths:
-    """The truth of ``left op right``; not judged where either is NaN."""
+    """Return the truth of ``left op right``; not judged where either is NaN."""
     with np.errstate(invalid="ignore"):
         held = {
             "<": np.less,
@@ -66,7 +66,7 @@ def quantify(quantifier: Quantifier, truths: Truths, layout: Layout) -> Truths:
 
 
 def _take_first_rank(layout: Layout) -> NDArray[np.int64]:
-    """The sorted row of each workload's first GPU, in the order in which it was admitted."""
+    """Return the sorted row of each workload's first GPU, in the order in which it was admitted."""
     if not len(layout):
         return np.zeros(0, np.int64)
     order = np.lexsort((layout.rank, layout.workload))

@@ -163,7 +163,7 @@ class Clause:
 
 
 def conditions(expression: Expression) -> Iterator[Condition]:
-    """Every condition, from left to right."""
+    """Yield every condition, from left to right."""
     if isinstance(expression, Condition):
         yield expression
     elif isinstance(expression, Not):

@@ -43,7 +43,7 @@ def clause_document(clause: Clause) -> dict[str, Any]:
 
 
 def expression_document(expression: Expression) -> dict[str, Any]:
-    """An expression as JSON, shaped like the filters: and, or, not, or one condition."""
+    """Return an expression as JSON, shaped like the filters: and, or, not, or one condition."""
     if isinstance(expression, And):
         return {"and": [expression_document(part) for part in expression.parts]}
     if isinstance(expression, Or):
@@ -154,7 +154,7 @@ def _read_condition(node: Mapping[str, Any], place: str) -> Expression:
 
 
 def _print_condition(node: Mapping[str, Any]) -> str:
-    """The condition in the text form: one parser judges both, so both allow the same."""
+    """Return the condition in the text form: one parser judges both, so both allow the same."""
     window = f"[{node['window']}]" if "window" in node else ""
     value = node.get("value", "")
     if isinstance(value, list):
@@ -175,7 +175,7 @@ def _make_error(place: str, value: object, wanted: str) -> InvalidInput:
 
 
 def clause_schema() -> dict[str, Any]:
-    """The JSON form as a JSON Schema (2020-12); the web editor takes its words from here."""
+    """Return the JSON form as a JSON Schema (2020-12); the web editor takes its words from here."""
     condition = {
         "type": "object",
         "properties": {

@@ -96,7 +96,7 @@ class Reader:
         return round(number * DURATION_UNITS_MS[unit.value])
 
     def with_unit(self, number: float, wanted: str, token: Token, *, what: str) -> float:
-        """The number in the wanted unit; a bare number is taken to be in it already."""
+        """Return the number in the wanted unit; a bare number is taken to be in it already."""
         first = self.token
         unit = self.unit()
         if not unit:

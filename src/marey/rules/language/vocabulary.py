@@ -31,7 +31,7 @@ SYNONYMS = {"avg": "mean", "average": "mean", "minimum": "min", "maximum": "max"
 
 
 def statistic_named(word: str) -> Statistic | None:
-    """The statistic behind a word; None where there is none (``share`` needs its limit)."""
+    """Return the statistic behind a word; None where there is none (``share`` needs its limit)."""
     word = SYNONYMS.get(word, word)
     percentile = PERCENTILE.match(word)
     if percentile:
@@ -128,7 +128,7 @@ UNITS: dict[str, tuple[str, float]] = {
 
 
 def unit_of(metric: Metric, statistic: Statistic) -> str:
-    """The unit that a metric's statistic is measured in; a trend's ends in ``/h``."""
+    """Return the unit that a metric's statistic is measured in; a trend's ends in ``/h``."""
     if statistic.name in ("share", "steadiness"):
         return "%"
     if statistic.name == "count":
@@ -151,7 +151,7 @@ def factor_to(unit: str, wanted: str) -> float | None:
 
 
 def units_like(wanted: str) -> list[str]:
-    """Every unit that may stand where ``wanted`` does."""
+    """Return every unit that may stand where ``wanted`` does."""
     base = wanted[:-2] if wanted.endswith("/h") else wanted
     kind = UNITS.get(base, ("", 1.0))[0]
     same = [unit for unit, (quantity, _) in UNITS.items() if quantity == kind]
@@ -168,6 +168,6 @@ def format_duration(length_ms: float) -> str:
 
 
 def format_number(value: float) -> str:
-    """The shortest text that reads back as the same number."""
+    """Return the shortest text that reads back as the same number."""
     text = repr(float(value))
     return text[:-2] if text.endswith(".0") else text

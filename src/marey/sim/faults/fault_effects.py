@@ -64,29 +64,29 @@ class Case:
         return np.unique(self.host_of)
 
     def everyone(self) -> NDArray[np.bool_]:
-        """All ranks."""
+        """Return all ranks."""
         return np.ones(self.job.gpus, np.bool_)
 
     def one_rank(self) -> NDArray[np.bool_]:
-        """One rank by chance."""
+        """Return one rank by chance."""
         ranks = np.zeros(self.job.gpus, np.bool_)
         ranks[self.dice.integer(self.job.gpus)] = True
         return ranks
 
     def one_host(self) -> NDArray[np.bool_]:
-        """All ranks of one host by chance."""
+        """Return all ranks of one host by chance."""
         ranks: NDArray[np.bool_] = self.host_of == self.hosts[self.dice.integer(len(self.hosts))]
         return ranks
 
     def masters(self) -> NDArray[np.bool_]:
-        """The first rank of every host."""
+        """Return the first rank of every host."""
         ranks = np.zeros(self.job.gpus, np.bool_)
         ranks[np.unique(self.host_of, return_index=True)[1]] = True
         return ranks
 
 
 def eligible(kind: FaultKind, job: Job) -> bool:
-    """Whether this kind can happen to a workload of that sort and size."""
+    """Return whether this kind can happen to a workload of that sort and size."""
     hosts = -(-job.gpus // job.per_host)
     if kind is FaultKind.IDLE_SESSION:
         return job.kind is Kind.NOTEBOOK
@@ -114,7 +114,7 @@ _LEAST_HOSTS = {FaultKind.SLOW_NODE: 2, FaultKind.SLOW_FABRIC: 2}
 
 
 def choose(plan: FaultPlan, job: Job, dice: Dice) -> FaultKind | None:
-    """The fault that chance has in store for a workload, or none."""
+    """Return the fault that chance has in store for a workload, or none."""
     if plan.rate <= 0.0 or job.duration_ms < SHORTEST_MS or not dice.chance(plan.rate):
         return None
     kinds = [kind for kind in FAULTS if eligible(kind, job) and plan.weight(kind) > 0.0]
@@ -137,7 +137,7 @@ def shape(kind: FaultKind, case: Case) -> NDArray[np.bool_]:
 
 
 def _add_role(regime: Regime, ranks: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """A second role for these ranks, to be changed by the caller."""
+    """Return a second role for these ranks, to be changed by the caller."""
     regime.roles = np.concatenate([regime.roles, regime.roles[:1].copy()])
     regime.role_of[ranks] = len(regime.roles) - 1
     role: NDArray[np.float64] = regime.roles[-1]
@@ -287,7 +287,7 @@ def _apply_throttled_gpu(case: Case) -> NDArray[np.bool_]:
 
 
 def _slow_node(case: Case) -> NDArray[np.bool_]:
-    """One host feeds its GPUs late: gaps there, spinning everywhere else."""
+    """Return one host feeds its GPUs late: gaps there, spinning everywhere else."""
     dice, node = case.dice, case.one_host()
     before, late = _hold_up(case, node, (0.5, 0.75))
     late[k.UTIL] = before[k.UTIL] * case.regime.rate * dice.between(1.0, 1.12)
@@ -299,7 +299,7 @@ def _slow_node(case: Case) -> NDArray[np.bool_]:
 
 
 def _slow_fabric(case: Case) -> NDArray[np.bool_]:
-    """Every rank waits in communication; the network carries less than before."""
+    """Return every rank waits in communication; the network carries less than before."""
     rate = case.draw_rate(0.35, 0.6)
     for role in case.regime.roles:
         _wait(role, rate)
@@ -321,7 +321,7 @@ def _memory_leak(case: Case) -> NDArray[np.bool_]:
 
 
 def leak_time_ms(regime: Regime) -> int:
-    """How long after its beginning a leak has filled the first device."""
+    """Return how long after its beginning a leak has filled the first device."""
     lanes = regime.lanes
     room = lanes[:, k.MEM_CAP] - lanes[:, k.MEM_MIB]
     return int(float((room / np.maximum(lanes[:, k.LEAK_MIB], 1e-9)).min()) * 1000.0)

@@ -29,7 +29,7 @@ class Hosts:
             cluster.at(cluster.now_ms, What.INSPECT)
 
     def gpus(self, host: int) -> NDArray[np.int64]:
-        """The numbers of a host's GPUs."""
+        """Return the numbers of a host's GPUs."""
         hardware = self.cluster.hardware
         first = int(hardware.host_first[host])
         return np.arange(first, first + int(hardware.host_size[host]))

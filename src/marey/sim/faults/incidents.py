@@ -68,7 +68,7 @@ class Incidents:
         cluster.on_event[What.NODE_LOST] = self._node_is_lost
 
     def truth(self, now_ms: int) -> list[Truth]:
-        """Every fault so far; one that goes on ends with the tick after now."""
+        """Return every fault so far; one that goes on ends with the tick after now."""
         end_ms = now_ms + self.cluster.config.tick_ms
         return [
             Truth(

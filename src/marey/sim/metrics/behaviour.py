@@ -98,7 +98,7 @@ def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]
 
 
 def stages(job: Job) -> NDArray[np.float64]:
-    """Each rank's pipeline stage as a number from 0 (first) to 1 (last)."""
+    """Return each rank's pipeline stage as a number from 0 (first) to 1 (last)."""
     depth = job.pipeline_parallel
     per_stage = max(1, job.gpus // depth)
     stage = np.minimum(np.arange(job.gpus) // per_stage, depth - 1)

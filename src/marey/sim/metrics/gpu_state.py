@@ -50,7 +50,7 @@ class Regime:
     rows: NDArray[np.int64] | None = None
 
     def copy(self) -> Regime:
-        """The same, to be changed."""
+        """Return the same, to be changed."""
         return Regime(self.roles.copy(), self.role_of.copy(), self.lanes.copy(), self.rate)
 
 
@@ -111,7 +111,7 @@ class Lanes:
         self._numbers: dict[tuple[int, int], NDArray[np.int32]] = {}
 
     def tick_at(self, time_ms: int) -> int:
-        """The first tick at or after this moment."""
+        """Return the first tick at or after this moment."""
         return -((self.config.start_ms - time_ms) // self.config.tick_ms)
 
     def _idle_table(self) -> NDArray[np.float32]:
@@ -138,7 +138,7 @@ class Lanes:
         return lanes
 
     def busy_lanes(self, gpus: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The devices' part of the lanes of GPUs that somebody holds."""
+        """Return the devices' part of the lanes of GPUs that somebody holds."""
         return self._busy[gpus]
 
     def begin(self, gpus: NDArray[np.int64], regime: Regime, seq: int, time_ms: int) -> None:
@@ -199,7 +199,7 @@ class Lanes:
         )
 
     def is_silent(self, gpus: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these GPUs say nothing."""
+        """Return which of these GPUs say nothing."""
         silent: NDArray[np.bool_] = self._lane[gpus, k.DEAD] > 0.0
         return silent
 
@@ -310,7 +310,7 @@ class Lanes:
         self._free_rows(shot.retired)
 
     def render(self, shot: Shot) -> tuple[SampleBatch, ...]:
-        """The samples of a snapshot; touches nothing else, so it may run in a thread."""
+        """Return the samples of a snapshot; touches nothing else, so it may run in a thread."""
         config, count = self.config, shot.count
         levels = np.empty((len(shot.roles), k.LEVEL_COLUMNS, count), np.float32)
         self._each_half(
@@ -333,7 +333,7 @@ class Lanes:
         return (gpus,) if hosts is None else (gpus, hosts)
 
     def _groups(self, end: int) -> list[_Closed]:
-        """What has ended and what goes on, as groups of lanes with an end."""
+        """Return what has ended and what goes on, as groups of lanes with an end."""
         ends = np.full(len(self._gpus), end, np.int64)
         now = _Closed(
             gpus=self._gpus,
@@ -464,7 +464,7 @@ class Lanes:
 
 
 def nominal_share(roles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of power that roles draw in the middle of their work."""
+    """Return the share of power that roles draw in the middle of their work."""
     share: NDArray[np.float64] = (
         k.W_UTIL * roles[:, k.UTIL]
         + k.W_SM * roles[:, k.SM]

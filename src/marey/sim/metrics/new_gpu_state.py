@@ -61,7 +61,7 @@ def switch_lanes(
 
 @njit(cache=True, nogil=True)
 def steady_excess(roles: Doubles, role_of: Ints, lanes: Singles) -> Doubles:
-    """How much warmer than idle each lane gets when its role goes on."""
+    """Return how much warmer than idle each lane gets when its role goes on."""
     excess = np.empty(len(role_of))
     for i in range(len(role_of)):
         role = roles[role_of[i]]

@@ -50,7 +50,7 @@ def trained_ms(track: Doubles, time_ms: float) -> float:
 
 @njit(cache=True, nogil=True)
 def steps_at(track: Doubles, time_ms: float) -> float:
-    """How many steps have been made by this moment."""
+    """Return how many steps have been made by this moment."""
     since = trained_ms(track, time_ms) - trained_ms(track, track[FROM_MS])
     steps: float = track[STEPS_BEFORE] + since * track[RATE] / track[STEP_MS]
     return steps
@@ -68,7 +68,7 @@ def report(
     throughput: Doubles,
     loss: Doubles,
 ) -> int:
-    """Every report in (after, until]; returns how many. With empty arrays it only counts."""
+    """Write every report in (after, until] and return how many; with empty arrays only count."""
     count = 0
     room = len(seq)
     for i in range(len(rows)):
@@ -110,7 +110,7 @@ class Reports:
     units: dict[int, str]
 
     def records(self) -> tuple[Progress, ...]:
-        """The same as records."""
+        """Return the same as records."""
         return tuple(
             Progress(
                 workload=str(FIRST_ID + seq),

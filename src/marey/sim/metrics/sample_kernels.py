@@ -108,7 +108,7 @@ _U = 1.0 / 32768.0
 
 @njit(cache=True, nogil=True, inline="always")
 def within(x: float, period: float, length: float) -> float:
-    """How much of [0, x) lies in the last ``length`` of each period."""
+    """Return how much of [0, x) lies in the last ``length`` of each period."""
     whole = np.floor(x / period)
     rest = x - whole * period - (period - length)
     inside: float = whole * length + (rest if rest > 0.0 else 0.0)
@@ -117,7 +117,7 @@ def within(x: float, period: float, length: float) -> float:
 
 @njit(cache=True, nogil=True, inline="always")
 def signed(key: np.uint64, n: int | np.int64) -> float:
-    """A number in [-1, 1) for a key and a counter."""
+    """Return a number in [-1, 1) for a key and a counter."""
     h = mix(np.uint64(key) + np.uint64(n) * np.uint64(0xD1342543DE82EF95))
     return np.float64(h >> np.uint64(11)) * (2.0**-52) - 1.0
 

@@ -43,7 +43,7 @@ SHORTEST_MS = 20_000
 
 
 def rhythm(time_ms: int) -> float:
-    """How busy people are at this moment against the mean."""
+    """Return how busy people are at this moment against the mean."""
     hours = time_ms / HOUR_MS
     # 1970-01-01 was a Thursday.
     weekday = int(hours // 24 + 3) % 7
@@ -64,7 +64,7 @@ class Draws:
     qos: NDArray[np.int64]
 
     def take(self, rows: NDArray[np.int64]) -> Draws:
-        """Only these rows."""
+        """Return only these rows."""
         return Draws(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
@@ -154,7 +154,7 @@ class Demand:
         )
 
     def job(self, draws: Draws, row: int, seq: int, submit_ms: int) -> Job:
-        """One submission with its names."""
+        """Return one submission with its names."""
         gpus = int(draws.gpus[row])
         kind = _KINDS[int(draws.kind[row])]
         user = int(draws.user[row])
@@ -217,7 +217,7 @@ def new_job(
     seed: int,
     strategy: str | None = None,
 ) -> Job:
-    """A workload with names, a recipe and a parallel strategy that suit its size."""
+    """Return a workload with names, a recipe and a parallel strategy that suit its size."""
     dice = Dice(seed, 51, seq)
     recipe = _recipe(dice, kind, gpus)
     if strategy is None:

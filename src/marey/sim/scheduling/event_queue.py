@@ -38,7 +38,7 @@ class Agenda:
         heapq.heappush(self._heap, (time_ms, int(what), self._planned, details))
 
     def due(self, time_ms: int) -> tuple[int, What, tuple[Any, ...]] | None:
-        """The next happening up to this moment, taken off, or None."""
+        """Return the next happening up to this moment, taken off, or None."""
         if not self._heap or self._heap[0][0] > time_ms:
             return None
         moment, what, _, details = heapq.heappop(self._heap)

@@ -42,7 +42,7 @@ class Intake:
             cluster.at(cluster.now_ms, What.HOUR)
 
     def new_seq(self) -> int:
-        """The next workload's number."""
+        """Return the next workload's number."""
         self._next_seq += 1
         return self._next_seq - 1
 

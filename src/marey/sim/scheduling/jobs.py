@@ -83,7 +83,7 @@ class Job:
         return str(FIRST_ID + self.seq)
 
     def record(self) -> Workload:
-        """What an outsider may know of it now."""
+        """Return what an outsider may know of it now."""
         return Workload(
             workload=self.id,
             name=self.name,

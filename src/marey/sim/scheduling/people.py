@@ -32,7 +32,7 @@ class User:
 
 
 def populate(gpus: int, seed: int) -> tuple[User, ...]:
-    """The users of a cluster of this size: about one per 16 GPUs."""
+    """Return the users of a cluster of this size: about one per 16 GPUs."""
     count = max(12, min(2000, gpus // 16))
     projects = [
         p if i < len(_PROJECTS) else f"{p}-{i // len(_PROJECTS) + 1}"

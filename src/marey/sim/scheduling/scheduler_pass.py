@@ -271,7 +271,7 @@ class Queue:
         self.count += 1
 
     def view(self, name: str) -> NDArray[Any]:
-        """One column, without the spare room."""
+        """Return one column, without the spare room."""
         return self.columns[name][: self.count]
 
     def drop(self, keep: NDArray[np.bool_]) -> None:

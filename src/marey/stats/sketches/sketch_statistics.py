@@ -162,7 +162,7 @@ def _fill_binned_rows(kind, parameter, agg, bins, low, step, out):  # type: igno
 
 
 def exact(kind: int, agg: Floats) -> Floats:
-    """One statistic of every row that needs no bins; NaN where it is not known."""
+    """Return one statistic of every row that needs no bins; NaN where it is not known."""
     out = np.empty(len(agg))
     _fill_exact_rows(kind, agg, out)
     return out
@@ -171,7 +171,7 @@ def exact(kind: int, agg: Floats) -> Floats:
 def binned(
     kind: int, *, parameter: float, agg: Floats, bins: NDArray[Any], low: float, step: float
 ) -> Floats:
-    """A quantile or a share of every row; NaN where there are no samples."""
+    """Return a quantile or a share of every row; NaN where there are no samples."""
     out = np.empty(len(agg))
     _fill_binned_rows(kind, float(parameter), agg, bins, float(low), float(step), out)
     return out

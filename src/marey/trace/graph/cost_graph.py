@@ -88,7 +88,7 @@ class OperationGraph:
         return finish_times(self.dag, cost)
 
     def step_times(self, finish: Floats) -> Floats:
-        """The time each step takes, in order of step, given when its nodes finish."""
+        """Return the time each step takes, in order of step, given when its nodes finish."""
         order, cuts = self._by_step
         ends = np.maximum.reduceat(finish[order], cuts) if len(cuts) else np.zeros(0)
         ends = np.maximum(ends, 0.0)
@@ -104,7 +104,7 @@ class OperationGraph:
         return order, cuts.astype(np.int64)
 
     def step_numbers(self) -> Ints:
-        """The step numbers that ``step_times`` speaks of."""
+        """Return the step numbers that ``step_times`` speaks of."""
         return np.unique(self.step)
 
 
@@ -186,7 +186,7 @@ class GraphBuilder:
         self._edges.append((before[kept], after[kept]))
 
     def build(self, blocks: Blocks, *, chained: bool) -> OperationGraph:
-        """The graph of everything added."""
+        """Return the graph of everything added."""
         columns = [np.concatenate(c) for c in zip(*self._nodes, strict=True)]
         work, delay = (np.concatenate(c) for c in zip(*self._costs, strict=True))
         edges = self._edges or [(np.zeros(0, np.int64), np.zeros(0, np.int64))]

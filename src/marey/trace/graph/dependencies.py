@@ -63,7 +63,7 @@ def dependency_graph(
     clocks: Clocks,
     symbols: Symbols,
 ) -> OperationGraph:
-    """The graph of a run, which with its recorded costs reproduces the recorded times."""
+    """Return the graph of a run, which with its recorded costs reproduces the recorded times."""
     builder = GraphBuilder()
     cuts = np.concatenate([[0], np.cumsum([len(a.communications) for a in activities])])
     ranks = [
@@ -217,7 +217,7 @@ def _talk_ready(rank: _Rank, origin: int) -> _Before:
 
 
 def _previous_on_stream(stream: Ints, start: Ints, end: Ints) -> Ints:
-    """The communication before each one on its stream, if it ended before this one began."""
+    """Return the communication before each one on its stream, if it ended before this one began."""
     order = np.lexsort((start, stream))
     previous = np.full(len(stream), -1, np.int64)
     follows = stream[order][1:] == stream[order][:-1]
@@ -246,7 +246,7 @@ def _busy(rank: _Rank) -> Ints:
 
 
 def _delays(rank: _Rank, ready: Ints, start: Ints) -> Floats:
-    """The time from ready to start, by what the idle device waited for."""
+    """Return the time from ready to start, by what the idle device waited for."""
     activity = rank.activity
     idle = activity.idle
     delays = np.zeros((len(start), len(Delay)))
@@ -333,7 +333,7 @@ class _Blocks:
 
     @staticmethod
     def _runs(activity: RankActivity) -> Ints:
-        """The micro-batch of each segment: one per run of a phase, cut by exchanges."""
+        """Return the micro-batch of each segment: one per run of a phase, cut by exchanges."""
         segments, talks = activity.segments, activity.communications
         if not len(segments):
             return np.zeros(0, np.int64)
@@ -354,7 +354,7 @@ class _Blocks:
         return numbers
 
     def columns(self) -> Blocks:
-        """The blocks as the graph wants them."""
+        """Return the blocks as the graph wants them."""
         return Blocks(
             type=self._type,
             rank=self._rank,
@@ -366,7 +366,7 @@ class _Blocks:
 
 
 def _without_crumbs(changed: Flags, busy: Ints, step: Ints, phase: Ints) -> Flags:
-    """The cuts, less those that would make a micro-batch of a copy or a stray kernel."""
+    """Return the cuts, less those that would make a micro-batch of a copy or a stray kernel."""
     run = np.cumsum(changed) - 1
     first = np.flatnonzero(changed)
     total = np.bincount(run, weights=busy)
@@ -392,7 +392,7 @@ def _join(parts: Sequence[Ints]) -> Ints:
 
 
 def _same_shape(activities: Sequence[RankActivity], numbered: list[Ints]) -> bool:
-    """Whether every rank has the same number of micro-batches in every step and phase."""
+    """Return whether every rank has the same number of micro-batches in every step and phase."""
     counts: set[tuple[int, int]] = set()
     for activity, numbers in zip(activities, numbered, strict=True):
         segments = activity.segments

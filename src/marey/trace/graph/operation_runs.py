@@ -13,17 +13,17 @@ FRAMEWORK = "optable"
 
 
 def is_operation_run(run: TraceRun) -> bool:
-    """Whether every rank of a run was recorded as an op table."""
+    """Return whether every rank of a run was recorded as an op table."""
     return all(run.info(rank).framework == FRAMEWORK for rank in run.ranks)
 
 
 def operation_graph_of(run: TraceRun) -> OperationGraph:
-    """The dependency graph of an op-table run."""
+    """Return the dependency graph of an op-table run."""
     return operation_graph(operations_of(run))
 
 
 def operations_of(run: TraceRun) -> Operations:
-    """The rows of every rank as one op-level table."""
+    """Return the rows of every rank as one op-level table."""
     parts: list[dict[str, np.ndarray]] = []
     for rank in run.ranks:
         table = run.events(rank, ["start_ns", "dur_ns", "name", "step", "sequence"])
@@ -48,7 +48,7 @@ def operations_of(run: TraceRun) -> Operations:
 
 
 def operation_parallelism(run: TraceRun) -> Parallelism:
-    """The layout that the table itself states."""
+    """Return the layout that the table itself states."""
     stages = {rank: run.info(rank).coordinates["pp"] for rank in run.ranks}
     replicas = {rank: run.info(rank).coordinates["dp"] for rank in run.ranks}
     operations = operations_of(run)

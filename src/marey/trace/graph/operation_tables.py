@@ -82,7 +82,7 @@ class _Shape:
 
 
 def operation_graph(table: Operations) -> OperationGraph:
-    """The graph of an op-level table, each step on its own."""
+    """Return the graph of an op-level table, each step on its own."""
     unknown = sorted(set(table.type_names) - set(OPERATION_TYPES))
     if unknown:
         raise InvalidInput(f"Unknown operation type {unknown[0]!r}; known: {OPERATION_TYPES}.")
@@ -116,12 +116,12 @@ class _Rows:
         }
 
     def of(self, key: Key) -> Ints:
-        """The rows of an operation, one per (step, replica), -1 where there is none."""
+        """Return the rows of an operation, one per (step, replica), -1 where there is none."""
         found: Ints = self.cells[self.number[key]]
         return found
 
     def both(self, pairs: list[tuple[Key, Key]]) -> tuple[Ints, Ints]:
-        """The rows of both sides of every pair, where a step of a replica has the two."""
+        """Return the rows of both sides of every pair, where a step of a replica has the two."""
         known = [(self.number[a], self.number[b]) for a, b in pairs]
         if not known:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -145,7 +145,7 @@ def _read_shape(table: Operations) -> _Shape:
 
 
 def _pairs(valid: dict[tuple[str, int], list[Key]]) -> list[tuple[Key, Key]]:
-    """The n-th send that moved something meets the n-th such receive of the next stage."""
+    """Return the n-th send that moved something meets the n-th such receive of the next stage."""
     pairs = []
     for (kind, stage), sends in valid.items():
         if kind.endswith("-send"):
@@ -167,11 +167,11 @@ class _StageShape:
             self.end[key] = self.start[key] + int(table.dur_ns[row])
 
     def of(self, *types: str) -> list[Key]:
-        """The operations of these types in order of start."""
+        """Return the operations of these types in order of start."""
         return [key for key in self.start if key[0] in types]
 
     def waits(self, valid: dict[tuple[str, int], list[Key]]) -> list[tuple[Key, Key]]:
-        """Every (before, after) of this stage; exchanges that moved data go to ``valid``."""
+        """Return every (before, after) of this stage; exchanges that moved data go to ``valid``."""
         compute = self.of(*COMPUTE_TYPES)
         waits = _chain(compute)
         for kind in P2P_TYPES:
@@ -210,7 +210,7 @@ class _StageShape:
         return waits
 
     def _first_backward(self, compute: list[Key]) -> list[tuple[Key, Key]]:
-        """The first backward exchange is posted one forward before the first backward."""
+        """Return the passes; the first backward exchange is posted one forward before its pass."""
         first = next((i for i, key in enumerate(compute) if key[0] == "backward-compute"), 0)
         if first < 2:
             return []
@@ -237,7 +237,7 @@ def _chain(keys: list[Key]) -> list[tuple[Key, Key]]:
 
 
 def _meetings(table: Operations, shape: _Shape, rows: _Rows, meets: Flags) -> tuple[Ints, Floats]:
-    """The meeting that each row takes part in (-1: none), and the last arrival at it."""
+    """Return the meeting that each row takes part in (-1: none), and the last arrival at it."""
     meeting = np.full(len(table.rank), -1, np.int64)
     sends, receives = rows.both(shape.pairs)
     meeting[sends] = meeting[receives] = np.arange(len(sends))

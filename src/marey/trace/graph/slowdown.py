@@ -23,7 +23,7 @@ NS_PER_MS = 1e6
 def measure_slowdown(
     graph: OperationGraph, stages: Mapping[int, int], replicas: Mapping[int, int]
 ) -> Slowdown:
-    """The slowdown of a run, by type of operation, pipeline stage, replica and worker."""
+    """Return the slowdown of a run, by type of operation, pipeline stage, replica and worker."""
     what_if = WhatIf(graph)
     stage = _lookup(stages, graph.rank)
     replica = _lookup(replicas, graph.rank)
@@ -63,11 +63,11 @@ class WhatIf:
         self.ideal_ns = float(self.ideal_steps.mean())
 
     def ratio(self, time_ns: float) -> float:
-        """A mean step time against the ideal one."""
+        """Return a mean step time against the ideal one."""
         return time_ns / self.ideal_ns if self.ideal_ns else 1.0
 
     def kept(self, chosen: Flags) -> float:
-        """The slowdown if only the chosen nodes kept their real work."""
+        """Return the slowdown if only the chosen nodes kept their real work."""
         return self.ratio(self._mean(np.where(chosen, self.graph.work_ns, self.typical)))
 
     def recovered(self, chosen: Flags) -> float:
@@ -79,11 +79,11 @@ class WhatIf:
         return (self.actual_ns - fixed) / lost
 
     def kept_by(self, label: Ints) -> dict[int, float]:
-        """The slowdown that each label's real work alone would cause."""
+        """Return the slowdown that each label's real work alone would cause."""
         return {int(one): self.kept(label == one) for one in np.unique(label[label >= 0])}
 
     def kept_by_type(self) -> dict[str, float]:
-        """The slowdown that each type of operation alone would cause."""
+        """Return the slowdown that each type of operation alone would cause."""
         blocks = self.graph.blocks
         names = [REPORTED.get(name, name) for name in blocks.type_names]
         kinds = {name: at for at, name in enumerate(dict.fromkeys(names))}
@@ -93,7 +93,7 @@ class WhatIf:
         return {name: found[at] for name, at in kinds.items() if at in found}
 
     def by_step(self) -> dict[int, float]:
-        """Each step's own slowdown."""
+        """Return each step's own slowdown."""
         ratios = self.actual_steps / np.maximum(self.ideal_steps, 1.0)
         return dict(zip(self.graph.step_numbers().tolist(), ratios.tolist(), strict=True))
 

@@ -93,7 +93,7 @@ def device_time(
 
 
 def find_gaps(busy: Intervals, around_ns: tuple[int, int] | None) -> Intervals:
-    """When the device did nothing."""
+    """Return when the device did nothing."""
     if not len(busy.start_ns):
         return busy
     lo, hi = int(busy.start_ns[0]), int(busy.end_ns[-1])
@@ -127,7 +127,7 @@ BREAKDOWN = pa.schema(
 
 
 def breakdown_of(time: DeviceTime) -> dict[str, float]:
-    """The whole span of a rank as one row of ``BREAKDOWN``."""
+    """Return the whole span of a rank as one row of ``BREAKDOWN``."""
     lo, hi = time.span_ns
     row: dict[str, float] = breakdown_within(time, [lo], [hi]).to_pylist()[0]
     return row

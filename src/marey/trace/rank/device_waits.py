@@ -37,32 +37,32 @@ STREAM_WAIT = re.compile(r"^stream wait", re.IGNORECASE)
 
 
 def is_blocking_call(name: str) -> bool:
-    """Whether a runtime call of this name may hold the host until device work is done."""
+    """Return whether a runtime call of this name may hold the host until device work is done."""
     return BLOCKING_CALL.match(name) is not None
 
 
 def is_event_record(name: str) -> bool:
-    """Whether a runtime call of this name records an event on a stream."""
+    """Return whether a runtime call of this name records an event on a stream."""
     return EVENT_RECORD.match(name) is not None
 
 
 def is_context_sync(name: str) -> bool:
-    """Whether a synchronisation of this name waits for the whole device."""
+    """Return whether a synchronisation of this name waits for the whole device."""
     return CONTEXT_SYNC.match(name) is not None
 
 
 def is_stream_sync(name: str) -> bool:
-    """Whether a synchronisation of this name waits for its stream."""
+    """Return whether a synchronisation of this name waits for its stream."""
     return STREAM_SYNC.match(name) is not None
 
 
 def is_event_sync(name: str) -> bool:
-    """Whether with a synchronisation of this name the host waits for a recorded event."""
+    """Return whether with a synchronisation of this name the host waits for a recorded event."""
     return EVENT_SYNC.match(name) is not None
 
 
 def is_stream_wait(name: str) -> bool:
-    """Whether with a synchronisation of this name a stream waits for a recorded event."""
+    """Return whether with a synchronisation of this name a stream waits for a recorded event."""
     return STREAM_WAIT.match(name) is not None
 
 
@@ -80,7 +80,7 @@ class Lanes:
         return self.devices[self.keys // max(len(self.streams), 1)]
 
     def number(self, device: Ints, stream: Ints) -> Ints:
-        """The lane of each device and stream, or -1."""
+        """Return the lane of each device and stream, or -1."""
         known, keys = _lane_keys(self.devices, self.streams, device, stream)
         at, present = _position(self.keys, keys)
         return np.where(known & present, at, -1)
@@ -99,7 +99,7 @@ def _lane_keys(devices: Ints, streams: Ints, device: Ints, stream: Ints) -> tupl
 
 
 def _position(values: Ints, wanted: Ints) -> tuple[Ints, Flags]:
-    """Where each wanted value stands among sorted ones, and whether it is there at all."""
+    """Return where each wanted value stands among sorted ones, and whether it is there at all."""
     if not len(values):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
@@ -120,12 +120,12 @@ class DeviceWork:
     first: Ints
 
     def last_launched(self, lane: Ints, before_ns: Ints) -> Ints:
-        """The row of the last work put on each lane before each time, or -1."""
+        """Return the row of the last work put on each lane before each time, or -1."""
         at: Ints = _last_before(self.first, self.launched_ns, lane, before_ns)
         return np.where(at >= 0, np.append(self.rows, -1)[at], -1)
 
     def next_launched(self, lane: Ints, after_ns: Ints) -> Ints:
-        """The row of the first work put on each lane after each time, or -1."""
+        """Return the row of the first work put on each lane after each time, or -1."""
         at: Ints = _first_after(self.first, self.launched_ns, lane, after_ns)
         return np.where(at >= 0, np.append(self.rows, -1)[at], -1)
 
@@ -143,7 +143,7 @@ NEVER = np.iinfo(np.int64).min
 
 
 def device_work(columns: Columns, chosen: Flags) -> DeviceWork:
-    """The chosen events that run on a device."""
+    """Return the chosen events that run on a device."""
     rows = np.flatnonzero(chosen)
     device, stream = columns["device"][rows], columns["stream"][rows]
     lanes = _lanes(device, stream)
@@ -170,7 +170,7 @@ def device_work(columns: Columns, chosen: Flags) -> DeviceWork:
 def find_recorded_waits(
     columns: Columns, work: DeviceWork, symbols: Symbols
 ) -> tuple[Waits, Waits]:
-    """What host calls, and what device work, waited for, as the profiler recorded it."""
+    """Return what host calls, and what device work, waited for, as the profiler recorded it."""
     syncs = np.flatnonzero((columns["kind"] == EventKind.SYNC) & (columns["launch"] >= 0))
     name = columns["name"][syncs]
     called = columns["start_ns"][columns["launch"][syncs]]
@@ -209,7 +209,7 @@ def _records(columns: Columns, syncs: Ints, symbols: Symbols) -> tuple[Flags, In
 
 
 def _of_context(work: DeviceWork, device: Ints, called: Ints) -> tuple[Ints, Ints]:
-    """The last work of every lane with new work since the device's last synchronisation."""
+    """Return the last work of every lane with new work since the device's last synchronisation."""
     moment = np.concatenate([work.launched_ns, called])
     is_call = np.arange(len(moment)) >= len(work.rows)
     order = np.lexsort((~is_call, moment))

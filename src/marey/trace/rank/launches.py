@@ -27,7 +27,7 @@ class LaunchStatistics:
     queue_empty: float = 0.0
 
     def as_dict(self) -> dict[str, float]:
-        """The figures by name."""
+        """Return the figures by name."""
         return asdict(self)
 
 

@@ -72,12 +72,12 @@ class Edges:
     owner: Ints
 
     def where(self, kept: Flags | Ints) -> Edges:
-        """Only some of the edges, or all in another order."""
+        """Return only some of the edges, or all in another order."""
         return Edges(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
 
 
 def join(parts: list[Edges]) -> Edges:
-    """All edges of several sets."""
+    """Return all edges of several sets."""
     names = Edges.__dataclass_fields__
     return Edges(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
@@ -85,7 +85,7 @@ def join(parts: list[Edges]) -> Edges:
 def operator_edges(
     columns: Columns, chosen: Flags, symbols: Symbols, *, strict: bool = False
 ) -> Edges:
-    """The edges among the chosen events of one rank; none leads back in time.
+    """Return the edges among the chosen events of one rank; none leads back in time.
 
     Clocks are coarse: an edge between threads or streams may join two points of one moment, and a
     damaged trace may make a circle of such. ``strict`` leaves them out; then there is no circle.
@@ -194,7 +194,7 @@ def _chain(
 def _device_edges(
     columns: Columns, *, work: DeviceWork, waits: Waits, host: Flags, chosen: Flags
 ) -> Edges:
-    """The work itself, and why each piece of it did not start earlier."""
+    """Return the work itself, and why each piece of it did not start earlier."""
     rows, start = work.rows, work.start_ns
     before, before_ns = _before(work)
     waited_ns = _latest_end(columns, waits, chosen)[rows]
@@ -272,7 +272,7 @@ def _wait_edges(waits: Waits) -> Edges:
 
 
 def _backward_edges(columns: Columns, host: Flags) -> Edges:
-    """A backward operator needs its forward one, which may have run on another thread."""
+    """Return a backward operator needs its forward one, which may have run on another thread."""
     forward = columns["forward"]
     rows = np.flatnonzero(host & (forward >= 0))
     rows = rows[host[forward[rows]]]
@@ -287,7 +287,7 @@ def _backward_edges(columns: Columns, host: Flags) -> Edges:
 
 
 def _return_edges(columns: Columns, host: Flags) -> Edges:
-    """A thread that paused while its backward pass ran on another one waited for that."""
+    """Return a thread that paused while its backward pass ran on another one waited for that."""
     rows = np.flatnonzero(host)
     thread = columns["stream"][rows]
     found = [NO_EDGES]

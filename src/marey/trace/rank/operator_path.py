@@ -67,7 +67,7 @@ class Window:
     instance: int = 0
 
     def words(self) -> str:
-        """What is asked about, as a person says it."""
+        """Return what is asked about, as a person says it."""
         if self.step is not None:
             return f"step {self.step}"
         if self.annotation is not None:
@@ -204,7 +204,7 @@ def _choose(columns: Columns, first: int | None, last: int | None) -> Flags:
 
 
 def _longest(columns: Columns, edges: Edges) -> Edges:
-    """The edges of the longest path, in order."""
+    """Return the edges of the longest path, in order."""
     edges = edges.where(np.argsort(edges.target, kind="stable"))
     used = np.zeros(2 * len(columns["start_ns"]), bool)
     used[edges.source] = used[edges.target] = True

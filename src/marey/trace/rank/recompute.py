@@ -15,7 +15,7 @@ RECOMPUTE_COLUMNS = ["on_device", "kind", "name", "stream", "start_ns", "dur_ns"
 
 
 def is_recompute(name: str) -> bool:
-    """Whether a Python frame of this name runs a checkpointed forward again."""
+    """Return whether a Python frame of this name runs a checkpointed forward again."""
     return "checkpoint.py" in name and name.endswith("recompute_fn")
 
 

@@ -24,7 +24,7 @@ STEP_COLUMNS = ["step", "start_ns", "dur_ns", "kind", "name", "on_device"]
 
 
 def step_windows(events: pa.Table, symbols: Symbols) -> pa.Table:
-    """One row per step of a rank's events, in time order.
+    """Return one row per step of a rank's events, in time order.
 
     The profiler's own marks decide where they exist: a step lasts until the next one starts.
     Elsewhere a step spans the events that carry its number.

@@ -38,7 +38,7 @@ _ONCE = (
 
 
 def bus_factor(name: str, ranks: int) -> float:
-    """What each link carries, as a multiple of the message."""
+    """Return what each link carries, as a multiple of the message."""
     share = (ranks - 1) / ranks if ranks > 1 else 0.0
     return 2 * share if name in _TWICE else share if name in _ONCE else 1.0
 

@@ -51,7 +51,7 @@ class _Relation:
 
 
 def align_pool(pool: Pool, item: Ints, hosts: Mapping[int, str]) -> Clocks:
-    """The clocks of every rank, fitted to the matched items."""
+    """Return the clocks of every rank, fitted to the matched items."""
     ranks = np.array(pool.ranks, np.int64)
     origin = int(pool.start_ns.min()) if len(pool) else 0
     rows = np.flatnonzero(item >= 0)
@@ -121,7 +121,7 @@ def _from_mean(end: Floats, item: Ints) -> tuple[Floats, Floats]:
 
 
 def _by_rank_and_team(time: Floats, at: Ints, team: Ints) -> Iterator[tuple[int, int, Ints]]:
-    """The rows of each rank in each team, in order of time."""
+    """Yield the rows of each rank in each team, in order of time."""
     order = np.lexsort((time, at, team))
     key = np.stack([team[order], at[order]])
     cuts = np.flatnonzero((np.diff(key, axis=1) != 0).any(axis=0)) + 1
@@ -132,7 +132,7 @@ def _by_rank_and_team(time: Floats, at: Ints, team: Ints) -> Iterator[tuple[int,
 def _drifts(
     pool: Pool, *, hosts: Mapping[int, str], end: Floats, item: Ints, at: Ints, team: Ints
 ) -> Floats:
-    """The drift of each rank's clock; ranks of one host share theirs."""
+    """Return the drift of each rank's clock; ranks of one host share theirs."""
     away, mean = _from_mean(end, item)
     relations = [
         _Relation(rank, group, robust_slope(mean[rows], away[rows]), float(np.sqrt(len(rows))))

@@ -60,14 +60,14 @@ def match_pool(pool: Pool, varying: Flags) -> Matching:
 
 
 def _majority(method: Ints, place: Ints, count: int) -> Ints:
-    """The weakest rung that any member of an item needed."""
+    """Return the weakest rung that any member of an item needed."""
     weakest = np.zeros(count, np.int64)
     np.maximum.at(weakest, place, method)
     return weakest
 
 
 def _tokens(pool: Pool, varying: Flags) -> Ints:
-    """One number for name, size and type: what the members of one call must share."""
+    """Return one number for name, size and type: what the members of one call must share."""
     size = np.where(varying | pool.is_exchange, -1, pool.bytes)
     columns = np.stack([np.where(pool.is_exchange, -1, pool.collective), size, pool.dtype])
     return np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -84,7 +84,7 @@ def _match_group(pool: Pool, rows: Ints, token: Ints) -> tuple[Ints, Ints]:
 
 
 def _number_groups(rank: Ints, number: Ints) -> Ints:
-    """The number, told apart where one rank uses it several times."""
+    """Return the number, told apart where one rank uses it several times."""
     order = np.lexsort((np.arange(len(rank)), number, rank))
     same = (rank[order][1:] == rank[order][:-1]) & (number[order][1:] == number[order][:-1])
     place = np.arange(len(order))
@@ -95,7 +95,7 @@ def _number_groups(rank: Ints, number: Ints) -> Ints:
 
 
 def _disagreement(key: Ints, token: Ints) -> float:
-    """The share of keys whose rows do not all carry the same token."""
+    """Return the share of keys whose rows do not all carry the same token."""
     lowest = np.full(int(key.max(initial=0)) + 1, np.iinfo(np.int64).max)
     highest = np.full(len(lowest), -1)
     np.minimum.at(lowest, key, token)
@@ -155,7 +155,7 @@ def align(wanted: Ints, have: Ints) -> Ints:
 
 
 def _common(a: Ints, b: Ints) -> int:
-    """The length of the common beginning."""
+    """Return the length of the common beginning."""
     size = min(len(a), len(b))
     different = np.flatnonzero(a[:size] != b[:size])
     return int(different[0]) if len(different) else size

@@ -70,7 +70,7 @@ def _global_groups(
     book: dict[tuple[str, tuple[int, ...]], int],
     groups: list[Group],
 ) -> Ints:
-    """The group numbers of a rank's communications; a silent trace means the whole world."""
+    """Return the group numbers of a rank's communications; a silent trace means the whole world."""
     codes = activity.communications.group
     found = np.empty(len(codes), np.int64)
     for code in np.unique(codes).tolist():
@@ -103,7 +103,7 @@ def _with_global_peers(pool: Pool) -> Pool:
 
 
 def _find_answered(pool: Pool, rows: Ints) -> int:
-    """How many sends and receives have a counterpart that names them."""
+    """Return how many sends and receives have a counterpart that names them."""
     send = pool.kind[rows] == EventKind.SEND
     rank, peer = pool.rank[rows], pool.peer[rows]
     width = int(max(rank.max(), peer.max())) + 1

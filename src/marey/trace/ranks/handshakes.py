@@ -11,7 +11,7 @@ from marey.trace.results import Clocks
 
 
 def clocks_from_handshakes(infos: Mapping[int, RankInfo]) -> Clocks | None:
-    """Every rank against the reference rank's clock; None unless all of them shook hands."""
+    """Return every rank against the reference rank's clock; None unless all of them shook hands."""
     found = [_fit(infos[rank]) for rank in sorted(infos)]
     known = [fit for fit in found if fit is not None]
     if not known or len(known) < len(found):
@@ -30,7 +30,7 @@ def clocks_from_handshakes(infos: Mapping[int, RankInfo]) -> Clocks | None:
 
 
 def _fit(info: RankInfo) -> tuple[int, float, float, float] | None:
-    """A line through the first and the last exchange: time, offset there, drift, error."""
+    """Return a line through the first and the last exchange: time, offset there, drift, error."""
     samples = _samples(info.clock_sync)
     if not samples:
         return None

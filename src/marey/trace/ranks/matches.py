@@ -35,7 +35,7 @@ def on_run_clock(pool: Pool, clocks: Clocks) -> tuple[Ints, Ints]:
 
 
 def tabulate_matches(pool: Pool, matching: Matching, clocks: Clocks, symbols: Symbols) -> Matches:
-    """The items and members of a matching, on the run's clock."""
+    """Return the items and members of a matching, on the run's clock."""
     start, end = on_run_clock(pool, clocks)
     items = _Items(pool, matching, start, end)
     confidence = items.confidence()
@@ -81,7 +81,7 @@ class _Items:
         return np.where(self.exchange, 2, np.maximum(group, self.size))
 
     def confidence(self) -> Floats:
-        """The rung's own, less what disagrees and what is missing of the traced ranks."""
+        """Return the rung's own, less what disagrees and what is missing of the traced ranks."""
         traced = np.minimum(self.expected(), len(self.pool.ranks))
         rung = np.array(RUNG_CONFIDENCE)[self.matching.method]
         agree = np.where(self.matching.agrees, 1.0, DISAGREEMENT_FACTOR)

@@ -124,7 +124,7 @@ def _kind_of(traffic: _Traffic, others: list[_Traffic]) -> tuple[str, float, str
 
 
 def kind_in_name(text: str) -> str:
-    """The kind of parallelism that a group's name says first, or "".
+    """Return the kind of parallelism that a group's name says first, or "".
 
     >>> kind_in_name("DATA_PARALLEL_GROUP_WITH_CP")
     'data'

@@ -24,7 +24,7 @@ class Pipeline:
 
 
 def find_pipeline(pool: Pool, item: Ints) -> Pipeline:
-    """The pipeline that the point-to-point exchanges of a run form."""
+    """Return the pipeline that the point-to-point exchanges of a run form."""
     rows = np.flatnonzero(pool.is_exchange)
     sends = rows[pool.kind[rows] == EventKind.SEND]
     if not len(rows):
@@ -97,7 +97,7 @@ def _chains(after: dict[int, set[int]], stages: dict[int, int]) -> tuple[tuple[i
 
 
 def _micro_batches(pool: Pool, sends: Ints, stages: dict[int, int]) -> int:
-    """How often a step sends forward along one edge, as most ranks and steps do."""
+    """Return how often a step sends forward along one edge, as most ranks and steps do."""
     counts: Counter[tuple[int, int, int]] = Counter()
     for row in sends.tolist():
         rank, peer = int(pool.rank[row]), int(pool.peer[row])

@@ -37,7 +37,7 @@ def match_exchanges(pool: Pool, rows: Ints) -> Ints:
 
 
 def _places(key: Ints) -> tuple[Ints, Ints]:
-    """The position of each row within its run of equal keys, and the length of that run."""
+    """Return the position of each row within its run of equal keys, and the length of that run."""
     starts = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     lengths = np.diff(np.append(starts, len(key)))
     first = np.repeat(starts, lengths)

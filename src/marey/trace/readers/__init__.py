@@ -20,6 +20,6 @@ READERS: tuple[Reader, ...] = cast(
 
 
 def reader_for(path: Path) -> Reader | None:
-    """The reader that recognises this file, or None."""
+    """Return the reader that recognises this file, or None."""
     head = head_of(path)
     return next((reader for reader in READERS if head and reader.sniff(path, head)), None)

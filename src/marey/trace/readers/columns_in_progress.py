@@ -40,13 +40,13 @@ class Work:
         return len(self.start_ns)
 
     def column(self, name: str, dtype: type = np.int32) -> npt.NDArray[Any]:
-        """A column to fill, "no value" everywhere at first."""
+        """Return a column to fill, "no value" everywhere at first."""
         if name not in self.columns:
             self.columns[name] = np.full(self.size, NO_VALUE, dtype)
         return self.columns[name]
 
     def kinds(self, *kinds: EventKind) -> npt.NDArray[np.bool_]:
-        """Which rows are of one of these kinds."""
+        """Return which rows are of one of these kinds."""
         wanted = np.zeros(128, bool)
         wanted[list(kinds)] = True
         chosen: npt.NDArray[np.bool_] = wanted[self.kind]
@@ -68,11 +68,11 @@ class Work:
         return rows
 
     def name_of(self, row: int) -> str:
-        """The name of one event."""
+        """Return the name of one event."""
         return self.raw.texts[int(self.name[row])]
 
     def row_values(self, key: str) -> dict[int, int]:
-        """A rare argument as row → value."""
+        """Return a rare argument as row → value."""
         sparse = self.args.get(key)
         return (
             dict(zip(sparse.rows.tolist(), sparse.values.tolist(), strict=True)) if sparse else {}

@@ -66,7 +66,7 @@ def fits(raw: RawEvents, members: dict[str, object]) -> bool:
 
 
 def read_json(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
-    """The rank in a ``trace.json``: as marey.record states it, else as the file is named."""
+    """Yield the rank in a ``trace.json``: as marey.record states it, else as the file is named."""
     events = list(_from_raw(raw))
     if events:
         found = interpret(events, source)
@@ -165,13 +165,13 @@ def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> Ran
 
 
 def _plain(event: JaxEvent) -> JaxEvent:
-    """The event under the operation's own name."""
+    """Return the event under the operation's own name."""
     found = _HLO_TEXT.match(event.name)
     return event._replace(name=found.group(1)) if found else event
 
 
 def _without_groups(events: list[JaxEvent]) -> list[JaxEvent]:
-    """The events without rows that only group, or schedule, what streams of a device ran."""
+    """Return the events without rows that only group, or schedule, what streams of a device ran."""
     streams = {e.process for e in events if _STREAM.match(e.line)}
     timeline = any(_TIMELINE_STREAM.search(e.process) for e in events)
     return [
@@ -192,7 +192,7 @@ def _find_untried(events: Sequence[JaxEvent]) -> str:
 
 
 def _launches(events: Sequence[JaxEvent], rows: Sequence[_Row]) -> Any:
-    """The runtime call of each device event, where both carry one correlation id."""
+    """Return the runtime call of each device event, where both carry one correlation id."""
     calls = {
         event.correlation: n
         for n, (event, row) in enumerate(zip(events, rows, strict=True))

@@ -80,7 +80,7 @@ def dtype_bytes(dtype: str) -> int:
 
 
 def is_communication_kernel(name: str) -> bool:
-    """Whether a device kernel of this name moves data between ranks."""
+    """Return whether a device kernel of this name moves data between ranks."""
     return any(p.match(name) for p in (_COMMUNICATION_KERNEL, _EXPERT_KERNEL))
 
 
@@ -90,7 +90,7 @@ def is_communication_call(name: str) -> bool:
 
 
 def collective_name(text: str) -> str:
-    """The collective a name stands for (``allreduce``, ``send``, …), or "" if it says none.
+    """Return the collective a name stands for (``allreduce``, ``send``, …), or "" if it says none.
 
     >>> collective_name("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)")
     'reducescatter'
@@ -134,7 +134,7 @@ def spell_collective(name: str) -> str:
 
 
 def is_collective(name: str) -> bool:
-    """Whether this kernel or call is a collective: between ranks, and not point to point."""
+    """Return whether this kernel or call is a collective: between ranks, and not point to point."""
     if not (is_communication_kernel(name) or is_communication_call(name)):
         return False
     return communication_kind(collective_name(name)) == EventKind.COLLECTIVE

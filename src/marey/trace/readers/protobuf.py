@@ -55,10 +55,10 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A 64-bit varint as the signed number it stands for."""
+    """Return a 64-bit varint as the signed number it stands for."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def text(value: int | memoryview) -> str:
-    """A length-delimited field as text."""
+    """Return a length-delimited field as text."""
     return bytes(value).decode("utf-8", "replace") if isinstance(value, memoryview) else ""

@@ -33,7 +33,7 @@ class Reader(Protocol):
     VERSION: int
 
     def sniff(self, path: Path, head: bytes) -> bool:
-        """Whether this reader can make something of a file that starts like this."""
+        """Return whether this reader can make something of a file that starts like this."""
 
     def read(self, path: Path, options: ReadOptions) -> FileEvents:
-        """The events of the file."""
+        """Return the events of the file."""

@@ -54,13 +54,13 @@ class RankEvents:
         return len(self.column("start_ns"))
 
     def column(self, name: str) -> npt.NDArray[np.generic]:
-        """A column that is an array."""
+        """Return a column that is an array."""
         values = self.columns[name]
         assert isinstance(values, np.ndarray)
         return values
 
     def constants(self) -> dict[str, int]:
-        """The columns that are one number in every row: they need not be stored."""
+        """Return the columns that are one number in every row: they need not be stored."""
         found = {}
         for name in EVENTS.names:
             values = self.columns.get(name, NO_VALUE)
@@ -73,7 +73,7 @@ class RankEvents:
         return found
 
     def batches(self, schema: pa.Schema = EVENTS) -> Iterator[pa.Table]:
-        """The events in the schema of the contract (or part of it), a row group at a time."""
+        """Yield the events in the schema of the contract (or part of it), a row group at a time."""
         for first in range(0, self.rows, GROUP_ROWS):
             stop = min(first + GROUP_ROWS, self.rows)
             arrays = [self._array(f, first, stop) for f in schema]
@@ -97,7 +97,7 @@ class RankEvents:
 
 
 def sort_again(sparse: Sparse, place: npt.NDArray[np.int32]) -> Sparse:
-    """A sparse argument after its rows moved to ``place`` (-1: gone), in row order."""
+    """Return a sparse argument after its rows moved to ``place`` (-1: gone), in row order."""
     rows = place[sparse.rows]
     kept = rows >= 0
     rows, values = rows[kept], sparse.values[kept]

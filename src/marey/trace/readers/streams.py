@@ -48,7 +48,7 @@ class TraceBytes:
         self._file.close()
 
     def fraction(self) -> float:
-        """How much of the file, as it lies on disk, has been read: 0 to 1."""
+        """Return how much of the file, as it lies on disk, has been read: 0 to 1."""
         return min(1.0, self._file.tell() / self._size) if self._size else 1.0
 
     def readinto(self, view: memoryview) -> int:
@@ -87,7 +87,7 @@ class TraceBytes:
 
 
 def head_of(path: Path, limit: int = 65536) -> bytes:
-    """The first decompressed bytes of a file, to see what it is."""
+    """Return the first decompressed bytes of a file, to see what it is."""
     with TraceBytes(path) as stream:
         return stream.read(limit)
 

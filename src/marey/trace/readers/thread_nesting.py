@@ -12,7 +12,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def top_level(lane: Codes, start_ns: Ints, end_ns: Ints) -> Flags:
-    """Which of these events, sorted by start, lie in no earlier one of the same thread."""
+    """Return which of these events, sorted by start, lie in no earlier one of the same thread."""
     top = np.zeros(len(lane), bool)
     for one in np.unique(lane):
         rows = np.flatnonzero(lane == one)

@@ -32,7 +32,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """Every plane's lines as the events of one rank."""
+    """Return every plane's lines as the events of one rank."""
     with TraceBytes(path) as stream:
         content = stream.read_all(LARGEST_BYTES)
         damage = stream.damage
@@ -80,7 +80,7 @@ def _plane(plane: memoryview) -> Iterator[JaxEvent]:
 
 
 def _metadata(entry: memoryview) -> tuple[int, str]:
-    """One entry of a metadata map: its key, and the name it stands for."""
+    """Return one entry of a metadata map: its key, and the name it stands for."""
     key, label = 0, ""
     for number, value in fields(entry):
         if number == 1 and isinstance(value, int):

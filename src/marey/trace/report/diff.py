@@ -78,7 +78,7 @@ class Difference:
 
 
 def compare(a: RunProfile, b: RunProfile) -> Difference:
-    """What ``b`` does differently from ``a``, per step and rank."""
+    """Return what ``b`` does differently from ``a``, per step and rank."""
     samples = _samples(a, b)
     rows = [row for layer in LAYERS for row in _layer(a, b, layer, samples)]
     _correct(rows)
@@ -172,7 +172,7 @@ def _correct(rows: list[dict[str, Any]]) -> None:
 
 
 def _change(row: dict[str, Any], step_ms: float) -> str:
-    """The word for a row: presence first, then time, then calls."""
+    """Return the word for a row: presence first, then time, then calls."""
     if not row["a_calls"]:
         return "appeared"
     if not row["b_calls"]:

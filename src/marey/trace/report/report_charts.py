@@ -34,7 +34,7 @@ def part_ms(row: Mapping[str, Any], part: str) -> float:
 
 
 def legend(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The colours of the parts that occur."""
+    """Return the colours of the parts that occur."""
     shown = [part for part in PARTS if any(part_ms(row, part[0]) > 0 for row in rows)]
     items = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(label)}</span>'
@@ -151,7 +151,7 @@ def _column(
 
 
 def area(levels: Sequence[float], label: str) -> str:
-    """A filled curve of one quantity over time."""
+    """Return a filled curve of one quantity over time."""
     tallest = max(levels, default=0.0) or 1.0
     height = 90.0
     points = [

@@ -37,7 +37,7 @@ Cancelled = Callable[[], bool]
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON Schema that every report document satisfies."""
+    """Return the JSON Schema that every report document satisfies."""
     text = files("marey.trace.report").joinpath("report_schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
@@ -87,7 +87,7 @@ def _open_details(path: str | Path, cache: Path | None, advance: _Stages) -> Tra
 
 
 def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> dict[str, Any]:
-    """The document from its parts."""
+    """Return the document from its parts."""
     return {
         "schema": SCHEMA_VERSION,
         "marey": version("marey"),
@@ -131,7 +131,7 @@ def _find_repeated_hosts(reports: list[RankReport]) -> set[int]:
 
 
 def _operators(reports: list[RankReport]) -> list[pa.Table]:
-    """The operators of every rank; what a host did for several devices counts once."""
+    """Return the operators of every rank; what a host did for several devices counts once."""
     repeated = _find_repeated_hosts(reports)
     return [_without_host(r.operators) if r.rank in repeated else r.operators for r in reports]
 
@@ -296,7 +296,7 @@ def _blame(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _culprits(table: pa.Table) -> list[dict[str, Any]]:
-    """The same, over all who waited."""
+    """Return the same, over all who waited."""
     return [
         {
             "culprit": culprit,

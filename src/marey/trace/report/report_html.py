@@ -69,7 +69,7 @@ class DrawnStep:
 
 
 def report_html(document: Document, *, name: str = "", drawn: DrawnStep | None = None) -> str:
-    """The page of a report document; ``name`` is what the run is called."""
+    """Return the page of a report document; ``name`` is what the run is called."""
     return _open_template().render(
         heading=name[:LONGEST_NAME] or "Trace report",
         subtitle=_subtitle(document),

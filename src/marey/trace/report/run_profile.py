@@ -175,7 +175,7 @@ def _add_layer(
 
 
 def _slots(step: Any, steps: tuple[int, ...]) -> Any:
-    """The position of each event's step, -1 for those outside; without steps all are one."""
+    """Return the position of each event's step, -1 for those outside; without steps all are one."""
     if not steps:
         return np.zeros(len(step), np.int64)
     known = np.array(steps)
@@ -196,7 +196,7 @@ def _own_time(events: pa.Table, kind: Any) -> Any:
 
 
 def _modules(events: pa.Table) -> Any:
-    """The module of each event: its own, or that of the operator that launched it."""
+    """Return the module of each event: its own, or that of the operator that launched it."""
     module = events["module"].to_numpy()
     if (module < 0).all():
         return module

@@ -132,12 +132,12 @@ def who(ranks: Sequence[int], hosts: Mapping[int, str] | None = None) -> str:
 
 
 def describe_unjudged(verdict: Mapping[str, Any]) -> bool:
-    """Whether this is no verdict at all: nothing found, and nothing known."""
+    """Return whether this is no verdict at all: nothing found, and nothing known."""
     return bool(verdict["kind"] == VerdictKind.NONE and verdict.get("confidence") == 0)
 
 
 def title(verdict: Mapping[str, Any]) -> str:
-    """The heading of a verdict."""
+    """Return the heading of a verdict."""
     if describe_unjudged(verdict):
         return "Nothing can be judged"
     wording = WORDINGS.get(verdict["kind"])
@@ -157,7 +157,7 @@ def sentence(
 
 
 def advice(verdict: Mapping[str, Any]) -> str:
-    """What to try first."""
+    """Return what to try first."""
     if describe_unjudged(verdict):
         return "Record the run with a profiler that keeps times."
     wording = WORDINGS.get(verdict["kind"])
@@ -165,13 +165,13 @@ def advice(verdict: Mapping[str, Any]) -> str:
 
 
 def share_of_run(verdict: Mapping[str, Any], document: Mapping[str, Any]) -> float | None:
-    """The recoverable share of the recorded time, or None without a span."""
+    """Return the recoverable share of the recorded time, or None without a span."""
     whole = sum_recorded_ms(document)
     return min(verdict["recoverable_ms"] / whole, 1.0) if whole > 0 else None
 
 
 def sum_recorded_ms(document: Mapping[str, Any]) -> float:
-    """The wall time that was recorded: the steps, or the span where there are none."""
+    """Return the wall time that was recorded: the steps, or the span where there are none."""
     by_rank: dict[int, float] = {}
     for row in document["steps"]:
         by_rank[row["rank"]] = by_rank.get(row["rank"], 0.0) + row["duration_ms"]
@@ -179,7 +179,7 @@ def sum_recorded_ms(document: Mapping[str, Any]) -> float:
 
 
 def duration(ms: float) -> str:
-    """A time with a unit that suits it: ``812 µs``, ``4.1 ms``, ``1.93 s``."""
+    """Return a time with a unit that suits it: ``812 µs``, ``4.1 ms``, ``1.93 s``."""
     if abs(ms) < 1:
         return f"{ms * 1e3:.0f} µs"
     if abs(ms) < 1000:
@@ -188,7 +188,7 @@ def duration(ms: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes with a unit that suits it."""
+    """Return a number of bytes with a unit that suits it."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 1000:
             return f"{count:.3g} {unit}"
@@ -208,7 +208,7 @@ LAYOUTS = {
 
 
 def layout(document: Mapping[str, Any]) -> str:
-    """How the run is split: ``data parallel × 4, pipeline × 2 (1f1b)``."""
+    """Return how the run is split: ``data parallel × 4, pipeline × 2 (1f1b)``."""
     found = document["parallelism"]
     parts = [f"{LAYOUTS.get(d['kind'], d['kind'])} × {d['size']}" for d in found["dimensions"]]
     if found["schedule"] not in {"none", "unknown", ""}:

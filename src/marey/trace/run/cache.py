@@ -17,13 +17,13 @@ FORMAT = 3
 
 
 def default_cache() -> Path:
-    """The user's cache: ``$XDG_CACHE_HOME/marey`` or ``~/.cache/marey``."""
+    """Return the user's cache: ``$XDG_CACHE_HOME/marey`` or ``~/.cache/marey``."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "marey" / "traces"
 
 
 def entry_of(cache: Path, path: Path, reader: str) -> Path:
-    """The folder that holds a file's tables, named by what would make them different."""
+    """Return the folder that holds a file's tables, named by what would make them different."""
     state = path.stat()
     identity = [str(path.resolve()), state.st_size, state.st_mtime_ns, reader, FORMAT]
     digest = hashlib.blake2b(msgspec.json.encode(identity), digest_size=16).hexdigest()

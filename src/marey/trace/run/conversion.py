@@ -33,7 +33,7 @@ class ConvertedRank:
     more: tuple[ConvertedRank, ...] = ()
 
     def path(self, what: str) -> Path:
-        """The Parquet file of this rank's events, memory or symbols."""
+        """Return the Parquet file of this rank's events, memory or symbols."""
         return Path(self.folder) / f"{what}-{self.position}.parquet"
 
 
@@ -56,7 +56,7 @@ _DISTINCT = frozenset(
 
 
 def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) -> Converted:
-    """The file's tables, from the cache or made now; never raises for what a file holds."""
+    """Return the file's tables, from the cache or made now; never raises for what a file holds."""
     try:
         reader = reader_for(path)
         if reader is None:
@@ -69,7 +69,7 @@ def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) ->
 
 
 def find_converted(path: Path, cache: Path) -> Converted | None:
-    """The tables of a file that has not changed since they were made, if there are any."""
+    """Return the tables of a file that has not changed since they were made, if there are any."""
     try:
         reader = reader_for(path)
         if reader is None:

@@ -75,7 +75,7 @@ def rank_in_name(parts: Sequence[str]) -> int | None:
 
 
 def own_parts(paths: Sequence[Path]) -> list[tuple[str, ...]]:
-    """Each path's parts below the folder that all share: what tells the files apart."""
+    """Return each path's parts below the folder that all share: what tells the files apart."""
     absolute = [path.absolute() for path in paths]
     if len(set(absolute)) < 2:
         return [(path.name,) for path in absolute]

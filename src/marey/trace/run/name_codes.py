@@ -18,7 +18,7 @@ _KNOWN: WeakKeyDictionary[Symbols, dict[Callable[[str], bool], tuple[int, Codes]
 
 
 def codes_of(symbols: Symbols, predicate: Callable[[str], bool]) -> Codes:
-    """The codes of the names for which a module's own predicate holds; not for lambdas."""
+    """Return the codes of the names for which a module's own predicate holds; not for lambdas."""
     known = _KNOWN.setdefault(symbols, {})
     size, codes = known.get(predicate, (-1, np.empty(0, np.int32)))
     if size != len(symbols):

@@ -70,7 +70,7 @@ def _check_asked(paths: str | Path | Iterable[str | Path]) -> str:
 
 
 def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> Opened:
-    """One symbol table for all ranks; each keeps the map from its own codes."""
+    """Return one symbol table for all ranks; each keeps the map from its own codes."""
     symbols = Symbols()
     tables, infos = {}, {}
     for rank, stored in sorted(chosen.items()):
@@ -86,7 +86,7 @@ def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> Opened:
 def settle_ranks(
     results: Sequence[Converted],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
-    """Which table is which rank: as stated, else as the file is named, else by order."""
+    """Return which table is which rank: as stated, else as the file is named, else by order."""
     results, notes = _without_twins(results)
     results, devices = _first_devices(results)
     chosen, more = _settle_processes(results)
@@ -96,7 +96,7 @@ def settle_ranks(
 def _first_devices(
     results: Sequence[Converted],
 ) -> tuple[list[Converted], dict[str, tuple[ConvertedRank, ...]]]:
-    """Each file with one table per process, and the devices of files that have several."""
+    """Return each file with one table per process, and the devices of files that have several."""
     kept, devices = [], {}
     for result in results:
         if len(result.ranks) > 1 and all(r.info.device is not None for r in result.ranks):
@@ -128,7 +128,7 @@ def _number_devices(
 def _settle_processes(
     results: Sequence[Converted],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
-    """Which process is which: as stated, else as the file is named, else by order."""
+    """Return which process is which: as stated, else as the file is named, else by order."""
     notes: list[Note] = []
     named: list[tuple[int, str, ConvertedRank]] = []
     unnamed: list[tuple[str, ConvertedRank]] = []

@@ -49,7 +49,7 @@ def from_cache(stored: ConvertedRank, rank: int, codes: npt.NDArray[np.int32]) -
 
 
 def join_tables(parts: Sequence[RankTables]) -> RankTables:
-    """One rank whose recording lies in several files that follow each other in time."""
+    """Return one rank whose recording lies in several files that follow each other in time."""
 
     def events(columns: Columns) -> pa.Table:
         firsts = [part.events(["start_ns"])["start_ns"][0].as_py() for part in parts]
@@ -65,7 +65,7 @@ def join_tables(parts: Sequence[RankTables]) -> RankTables:
 
 
 def _shift_rows(table: pa.Table, rows: int) -> pa.Table:
-    """The table with the row numbers in it counted from ``rows``."""
+    """Return the table with the row numbers in it counted from ``rows``."""
     for name in ("launch", "forward"):
         index = table.schema.get_field_index(name)
         if index >= 0 and rows:
@@ -87,13 +87,13 @@ def _constant(name: str, constants: Mapping[str, int], rows: int) -> pa.Array:
 
 
 def load_stored_symbols(stored: ConvertedRank) -> list[str]:
-    """The texts of a rank's own symbol table."""
+    """Return the texts of a rank's own symbol table."""
     texts: list[str] = read_parquet(stored.path("symbols")).column("text").to_pylist()
     return texts
 
 
 def recode(table: pa.Table, codes: npt.NDArray[np.int32]) -> pa.Table:
-    """The table with its symbol columns moved from one symbol table's codes to another's."""
+    """Return the table with its symbol columns moved from one symbol table's codes to another's."""
     if np.array_equal(codes, np.arange(len(codes), dtype=np.int32)):
         return table
     moved = np.append(codes, np.int32(-1))  # position -1 keeps "no value"

@@ -56,7 +56,7 @@ class TraceRun:
         return cls(tables, known, symbols, notes)
 
     def info(self, rank: int) -> RankInfo:
-        """What the trace says about this rank."""
+        """Return what the trace says about this rank."""
         self._check(rank)
         return self._infos[rank]
 
@@ -66,7 +66,7 @@ class TraceRun:
         return self._tables[rank].events(columns)
 
     def memory(self, rank: int) -> pa.Table:
-        """The allocations and releases the profiler recorded; empty where it did not."""
+        """Return the allocations and releases the profiler recorded; empty where it did not."""
         self._check(rank)
         return self._tables[rank].memory()
 
@@ -83,7 +83,7 @@ def open_run(
     progress: Callable[[float], None] | None = None,
     native: bool | None = None,
 ) -> TraceRun:
-    """The run in a file, a folder, a pattern or a list of them; each rank is converted once.
+    """Return the run in a file, a folder, a pattern or a list of them; each rank is converted once.
 
     Converted tables go to ``cache`` (the user's cache by default), never beside the traces.
     ``executor`` converts the ranks: processes of this machine by default, or any other, such as

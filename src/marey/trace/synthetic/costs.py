@@ -27,7 +27,7 @@ def healthy_step_ns(layout: Layout) -> float:
 
 
 def data_transfer_ns(layout: Layout) -> float:
-    """The transfers of one step within a data-parallel group."""
+    """Return the transfers of one step within a data-parallel group."""
     if layout.sharded:
         return 3 * layout.layers * layout.micro_batches * GATHER_NS
     return layout.layers * BUCKET_NS

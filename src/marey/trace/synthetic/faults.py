@@ -49,7 +49,7 @@ class Truth:
 
 
 def healthy(layout: Layout, steps: int) -> Conditions:
-    """A run in which nothing is wrong."""
+    """Return a run in which nothing is wrong."""
     per_step = (layout.world, steps)
     return Conditions(
         compute=np.ones(per_step),
@@ -65,7 +65,7 @@ def healthy(layout: Layout, steps: int) -> Conditions:
 
 
 def possible_kinds(layout: Layout) -> tuple[VerdictKind, ...]:
-    """The faults whose cause a run of this layout can show."""
+    """Return the faults whose cause a run of this layout can show."""
     kinds = [
         VerdictKind.NONE,
         VerdictKind.INPUT_BOUND,
@@ -126,7 +126,7 @@ def _late_start(
 
 
 def _warm_up(layout: Layout, ranks: Ints) -> Floats:
-    """The share of a step that ranks of later stages would have waited anyway."""
+    """Return the share of a step that ranks of later stages would have waited anyway."""
     stage = ranks // (layout.data * layout.tensor)
     return stage / (layout.micro_batches + layout.pipeline - 1)
 
@@ -154,7 +154,7 @@ def _host_bound(
 
 
 def _launch_time(layout: Layout) -> float:
-    """The host's time for the launches of one healthy step."""
+    """Return the host's time for the launches of one healthy step."""
     return launches_per_step(layout) * LAUNCH_NS
 
 

@@ -118,7 +118,7 @@ class Simulation:
         return pace
 
     def stream(self, number: int) -> Floats:
-        """When each rank's stream of this number is free."""
+        """Return when each rank's stream of this number is free."""
         return self.streams.setdefault(number, np.zeros(self.layout.world))
 
     def collective(self, call: Call, groups: Ints, *, after: Floats | None = None) -> None:
@@ -143,7 +143,7 @@ class Simulation:
         )
 
     def _link(self, groups: Ints) -> Floats:
-        """How much longer than healthy the transfers across hosts of these groups take."""
+        """Return how much longer than healthy the transfers across hosts of these groups take."""
         c = self.conditions
         slow: Floats = c.link[groups].max(axis=1) * c.transfer
         return slow
@@ -157,7 +157,7 @@ class Simulation:
         self.pending.setdefault(key, deque()).append(call_and_times)
 
     def can_receive(self, ranks: Ints, peers: Ints) -> bool:
-        """Whether the peers have already sent."""
+        """Return whether the peers have already sent."""
         return bool(self.pending.get((int(peers[0]), int(ranks[0]), "send")))
 
     def receive(self, call: Call, ranks: Ints, peers: Ints) -> None:

@@ -75,19 +75,19 @@ class GroupBook:
         self.described = dress.described_groups
 
     def number(self, kind: str, ranks: Ints) -> Ints:
-        """The group of this kind that each rank is in."""
+        """Return the group of this kind that each rank is in."""
         return self._of[kind][ranks]
 
     def name(self, number: int) -> str:
-        """A process group's name: PyTorch counts them, 0 is the world."""
+        """Return a process group's name: PyTorch counts them, 0 is the world."""
         return str(number + 1)
 
     def description(self, number: int) -> str:
-        """What the training code called it."""
+        """Return what the training code called it."""
         return DESCRIPTIONS[self.kinds[number]] if self.described else "undefined"
 
     def of_rank(self, rank: int) -> dict[str, tuple[int, ...]]:
-        """The groups that a rank is in, by name."""
+        """Return the groups that a rank is in, by name."""
         return {self.name(n): g for n, g in enumerate(self.members) if rank in g}
 
 
@@ -116,7 +116,7 @@ def make_clock(layout: Layout, dress: Dress, rng: np.random.Generator) -> Clock:
 
 
 def build_run(simulation: Simulation, dress: Dress, clock: Clock) -> TraceRun:
-    """The tables of every rank, as a reader would give them."""
+    """Return the tables of every rank, as a reader would give them."""
     symbols = Symbols()
     columns = _columns(simulation, dress, clock, symbols)
     order = np.lexsort((columns["part"], columns["start_ns"], columns["rank"]))
@@ -133,7 +133,7 @@ def build_run(simulation: Simulation, dress: Dress, clock: Clock) -> TraceRun:
 
 
 def rank_info(layout: Layout, book: GroupBook, rank: int) -> RankInfo:
-    """What the trace of a rank says about it."""
+    """Return what the trace of a rank says about it."""
     groups = {"0": tuple(range(layout.world))} | book.of_rank(rank)
     described = {name: book.description(int(name) - 1) for name in groups if name != "0"}
     return RankInfo(

@@ -61,7 +61,7 @@ def product_flops(operator: str, shapes: str) -> float:
 
 
 def _factors(operator: str, dims: Any) -> tuple[list[int], list[int]] | None:
-    """The shapes of the two factors; additions carry what they add to before them."""
+    """Return the shapes of the two factors; additions carry what they add to before them."""
     if not isinstance(dims, list):
         return None
     begin = 1 if operator in ("addmm", "baddbmm") else 0

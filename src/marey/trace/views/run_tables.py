@@ -70,7 +70,7 @@ def list_collectives(views: RunViews, where: Predicate) -> pa.Table:
 
 
 def _best_alike(items: pa.Table, bus: Floats) -> Floats:
-    """The best bandwidth of items of one name, size and number of ranks."""
+    """Return the best bandwidth of items of one name, size and number of ranks."""
     keys = [items[name].to_pylist() for name in ("name", "bytes", "expected")]
     best: dict[tuple[Any, ...], float] = {}
     rows = list(zip(*keys, strict=True))
@@ -125,7 +125,7 @@ def list_communication_nodes(views: RunViews, where: Predicate) -> pa.Table:
 
 
 def _little_waiting(wait_ms: Floats, stages: NDArray[np.int32]) -> Floats:
-    """How much less than the most patient rank of its stage each rank waits, 0 to 1.
+    """Return how much less than the most patient rank of its stage each rank waits, 0 to 1.
 
     Only ranks of one stage are compared: a later stage waits for the earlier ones anyway.
     """
@@ -252,7 +252,7 @@ def _name_rows(views: RunViews, step: int, where: Predicate, column: str) -> pa.
 
 
 def _rename(view: StepView, column: str) -> StepView:
-    """The step with its bands named by the host operator instead of the kernel."""
+    """Return the step with its bands named by the host operator instead of the kernel."""
     if column == "name":
         return view
     bands = np.array(view.bands)

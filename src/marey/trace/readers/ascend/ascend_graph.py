@@ -45,7 +45,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """Every device of the file as a rank."""
+    """Return every device of the file as a rank."""
     with TraceBytes(path) as stream:
         content = stream.read_all(LARGEST_BYTES)
     if content is None:

@@ -119,7 +119,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """The operators in their order; no time is known."""
+    """Return the operators in their order; no time is known."""
     graph, problem = read_graph(path)
     if graph is None:
         return FileEvents(iter(()), [problem])
@@ -199,7 +199,7 @@ def _phase(scope: str) -> int:
 
 
 def _slices(attributes: list[_Attribute]) -> tuple[tuple[int, ...], ...]:
-    """The strategy as it is written: a tuple per input, a number of slices per dimension."""
+    """Return the strategy as it is written: a tuple per input, a number of slices per dimension."""
     known = {attribute.name: attribute.value for attribute in attributes}
     value = next((known[name] for name in _STRATEGIES if name in known), _Value())
     return tuple(

@@ -56,7 +56,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """Every process of the report as ranks, one per device."""
+    """Return every process of the report as ranks, one per device."""
     try:
         with contextlib.closing(_connect(path)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
@@ -69,7 +69,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 
 def _refuse(tables: set[str]) -> str:
-    """What a database without kernels is, and what would work."""
+    """Return what a database without kernels is, and what would work."""
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "is a rocpd database of ROCm's profiler; convert it with rocpd2pftrace and traceconv "
@@ -107,7 +107,7 @@ def _rows(database: sqlite3.Connection, tables: set[str]) -> Iterator[_Row]:
 
 
 def _find_process(database: sqlite3.Connection, table: str) -> str:
-    """The column of the process, or a null where older versions have none."""
+    """Return the column of the process, or a null where older versions have none."""
     return "globalPid" if "globalPid" in _columns(database, table) else "NULL"
 
 
@@ -177,13 +177,13 @@ def _ranges(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Ro
 
 
 def _on_host(thread: int | None) -> dict[str, Any]:
-    """The process and thread of a host event."""
+    """Return the process and thread of a host event."""
     place = {"device": NO_VALUE, "on_device": False}
     return {"process": _pid(thread), "stream": _tid(thread), **place}
 
 
 def _pid(number: int | None) -> int:
-    """The process in a global id: its upper bits, above the 24 bits of the thread."""
+    """Return the process in a global id: its upper bits, above the 24 bits of the thread."""
     return _UNSTATED if number is None else (int(number) >> 24) & 0xFFFFFF
 
 

@@ -44,11 +44,11 @@ class NativeParser:
         )
 
     def texts(self) -> list[str]:
-        """Every text coded so far, at the position of its code."""
+        """Return every text coded so far, at the position of its code."""
         texts: list[str] = self._parser.texts()
         return texts
 
     def lanes(self) -> list[Lane]:
-        """Every (process, thread) seen so far, at the position of its code."""
+        """Return every (process, thread) seen so far, at the position of its code."""
         lanes: list[Lane] = self._parser.lanes()
         return lanes

@@ -109,10 +109,10 @@ class Parser(Protocol):
         """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
 
     def texts(self) -> list[str]:
-        """Every text coded so far, at the position of its code."""
+        """Return every text coded so far, at the position of its code."""
 
     def lanes(self) -> list[Lane]:
-        """Every (process, thread) seen so far, at the position of its code."""
+        """Return every (process, thread) seen so far, at the position of its code."""
 
 
 _DENSE = ("category", "name", "lane", "start_ns", "dur_ns")
@@ -159,7 +159,7 @@ class Collector:
         return useful
 
     def rows(self, part: str) -> int:
-        """How many rows of a part there are so far."""
+        """Return how many rows of a part there are so far."""
         return sum(len(block.phase) for block in self.parts[part])
 
     def finish(self, parser: Parser) -> RawEvents:
@@ -194,12 +194,12 @@ def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def take_rows(block: Block, rows: npt.NDArray[np.intp]) -> Block:
-    """The given rows of a block with everything that belongs to them."""
+    """Return the given rows of a block with everything that belongs to them."""
     return _take(block, rows, frozenset(block.args))
 
 
 def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> Block:
-    """The given rows of a block, narrow, with the arguments renumbered."""
+    """Return the given rows of a block, narrow, with the arguments renumbered."""
     place = np.full(len(block.phase), -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     args = {}
@@ -225,7 +225,7 @@ def _take(block: Block, rows: npt.NDArray[np.intp], wanted: frozenset[str]) -> B
 
 
 def _join(blocks: list[Block]) -> Block:
-    """The blocks one after the other; each piece is let go as soon as it is copied."""
+    """Return the blocks one after the other; each piece is let go as soon as it is copied."""
     if not blocks:
         return empty_block()
     sizes = [len(b.phase) for b in blocks]

@@ -51,7 +51,7 @@ class Talk:
         self.columns = {name: np.full(len(self.rows), NO_VALUE, np.int64) for name in _COLUMNS}
 
     def at(self, rows: npt.NDArray[Any]) -> Rows:
-        """The places of these rows, which must be among those kept."""
+        """Return the places of these rows, which must be among those kept."""
         return np.searchsorted(self.rows, rows)
 
     def put_texts(self, name: str, key: str) -> None:
@@ -186,7 +186,7 @@ def _inherit(talk: Talk) -> None:
 
 
 def _calls(work: Work, rows: Rows) -> Rows:
-    """The call behind each transfer: around its launch, or of the same External id."""
+    """Return the call behind each transfer: around its launch, or of the same External id."""
     recorded = np.flatnonzero(work.names_where(lambda n: n == "record_param_comms"))
     launch = work.columns["launch"][rows].astype(np.int64)
     if not len(recorded):

@@ -13,7 +13,7 @@ RECORD = "mareyRecord"
 
 
 def describe(members: Mapping[str, Any], *, rank: int, source: str) -> RankInfo:
-    """What the members beside the events say about the rank."""
+    """Return what the members beside the events say about the rank."""
     shared = _read_mapping(members.get("distributedInfo"))
     devices = members.get("deviceProperties")
     device = _read_mapping(devices[0]) if isinstance(devices, list) and devices else {}
@@ -35,7 +35,7 @@ def describe(members: Mapping[str, Any], *, rank: int, source: str) -> RankInfo:
 
 
 def read_stated_rank(members: Mapping[str, Any]) -> int | None:
-    """The rank that the trace itself claims."""
+    """Return the rank that the trace itself claims."""
     rank = _whole(_read_mapping(members.get("distributedInfo")).get("rank"))
     if rank is None:
         rank = _whole(_read_mapping(members.get(RECORD)).get("rank"))
@@ -58,7 +58,7 @@ def placed(info: RankInfo, members: Mapping[str, Any]) -> RankInfo:
 
 
 def base_ns(members: Mapping[str, Any]) -> int:
-    """What is added to the trace's own times to make them absolute."""
+    """Return what is added to the trace's own times to make them absolute."""
     return _whole(members.get("baseTimeNanoseconds")) or 0
 
 

@@ -318,7 +318,7 @@ def _finish(work: Work) -> RankEvents:
 
 
 def memory_table(instants: Block, base_ns: int) -> pa.Table:
-    """The allocations among the instant events."""
+    """Return the allocations among the instant events."""
     size = instants.args.get("Bytes")
     if size is None:
         return MEMORY.empty_table()

@@ -90,7 +90,7 @@ def name_module_paths(work: Work) -> None:
 
 
 def _paths(work: Work, rows: Rows) -> list[str]:
-    """The modules around each module, outermost first, joined by dots."""
+    """Return the modules around each module, outermost first, joined by dots."""
     names = [work.name_of(row)[len(_MODULE) :] for row in rows.tolist()]
     end = work.start_ns[rows] + work.dur_ns[rows]
     paths: list[str] = []

@@ -17,7 +17,7 @@ _MODULE = "nn.Module: "
 
 
 def is_step(name: str) -> bool:
-    """Whether an event of this name marks a step."""
+    """Return whether an event of this name marks a step."""
     return _STEP.match(name) is not None
 
 

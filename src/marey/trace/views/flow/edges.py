@@ -52,7 +52,7 @@ def make_edges(view: StepView, nodes: list[OperatorNode], tensors: pa.Table | No
 
 
 def _lead_ranks(view: StepView, nodes: list[OperatorNode]) -> list[int]:
-    """One rank per stage: the others ran the same program."""
+    """Return one rank per stage: the others ran the same program."""
     wanted = {node.stage for node in nodes}
     first: dict[int, int] = {}
     for rank, stage in zip(view.index.ranks, view.index.stages, strict=True):

@@ -169,7 +169,7 @@ def _write_rank(
 
 
 def _break_down(time: DeviceTime, rank: int, steps: list[tuple[int, int, int]]) -> pa.Table:
-    """Where the rank's time went in each of its steps."""
+    """Return where the rank's time went in each of its steps."""
     found = breakdown_within(time, [s[1] for s in steps], [s[2] for s in steps])
     columns: dict[str, Any] = {
         "rank": np.full(len(steps), rank, np.int32),
@@ -256,7 +256,7 @@ def _index(run: TraceRun, analysis: Analysis, steps: _Steps) -> ViewIndex:
 def _shards(
     ranks: list[int], stages: Mapping[int, int], replicas: Mapping[int, int]
 ) -> dict[int, int]:
-    """The place of a rank among those of its stage and replica."""
+    """Return the place of a rank among those of its stage and replica."""
     seen: dict[tuple[int, int], int] = defaultdict(int)
     shards = {}
     for rank in ranks:

@@ -149,7 +149,7 @@ def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
 
 
 def _cluster_lines(service: Service) -> Iterator[str]:
-    """Yield the metrics of the cluster itself, so that a site's own dashboards and alerts can show it."""
+    """Yield the cluster's own metrics, for a site's dashboards and alerts."""
     told = ""
     # Whatever is scraped is shown on dashboards: names only where everybody sees them anyway.
     is_open = service.scopes.mode is Privacy.OPEN

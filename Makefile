@@ -10,11 +10,13 @@ BUNDLE := src/marey/api/web/index.html
 DEMO ?=
 TEST ?=
 BENCH ?=
+# Where the programs of a real Kubernetes are built and kept.
+KUBERNETES ?= $(HOME)/.cache/marey/kubernetes-1.20
 
-.PHONY: help setup wheel demo test test-fast test-python test-web soak soak-kill check bench api clean
+.PHONY: help setup wheel demo test test-fast test-python test-web soak soak-kill soak-kubernetes check bench api clean
 
 help:  ## list the verbs
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## install everything into .venv and web/node_modules, build the web app
 	@# Both halves wait for the network and the compiler by turns: side by side.
@@ -59,6 +61,10 @@ soak-kill: setup  ## 44 rounds of kill -9 during writes and rewrites, plain and 
 	@for through in plain journaled; do folder=$$(mktemp -d); \
 	$(BIN)/python tests/store/kill_rounds.py $$folder/store.marey $(or $(ROUNDS),44) 44 $$through || exit 1; \
 	rm -rf $$folder; done
+
+soak-kubernetes: setup  ## Marey against a real Kubernetes 1.20, built once in ten minutes (KUBERNETES=FOLDER)
+	scripts/build-kubernetes $(KUBERNETES)
+	$(BIN)/python -m tests.real.kubernetes_soak $(KUBERNETES)
 
 check: setup  ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check src tests bench scripts

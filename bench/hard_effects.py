@@ -1,14 +1,18 @@
 """What makes the hard world hard: noise of real jobs, confounders, faults that come and go.
 
-Noise is what single GPUs of real jobs (JUWELS Booster, one value a minute) did beside their own
-running median, drawn with its order kept; without the data it is drawn from a normal distribution.
+Noise is what single GPUs of real jobs (JUWELS Booster, one value a minute) and of real serving pods
+(Alibaba, one value in 57 s) did beside their own running median, drawn with its order kept; without
+the data it is drawn from a normal distribution. Phases are the load of those pods over hours.
 A confounder is something healthy that looks like a fault. Everything follows from the seed.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import os
+import tarfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +32,10 @@ LARGEST_JUMP = 0.15
 # Column of the file → metrics it is noise of, with the range that the metric has.
 REAL_COLUMNS = {3: (("util", "sm_active", "graphics_active"), 100.0), 5: (("power",), 400.0)}
 NORMAL = {"util": 2.0, "power": 6.0, "sm_active": 2.0, "tensor_active": 1.5, "mem_used": 40.0}
+# The busiest of the pods hardly rest; the others are idle for most of a day.
+PODS_TAKEN = 40
+# A load that wanders takes up to this share of a job's activity away.
+DEEPEST_PHASE = 0.5
 ACTIVE = ("util", "sm_active", "tensor_active", "graphics_active", "power")
 
 
@@ -55,14 +63,40 @@ def _draw_noise(
 @cache
 def load_real_noise() -> dict[str, Floats]:
     """Return each metric's noise as one long series; nothing where the data is not there."""
-    data = Path(os.environ.get("MAREY_DATA", ROOT.parent / "shared" / "data"))
     found: dict[str, list[Floats]] = {}
-    for path in sorted((data / "metrics" / "juwels").glob("*/GPU_*_node.dat.gz")):
+    for series in load_pod_loads():
+        for name in REAL_COLUMNS[3][0]:
+            found.setdefault(name, []).append(_take_noise(series, 100.0))
+    for path in sorted((_find_metrics() / "juwels").glob("*/GPU_*_node.dat.gz")):
         for column, (names, span) in REAL_COLUMNS.items():
             for series in _read_series(path, column):
                 for name in names:
                     found.setdefault(name, []).append(_take_noise(series, span))
     return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _find_metrics() -> Path:
+    data = Path(os.environ.get("MAREY_DATA", ROOT.parent / "shared" / "data"))
+    return data / "metrics"
+
+
+@cache
+def load_pod_loads() -> tuple[Floats, ...]:
+    """Return the duty cycle of the busiest real serving pods, one series each; or nothing."""
+    path = _find_metrics() / "alibaba-genai-2026" / "pod_gpu_duty_cycle_anon.tar.gz"
+    if not path.exists():
+        return ()
+    pods: dict[str, list[tuple[float, float]]] = {}
+    with tarfile.open(path) as archive:
+        for member in archive.getmembers():
+            if not member.name.endswith(".csv") or (file := archive.extractfile(member)) is None:
+                continue
+            for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
+                sample = float(row["timestamp_anon"]), float(row["value"])
+                pods.setdefault(row["container_ip"], []).append(sample)
+    series = [np.array([value for _, value in sorted(samples)]) for samples in pods.values()]
+    long = [one for one in series if len(one) > 8 * WINDOW]
+    return tuple(sorted(long, key=lambda one: -float(one.mean()))[:PODS_TAKEN])
 
 
 def _read_series(path: Path, column: int) -> list[Floats]:
@@ -86,8 +120,16 @@ def _take_noise(series: Floats, span: float) -> Floats:
 
 
 def confound(matrix: WorkloadMatrix, chance: Chance) -> WorkloadMatrix:
-    """Return the matrix with one of the confounders, or with none: one in six has none."""
-    makers = (None, _store_checkpoints, _evaluate, _draw_uneven, _draw_experts, share_host)
+    """Return the matrix with one of the confounders, or with none: one in seven has none."""
+    makers = (
+        None,
+        _store_checkpoints,
+        _evaluate,
+        _draw_uneven,
+        _draw_experts,
+        share_host,
+        follow_real_load,
+    )
     make = makers[int(chance.integers(0, len(makers)))]
     return matrix if make is None else scale_activity(matrix, make(matrix, chance))
 
@@ -131,6 +173,19 @@ def _draw_experts(matrix: WorkloadMatrix, chance: Chance) -> Floats:
     shape = _ones(matrix).shape
     coarse = chance.normal(0.0, 0.04, (shape[0], shape[1] // WINDOW + 2))
     return np.clip(0.96 + np.repeat(coarse, WINDOW, axis=1)[:, : shape[1]], 0.8, 1.0)
+
+
+def follow_real_load(matrix: WorkloadMatrix, chance: Chance) -> Floats:
+    """The whole job follows the load of a real serving pod, down to half of its activity."""
+    loads, factor = load_pod_loads(), _ones(matrix)
+    if not loads:
+        return factor
+    load = loads[int(chance.integers(0, len(loads)))]
+    smooth = np.convolve(load, np.full(WINDOW, 1 / WINDOW), mode="valid")
+    start = int(chance.integers(0, len(smooth)))
+    part = smooth[(start + np.arange(factor.shape[1])) % len(smooth)]
+    share = np.clip(part / max(float(np.percentile(smooth, 95)), 1e-6), 0.0, 1.0)
+    return factor * (1.0 - DEEPEST_PHASE * (1.0 - share))[None, :]
 
 
 def share_host(matrix: WorkloadMatrix, chance: Chance) -> Floats:

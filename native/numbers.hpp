@@ -119,10 +119,17 @@ inline std::optional<int64_t> signed_whole(bool negative, bool fits, uint64_t wh
   return negative ? static_cast<int64_t>(0 - whole) : static_cast<int64_t>(whole);
 }
 
-// A number as an integer, cut towards zero; nothing where it does not fit.
+// A number as an integer, cut towards zero; nothing where it does not fit. Ids of 64 bits without
+// sign keep their bits; the largest one is what writers put for "none".
 inline std::optional<int64_t> number_as_int(std::string_view text) {
   const Digits digits(text);
-  if (digits.is_whole()) return signed_whole(digits.negative, digits.fits, digits.whole);
+  if (digits.is_whole()) {
+    const bool unsigned_id = !digits.negative && digits.fits && (digits.whole >> 63) != 0;
+    if (unsigned_id && digits.whole != std::numeric_limits<uint64_t>::max()) {
+      return static_cast<int64_t>(digits.whole);
+    }
+    return signed_whole(digits.negative, digits.fits, digits.whole);
+  }
   const double value = to_double(text);
   if (!(std::abs(value) < 4611686018427387904.0)) return std::nullopt;
   return static_cast<int64_t>(value);

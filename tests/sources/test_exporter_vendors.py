@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from marey.model.inventory import Gpu
 from marey.model.observation import Observation
 from marey.model.workloads import WorkloadState
@@ -105,3 +107,43 @@ def test_a_scheduler_decides_alone_where_there_is_one() -> None:
     join.set_sources(["dcgm"], scheduled=True)
     seen = join.of_metrics("dcgm", Observation(NOW_MS), [Gpu("n1", 0)], {"n1:0": ("4711",)})
     assert seen.workloads == ()
+
+
+SMI = """\
+# HELP nvidia_smi_clocks_current_sm_clock_hz clocks.current.sm [MHz]
+nvidia_smi_clocks_current_sm_clock_hz{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 1.41e+09
+nvidia_smi_gpu_info{driver_version="570",name="NVIDIA A40",uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 1
+nvidia_smi_index{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 2
+nvidia_smi_memory_used_bytes{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 1.073741824e+09
+nvidia_smi_power_draw_watts{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 230.5
+nvidia_smi_utilization_gpu_ratio{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"} 0.71
+"""  # noqa: E501 (lines as the exporter writes them)
+
+
+def test_the_exporter_of_nvidia_smi_is_read_though_its_series_have_a_uuid_alone() -> None:
+    reader = ExpositionReader("n1")
+    for _ in range(2):
+        reading = reader.read(SMI.encode(), NOW_MS)
+        (gpu,) = reading.gpus
+        assert (gpu.gpu, gpu.model) == ("n1:2", "NVIDIA A40")
+        assert gpu.uuid == "GPU-df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"
+        found = {name: reading.values[GPU_METRICS.index(name)] for name in ("util", "sm_clock")}
+        assert found == pytest.approx({"util": 71.0, "sm_clock": 1410.0})
+        assert reading.values[GPU_METRICS.index("mem_used")] == pytest.approx(1024.0)
+        assert reading.values[GPU_METRICS.index("power")] == 230.5
+
+
+def test_a_uuid_that_nothing_numbers_makes_no_gpu() -> None:
+    text = SMI.replace("nvidia_smi_index", "nvidia_smi_other")
+    reading = ExpositionReader("n1").read(text.encode(), NOW_MS)
+    assert reading.gpus == []
+    assert reading.counts.bad > 0
+
+
+def test_gaudis_are_read() -> None:
+    labels = '{UUID="01P0-HL2080A0-15",device="hl3",hostname="g1"}'
+    text = f"habanalabs_utilization{labels} 64\nhabanalabs_power_mW{labels} 350000\n"
+    reading = ExpositionReader("x").read(text.encode(), NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == ["g1:3"]
+    assert reading.values[GPU_METRICS.index("util")] == 64.0
+    assert reading.values[GPU_METRICS.index("power")] == 350.0

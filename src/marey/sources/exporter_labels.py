@@ -13,10 +13,10 @@ from marey.model.names import bounded
 # In order of trust. dcgm-exporter renamed Hostname in 2026; a server that does not honour an
 # exporter's labels puts ``exported_`` before those it has itself.
 HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname", "nodename", "node")
-INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number")
+INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number", "index")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 # AMD's series is the model ("AMD Instinct MI300X OAM"), its card_model a board number.
-MODEL_LABELS = ("modelName", "model_name", "card_series", "card_model", "dev_name")
+MODEL_LABELS = ("modelName", "model_name", "card_series", "card_model", "dev_name", "name")
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
 # AMD numbers partitions from 0, and an undivided GPU (SPX, N/A, nothing) is its own partition 0.
 PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
@@ -38,7 +38,17 @@ LABELS_LIMIT = 64
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_DEVICE = re.compile(r"^(?:nvidia|card|renderD)?(\d{1,4})$")
+_DEVICE = re.compile(r"^(?:nvidia|card|renderD|hl|accel)?(\d{1,4})$")
+# The exporter of nvidia-smi writes UUIDs without the prefix that everybody else writes.
+_BARE_UUID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+# Labels of its series, as it writes them and as a server adds to them.
+_SMI_LABELS = frozenset(
+    {"uuid", "name", "index", "instance", "job", "node", "nodename", "__name__"}
+)
+# Its series that give a GPU's number and its model; all others have the UUID alone.
+SMI_INDEX, SMI_INFO = "nvidia_smi_index", "nvidia_smi_gpu_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,8 @@ def read_gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
         return None
     index = _read_index(labels)
     uuid = _find_first(labels, UUID_LABELS)
+    if set(labels) <= _SMI_LABELS and _BARE_UUID.match(uuid):
+        uuid = f"GPU-{uuid}"
     if index is None and not uuid:
         return None
     instance = _find_first(labels, INSTANCE_LABELS) or _read_partition(labels)

@@ -8,13 +8,15 @@ look-ups and one conversion of a number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
 from marey.model.inventory import Gpu
 from marey.model.metrics import Entity, catalogue
 from marey.sources.exporter_labels import (
+    SMI_INDEX,
+    SMI_INFO,
     GpuLabels,
     parse_host_name,
     parse_labels,
@@ -120,6 +122,7 @@ class ExpositionReader:
         self._facts: list[Gpu] = []
         self._names: list[str] = []
         self._uuids: dict[str, tuple[str, int]] = {}
+        self._models: dict[str, str] = {}
 
     def read(self, body: bytes, now_ms: int = 0) -> Reading:
         """Return every value that the catalogue knows.
@@ -130,9 +133,28 @@ class ExpositionReader:
             self._forget()
         text = body.decode("utf-8", "replace")
         reading = Reading(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
-        self._read_lines(text.split("\n"), reading, now_ms)
+        lines = text.split("\n")
+        if SMI_INDEX in text:
+            self._learn_numbers(lines)
+        self._read_lines(lines, reading, now_ms)
         seen = [any(v == v for v in _add_row(reading, at)) for at in range(len(self._facts))]
         return _keep_only(reading, seen) if not all(seen) else _copy_reading(reading)
+
+    def _learn_numbers(self, lines: list[str]) -> None:
+        """Take the number and the model of each UUID from the series that give only these."""
+        for line in lines:
+            name, _, rest = line[:LINE_LIMIT].partition("{")
+            if name not in (SMI_INDEX, SMI_INFO) or len(self._uuids) >= ROWS_LIMIT:
+                continue
+            labels, _, tail = rest.rpartition("}")
+            parsed = parse_labels(labels) or {}
+            found = read_gpu_labels({k: v for k, v in parsed.items() if k in ("uuid", "name")})
+            if found is None or not found.uuid:
+                continue
+            if name == SMI_INFO:
+                self._models[found.uuid] = found.model
+            elif (number := tail.strip()).isdecimal() and len(number) <= 4:
+                self._uuids[found.uuid] = (self.host, int(number))
 
     def _read_lines(self, lines: list[str], reading: Reading, now_ms: int) -> None:
         targets, hosts, rows = list_gpu_targets(), list_host_names(), self._rows
@@ -182,6 +204,8 @@ class ExpositionReader:
         if found is None or named is None:
             reading.counts.bad += 1
             return None
+        if not found.model and found.uuid in self._models:
+            found = replace(found, model=self._models[found.uuid])
         host, index = named
         key = (host, index, found.instance)
         row = self._gpus.get(key)
@@ -230,7 +254,7 @@ class ExpositionReader:
 
     def _forget(self) -> None:
         """Labels that keep changing (pods come and go) must not fill the memory."""
-        self._rows, self._gpus, self._uuids = {}, {}, {}
+        self._rows, self._gpus, self._uuids, self._models = {}, {}, {}, {}
         self._facts, self._names = [], []
 
 

@@ -22,7 +22,12 @@ from marey.model.names import DEFAULT_CLUSTER, bounded
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
-from marey.sources.exporter_labels import parse_host_name, read_gpu_labels, shorten_name
+from marey.sources.exporter_labels import (
+    SMI_INDEX,
+    parse_host_name,
+    read_gpu_labels,
+    shorten_name,
+)
 from marey.sources.exposition import GPU_METRICS, is_blank, list_gpu_targets
 from marey.sources.http_fetch import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.xids import XidWatch
@@ -121,6 +126,8 @@ class PrometheusSource:
         self._known: dict[str, Gpu] = {}
         # GPU → who its labels named → when last.
         self._jobs: dict[str, dict[str, int]] = {}
+        # The numbers of GPUs whose series have a UUID alone.
+        self._numbers: dict[str, int] = {}
         self._xids = XidWatch()
 
     @property
@@ -166,6 +173,8 @@ class PrometheusSource:
                 f"{self._url} has no metric of the catalogue among its {len(there)} names.",
                 code="no_known_metric",
             )
+        if SMI_INDEX in there:
+            self._learn_numbers()
         skew_ms = self._ask_server_ms(now_ms) - now_ms
         self._skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
         self._discover_due_ms = now_ms + DISCOVER_EVERY_MS
@@ -175,6 +184,16 @@ class PrometheusSource:
                       for gpu, reported in self._jobs.items()
                       if max(reported.values()) > oldest}  # fmt: skip
         self._last = {key: time_ms for key, time_ms in self._last.items() if time_ms > oldest}
+
+    def _learn_numbers(self) -> None:
+        """Take the number of each UUID from the series of nvidia-smi's exporter that gives it."""
+        data = self._get("/api/v1/query", {"query": SMI_INDEX})
+        for one in data.get("result", ()) if isinstance(data, dict) else ():
+            labels, value = one.get("metric", {}), one.get("value", (0, ""))
+            found = read_gpu_labels({k: v for k, v in labels.items() if k == "uuid"})
+            number = _parse_number(value[1]) if len(value) == 2 else float("nan")
+            if found is not None and 0 <= number < 10_000:
+                self._numbers[found.uuid] = int(number)
 
     def _ask_server_ms(self, now_ms: int) -> int:
         """Return the server's clock; ours where it does not tell it."""
@@ -223,11 +242,14 @@ class PrometheusSource:
         metric = GPU_METRICS[target.column]
         for one in series:
             found = read_gpu_labels(one.metric)
-            if found is None or found.index is None:
+            index = found.index if found is not None else None
+            if found is not None and index is None:
+                index = self._numbers.get(found.uuid)
+            if found is None or index is None:
                 continue
             host = found.host or parse_host_name(one.metric.get("instance", ""))
             host = shorten_name(host) if self._rules.short_hosts else host
-            gpu = found.gpu(host, found.index)
+            gpu = found.gpu(host, index)
             key = (name, str(sorted(one.metric.items())))
             if gpu.model or gpu.gpu not in into.facts:
                 # Not every series says which model it is.

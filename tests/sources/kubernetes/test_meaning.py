@@ -42,15 +42,18 @@ def observed(
     reader: KubernetesReader | None = None,
     held: dict[str, list[str]] | None = None,
     measured: Sequence[Gpu] = (),
+    gone: Sequence[Document] = (),
+    later_ms: int = 0,
     **rules: Any,
 ) -> Observation:
     copies = Copies(
+        gone_pods=msgspec.convert(gone, list[Pod]),
         nodes=msgspec.convert(nodes, list[KubernetesNode]),
         pods=msgspec.convert(pods, list[Pod]),
         jobs=msgspec.convert(jobs, list[KubernetesJob]),
     )
     made = reader or KubernetesReader(KubernetesRules(**rules))
-    return made.observe(copies, NOW_MS, held=held or {}, measured=measured)
+    return made.observe(copies, NOW_MS + later_ms, held=held or {}, measured=measured)
 
 
 def roots(*pods: Document) -> list[tuple[str, str, str]]:
@@ -525,6 +528,33 @@ def test_a_preempted_pod_is_not_called_deleted() -> None:
     observed([taken], [node("n1")], reader=reader)
     (status,) = observed([], [node("n1")], reader=reader).statuses
     assert (status.state.value, status.reason) == ("cancelled", "Preempted: PreemptionByScheduler")
+
+
+def test_before_1_26_a_nomination_to_its_node_tells_who_a_pod_made_room_for() -> None:
+    reader = KubernetesReader(KubernetesRules())
+    low = pod("low", 8, on="n1", phase="Running")
+    other = pod("other", 8, on="n2", phase="Running")
+    urgent = pod("urgent", 8, priority=1000)
+    urgent["status"]["nominatedNodeName"] = "n1"
+    nodes = [node("n1"), node("n2")]
+    observed([low, other, pod("urgent", 8, priority=1000)], nodes, reader=reader)
+    seen = observed([urgent], nodes, reader=reader, gone=[low, other])
+    reasons = {s.workload.split(".")[1]: s.reason for s in seen.statuses if s.state.ended}
+    assert reasons == {
+        "low": "Preempted: for default/urgent, whose priority is 1000",
+        "other": "deleted",
+    }
+
+
+def test_a_pod_that_goes_long_after_a_nomination_was_deleted() -> None:
+    reader = KubernetesReader(KubernetesRules())
+    low = pod("low", 8, on="n1", phase="Running")
+    urgent = pod("urgent", 8, on="n1", phase="Running", priority=1000)
+    urgent["status"]["nominatedNodeName"] = "n1"
+    observed([low, urgent], [node("n1", 16)], reader=reader)
+    later = observed([urgent], [node("n1", 16)], reader=reader, gone=[low], later_ms=600_000)
+    (status,) = (s for s in later.statuses if s.state.ended)
+    assert status.reason == "deleted"
 
 
 def test_a_deployment_without_pods_was_scaled_down_and_keeps_its_submission() -> None:

@@ -172,6 +172,7 @@ class PodStatus(KubernetesObject, frozen=True):
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(KubernetesObject, frozen=True):

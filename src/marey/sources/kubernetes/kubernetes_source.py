@@ -29,6 +29,9 @@ DELETED = "deleted"
 SCALED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RayCluster")
 SCALED = "scaled to zero, or deleted"
 WATCHES_SHOWN = 12
+# A pod that goes within this time of another one's nomination to its node made room for it: pods
+# have half a minute to end, some are given more.
+PREEMPTION_MS = 180_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class KubernetesReader:
         self._submitted: dict[str, int] = {}
         # Who took away pods of a workload, in words.
         self._disrupted: dict[str, str] = {}
+        # Pods for which the scheduler makes room: node, priority, and since when.
+        self._nominated: dict[str, tuple[str, float, int]] = {}
         self.aliases: dict[str, str] = {}
 
     def observe(
@@ -86,6 +91,7 @@ class KubernetesReader:
         gpus = _replace_instances([gpu for node in nodes for gpu in node.gpus], measured)
         jobs = {job.metadata.uid: job for job in copies.jobs}
         pods = self._read_pods(copies.pods, jobs, skew_ms)
+        self._note_nominations(pods, now_ms)
         uuids = {gpu.uuid: gpu.gpu for gpu in measured if gpu.uuid}
         assume = self._rules.assume_indices
         places = place_pods(
@@ -141,6 +147,28 @@ class KubernetesReader:
             self._pods[place] = (pod, stamp, seen)
         return [seen for _, _, seen in self._pods.values()]
 
+    def _note_nominations(self, pods: list[SeenPod], now_ms: int) -> None:
+        """Remember which pods the scheduler has promised a node to, and since when."""
+        nominated = {}
+        for pod in pods:
+            node = pod.source.status.nominated_node_name
+            if node:
+                since_ms = self._nominated.get(pod.place, ("", 0.0, now_ms))[2]
+                nominated[pod.place] = (node, pod.priority, since_ms)
+        self._nominated = nominated
+
+    def _find_preemptor(self, gone: SeenPod, now_ms: int) -> str:
+        """Return for whom a pod had to make room; empty where nobody more urgent asked.
+
+        Before 1.26 the API does not say it: the scheduler deletes the pod, and nominates the one
+        it makes room for to the same node.
+        """
+        for place, (node, priority, since_ms) in self._nominated.items():
+            recent = now_ms - since_ms <= PREEMPTION_MS
+            if recent and node == gone.host and priority > gone.priority:
+                return f"Preempted: for {place}, whose priority is {priority:g}"
+        return ""
+
     def _read_workloads(
         self,
         pods: list[SeenPod],
@@ -185,7 +213,7 @@ class KubernetesReader:
         """Return everything live, what has just ended, and what was deleted before it could end."""
         live = {one.workload.workload: one for one in seen if not one.status.state.ended}
         ended = {one.workload.workload: one for one in seen if one.status.state.ended}
-        last = self._read_last_states(copies.gone_pods, jobs, skew_ms)
+        last = self._read_last_states(copies.gone_pods, jobs, skew_ms, now_ms)
         for name, before in self._live.items():
             if name not in live and name not in ended:
                 said = self._disrupted.get(name, "")
@@ -205,7 +233,7 @@ class KubernetesReader:
         return [*live.values(), *new]
 
     def _read_last_states(
-        self, gone: list[Pod], jobs: dict[str, KubernetesJob], skew_ms: int
+        self, gone: list[Pod], jobs: dict[str, KubernetesJob], skew_ms: int, now_ms: int
     ) -> dict[str, SeenWorkload]:
         resources = self._rules.nodes.resources
         reader = WorkloadReader(resources, self._rules.keys, skew_ms)
@@ -213,6 +241,8 @@ class KubernetesReader:
         groups = group_pods(pods, (), resources)
         for name, group in groups.items():
             said = next((s for pod in group.pods if (s := find_disruption(pod.source.status))), "")
+            live = (pod for pod in group.pods if not pod.state.ended)
+            said = said or next((s for pod in live if (s := self._find_preemptor(pod, now_ms))), "")
             if said:
                 self._disrupted[name] = said
         return {name: reader.read(group, Places(), {}, {}) for name, group in groups.items()}

@@ -19,6 +19,7 @@ from marey.trace.run.name_codes import codes_of
 # Calls that put work on a device: kernels, graphs of kernels, copies are left out.
 _LAUNCH = re.compile(r"launch(?:cooperative)?kernel|^(?:cu|hip)launch|graphlaunch", re.IGNORECASE)
 _CAPTURE = re.compile(r"stream(?:begin|end)capture", re.IGNORECASE)
+_CAPTURE_END = re.compile(r"streamendcapture", re.IGNORECASE)
 # How serving engines name their steps: sglang's "step[DECODE bs=32]", vLLM's "execute_context_…".
 _REQUEST = re.compile(r"\b(?:prefill|decode|extend)\b|^execute_", re.IGNORECASE)
 _PREFILL = re.compile(r"prefill|extend|context_[1-9]", re.IGNORECASE)
@@ -42,6 +43,8 @@ SILENCE_NS = 1_000_000
 FEWEST_LAUNCHES = 20
 # A host recorded for this many times as long as its device worked is worth a sentence.
 LONGER_THAN_DEVICE = 1.5
+# Idle time of which this share was spent capturing graphs is no run's idle time.
+CAPTURED_SHARE = 0.3
 # A recording holds the work it launched if this share of the launches has any.
 RECORDED_SHARE = 0.1
 
@@ -68,6 +71,9 @@ class Recording:
     # Launch calls that some recorded device work came from.
     answered_calls: int = 0
     capture_calls: int = 0
+    # Idle time that its host is blamed for, and how much of it the host captured graphs.
+    host_idle_ns: int = 0
+    captured_idle_ns: int = 0
     graph_launches: int = 0
     prefill_steps: int = 0
     decode_steps: int = 0
@@ -81,13 +87,16 @@ class Recording:
     @property
     def is_capture(self) -> bool:
         """Whether graphs were captured here and hardly anything ran."""
-        return self.capture_calls > 0 and self.misses_its_work
+        captured = self.captured_idle_ns >= CAPTURED_SHARE * self.host_idle_ns > 0
+        return self.capture_calls > 0 and (self.misses_its_work or captured)
 
     @property
     def misses_its_work(self) -> bool:
         """Whether most of what the host launched is not in the recording."""
         enough = self.launch_calls >= FEWEST_LAUNCHES
-        return enough and self.answered_calls < RECORDED_SHARE * self.launch_calls
+        # Work of graphs is many events of one launch, and links may be missing: count both.
+        seen = max(self.answered_calls, self.device_events)
+        return enough and seen < RECORDED_SHARE * self.launch_calls
 
 
 def is_launch(name: str) -> bool:
@@ -103,6 +112,11 @@ def is_graph_launch(name: str) -> bool:
 def is_capture(name: str) -> bool:
     """Whether a runtime call of this name begins or ends the capture of a graph."""
     return _CAPTURE.search(name) is not None
+
+
+def is_capture_end(name: str) -> bool:
+    """Whether a runtime call of this name ends the capture of a graph."""
+    return _CAPTURE_END.search(name) is not None
 
 
 def is_prefill(name: str) -> bool:
@@ -198,6 +212,8 @@ def describe_recording(
         launch_calls=int(launches.sum()),
         answered_calls=int(launches[answered].sum()) if len(answered) else 0,
         capture_calls=named(runtime, is_capture),
+        host_idle_ns=idle.host.total_ns,
+        captured_idle_ns=intersect(idle.host, _find_captures(events, symbols, runtime)).total_ns,
         graph_launches=named(runtime, is_graph_launch),
         prefill_steps=named(marks, is_prefill),
         decode_steps=named(marks, is_decode),
@@ -207,6 +223,20 @@ def describe_recording(
         if has_device
         else 0,
     )
+
+
+def _find_captures(
+    events: Mapping[str, NDArray[Any]], symbols: Symbols, runtime: NDArray[np.bool_]
+) -> Intervals:
+    """When graphs were captured: from each begin of a thread to the end that follows it."""
+    rows = np.flatnonzero(runtime & np.isin(events["name"], codes_of(symbols, is_capture)))
+    rows = rows[np.lexsort((events["start_ns"][rows], events["stream"][rows]))]
+    ends = np.isin(events["name"][rows], codes_of(symbols, is_capture_end))
+    thread = events["stream"][rows]
+    pairs = np.flatnonzero(~ends[:-1] & ends[1:] & (thread[:-1] == thread[1:]))
+    begin, end = rows[pairs], rows[pairs + 1]
+    start = events["start_ns"][begin].astype(np.int64)
+    return merge(start, events["start_ns"][end] + events["dur_ns"][end] - start)
 
 
 def _measure_span(events: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_]) -> int:

@@ -34,7 +34,6 @@ _DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
     """The one rank of a trace that says nothing about ranks."""
-    raw.spans = _pair_events(raw.spans)
     if len(raw.spans.phase):
         info = RankInfo(rank=-1, framework="chrome", source=source, untried=_find_untried(raw))
         found = kineto_reader.interpret(raw, info, before=(_find_devices,))
@@ -53,7 +52,7 @@ def _find_untried(raw: RawEvents) -> str:
     return "a Chrome trace of an unknown program"
 
 
-def _pair_events(spans: Block) -> Block:
+def pair_events(spans: Block) -> Block:
     """Begin and end events of a thread as complete ones; what is left open is left out."""
     is_begin, is_end = spans.phase == ord("B"), spans.phase == ord("E")
     if not is_begin.any():

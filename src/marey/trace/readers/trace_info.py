@@ -44,3 +44,5 @@ class RankInfo:
     device: int | None = None
     # The format, if this reader was never tried on a real recording of it.
     untried: str = ""
+    # What is missing of a damaged file, in words.
+    damage: str = ""

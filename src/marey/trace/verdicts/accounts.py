@@ -33,11 +33,12 @@ NAMED_STEPS = 0.25
 
 
 def find_capture(situation: Situation) -> Verdict | None:
-    """Graphs captured on every rank, with hardly any work: no run to be judged."""
+    """Graphs captured on every rank, with hardly any work beside it: no run to be judged."""
     found = [a.recording for a in situation.activities]
     if not found or not all(r.is_capture for r in found):
         return None
     launches, answered = sum(r.launch_calls for r in found), sum(r.answered_calls for r in found)
+    captured = sum(r.captured_idle_ns for r in found) / 1e6
     return Verdict(
         kind=VerdictKind.GRAPH_CAPTURE,
         ranks=situation.named(np.arange(len(situation.ranks))),
@@ -46,7 +47,8 @@ def find_capture(situation: Situation) -> Verdict | None:
         evidence=(
             f"{launches - answered} of {launches} launches were recorded into graphs: no device "
             "work came from them",
-            f"{sum(r.device_events for r in found)} device events in all",
+            f"{sum(r.device_events for r in found)} device events in all; the host captured graphs "
+            f"for {captured:.1f} ms of the time in which its devices had nothing to do",
         ),
     )
 

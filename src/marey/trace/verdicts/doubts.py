@@ -26,7 +26,9 @@ MOSTLY_HOST = 4.0
 # Exchanges inside kernels that take this share of the span: they may be waits for a late rank.
 EXCHANGE_SHARE = 0.25
 # "Nothing is wrong" is not sure where a rank computes nothing for this share.
-STILL_SHARE = 0.25
+STILL_SHARE = 0.15
+# Idle time of which this share was spent capturing graphs says little about the run.
+CAPTURE_SHARE = 0.1
 # Ranks of one stage whose compute differs by this much are not alike.
 UNEVEN_RATIO = 1.3
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
@@ -40,15 +42,17 @@ def apply_doubts(
     stages: Mapping[int, int] | None = None,
 ) -> tuple[Verdict, ...]:
     """The verdicts with what the recording makes doubtful said and capped."""
-    everywhere = list(_doubt_devices(activities, infos))
-    about_nothing = list(_doubt_nothing([a.recording for a in activities]))
+    found = [a.recording for a in activities]
+    everywhere = [*_doubt_devices(activities, infos), *_doubt_files(infos), *_doubt_capture(found)]
+    about_nothing = list(_doubt_nothing(found))
     about_nothing += _doubt_stillness(activities)
     about_nothing += _doubt_evenness(activities, stages or {})
-    found = []
+    capped = []
     for verdict in verdicts:
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
-        found.append(_cap(verdict, doubts) if verdict.confidence > 0 else verdict)
-    return tuple(found)
+        doubtful = verdict.confidence > 0 and verdict.kind is not VerdictKind.GRAPH_CAPTURE
+        capped.append(_cap(verdict, doubts) if doubtful else verdict)
+    return tuple(capped)
 
 
 def _cap(verdict: Verdict, doubts: Sequence[str]) -> Verdict:
@@ -72,6 +76,22 @@ def _doubt_devices(
         yield (
             f"the process used devices ({what}), and none of their work was recorded: operators of "
             "the host stand for them; record device activity (ProfilerActivity.CUDA)"
+        )
+
+
+def _doubt_files(infos: Mapping[int, RankInfo]) -> Iterator[str]:
+    """Files of which a part is missing."""
+    damaged = sorted({info.damage for info in infos.values() if info.damage})
+    yield from damaged[:2]
+
+
+def _doubt_capture(found: Sequence[Recording]) -> Iterator[str]:
+    """Idle time of a host that was capturing graphs, in a recording of more than that."""
+    captured, idle = sum(r.captured_idle_ns for r in found), sum(r.host_idle_ns for r in found)
+    if captured > CAPTURE_SHARE * idle:
+        yield (
+            f"the host captured graphs for {captured / 1e6:.1f} ms of the {idle / 1e6:.1f} ms it "
+            "kept its devices waiting: a capture is no part of a run"
         )
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.readers.columns_in_progress import Work
 from marey.trace.readers.jax import lane_names
-from marey.trace.readers.json.raw_columns import RawEvents
+from marey.trace.readers.json.raw_columns import Lane, RawEvents
 from marey.trace.readers.kernel_names import collective_name, communication_kind
 from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.kineto.header import describe, read_stated_rank
 from marey.trace.readers.spans import RankEvents
 
 FRAMEWORK = "ascend"
-_PROCESSES = frozenset({"Ascend Hardware", "Overlap Analysis"})
+_PROCESSES = frozenset({"Ascend Hardware", "Overlap Analysis", "Step Trace"})
 _SUMMARIES = re.compile(r"^(?:Overlap Analysis|AI Core Freq|NPU MEM|Step Trace|Plane \d)")
 _COMMUNICATION = re.compile(r"^(?:HCCL|Communication)")
 _ITERATION = re.compile(r"^Iteration ([0-9]{1,9})$")
@@ -38,6 +38,10 @@ _COPIES = re.compile(r"^(?:MEMCPY|SDMA|PCIE_DMA)", re.IGNORECASE)
 _PARTS = re.compile(r"^(?:MEMCPY|REDUCE|SDMA|RDMA|NOTIFY|EVENT)", re.IGNORECASE)
 # MindSpore's older display names what a stream does as a whole, and has no names of processes.
 _DISPLAY = re.compile(r"^stream_\d+_parallel_\d+$")
+# … and each of its operators by its type and number, wherever it ran.
+_OPERATOR = re.compile(r"^(?:[\w./-]*/)?[A-Za-z]\w*-op\d+$")
+# The rows of the display that are not the device's: AI CPU, and on GPUs the host's operators.
+_AI_CPU, _HOST_ROW = 9000, "Ops"
 _FILE = re.compile(r"(?:msprof|ascend_timeline_display|timeline_display)_([0-9]{1,6})")
 
 
@@ -45,8 +49,13 @@ def fits(raw: RawEvents, members: dict[str, object]) -> bool:
     """Processes named as msprof names them, or rows of MindSpore's display."""
     if _PROCESSES & set(lane_names(raw, "process_name").values()):
         return True
-    used = np.unique(raw.spans.name)
-    return any(_DISPLAY.match(raw.texts[code]) for code in used.tolist())
+    used, counts = np.unique(raw.spans.name, return_counts=True)
+    if any(_DISPLAY.match(raw.texts[code]) for code in used.tolist()):
+        return True
+    operators = [_OPERATOR.match(raw.texts[code]) is not None for code in used.tolist()]
+    named = int(counts[operators].sum()) if len(used) else 0
+    has_rows_beside = any(_is_beside(lane) for lane in raw.lanes)
+    return named > 0 and (has_rows_beside or 2 * named >= counts.sum())
 
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
@@ -71,9 +80,15 @@ def _tell_rows_apart(work: Work) -> None:
     talking = np.array([bool(_COMMUNICATION.match(p)) for p, _ in place], bool)
     summary = np.array([any(_SUMMARIES.match(t) for t in pair) for pair in place], bool)
     if not hardware.any():
-        hardware = ~summary & ~talking
+        beside = np.array([_is_beside(lane) for lane in work.raw.lanes], bool)
+        hardware = ~summary & ~talking & ~beside
     _fill_kinds(work, hardware & ~summary, talking & ~summary, summary)
     _fill_steps(work)
+
+
+def _is_beside(lane: Lane) -> bool:
+    """Whether a row of MindSpore's display is not one of the device's streams."""
+    return lane[0] in (_AI_CPU, str(_AI_CPU)) or lane[1] == _HOST_ROW
 
 
 def _fill_kinds(work: Work, hardware: Any, talking: Any, summary: Any) -> None:

@@ -10,7 +10,7 @@ from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.streams import head_of
 
 NAME = "refused"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,21 @@ class Refusal:
 
 
 REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        None,
+        re.compile(rb"^.{257}ustar", re.DOTALL),
+        "is a tar archive; unpack it (tar xf FILE) and give the trace or the folder",
+    ),
+    Refusal(
+        None,
+        re.compile(rb"^(?:PK\x03\x04|BZh[1-9]1AY|\xfd7zXZ\x00|7z\xbc\xaf)"),
+        "is compressed in a way that is not read; unpack it (allowed: plain, gzip or zstd)",
+    ),
+    Refusal(
+        None,
+        re.compile(rb"^(?:\xff\xfe|\xfe\xff)"),
+        "is UTF-16 text; convert it: iconv -f UTF-16 -t UTF-8 FILE",
+    ),
     Refusal(
         re.compile(r"\.(?:nsys-rep|qdrep|qdstrm)$"),
         None,
@@ -64,6 +79,12 @@ REFUSALS: tuple[Refusal, ...] = (
         re.compile(rb"^\s*\{\s*\"scope_map\""),
         "is the scope map of a Marey graph and has no times; give the timeline beside it "
         "(ascend_marey_timeline_*.json)",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'^\s*\{\s*"total_time"\s*:[^{}]*"num_of_streams"'),
+        "is the summary of a MindSpore timeline; give the timeline beside it "
+        "(*_timeline_display_*.json)",
     ),
     Refusal(
         re.compile(r"^profiler_info_"),

@@ -26,7 +26,9 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 9
+VERSION = 12
+# Events lost beyond this share make every figure doubtful.
+DROPPED_SHARE = 0.001
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 
@@ -38,11 +40,34 @@ def sniff(path: Path, head: bytes) -> bool:
 def read(path: Path, options: ReadOptions) -> FileEvents:
     """The events of a PyTorch, JAX or any other trace in this format."""
     raw, reading = read_raw(path, new_parser(options.native), options.progress)
+    untried = ""
     if len(raw.spans.phase) and (raw.spans.start_ns == NO_TIME).all():
         raw, reading = read_raw(path, MsgspecParser(times_as_texts=True), options.progress)
+        untried = "a trace whose times are written as texts"
+    raw.spans = chrome.pair_events(raw.spans)
     members = {k: v for d in reading.documents for k, v in d.members.items()}
     dialect = next(d for d, fits in DIALECTS if fits(raw, members))
-    return FileEvents(dialect(raw, members, path.name), reading.problems)
+    damage = _state_damage(reading, len(raw.spans.phase))
+    ranks = dialect(raw, members, path.name)
+    return FileEvents(_add_doubts(ranks, untried, damage), reading.problems)
+
+
+def _state_damage(reading: Reading, events: int) -> str:
+    """What a damaged file makes doubtful, or ""; a few events of many change nothing."""
+    if reading.cut_short:
+        return "the file is cut short or damaged, so what it no longer holds may matter more"
+    if reading.dropped > DROPPED_SHARE * events:
+        return f"{reading.dropped} events of the file could not be read"
+    return ""
+
+
+def _add_doubts(ranks: Iterator[RankEvents], untried: str, damage: str) -> Iterator[RankEvents]:
+    for rank in ranks:
+        if untried or damage:
+            info = replace(rank.info, untried=rank.info.untried or untried, damage=damage)
+            yield replace(rank, info=info)
+        else:
+            yield rank
 
 
 def new_parser(native: bool | None) -> Parser:
@@ -86,7 +111,10 @@ def _read_kineto(raw: RawEvents, members: dict[str, object], source: str) -> Ite
     info = replace(info, untried=_find_untried(raw))
     parts = split_merged(raw)
     for number, part in enumerate(parts):
-        own = replace(info, rank=number) if len(parts) > 1 else info
+        own = info
+        if len(parts) > 1:
+            merged = info.untried or "a file of several ranks merged into one"
+            own = replace(info, rank=number, untried=merged)
         if len(part.spans.phase):
             yield from split_devices(kineto_reader.interpret(part, own))
 

@@ -27,6 +27,7 @@ GUESSES = 4
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _LAST = re.compile(rb"\}\s*\]")
 _SPACE = re.compile(rb"[\s\x00]*")
+_BYTE_ORDER_MARK = re.compile(rb"(?:\xef\xbb\xbf)?")
 _SEPARATION = re.compile(rb"[\s,]*")
 _KEY = re.compile(rb'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _OPENING = tuple(b"{[")
@@ -49,6 +50,8 @@ class Reading:
     documents: list[Document] = field(default_factory=list)
     dropped: int = 0
     problems: list[str] = field(default_factory=list)
+    # Whether the file ends before its text does, or is not what its checksums say.
+    cut_short: bool = False
 
 
 class _Window:
@@ -106,6 +109,7 @@ def read_events(
     """Read every document of a file into the collector; what cannot be read is reported."""
     window = _Window(stream, block_bytes, progress)
     reading = Reading()
+    window.skip(_BYTE_ORDER_MARK)
     while (byte := window.skip(_SPACE)) in _OPENING:
         document = Document(first_span=collector.rows("spans"))
         reading.documents.append(document)
@@ -121,6 +125,7 @@ def read_events(
     else:
         if byte != -1:
             reading.problems.append("there is something that is not JSON after the trace")
+    reading.cut_short = bool(stream.damage) or any(not d.complete for d in reading.documents)
     if stream.damage:
         reading.problems.append(f"the file is damaged or cut short ({stream.damage})")
     elif reading.documents and not reading.documents[-1].complete:

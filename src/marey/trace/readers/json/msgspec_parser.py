@@ -235,9 +235,14 @@ def _place(value: Any) -> int | str | None:
 
 
 def _whole(value: Any) -> int | None:
-    """A number, or the text of one, as an integer; None for anything else."""
+    """A number, or the text of one, as an integer; None for anything else.
+
+    Ids of 64 bits without sign keep their bits; the largest is what writers put for "none".
+    """
     kind = type(value)
     if kind is int:
+        if 2**63 <= value < 2**64 - 1:
+            return int(value - 2**64)
         return value if _INT64[0] <= value <= _INT64[1] else None
     if kind is float:
         return int(value) if math.isfinite(value) and abs(value) < 2.0**62 else None

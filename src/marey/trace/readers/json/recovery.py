@@ -11,6 +11,10 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|"', re.DOTALL)
 _SCALAR_END = re.compile(rb"[\s,\]}]")
 _EVENT_START = re.compile(rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|bp|s|args)"\s*:')
 _OPENING, _CLOSING = b"{[", b"}]"
+# What writers leave in strings although JSON forbids it: control characters, lone backslashes.
+_CONTROL = bytes(b if b >= 32 else 32 for b in range(256))
+_NOT_ASCII = bytes(b if b < 128 else ord("?") for b in range(256))
+_ESCAPE = re.compile(rb'\\(["\\/bfnrtu])|\\')
 DEEPEST = 512
 # Hostile text could make every start a long walk: the sum of the walks is bounded.
 WALKS_PER_BYTE = 8
@@ -68,7 +72,7 @@ def _is_lone_quote(token: re.Match[bytes]) -> bool:
 
 
 def recover(buffer: bytearray, start: int, stop: int) -> tuple[list[tuple[int, int]], int]:
-    """The places of events that are whole, and how many were passed over as damaged."""
+    """The places of events that are whole or could be mended, and how many were passed over."""
     spans: list[tuple[int, int]] = []
     dropped, position = 0, start
     budget = WALKS_PER_BYTE * (stop - start) + LONGEST_EVENT_BYTES
@@ -77,13 +81,27 @@ def recover(buffer: bytearray, start: int, stop: int) -> tuple[list[tuple[int, i
         limit = min(stop, begin + LONGEST_EVENT_BYTES)
         end = value_end(buffer, begin, limit)
         budget -= (end or limit) - begin
-        if end is not None and _is_json(buffer, begin, end):
+        if end is not None and (_is_json(buffer, begin, end) or _mend_event(buffer, begin, end)):
             spans.append((begin, end))
             position = end
         else:
             dropped += 1
             position = begin + 1
     return spans, dropped
+
+
+def _mend_event(buffer: bytearray, start: int, stop: int) -> bool:
+    """Make JSON of an event whose strings hold what JSON forbids; its length stays the same."""
+    event = _ESCAPE.sub(lambda found: found.group() if found.group(1) else b"/", buffer[start:stop])
+    event = event.translate(_CONTROL)
+    try:
+        event.decode("utf-8")
+    except UnicodeDecodeError:
+        event = event.translate(_NOT_ASCII)
+    if not _is_json(bytearray(event), 0, len(event)):
+        return False
+    buffer[start:stop] = event
+    return True
 
 
 def _is_json(buffer: bytearray, start: int, stop: int) -> bool:

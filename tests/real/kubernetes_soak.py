@@ -266,6 +266,8 @@ class Scenes:
         secret, _ = self.plane.read_account_token("marey")
         before = sum(self.watcher.errors.values())
         self.plane.ask("DELETE", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets/{secret}")
+        _, token = self.plane.read_account_token("marey")
+        # Open watches live on: a restart ends them.
         self.plane.kill("kube-apiserver")
         self.plane.start_api_server()
         until(self.plane.is_ready, "the API server again")
@@ -275,7 +277,6 @@ class Scenes:
             pause_s=0.5,
         )
         assert sum(self.watcher.errors.values()) > before
-        _, token = self.plane.read_account_token("marey")
         self.token.write_text(token)
         self.agree("with a new token")
 

@@ -93,7 +93,8 @@ class RunFolder:
 def open_run_folder(path: Path, cluster: str) -> RunFolder:
     """Return the folder, if it holds what ``marey sim`` writes."""
     if not path.is_dir():
-        raise InvalidInput(f"'{path}' is not a folder that marey sim wrote.")
+        way = "; give a file with --samples or --workloads" if path.is_file() else ""
+        raise InvalidInput(f"'{path}' is not a folder that marey sim wrote{way}.")
     wanted = [f"{name}.parquet" for name in (*SCHEMAS, *SAMPLES.values())]
     missing = [name for name in wanted if not (path / name).is_file()]
     if missing:

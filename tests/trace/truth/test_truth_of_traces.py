@@ -121,9 +121,9 @@ def test_serving_steps_and_graph_launches_are_recognised(tried: list[Any]) -> No
     assert "1 prefill and 1 decode steps, 25 launches of captured graphs" in notes
 
 
-# What Kineto calls work of a device, and how its collectives are named, by its documentation.
+# What Kineto calls work of a device, and how libraries name the kernels that communicate.
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
-COLLECTIVES = ("nccl", "rccl")
+COLLECTIVES = ("nccl", "rccl", "ep::internode")
 Spans = list[tuple[Decimal, Decimal]]
 
 

@@ -17,6 +17,9 @@ RESIDENT = 1.2
 # A node that feeds its GPUs late leaves gaps that the others fill by spinning.
 LATE = 0.9
 LEAST_BLOCKS = 2
+# Noise lifts a GPU above its peers now and then: one that is slow is so for half an hour in all,
+# and for a fair share of the time since it began.
+SLOW_BLOCKS, SLOW_SHARE = 6, 0.25
 # A node that is late for less of the work than this, and no longer, was late for a while.
 LASTING_SHARE = 0.125
 PASSING = 0.55
@@ -31,6 +34,8 @@ WORKING_UTIL = 50.0
 # deviations of the peers.
 KEPT_MORE = 0.01
 KEPT_DEVIATIONS = 5.0
+# A GPU that kept more than this share of what its peers lost may be the one they wait for.
+ALIKE_SHARE = 0.25
 MAD_TO_DEVIATION = 1.4826
 
 
@@ -47,7 +52,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     # Peers spin at high utilization: where they are idle instead, it is the load that is uneven.
     resident = (active > RESIDENT * usual[None, :]) & (peers[None, :] >= WORKING_UTIL)
     resident &= util >= 0.95 * peers[None, :]
-    slow = np.array([bool(runs(flags, LEAST_BLOCKS)) for flags in resident])
+    slow = np.array([_is_lasting(flags) for flags in resident])
     if not slow.any():
         yield from _judge_slow_gpu_steadily(signals, active, util)
         return
@@ -78,6 +83,15 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
         lost=1.0 - min(1.0, others / own),
         next="Run a burn-in on it and compare with a neighbour; exclude it and have it replaced.",
     )
+
+
+def _is_lasting(resident: Flags) -> bool:
+    """Whether a GPU is busier than its peers for long enough to be slow."""
+    spans = runs(resident, LEAST_BLOCKS)
+    if not spans:
+        return False
+    since = resident[spans[0][0] :]
+    return bool(since.sum() >= min(SLOW_BLOCKS, len(resident)) and since.mean() >= SLOW_SHARE)
 
 
 def _judge_slow_gpu_steadily(
@@ -133,9 +147,7 @@ def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
     if found is None or found[0] == 0:
         return
     first, last, _ = found
-    power = signals.by_block("power")
-    kept = quiet_mean(power[:, first:last], 1) / quiet_mean(power[:, :first], 1)
-    kept[signals.idle_rows] = np.nan
+    kept = _measure_kept(signals, first, last)
     usual = float(quiet_median(kept))
     spread = MAD_TO_DEVIATION * float(quiet_median(np.abs(kept - usual)))
     slow: Flags = kept - usual > max(KEPT_MORE, KEPT_DEVIATIONS * spread)
@@ -152,6 +164,15 @@ def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
         next="Collect SM activity (DCGM profiling metrics) to be sure; run a burn-in on it and "
         "compare with a neighbour.",
     )
+
+
+def _measure_kept(signals: Signals, first: int, last: int) -> NDArray[np.float64]:
+    """Each GPU's power in a span as a share of its own before; of all of it at the very start."""
+    power = signals.by_block("power")
+    before = power[:, :first] if first else power
+    kept = np.asarray(quiet_mean(power[:, first:last], 1) / quiet_mean(before, 1))
+    kept[signals.idle_rows] = np.nan
+    return kept
 
 
 def judge_slow_node(signals: Signals) -> Iterator[Claim]:
@@ -243,18 +264,26 @@ def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
         span=span,
         summary="All ranks wait in communication between nodes; no single GPU or node is slower.",
         evidence=tuple(evidence),
-        confidence=_weigh_fabric(signals, activity),
+        confidence=_weigh_fabric(signals, activity, (first, last)),
         lost=1.0 - now / usual,
         next="Check the links and switches between these nodes (errors, speed, congestion) and "
         "where else the same switches are used.",
     )
 
 
-def _weigh_fabric(signals: Signals, activity: str) -> float:
+def _weigh_fabric(signals: Signals, activity: str, span: tuple[int, int]) -> float:
     if activity == "tensor_active":
         return 0.85
-    # One slow GPU makes all others wait as well; without its power it cannot be told apart.
-    return 0.65 if signals.has("power") else 0.55
+    # One slow GPU makes all others wait as well; only its power could tell it apart.
+    return 0.65 if signals.has("power") and _fell_alike(signals, *span) else 0.55
+
+
+def _fell_alike(signals: Signals, first: int, last: int) -> bool:
+    """Whether the power of every GPU fell with the others', and noise would not hide one."""
+    kept = _measure_kept(signals, first, last)
+    usual = float(quiet_median(kept))
+    most = float(np.nanmax(kept)) - usual
+    return most < ALIKE_SHARE * (1.0 - usual)
 
 
 def activity_metric(signals: Signals) -> str | None:

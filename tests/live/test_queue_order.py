@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from marey.live.frames import LiveWorkload
 from marey.live.queue_order import QueueOrder, queue_of, scheduler_order
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+from marey.queue.waiting.line import Waiter, sort_line
 
 NAMES = [f"w{number}" for number in range(40)]
 PRIORITIES = st.sampled_from([0.0, 1.0, 5.0, -3.0, math.inf, -math.inf, math.nan])
@@ -61,3 +62,17 @@ def test_few_changes_in_a_long_queue_and_none_at_all() -> None:
     order.drop("0000")
     names, moved = order.settle()
     assert len(names) == len(moved) == 999
+
+
+def test_tied_array_tasks_stand_in_the_order_of_their_numbers_as_on_the_queue_page() -> None:
+    names = ["41_10", "41_2", "41_1", "5"]
+    order = queue_of([live(name, True, 1.0, 0) for name in names])
+    assert order == ("5", "41_1", "41_2", "41_10")
+    waiters = [
+        Waiter(
+            workload=name, user="", project="", partition="", gpus=1, per_host=1, model="",
+            limit_s=None, submit_ms=0, priority=1.0, reason="",
+        )
+        for name in names
+    ]  # fmt: skip
+    assert tuple(waiter.workload for waiter in sort_line(waiters)) == order

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 
 from marey.live.frames import LiveWorkload
+from marey.model.names import pad_numbers
 from marey.model.workloads import WorkloadState
 
-# Priority, time of submission, name.
-_Key = tuple[float, int, str]
+# Priority, time of submission, the name as its numbers sort, the name.
+_Key = tuple[float, int, str, str]
 # Where more than one of so many has another place, sorting all anew is cheaper.
 _FEW = 16
 
@@ -39,7 +40,7 @@ class QueueOrder:
         before = self._names
         if self._news:
             self._apply_changes()
-            self._names = tuple(name for _, _, name in self._order)
+            self._names = tuple(key[-1] for key in self._order)
         were = chain(before, repeat(None))
         moved = (name for name, other in zip(self._names, were, strict=False) if name != other)
         return self._names, tuple(moved)
@@ -76,10 +77,11 @@ def queue_of(workloads: Iterable[LiveWorkload]) -> tuple[str, ...]:
 
 
 def scheduler_order(live: LiveWorkload) -> _Key:
-    """Priority first, then who came first; no priority is one of 0."""
+    """Return priority first, then who came first, then the lower number; no priority is 0."""
     priority = live.status.priority
     return (
         0.0 if math.isnan(priority) else -priority,
         live.workload.submit_ms or 0,
+        pad_numbers(live.workload.workload),
         live.workload.workload,
     )

@@ -14,6 +14,8 @@ DEFAULT_CLUSTER = "default"
 # are kept distinct by a digest, so hostile names cost memory once and nothing is silently merged.
 NAME_LIMIT = 256
 _DIGEST_CHARS = 12
+# So many digits that every scheduler's job numbers fit.
+_NUMBER_DIGITS = 12
 
 _GPU_ID = re.compile(r"^(?P<host>.+):(?P<index>\d{1,4})(?:\.(?P<instance>\d{1,4}))?$", re.DOTALL)
 
@@ -54,3 +56,10 @@ def parse_gpu_id(text: str) -> GpuName:
         )
     instance = match["instance"]
     return GpuName(match["host"], int(match["index"]), None if instance is None else int(instance))
+
+
+def pad_numbers(name: str) -> str:
+    """Return a name whose text sorts as its numbers do: task 41_2 comes before 41_10."""
+    return "_".join(
+        part.zfill(_NUMBER_DIGITS) if part.isdecimal() else part for part in name.split("_")
+    )

@@ -14,7 +14,8 @@ from marey.queue.forecast.forecaster import (
     fit_forecaster,
     forecast_polls,
 )
-from marey.queue.forecast.poll_features import compute_features, rank_in_group
+from marey.queue.forecast.poll_features import compute_features
+from marey.queue.forecast.poll_groups import rank_in_group
 from marey.queue.forecast.poll_table import AHEAD, RUNNING, SHARES, PollTable
 
 DAY_S = 86400
@@ -111,7 +112,7 @@ def test_who_still_waits_is_learned_from_as_a_lower_bound_not_dropped() -> None:
 
 
 def test_not_enough_history_is_the_answer_to_a_short_one() -> None:
-    with pytest.raises(NotEnoughHistory, match="Not enough history: 80 started jobs in 1 polls"):
+    with pytest.raises(NotEnoughHistory, match="Not enough history: 80 waits that ended, on 1 day"):
         fit_forecaster(build_polls(0, 1))
 
 

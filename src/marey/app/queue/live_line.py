@@ -11,8 +11,8 @@ from marey.live.frames import Frame, LiveWorkload
 from marey.model.errors import MareyError
 from marey.model.inventory import GpuState
 from marey.model.times import parse_time
-from marey.model.workloads import AGE_WEIGHT, MAX_AGE, WorkloadState
-from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, sort_line
+from marey.model.workloads import AGE_WEIGHT, MAX_AGE, Workload, WorkloadState
+from marey.queue.waiting.line import Holder, HostRoom, Line, RunningJob, Waiter, sort_line
 
 _PRIORITY = "priority."
 _OPEN = (GpuState.IDLE.value, GpuState.ALLOCATED.value)
@@ -29,7 +29,23 @@ def build_line_of(frame: Frame) -> Line:
     units = frame.units.table().to_pylist()
     sizes = _find_host_sizes(units)
     waiters = sort_line([_make_waiter(live, sizes) for live in pending])
-    return Line(frame.time_ms, waiters, _list_rooms(frame, units))
+    running = [
+        _make_running(live.workload, live.workload.start_ms)
+        for live in frame.workloads.values()
+        if live.status.state is WorkloadState.RUNNING and live.workload.start_ms is not None
+    ]
+    return Line(frame.time_ms, waiters, _list_rooms(frame, units), running)
+
+
+def _make_running(workload: Workload, start_ms: int) -> RunningJob:
+    return RunningJob(
+        workload=workload.workload,
+        account=workload.project or workload.user,
+        partition=workload.partition,
+        gpus=max(workload.gpus_requested, 0),
+        start_ms=start_ms,
+        limit_s=workload.time_limit_s,
+    )
 
 
 def _find_host_sizes(units: list[dict[str, Any]]) -> int:

@@ -19,12 +19,13 @@ from marey.notify.notices import Notice
 from marey.queue.waiting.forecast_record import GUESSED_SHARES, KeptForecast, StartForecast
 from marey.queue.waiting.free_room import measure_free_room
 from marey.queue.waiting.line import Line, Waiter
-from marey.queue.waiting.queue_record import QueueRecord, correct_forecast, read_record
+from marey.queue.waiting.queue_record import LEARNED, SIMULATION, QueueRecord, read_record
 
 log = logging.getLogger(__name__)
 
 KIND = "queue_record"
 STEP_MS, SAVE_MS, ROOM_MS = 5 * MINUTE_MS, 15 * MINUTE_MS, 15 * MINUTE_MS
+LEARN_MS = 6 * HOUR_MS
 SOON_S = 15 * 60
 STARTS_SOON, STARTED = "queue_starts_soon", "queue_started"
 _FUTURES = 12
@@ -45,6 +46,7 @@ class QueueLog:
         self._taken_ms: dict[str, int] = {}
         self._saved_ms: dict[str, int] = {}
         self._learned_ms: dict[str, int] = {}
+        self._fitted_ms: dict[str, int] = {}
         self._newest: dict[str, Frame] = {}
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -97,6 +99,7 @@ class QueueLog:
         notices = list(self._score_starts(record, frame))
         if line.waiters and line.hosts:
             self._learn_shares(record, cluster, now_ms)
+            self._learn_waits(record, cluster, now_ms)
             notices += self._forecast(record, cluster, line)
         if not record.rooms or now_ms - record.rooms[-1].time_ms >= ROOM_MS:
             record.note_rooms(now_ms, measure_free_room(line))
@@ -145,16 +148,17 @@ class QueueLog:
             if record.is_due(w.workload, w.submit_ms, line.time_ms) or w.workload in record.open
         }
         # The replay's compiled code: only a server with somebody waiting pays for it.
-        from marey.queue.waiting.simulated_starts import simulate_starts
+        from marey.app.queue.learned_waits import forecast_line
 
-        told = simulate_starts(line, shares=record.shares, futures=_FUTURES) if due else {}
+        told = forecast_line(line, record, _FUTURES) if due else {}
         for workload, waiter in due.items():
-            raw = told.get(workload)
-            if raw is None or raw.p50_s is None or raw.p10_s is None:
+            if workload not in told:
                 continue
-            best = correct_forecast(record, raw)
+            best, raw, learned = told[workload]
+            if best.p50_s is None or best.p10_s is None:
+                continue
             if record.is_due(workload, waiter.submit_ms, line.time_ms):
-                record.keep(_make_kept(line, waiter, raw.p50_s, best))
+                record.keep(_make_kept(line, waiter, best, (raw, learned)))
             soon = best.p50_s is not None and best.p50_s <= SOON_S
             if soon and workload not in record.announced:
                 record.announced.add(workload)
@@ -173,6 +177,18 @@ class QueueLog:
         )
         record.shares = compute_shares(self._store.workloads(query).to_pylist(), now_ms)
 
+    def _learn_waits(self, record: QueueRecord, cluster: str, now_ms: int) -> None:
+        """Fit the model anew every few hours to the site's own history; too little is no error."""
+        if now_ms - self._fitted_ms.get(cluster, -LEARN_MS) < LEARN_MS:
+            return
+        self._fitted_ms[cluster] = now_ms
+        from marey.app.queue.learned_waits import fit_site
+
+        try:
+            record.forecaster, record.no_model = fit_site(self._store, cluster, now_ms), ""
+        except MareyError as error:
+            record.no_model = str(error)
+
 
 def compute_shares(rows: list[dict[str, Any]], now_ms: int) -> tuple[float, ...]:
     """Return quantiles of run time over limit of what has ended; a guess where that is little."""
@@ -190,8 +206,15 @@ def compute_shares(rows: list[dict[str, Any]], now_ms: int) -> tuple[float, ...]
     return tuple(round(float(share), 4) for share in shares)
 
 
-def _make_kept(line: Line, waiter: Waiter, raw_s: float, best: StartForecast) -> KeptForecast:
-    estimate, middle = waiter.estimate_ms, best.p50_s or raw_s
+def _make_kept(
+    line: Line,
+    waiter: Waiter,
+    best: StartForecast,
+    behind: tuple[StartForecast | None, StartForecast | None],
+) -> KeptForecast:
+    """Return what is kept of a forecast: what was shown, and the simulated and learned middles."""
+    estimate, middle = waiter.estimate_ms, best.p50_s or 0.0
+    raw, learned = behind
     high = best.p90_s if best.p90_s is not None else 10.0 * middle
     return KeptForecast(
         workload=waiter.workload,
@@ -199,9 +222,15 @@ def _make_kept(line: Line, waiter: Waiter, raw_s: float, best: StartForecast) ->
         p10_s=round(best.p10_s or 0.0, 1),
         p50_s=round(middle, 1),
         p90_s=round(high, 1),
-        raw_s=round(raw_s, 1),
+        method=LEARNED if best is learned else SIMULATION,
+        raw_s=_read_middle(raw),
+        learned_s=_read_middle(learned),
         estimate_s=None if estimate is None else (estimate - line.time_ms) / 1000.0,
     )
+
+
+def _read_middle(start: StartForecast | None) -> float | None:
+    return None if start is None or start.p50_s is None else round(start.p50_s, 1)
 
 
 def _make_notice(

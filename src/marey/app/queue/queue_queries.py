@@ -9,6 +9,13 @@ from urllib.parse import quote
 
 from marey.app.queries.table_queries import query_of, within
 from marey.app.queries.workspace import Workspace
+from marey.app.queue.learned_waits import (
+    CORRECTED,
+    LEARNED_FROM,
+    METHOD,
+    forecast_starts,
+    learn_if_needed,
+)
 from marey.app.queue.live_line import read_line
 from marey.app.queue.queue_documents import (
     AgingDocument,
@@ -46,17 +53,15 @@ from marey.queue.waiting.line import Line, Waiter
 from marey.queue.waiting.priority_aging import describe_aging
 from marey.queue.waiting.queue_record import (
     QueueRecord,
-    correct_forecast,
     measure_misses,
+    prefer_learned,
     read_record,
 )
-from marey.queue.waiting.simulated_starts import simulate_request, simulate_starts
+from marey.queue.waiting.simulated_starts import join_line
 
-METHOD = "simulation of the queue; no scored forecasts yet on this site"
-CORRECTED = "simulation of the queue, corrected by {n} scored forecasts of this site"
 HELD_START = "It cannot be told when it starts: what holds it back is not the line."
 LINE_BOUNDS = (1, 2000)
-_LIST_FUTURES, _WHY_FUTURES = 8, 24
+_LIST_FUTURES, _WHY_FUTURES, _ASK_FUTURES = 8, 24, 16
 
 
 class QueueQuestion:
@@ -92,7 +97,7 @@ class AskLine(QueueQuestion):
         line = read_line(workspace, self.cluster)
         wanted = [i for i, waiter in enumerate(line.waiters) if self._wants(waiter)]
         record = find_record(workspace, self.cluster)
-        starts = _forecast_line(line, record, _LIST_FUTURES) if line.hosts else {}
+        starts = forecast_starts(line, record, _LIST_FUTURES)
         rows = [
             _make_row(line, i, starts.get(line.waiters[i].workload)) for i in wanted[: self.limit]
         ]
@@ -132,7 +137,7 @@ class AskWhy(QueueQuestion):
         place, waiter = found
         why = explain_wait(line, place)
         record = find_record(workspace, self.cluster)
-        start = _forecast_line(line, record, _WHY_FUTURES).get(self.workload)
+        start = forecast_starts(line, record, _WHY_FUTURES).get(self.workload)
         return WhyDocument(
             workload=why.workload,
             verdict=why.verdict,
@@ -278,19 +283,19 @@ def find_record(workspace: Workspace, cluster: str) -> QueueRecord:
     if found is not None:
         return found
     document = workspace.store.documents(RECORD_KIND).get(cluster)
-    return read_record(document) if document else QueueRecord()
+    record = read_record(document) if document else QueueRecord()
+    learn_if_needed(workspace.store, cluster, record, workspace.now_ms())
+    return record
 
 
 def name_method(record: QueueRecord) -> str:
     """Return where the forecasts come from, in words."""
+    model = record.forecaster
+    if model is not None and prefer_learned(record):
+        return LEARNED_FROM.format(rows=model.rows, days=model.days)
     if measure_misses(record) is None:
         return METHOD
     return CORRECTED.format(n=len(record.done))
-
-
-def _forecast_line(line: Line, record: QueueRecord, futures: int) -> dict[str, StartForecast]:
-    told = simulate_starts(line, shares=record.shares, futures=futures)
-    return {name: correct_forecast(record, start) for name, start in told.items()}
 
 
 def _list_points(record: QueueRecord, workload: str) -> list[ForecastPoint]:
@@ -432,8 +437,7 @@ def _make_request(line: Line, *, gpus: int, model: str, partition: str, limit_s:
 
 
 def _ask_one(line: Line, request: Waiter, record: QueueRecord) -> AskedStart:
-    start = simulate_request(line, request, shares=record.shares, futures=16)
-    start = correct_forecast(record, start) if start else None
+    start = forecast_starts(join_line(line, request), record, _ASK_FUTURES).get(request.workload)
     low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
     return AskedStart(
         gpus=request.gpus,

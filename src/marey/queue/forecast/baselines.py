@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from marey.queue.forecast.forecaster import QUANTILES
 from marey.queue.forecast.poll_features import HISTORY_S
 from marey.queue.forecast.poll_table import Floats, Ints, PollTable, join_tables
+from marey.queue.forecast.quantile_forest import QUANTILES
 
 _FEW = 20
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
 from marey.queue.forecast.baselines import forecast_baselines
-from marey.queue.forecast.forecaster import QUANTILES, fit_forecaster, forecast_polls, select_rows
+from marey.queue.forecast.forecaster import fit_forecaster, forecast_polls, select_rows
 from marey.queue.forecast.poll_table import Floats, PollTable
+from marey.queue.forecast.quantile_forest import QUANTILES
 
 _HOUR_S = 3600.0
 _HORIZONS = (("under 1 h", 0.0, 1.0), ("1 h to 6 h", 1.0, 6.0), ("6 h to 1 d", 6.0, 24.0),

@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.queue.forecast.poll_table import AHEAD, RUNNING, SHARES, Floats, Ints, PollTable
+from marey.queue.forecast.poll_groups import (
+    PollGroups,
+    average_group,
+    count_group,
+    find_groups,
+    find_range,
+    rank_in_group,
+    sum_before,
+    sum_group,
+)
+from marey.queue.forecast.poll_table import AHEAD, RUNNING, SHARES, Floats, PollTable
 
 _DAY_S = 86400
 # Starts older than this say nothing of the line as it is.
@@ -21,40 +31,14 @@ _POLL_TOTALS = frozenset({"r_jobs_above", "r_cores_above", "r_core_hours_above",
 def compute_features(table: PollTable) -> tuple[Floats, tuple[str, ...]]:
     """Return a matrix of features, one row per row of the table, and their names."""
     columns: dict[str, Floats] = {}
+    groups = find_groups(table)
     _add_request(columns, table)
-    _add_place(columns, table)
+    _add_place(columns, table, groups)
     _add_line(columns, table)
+    _add_drain(columns, table, groups)
+    _add_turnover(columns, table, groups)
+    _add_work_before(columns, table, groups)
     return np.column_stack(list(columns.values())).astype(np.float32), tuple(columns)
-
-
-def group_rows(*keys: NDArray[np.generic]) -> Ints:
-    """Return a number per row that is equal where all the keys are."""
-    groups = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
-        _, codes = np.unique(key, return_inverse=True)
-        _, groups = np.unique(groups * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)
-    return groups.astype(np.int64)
-
-
-def count_group(groups: Ints) -> Floats:
-    """Return the size of each row's group."""
-    return np.bincount(groups)[groups].astype(np.float64) if len(groups) else np.zeros(0)
-
-
-def rank_in_group(groups: Ints, values: NDArray[np.generic]) -> Floats:
-    """Return each row's place (from 1) among its group by value; equal values share the first of
-    their places.
-    """
-    order = np.lexsort((values, groups))
-    sorted_groups, sorted_values = groups[order], values[order]
-    index = np.arange(len(order))
-    new_group = np.r_[True, sorted_groups[1:] != sorted_groups[:-1]][: len(order)]
-    group_start = np.maximum.accumulate(np.where(new_group, index, 0))
-    new_value = new_group | np.r_[True, sorted_values[1:] != sorted_values[:-1]][: len(order)]
-    value_start = np.maximum.accumulate(np.where(new_value, index, 0))
-    ranks = np.empty(len(order))
-    ranks[order] = value_start - group_start + 1
-    return ranks
 
 
 def _log(values: NDArray[np.generic]) -> Floats:
@@ -75,33 +59,25 @@ def _add_request(columns: dict[str, Floats], table: PollTable) -> None:
     columns["ineligible"] = table.ineligible.astype(np.float64)
 
 
-def _add_place(columns: dict[str, Floats], table: PollTable) -> None:
+def _add_place(columns: dict[str, Floats], table: PollTable, groups: PollGroups) -> None:
     """Add the place among all, in the partition, among the account's jobs, among those of the same
     request, in the array.
     """
-    everyone = group_rows(table.poll_s)
-    partition = group_rows(table.poll_s, table.partition)
-    columns["priority_rank"] = rank_in_group(everyone, table.priority) / count_group(everyone)
+    partition = groups.partition
+    columns["priority_rank"] = rank_in_group(groups.poll, table.priority) / count_group(groups.poll)
     columns["priority_rank_partition"] = rank_in_group(partition, table.priority) / count_group(
         partition
     )
-    for name, level in (("priority_to_top", np.maximum), ("priority_to_bottom", np.minimum)):
-        edge = np.full(
-            int(partition.max(initial=0)) + 1, -np.inf if level is np.maximum else np.inf
-        )
-        level.at(edge, partition, table.priority)
-        columns[name] = table.priority - edge[partition]
-    same = group_rows(
-        table.poll_s, table.account, table.partition, table.cpus, table.limit_s, table.memory_mb
-    )
-    groups = {
-        "partition": partition,
-        "account": group_rows(table.poll_s, table.account),
-        "account_partition": group_rows(table.poll_s, table.account, table.partition),
-        "same_request": same,
-        "array": group_rows(table.poll_s, table.account, table.submit_s),
-    }
-    for name, group in groups.items():
+    bottom, top = find_range(partition, table.priority)
+    columns["priority_to_top"] = table.priority - top
+    columns["priority_to_bottom"] = table.priority - bottom
+    for name, group in (
+        ("partition", partition),
+        ("account", groups.account),
+        ("account_partition", groups.account_partition),
+        ("same_request", groups.same_request),
+        ("array", groups.array),
+    ):
         size, rank = count_group(group), rank_in_group(group, table.job)
         columns[f"waiting_{name}"] = _log(size)
         columns[f"place_{name}"] = _log(rank)
@@ -121,26 +97,66 @@ def _add_line(columns: dict[str, Floats], table: PollTable) -> None:
     for scope, at in (("all", 0), ("partition", 4), ("account", 12)):
         ahead_hours, cores = table.ahead[:, at + 2], table.running[:, at + 1]
         columns[f"drain_{scope}"] = _log(3600.0 * ahead_hours / (cores + 1.0))
-    _add_drain(columns, table)
     columns["left_partition"] = _log(3600.0 * table.running[:, 6] / (table.running[:, 5] + 1.0))
     columns["ahead_to_running_partition"] = _log(table.ahead[:, 5]) - _log(table.running[:, 5])
 
 
-def _add_drain(columns: dict[str, Floats], table: PollTable) -> None:
+def _add_drain(columns: dict[str, Floats], table: PollTable, groups: PollGroups) -> None:
     """Add how long those of the account before it take, at as many at once as run now.
 
     Big arrays start in the order of their ids, a few at a time: place over running, in units of the
     limit, is what their waits follow.
     """
     running = table.running[:, 12]
-    mine = group_rows(table.poll_s, table.account, table.partition)
-    same = group_rows(
-        table.poll_s, table.account, table.partition, table.cpus, table.limit_s, table.memory_mb
-    )
-    for name, group in (("account_partition", mine), ("same_request", same)):
+    for name, group in (
+        ("account_partition", groups.account_partition),
+        ("same_request", groups.same_request),
+    ):
         place = rank_in_group(group, table.job)
         columns[f"drain_{name}"] = _log(place * table.limit_s / (running + 1.0))
     columns["ahead_to_running_account"] = _log(table.ahead[:, 12]) - _log(running)
     columns["jobs_ahead_to_running"] = _log(table.ahead[:, 4]) - _log(table.running[:, 4])
     columns["left_account"] = _log(3600.0 * table.running[:, 14] / (table.running[:, 13] + 1.0))
     columns["core_seconds"] = _log(table.cpus * table.limit_s)
+
+
+def _add_turnover(columns: dict[str, Floats], table: PollTable, groups: PollGroups) -> None:
+    """Add how long the others of a job's groups have waited, and how many came lately.
+
+    Where nobody of a partition has waited for more than an hour, nobody waits long there.
+    """
+    age_s = (table.poll_s - table.submit_s).astype(np.float64)
+    age = _log(age_s)
+    for name, group in (
+        ("partition", groups.partition),
+        ("account", groups.account),
+        ("account_partition", groups.account_partition),
+        ("same_request", groups.same_request),
+        ("limit_class", groups.limit_class),
+    ):
+        columns[f"youngest_{name}"], columns[f"oldest_{name}"] = find_range(group, age)
+        columns[f"mean_age_{name}"] = average_group(group, age)
+        columns[f"came_1h_{name}"] = _log(sum_group(group, age_s <= 3600))
+        columns[f"came_1d_{name}"] = _log(sum_group(group, age_s <= _DAY_S))
+        columns[f"older_1d_{name}"] = average_group(group, age_s > _DAY_S)
+
+
+def _add_work_before(columns: dict[str, Floats], table: PollTable, groups: PollGroups) -> None:
+    """Add the work that stands before a job, and what the line of its partition is made of."""
+    work, partition = table.cpus * table.limit_s, groups.partition
+    columns["work_before_account"] = _log(sum_before(groups.account, table.job, work))
+    columns["work_before_mine"] = _log(sum_before(groups.account_partition, table.job, work))
+    columns["work_before_partition"] = _log(sum_before(partition, -table.priority, work))
+    columns["cpus_before_partition"] = _log(sum_before(partition, -table.priority, table.cpus))
+    columns["work_partition"] = _log(sum_group(partition, work))
+    mine = count_group(groups.account_partition)
+    columns["accounts_partition"] = _log(sum_group(partition, 1.0 / np.maximum(mine, 1.0)))
+    columns["mine_of_partition"] = mine / np.maximum(count_group(partition), 1.0)
+    columns["mean_limit_partition"] = average_group(partition, columns["limit"])
+    columns["limit_to_mean"] = columns["limit"] - columns["mean_limit_partition"]
+    _, best = find_range(groups.account, table.priority)
+    columns["account_rank"] = _log(rank_in_group(groups.poll, -best))
+    cores = table.running[:, 1] + 1.0
+    columns["account_of_running"] = table.running[:, 9] / cores
+    columns["partition_of_running"] = table.running[:, 5] / cores
+    columns["mine_of_running"] = table.running[:, 13] / (table.running[:, 5] + 1.0)

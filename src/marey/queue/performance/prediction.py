@@ -7,13 +7,14 @@ seen. It predicts how much longer than its own history's mean a run takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from marey.queue.forecast.forecaster import NotEnoughHistory, one_thread
+from marey.queue.forecast.forecaster import NotEnoughHistory
 from marey.queue.performance.runs import Floats, Ints, RunTable, measure_against_own
 from marey.queue.performance.slow_hosts import DAY_S, trace_slowness
 
@@ -45,7 +46,7 @@ class PerformanceModel:
         """Return log(run time / own mean) of runs; 0 where no gain is claimed."""
         if not self.gain_claimed:
             return np.zeros(len(features))
-        with one_thread():
+        with _keep_one_thread():
             return np.asarray(self.model.predict(features))
 
     @property
@@ -84,7 +85,7 @@ def fit_performance(runs: RunTable) -> PerformanceModel:
         )
     features, names = compute_run_features(runs, misses)
     rows = np.flatnonzero(known)
-    with one_thread():
+    with _keep_one_thread():
         told, importance = _leave_out(features[rows], misses[rows], runs.application[rows], names)
         model = _fit_trees(features[rows], misses[rows])
     left = misses[rows] - told
@@ -145,3 +146,16 @@ def _fit_trees(features: Floats, misses: Floats) -> Any:
 
 def _root_mean_square(values: Floats) -> float:
     return float(np.sqrt(np.mean(values**2)))
+
+
+@contextmanager
+def _keep_one_thread() -> Iterator[None]:
+    """Keep the boosting on one core: threads that spin beside a busy server cost more than they
+    bring.
+    """
+    # The limit holds for the libraries that are loaded: the boosting has to come first.
+    import sklearn.ensemble  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        yield

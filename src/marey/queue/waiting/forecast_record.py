@@ -41,6 +41,8 @@ class KeptForecast:
     estimate_s: float | None = None
     # The simulation's middle before it was corrected by past misses.
     raw_s: float | None = None
+    # The middle that the model learned from the site's history gave, shown or not.
+    learned_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-_DIGITS = 12
+from marey.model.names import pad_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,25 @@ class HostRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A workload that runs: whose share it uses, how large it is and since when."""
+
+    workload: str
+    account: str
+    partition: str
+    gpus: int
+    start_ms: int
+    limit_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """Everybody who waits, in the scheduler's order, and the hosts they wait for."""
+    """Everybody who waits, in the scheduler's order, the hosts they wait for and what runs."""
 
     time_ms: int
     waiters: Sequence[Waiter]
     hosts: Sequence[HostRoom]
+    running: Sequence[RunningJob] = ()
 
     def find(self, workload: str) -> tuple[int, Waiter] | None:
         """Return a workload's place (from 0) and itself, if it waits."""
@@ -82,12 +95,7 @@ class Line:
 
 def sort_line(waiters: Sequence[Waiter]) -> list[Waiter]:
     """Return the waiters in the scheduler's order: priority, who came first, the lower number."""
-    return sorted(waiters, key=lambda w: (-w.priority, w.submit_ms, _pad_numbers(w.workload)))
-
-
-def _pad_numbers(name: str) -> str:
-    """Return a name whose text sorts as its numbers do: task 41_2 comes before 41_10."""
-    return "_".join(part.zfill(_DIGITS) if part.isdecimal() else part for part in name.split("_"))
+    return sorted(waiters, key=lambda w: (-w.priority, w.submit_ms, pad_numbers(w.workload)))
 
 
 def list_fitting_hosts(line: Line, waiter: Waiter) -> list[HostRoom]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,11 +22,17 @@ from marey.queue.waiting.forecast_record import (
 )
 from marey.queue.waiting.free_room import FreeRoom
 
+if TYPE_CHECKING:
+    from marey.queue.forecast.forecaster import Forecaster
+
 DONE_LIMIT, OPEN_LIMIT, PER_WORKLOAD, ROOM_LIMIT = 4000, 6000, 12, 3000
 ENOUGH_DAYS = 2
 _AGAIN, _FIRST_GAP_MS = 1.5, 5 * 60_000
 _DAY_MS = 86_400_000
 _LEAST_S = 30.0
+LEARNED, SIMULATION = "learned", "simulation"
+# The learned model gives way where the simulation's errors have been this much smaller.
+_CLEARLY_SMALLER = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,10 @@ class QueueRecord:
     # Workloads that were told to start soon, so that nobody is told twice.
     announced: set[str] = field(default_factory=set)
     shares: tuple[float, ...] = GUESSED_SHARES
+    # The model learned from the site's own history, or why there is none; fitted anew after a
+    # restart.
+    forecaster: Forecaster | None = None
+    no_model: str = ""
 
     def is_due(self, workload: str, submit_ms: int, now_ms: int) -> bool:
         """Return whether a workload should be forecast (again) now."""
@@ -142,7 +152,11 @@ def correct_forecast(record: QueueRecord, forecast: StartForecast) -> StartForec
 
 def measure_misses(record: QueueRecord) -> tuple[float, float, float] | None:
     """Return the 10, 50 and 90 % quantiles of log(true wait / raw middle) by days, if enough."""
-    done = [kept for kept in record.done if kept.start_ms is not None]
+    done = [
+        kept
+        for kept in record.done
+        if kept.start_ms is not None and (kept.raw_s is not None or kept.method == SIMULATION)
+    ]
     days = np.array([kept.made_ms // _DAY_MS for kept in done])
     if len(done) < ENOUGH_SCORED or len(np.unique(days)) < ENOUGH_DAYS:
         return None
@@ -157,3 +171,22 @@ def measure_misses(record: QueueRecord) -> tuple[float, float, float] | None:
     places = [min(int(np.searchsorted(at, q)), last) for q in (0.1, 0.5, 0.9)]
     low, middle, high = (float(misses[order][place]) for place in places)
     return low, middle, high
+
+
+def prefer_learned(record: QueueRecord) -> bool:
+    """Return whether to show the learned forecasts: unless the simulation's have been better here.
+
+    Both are kept with every forecast, so that each is scored on the same workloads.
+    """
+    if record.forecaster is None:
+        return False
+    both = [
+        (kept.learned_s, kept.raw_s, ((kept.start_ms or 0) - kept.made_ms) / 1000.0)
+        for kept in record.done
+        if kept.learned_s is not None and kept.raw_s is not None
+    ]
+    if len(both) < ENOUGH_SCORED:
+        return True
+    logs = np.log(np.maximum(np.array(both), _LEAST_S))
+    learned, simulated = (np.abs(logs[:, i] - logs[:, 2]).mean() for i in (0, 1))
+    return bool(simulated >= _CLEARLY_SMALLER * learned)

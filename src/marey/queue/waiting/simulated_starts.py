@@ -50,10 +50,15 @@ def simulate_request(
     futures: int = FUTURES,
 ) -> StartForecast | None:
     """Return when a request that is not yet submitted would start, joining at its priority."""
+    asked = join_line(line, request)
+    return simulate_starts(asked, shares=shares, futures=futures).get(request.workload)
+
+
+def join_line(line: Line, request: Waiter) -> Line:
+    """Return the line with a request in it, behind all that have its priority or a higher one."""
     behind = [w for w in line.waiters if w.priority < request.priority]
     ahead = [w for w in line.waiters if w.priority >= request.priority]
-    asked = replace(line, waiters=[*ahead, request, *behind])
-    return simulate_starts(asked, shares=shares, futures=futures).get(request.workload)
+    return replace(line, waiters=[*ahead, request, *behind])
 
 
 def _split_by_hosts(

@@ -1,0 +1,1 @@
+"""The only wiring: the parts below joined into one service; here the service and its assembly."""

@@ -1,0 +1,1 @@
+"""One workload's GPUs: clusters, outliers, timeline and judges, from tables to verdicts."""

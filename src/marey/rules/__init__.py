@@ -1,0 +1,1 @@
+"""Rules over a workload's whole life: their language, the engine that evaluates them, back-tests."""

@@ -5,6 +5,7 @@ A limit above 0 is what is left from before the rule existed: it may only go dow
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -53,6 +54,15 @@ def show(places: Any) -> str:
 def test_no_folder_holds_more_modules_than_one_looks_through(house: Any, tree: Any) -> None:
     found = house.find_large_folders(tree)
     assert len(found) <= MOST_LARGE_FOLDERS, show(found)
+
+
+def test_every_package_says_in_one_sentence_what_belongs_there(house: Any) -> None:
+    silent = [
+        str(file.relative_to(house.ROOT))
+        for file in sorted(house.ROOT.rglob("__init__.py"))
+        if not (ast.get_docstring(ast.parse(file.read_text())) or "").strip()
+    ]
+    assert silent == []
 
 
 def test_no_public_class_name_exists_twice_in_a_package(house: Any, tree: Any) -> None:

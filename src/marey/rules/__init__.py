@@ -1,1 +1,1 @@
-"""Rules over a workload's whole life: their language, the engine that evaluates them, back-tests."""
+"""Rules over a workload's whole life: their language, their evaluation, back-tests, waste."""

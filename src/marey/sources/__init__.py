@@ -1,0 +1,1 @@
+"""The world as observations: schedulers, exporters, files, the simulator, and joining them."""

@@ -1,0 +1,1 @@
+"""Pure array maths without any knowledge of clusters: sketches, divergences, tests, graphs."""

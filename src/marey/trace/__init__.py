@@ -1,0 +1,1 @@
+"""Profiler traces to verdicts: readers, runs, one rank, all ranks, graph, report, views."""

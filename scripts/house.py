@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent / "src" / "marey"
+OPENAPI = ROOT.parents[1] / "docs" / "openapi.json"
 MOST_PARAMETERS = 4
 MOST_POSITIONAL_ARGUMENTS = 5
 MOST_MODULES_IN_A_FOLDER = 15
@@ -360,6 +363,44 @@ LISTS: dict[str, Callable[[Tree], Iterable[object]]] = {
 }
 
 
+def find_json_answers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the schema of every answer in JSON by method, path and status."""
+    return {
+        f"{method} {path} {status}": answer["content"]["application/json"].get("schema", {})
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        for status, answer in operation.get("responses", {}).items()
+        if status.startswith("2") and "application/json" in answer.get("content", {})
+    }
+
+
+def is_typed(schema: dict[str, Any], components: dict[str, Any]) -> bool:
+    """Say whether a schema states what it holds; ``{"type": "object"}`` alone does not."""
+    if "$ref" in schema:
+        return is_typed(components[schema["$ref"].rpartition("/")[2]], components)
+    if "anyOf" in schema:
+        return all(is_typed(one, components) for one in schema["anyOf"])
+    if schema.get("type") == "array":
+        return is_typed(schema.get("items", {}), components)
+    if schema.get("type") == "object":
+        inside = schema.get("additionalProperties")
+        return bool(schema.get("properties")) or (isinstance(inside, dict) and bool(inside))
+    return "type" in schema or "const" in schema or "enum" in schema
+
+
+def find_untyped_answers(document: dict[str, Any]) -> list[str]:
+    """Name the answers of the API that do not state what they hold."""
+    components = document["components"]["schemas"]
+    answers = find_json_answers(document)
+    return [name for name, schema in answers.items() if not is_typed(schema, components)]
+
+
+def write_answers(document: dict[str, Any]) -> str:
+    """Return the row of the table on the API's answers."""
+    count = len(find_json_answers(document))
+    return f"| typed API answers | {count - len(find_untyped_answers(document))} of {count} |"
+
+
 def write_table(columns: dict[str, Tree]) -> str:
     """Return the figures as a Markdown table, one column per tree."""
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -388,6 +429,8 @@ def main() -> None:
         print(write_table({name: tree.narrow_to(name) for name in names}))
     else:
         print(write_table({options.root.name: tree}))
+        if options.root == ROOT:
+            print(write_answers(json.loads(OPENAPI.read_text("utf-8"))))
 
 
 if __name__ == "__main__":

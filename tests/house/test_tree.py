@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_nothing_delegates_by_getattr(tree: Any) -> None:
 def test_functions_begin_with_a_verb_and_not_with_a_participle(house: Any, tree: Any) -> None:
     assert house.compute_verb_share(tree) >= LEAST_VERB_SHARE
     assert house.compute_participle_share(tree) <= MOST_PARTICIPLE_SHARE
+
+
+def test_every_answer_of_the_api_states_what_it_holds(house: Any) -> None:
+    document = json.loads(house.OPENAPI.read_text("utf-8"))
+    assert len(house.find_json_answers(document)) > 100
+    # A saved view is whatever its author saved.
+    saved = {"get /api/v1/views/{name} 200", "put /api/v1/views/{name} 200"}
+    assert set(house.find_untyped_answers(document)) == saved
+    assert not house.is_typed({"type": "object", "additionalProperties": True}, {})
+    assert not house.is_typed({"type": "array", "items": {"$ref": "#/x/Row"}}, {"Row": {}})
 
 
 def test_the_script_counts_what_it_says(house: Any, tmp_path: Path) -> None:

@@ -38,7 +38,11 @@ def access() -> Access:
 @pytest.fixture(scope="module")
 def server(access: Access) -> Iterator[str]:
     rules = CollectRules(TICK_MS, 5_000, 60_000)
-    service = Service(Parts(open_store(None), [SmallSource()], HandClock(), rules))
+    clock = HandClock()
+    service = Service(Parts(open_store(None), [SmallSource()], clock, rules))
+    for _ in range(8):
+        service.collector.tick()
+        clock.advance()
     with running(service, access=access) as url:
         yield url
     service.stop()
@@ -87,6 +91,58 @@ def test_a_command_signs_in_with_a_token_and_out_again(
     assert access.control.tokens.find(token) is None
     run("logout", status=3)
     run("login", "--with-token", typed="wrong\n", status=8)
+
+
+READING: list[tuple[str, ...]] = [
+    ("workloads",),
+    ("workload", "1"),
+    ("series", "--workload", "1"),
+    ("stats", "--workload", "1"),
+    ("histograms", "--workload", "1"),
+    ("progress", "1"),
+    ("events",),
+    ("summary",),
+    ("queue", "list"),
+    ("digest", "--user", "ada"),
+    ("rules", "list"),
+    ("rules", "explain", "idle-gpus"),
+    ("rules", "test", "util mean < 101%"),
+    ("rules", "backtest", "idle-gpus", "--since", "1d"),
+    ("findings",),
+    ("findings", "--waste", "user"),
+    ("diagnose", "1"),
+]
+
+
+def test_reading_commands_ask_a_server_as_whoever_signed_in(
+    run: Run, access: Access, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in READING:
+        # Nobody is signed in here.
+        assert main([*words, "--server", server, "--json"]) == 8, words
+    run("login", "--with-token", typed=make_token(access, "contribute"))
+    for words in READING:
+        assert main([*words, "--server", server, "--json"]) == 0, words
+        said = capsys.readouterr()
+        assert json.loads(said.out) is not None
+        assert f"Asking {server} as ada (researcher)." in said.err
+
+
+def test_the_server_may_stand_in_the_environment(
+    run: Run, access: Access, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("login", "--with-token", typed=make_token(access, "read"))
+    monkeypatch.setenv("MAREY_SERVER", server)
+    assert main(["workloads", "--json"]) == 0
+    # A store that is named is meant.
+    assert main(["workloads", "--json", "--store", "nothing.duckdb"]) == 7
+    # What needs nobody's answer asks nobody.
+    monkeypatch.setenv("MAREY_SERVER", "http://127.0.0.1:1")
+    file = tmp_path / "rules.toml"
+    file.write_text('[[rule]]\nid = "low"\nwhen = "util mean < 5%"\n')
+    assert main(["rules", "check", str(file), "--json"]) == 0
+    with pytest.raises(SystemExit):
+        main(["workloads", "--server", "http://marey.example.org"])
 
 
 def test_a_file_that_others_may_read_is_not_believed(

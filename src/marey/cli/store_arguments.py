@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marey.app.queries.server_client import ask
+from marey.app.access.kept_sign_ins import normalise_address
+from marey.app.queries.server_client import Place, ask, request_server
 from marey.app.queries.table_queries import Question
+from marey.cli.output import Output
+from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import format_time, parse_time
+from marey.store.holder import Holder
 
 DEFAULT_STORE = "marey.duckdb"
+SERVER_VARIABLE = "MAREY_SERVER"
 
 # Keys that hold a moment (not a duration): shown without `_ms`, as ISO-8601 UTC.
 _MOMENTS = frozenset(
@@ -32,14 +38,50 @@ _MOMENTS = frozenset(
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """The options that every reading command has."""
+    given = os.environ.get(SERVER_VARIABLE, "")
+    parser.add_argument(
+        "--server",
+        dest="store",
+        type=read_server,
+        default=given or argparse.SUPPRESS,
+        metavar="URL",
+        help=f"ask this server, as whom `marey login` signed in (${SERVER_VARIABLE})",
+    )
     parser.add_argument(
         "--store",
         type=Path,
-        default=Path(DEFAULT_STORE),
+        default=argparse.SUPPRESS if given else Path(DEFAULT_STORE),
         metavar="FILE",
         help=f"the store ({DEFAULT_STORE}); if a server holds it, the server is asked",
     )
     parser.add_argument("--cluster", default=DEFAULT_CLUSTER, help="the cluster (default)")
+
+
+def read_server(text: str) -> Holder:
+    """Return the server of an address; an open one is refused."""
+    try:
+        return Holder(normalise_address(text), 0)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def is_there(place: Place) -> bool:
+    """Return whether there is somebody or something to ask."""
+    return isinstance(place, Holder) or place.exists()
+
+
+def tell_asker(place: Place, out: Output) -> None:
+    """Say as whom a server is asked: what it shows depends on it."""
+    if isinstance(place, Holder):
+        me = request_server(place, "GET", "/me")
+        who = f"{me['user']} ({me['role']})" if me["user"] else "nobody in particular"
+        out.remark(f"Asking {place.url} as {who}.")
+
+
+def ask_place(args: argparse.Namespace, question: Question[Any]) -> Any:
+    """Return the answer of the store or server that is meant."""
+    tell_asker(args.store, Output(json=args.json))
+    return ask(args.store, question)
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +119,7 @@ def samples_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def answer_of(args: argparse.Namespace, question: Question[Any]) -> Any:
     """Return the answer, with times as people read them."""
-    return with_times(ask(args.store, question))
+    return with_times(ask_place(args, question))
 
 
 def with_times(document: Any) -> Any:

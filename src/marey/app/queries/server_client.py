@@ -1,4 +1,4 @@
-"""Asking a store from the command line: the file itself, or the server that holds it."""
+"""Asking from the command line: a store's file, the server that holds it, or a named server."""
 
 from __future__ import annotations
 
@@ -28,10 +28,23 @@ from marey.store.journal.journaled_store import add_journal, has_unsettled_journ
 
 TOKEN_VARIABLE = "MAREY_TOKEN"
 _TIMEOUT_S = 60.0
+# Where a question goes: a store's file, or a server.
+Place = Path | Holder
 
 
-def ask(path: Path, question: Question[Any]) -> Any:
+def find_place_server(place: Place) -> Holder | None:
+    """Return the server to be asked: the one that is meant, or that holds the store."""
+    return place if isinstance(place, Holder) else find_holder(place)
+
+
+def ask(place: Place, question: Question[Any]) -> Any:
     """Return the answer as a JSON document, whoever gives it."""
+    if isinstance(place, Holder):
+        return ask_server(place, question)
+    return _ask_path(place, question)
+
+
+def _ask_path(path: Path, question: Question[Any]) -> Any:
     server = find_holder(path)
     if server is not None:
         return ask_server(server, question)

@@ -5,28 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from marey.app.queries.server_client import ask, request_server
+from marey.app.queries.server_client import Place, ask, find_place_server, request_server
 from marey.app.queries.workspace import Workspace
 from marey.app.rules.rule_documents import BacktestResult
 from marey.app.rules.rule_queries import AskBacktest, run_backtest
 from marey.model.errors import Conflict, MareyError, Unavailable
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import Holder
 
 POLL_S = 0.2
 Report = Callable[[float], None]
 
 
-def run_backtest_job(path: Path, question: AskBacktest, report: Report) -> dict[str, Any]:
+def run_backtest_job(place: Place, question: AskBacktest, report: Report) -> dict[str, Any]:
     """Return the answer.
 
     The share (0-1) that is done is reported on the way. Ctrl-C ends the server's job.
     """
-    server = find_holder(path)
+    server = find_place_server(place)
     if server is None:
-        answer: dict[str, Any] = ask(path, _Reported(question, report))
+        answer: dict[str, Any] = ask(place, _Reported(question, report))
         return answer
     job = request_server(server, "POST", "/backtests", question.body())
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from marey.app.queries.server_client import ask
+from marey.app.queries.server_client import Place, ask
 from marey.app.queries.table_queries import AskProgress, AskWorkload
 from marey.model.errors import InvalidInput, NotFound, shown
 from marey.model.names import DEFAULT_CLUSTER
@@ -29,7 +29,7 @@ _GPUS = ("gpus", "num_gpus", "world_size", "n_gpus")
 class ReadOptions:
     """Where workloads are looked up, and how many GPUs runs have that do not say it."""
 
-    store: Path | None = None
+    store: Place | None = None
     cluster: str = DEFAULT_CLUSTER
     gpus: int | None = None
 

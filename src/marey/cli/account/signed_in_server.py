@@ -9,11 +9,9 @@ from typing import Any
 
 from marey.app.access.kept_sign_ins import normalise_address, read_sign_ins
 from marey.app.queries.server_client import request_server
-from marey.cli.store_arguments import DEFAULT_STORE
+from marey.cli.store_arguments import DEFAULT_STORE, SERVER_VARIABLE
 from marey.model.errors import InvalidInput
 from marey.store.holder import Holder, find_holder
-
-SERVER_VARIABLE = "MAREY_SERVER"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

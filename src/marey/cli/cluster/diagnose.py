@@ -9,9 +9,8 @@ from typing import Any
 from marey.app.diagnosis.comparison import AskComparison
 from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 from marey.app.diagnosis.diagnosis_report import AskReport
-from marey.app.queries.server_client import ask
 from marey.cli.output import Output
-from marey.cli.store_arguments import add_span, add_store, span_of
+from marey.cli.store_arguments import add_span, add_store, ask_place, span_of
 from marey.diagnose.report import counted, describe_unjudged, evidence_text
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         _compare(args, out)
         return
     question = AskDiagnosis(args.workload, args.cluster, metric=args.metric, **span_of(args))
-    document = ask(args.store, question)
+    document = ask_place(args, question)
     for kind, path in (("html", args.html), ("markdown", args.markdown)):
         if path is not None:
             _write(args, kind, path)
@@ -77,7 +76,7 @@ def _compare(args: argparse.Namespace, out: Output) -> None:
         other_from_ms=times[0],
         other_to_ms=times[1],
     )
-    document = ask(args.store, question)
+    document = ask_place(args, question)
     out.answer(document, _print_comparison(document))
 
 
@@ -96,7 +95,7 @@ def _write(args: argparse.Namespace, kind: str, path: Path) -> None:
         args.workload, args.cluster, metric=args.metric, format=kind, **span_of(args)
     )
     try:
-        path.write_text(ask(args.store, question)["text"], encoding="utf-8")
+        path.write_text(ask_place(args, question)["text"], encoding="utf-8")
     except OSError as error:
         raise InvalidInput(
             f"The report cannot be written to '{shown(path)}': {error.strerror}."

@@ -14,9 +14,8 @@ from marey.app.people.digest import (
     read_digest,
     write_subject,
 )
-from marey.app.queries.server_client import ask
 from marey.cli.output import Output
-from marey.cli.store_arguments import add_store
+from marey.cli.store_arguments import add_store, ask_place
 from marey.model.errors import InvalidInput, unknown
 from marey.notify.receivers import Mail
 
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         raise InvalidInput("Give either --user or --project.")
     kind = "user" if args.user else "project" if args.project else "site"
     question = AskDigest(kind, args.user or args.project, args.cluster, args.days)
-    document = ask(args.store, question)
+    document = ask_place(args, question)
     digest = read_digest(document)
     if args.html is not None:
         args.html.write_text(print_digest_html(digest, args.url), encoding="utf-8")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from marey.app.queries.server_client import ask
 from marey.app.rules.finding_store import AskFindings, AskWaste
 from marey.cli.output import Output
-from marey.cli.store_arguments import add_span, add_store, as_table, span_of
+from marey.cli.store_arguments import add_span, add_store, as_table, ask_place, span_of
 from marey.model.times import format_time
 
 DESCRIPTION = "List findings, open ones first; or sum the GPU-hours that they cost."
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         project=args.project,
         limit=args.limit,
     )
-    document = ask(args.store, question)
+    document = ask_place(args, question)
     document["rows"] = [_print_findings(row) for row in document["rows"]]
     out.answer(document, as_table(document["rows"], _COLUMNS))
     if document["preparing"]:
@@ -81,7 +80,7 @@ def _print_findings(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_waste(args: argparse.Namespace, out: Output) -> None:
-    document = ask(args.store, AskWaste(args.waste, args.cluster, **span_of(args)))
+    document = ask_place(args, AskWaste(args.waste, args.cluster, **span_of(args)))
     text = (
         document["csv"]
         if args.csv

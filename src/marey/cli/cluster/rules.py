@@ -7,11 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from marey.app.queries.server_client import ask
 from marey.app.rules.backtest_jobs import run_backtest_job
 from marey.app.rules.rule_queries import AskBacktest, AskRule, AskRules, AskRuleTest, check_text
 from marey.cli.output import Output
-from marey.cli.store_arguments import add_store, as_table, with_times
+from marey.cli.store_arguments import (
+    add_store,
+    as_table,
+    ask_place,
+    is_there,
+    tell_asker,
+    with_times,
+)
 from marey.model.errors import InvalidInput, MareyError, NotFound, unknown
 from marey.model.times import format_time
 from marey.rules.definition import read_rules, rule_document
@@ -54,8 +60,8 @@ def _require_argument(args: argparse.Namespace, what: str) -> str:
 
 
 def _list(args: argparse.Namespace, out: Output) -> None:
-    if args.store.exists():
-        document = ask(args.store, AskRules())
+    if is_there(args.store):
+        document = ask_place(args, AskRules())
     else:
         document = {"rows": [{**rule_document(r), "origin": "pack"} for r in load_shipped_rules()]}
     columns = ("id", "severity", "fault", "enabled", "origin", "title")
@@ -75,7 +81,7 @@ def _check(args: argparse.Namespace, out: Output) -> None:
 
 def _explain(args: argparse.Namespace, out: Output) -> None:
     name = _require_argument(args, "a rule's id")
-    document = ask(args.store, AskRule(name)) if args.store.exists() else _list_shipped(name)
+    document = ask_place(args, AskRule(name)) if is_there(args.store) else _list_shipped(name)
     out.answer(document, explained(document))
 
 
@@ -126,7 +132,7 @@ def _test(args: argparse.Namespace, out: Output) -> None:
         raise _point_at(error) from None
     for warning in meaning.warnings:
         out.remark(f"warning: {warning}")
-    document = ask(args.store, AskRuleTest(text, args.workload, args.cluster))
+    document = ask_place(args, AskRuleTest(text, args.workload, args.cluster))
     columns = ("workload", "user", "life", "now", "gpus", "gpus_matching")
     held = sum(row["life"] == "yes" for row in document["rows"])
     head = f"{document['when']}\n{held} of {len(document['rows'])} workloads violate it."
@@ -146,6 +152,7 @@ class RuleErrorShown(MareyError):
 def _run_backtest(args: argparse.Namespace, out: Output) -> None:
     what = _require_argument(args, "a rule file, a rule's id or its text")
     question = replace(_request_backtest(what), since=args.since, cluster=args.cluster)
+    tell_asker(args.store, out)
     with out.progress("back-test", 1) as bar:
         document = run_backtest_job(args.store, question, bar.update)
     out.answer(_format_time(document), _print_backtest(document))

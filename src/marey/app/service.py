@@ -160,6 +160,7 @@ class Service:
         self.queue_log = QueueLog(parts.store, self.notifier.send)
         self.workspace.find_queue_record = self.queue_log.find_record
         self.collector.watchers.frames.append(self.queue_log.watch)
+        self.collector.watchers.frames.append(lambda _: self.traces.clean())
 
     def start(self) -> None:
         """Show what the store remembers, then collect."""

@@ -17,10 +17,16 @@ from pathlib import Path
 import msgspec
 
 from marey.app.access.upload_room import UploadRoom, find_room, get_sender
+from marey.app.access.upload_usage import UploadUsage
 from marey.app.settings.configuration import TracesSettings
 from marey.app.traces.conversion_process import ConversionTask
 from marey.app.traces.converter import Conversion, Converter
-from marey.app.traces.received_files import FILES_LIMIT, PieceWriter, ReceivedFiles
+from marey.app.traces.received_files import (
+    FACTS_SUFFIX,
+    FILES_LIMIT,
+    PieceWriter,
+    ReceivedFiles,
+)
 from marey.app.traces.run_folders import find_run_folders
 from marey.app.traces.trace_documents import (
     Origin,
@@ -42,6 +48,8 @@ MEGABYTE = 1_000_000
 # Opened runs that stay mapped; a run is some files, not its bytes.
 OPEN_RUNS = 8
 _RECORD = "run.json"
+# Folders on their way out.
+_DELETED = ".deleted-"
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class TraceLibrary:
     _open: OrderedDict[str, tuple[int, RunViews]] = field(default_factory=OrderedDict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cleaned_ms: int = 0
+    _usage: UploadUsage = field(default_factory=lambda: UploadUsage(FACTS_SUFFIX))
     # Ids of deleted runs: what is found again and again must not come back.
     _deleted: set[str] = field(default_factory=set)
 
@@ -83,7 +92,7 @@ class TraceLibrary:
 
     def list_runs(self, workload: str = "", cluster: str = "") -> list[TraceRunSummary]:
         """Return the runs, newest first, of one workload or cluster where named."""
-        self._clean()
+        self.clean()
         if self.find_demo is not None:
             self.find_demo()
         found = [*self._records(), *self._find_unconverted()]
@@ -100,7 +109,7 @@ class TraceLibrary:
     def _records(self) -> list[RunRecord]:
         if not self.root.is_dir():
             return []
-        names = [entry.name for entry in os.scandir(self.root) if entry.is_dir()]
+        names = [e.name for e in os.scandir(self.root) if e.is_dir() and not e.name.startswith(".")]
         return [record for name in names if (record := self._load(name)) is not None]
 
     def _find_unconverted(self) -> list[RunRecord]:
@@ -181,9 +190,10 @@ class TraceLibrary:
         with self._lock:
             self._open.pop(run, None)
             self._deleted.add(run)
+            self._usage.forget(self._files_folder(run))
             folder = self.root / run
             if folder.is_dir():
-                gone = self.root / f".deleted-{run}-{secrets.token_hex(4)}"
+                gone = self.root / f"{_DELETED}{run}-{secrets.token_hex(4)}"
                 folder.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
 
@@ -233,7 +243,7 @@ class TraceLibrary:
         sizes = [
             entry.stat().st_size
             for entry in os.scandir(folder)
-            if entry.is_file() and not entry.name.endswith(".facts")
+            if entry.is_file() and not entry.name.endswith(FACTS_SUFFIX)
         ]
         return len(sizes), sum(sizes)
 
@@ -264,7 +274,10 @@ class TraceLibrary:
 
     def _open_received(self, record: RunRecord) -> ReceivedFiles:
         limit = self.settings.file_limit_mb * MEGABYTE
-        return ReceivedFiles(self.root / record.id / "files", limit)
+        return ReceivedFiles(self._files_folder(record.id), limit, self._usage)
+
+    def _files_folder(self, run: str) -> Path:
+        return self.root / run / "files"
 
     def _find_room(self, by: str) -> UploadRoom:
         mine = [record.id for record in self._records() if record.by == by]
@@ -278,8 +291,7 @@ class TraceLibrary:
         if not self.root.is_dir():
             return 0
         names = [e.name for e in os.scandir(self.root) if e.is_dir()] if runs is None else runs
-        folders = [self.root / name / "files" for name in names]
-        return sum(entry.stat().st_size for f in folders if f.is_dir() for entry in os.scandir(f))
+        return self._usage.count_bytes(self._files_folder(name) for name in names)
 
     def limits(self) -> TraceLimits:
         """Return what may be sent and how long it is kept."""
@@ -397,15 +409,28 @@ class TraceLibrary:
         """Return a run's trace files and where their converted tables are."""
         return self._paths(self.get(run)), self.root / run / "cache"
 
-    def _clean(self) -> None:
-        """Delete uploaded runs past their retention; at most once an hour."""
+    def clean(self) -> None:
+        """Delete runs past their retention; at most once an hour.
+
+        Traces in a folder of the site have no age here: what was made of them goes when they go.
+        """
         now_ms = self.now_ms()
         if now_ms - self._cleaned_ms < HOUR_MS:
             return
         self._cleaned_ms = now_ms
         for record in self._records():
-            if now_ms - record.created_ms > self.settings.retention_ms:
+            aged = now_ms - record.created_ms > self.settings.retention_ms
+            if not Path(record.path).is_dir() if record.path else aged:
                 self._remove(record.id)
+        # Left by a server that ended while it deleted.
+        for left in self.root.glob(f"{_DELETED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def open_demo(self, run: str) -> None:
+        """Convert a demo's run when it is first looked at, by whomever: its files are made up."""
+        record = self.get(run)
+        if record.origin == "demo" and record.state == "found":
+            self.convert(run)
 
     def close(self) -> None:
         """Stop conversions."""

@@ -50,6 +50,7 @@ MOST_RANKS = 20_000
 
 def describe_run(library: TraceLibrary, run: str) -> TraceRunDetail:
     """Return a run with what its pages need first."""
+    library.open_demo(run)
     record = library.get(run)
     summary = library.summarise(record)
     try:

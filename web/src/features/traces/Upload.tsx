@@ -191,11 +191,12 @@ async function droppedFiles(transfer: DataTransfer): Promise<File[]> {
 
 async function collectFiles(entry: FileSystemEntry, into: File[]): Promise<void> {
   if (entry.isFile) {
-    into.push(
-      await new Promise<File>((resolve, reject) =>
-        (entry as FileSystemFileEntry).file(resolve, reject),
-      ),
+    const file = await new Promise<File>((resolve, reject) =>
+      (entry as FileSystemFileEntry).file(resolve, reject),
     );
+    // A dropped file does not say where it lies, its entry does.
+    Object.defineProperty(file, "webkitRelativePath", { value: entry.fullPath.slice(1) });
+    into.push(file);
     return;
   }
   const reader = (entry as FileSystemDirectoryEntry).createReader();

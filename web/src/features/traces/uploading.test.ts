@@ -33,7 +33,7 @@ function makeServer(
 }
 
 async function upload(server: UploadTarget, files: File[]): Promise<[boolean, Sending[]]> {
-  let plan = planUpload(files, { files: 100, file_bytes: 100 * MEGABYTE }, words);
+  let plan = planUpload(files, { files: 20_000, file_bytes: 100 * MEGABYTE }, words);
   const whole = await sendFiles(
     files,
     plan,
@@ -68,8 +68,33 @@ describe("an upload", () => {
   });
 
   it("refuses what is empty, too large or too much before anything is sent", () => {
-    const sizes = [0, 5, 50, 5].map((size, i) => ({ name: `${i}`, size }));
+    const sizes = [0, 5, 50, 5].map((size, i) => ({
+      name: `${i}`,
+      size,
+      webkitRelativePath: "",
+    }));
     const plan = planUpload(sizes, { files: 3, file_bytes: 10 }, words);
     expect(plan.map(({ note }) => note)).toEqual(["empty", "", "too large", "too many"]);
+  });
+
+  it("keeps files of one name in two folders apart", async () => {
+    const server = makeServer();
+    const files = ["rank0", "rank1"].map((folder) => {
+      const trace = new File(["{}"], "trace.json");
+      return Object.defineProperty(trace, "webkitRelativePath", { value: `${folder}/trace.json` });
+    });
+    expect((await upload(server, files))[0]).toBe(true);
+    expect([...server.has.keys()]).toEqual(["rank0/trace.json", "rank1/trace.json"]);
+  });
+
+  it("takes a file of each of 16,384 ranks, and tells of them in turns", async () => {
+    const server = makeServer();
+    const files = Array.from({ length: 16_384 }, (_, rank) => new File(["{}"], `rank${rank}.json`));
+    let reports = 0;
+    const plan = planUpload(files, { files: 20_000, file_bytes: MEGABYTE }, words);
+    const { signal } = new AbortController();
+    expect(await sendFiles(files, plan, server, () => reports++, signal)).toBe(true);
+    expect(server.has.size).toBe(16_384);
+    expect(reports).toBeLessThan(1000);
   });
 });

@@ -1,4 +1,4 @@
-/** Files on their way to the server: in parts, one file after the other, resumed where they stopped. */
+/** Files on their way to the server: in parts, a few files at a time, resumed where they stopped. */
 
 import type { TraceFile } from "@/features/traces/documents";
 
@@ -23,14 +23,24 @@ export interface SendLimits {
 
 const PART_BYTES = 8 << 20;
 const ATTEMPTS = 3;
+/** Files on their way at the same time: small ones wait for the server's disk, not for the network. */
+const AT_ONCE = 4;
+const REPORT_MS = 100;
+const LONGEST_NAME = 200;
+
+/** A file's name in its run: with the folders it lies in, so that equal names in two of them stay apart. */
+export function nameInRun(file: Pick<File, "name" | "webkitRelativePath">): string {
+  return (file.webkitRelativePath || file.name).slice(-LONGEST_NAME);
+}
 
 /** The state of each file before anything is sent; those that are too large are refused at once. */
 export function planUpload(
-  files: readonly Pick<File, "name" | "size">[],
+  files: readonly Pick<File, "name" | "size" | "webkitRelativePath">[],
   limits: SendLimits | null,
   words: { tooLarge: string; tooMany: string; empty: string },
 ): Sending[] {
-  return files.map(({ name, size }, i) => {
+  return files.map((file, i) => {
+    const { size } = file;
     const note =
       size === 0
         ? words.empty
@@ -39,32 +49,53 @@ export function planUpload(
           : limits && i >= limits.files
             ? words.tooMany
             : "";
-    return { name, bytes: size, sent: 0, state: note ? "refused" : "waiting", note };
+    return { name: nameInRun(file), bytes: size, sent: 0, state: note ? "refused" : "waiting", note };
   });
 }
 
-/** Send files part by part; what the server has already is not sent again. */
+/** Send files part by part, a few at a time; what the server has already is not sent again. */
 export async function sendFiles(
   files: readonly File[],
-  plan: Sending[],
+  plan: readonly Sending[],
   target: UploadTarget,
   report: (plan: Sending[]) => void,
   signal: AbortSignal,
 ): Promise<boolean> {
   const known = new Map((await target.list()).map((file) => [file.file, file]));
-  for (let i = 0; i < files.length && !signal.aborted; i++) {
-    if (plan[i].state === "refused" || plan[i].state === "done") continue;
-    const change = (news: Partial<Sending>) => {
-      plan = plan.map((one, k) => (k === i ? { ...one, ...news } : one));
-      report(plan);
-    };
-    await sendFile(files[i], known.get(files[i].name)?.received ?? 0, target, change, signal);
-  }
-  return !signal.aborted && plan.every(({ state }) => state === "done" || state === "refused");
+  const states = [...plan];
+  const soon = reportSoon(() => report([...states]));
+  let next = 0;
+  const work = async () => {
+    while (next < files.length && !signal.aborted) {
+      const i = next++;
+      if (states[i].state === "refused" || states[i].state === "done") continue;
+      const change = (news: Partial<Sending>) => {
+        states[i] = { ...states[i], ...news };
+        soon.changed();
+      };
+      const { name } = states[i];
+      await sendFile(files[i], name, known.get(name)?.received ?? 0, target, change, signal);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  soon.now();
+  return !signal.aborted && states.every(({ state }) => state === "done" || state === "refused");
+}
+
+/** Report at most every tenth of a second: thousands of small files would draw the list for each of their states. */
+function reportSoon(report: () => void): { changed: () => void; now: () => void } {
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  const now = () => {
+    if (timer !== null) clearTimeout(timer);
+    timer = null;
+    report();
+  };
+  return { changed: () => (timer ??= setTimeout(now, REPORT_MS)), now };
 }
 
 async function sendFile(
   file: File,
+  name: string,
   received: number,
   target: UploadTarget,
   change: (news: Partial<Sending>) => void,
@@ -76,7 +107,7 @@ async function sendFile(
   while (offset < file.size && !signal.aborted) {
     try {
       const part = file.slice(offset, offset + PART_BYTES);
-      const answer = await target.send(file.name, offset, file.size, part);
+      const answer = await target.send(name, offset, file.size, part);
       if (answer.state === "refused") {
         change({ state: "refused", note: answer.note });
         return;
@@ -91,7 +122,7 @@ async function sendFile(
         return;
       }
       // The server knows best how much of it has arrived.
-      offset = (await receivedOf(target, file.name)) ?? offset;
+      offset = (await receivedOf(target, name)) ?? offset;
     }
   }
   if (!signal.aborted) change({ state: "done", sent: file.size });

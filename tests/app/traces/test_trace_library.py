@@ -54,9 +54,7 @@ def test_a_run_takes_a_file_of_each_of_16384_ranks_and_says_where_it_ends(
     folder = tmp_path / "traces" / run / "files"
     for rank in range(1, FILES_LIMIT):
         # As they lie there once sent; sending them all is bench trace_upload.
-        (folder / f"rank{rank}.json.facts").write_bytes(
-            b'{"name":"rank%d.json","bytes":2}' % rank
-        )
+        (folder / f"rank{rank}.json.facts").write_bytes(b'{"name":"rank%d.json","bytes":2}' % rank)
         if rank == LARGEST_RUN:
             again = TraceLibrary(tmp_path / "traces")
             send(again, run, "one more.json")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from marey.model.errors import InvalidInput, NotFound
 from marey.model.training.selections import parse_selection
+from marey.trace.analysis import analyse
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.synthetic import SyntheticRun
+from marey.trace.synthetic import Layout, SyntheticRun, healthy, make_run_under
 from marey.trace.views.bands import BandWindow, list_bands, list_time_spans
 from marey.trace.views.flow.edges import make_edges
 from marey.trace.views.flow.nodes import FlowContext, make_nodes
@@ -18,6 +21,7 @@ from marey.trace.views.flow.stacks import find_stacks
 from marey.trace.views.making.identity import OperatorBook, join_sequences
 from marey.trace.views.making.micro_batches import find_repetition
 from marey.trace.views.making.tensor_edges import join_execution_traces
+from marey.trace.views.making.view_writer import write_views
 from marey.trace.views.run_tables import (
     list_breakdowns,
     list_collectives,
@@ -271,3 +275,59 @@ def test_the_memory_of_operators_is_what_was_allocated_while_they_ran(slow_views
         during = [row["allocated_bytes"] for row in lines if begin < row["time_ns"] < end]
         assert found[int(band["operator"])] == max(before + during)
     assert len(set(found.values())) > 3
+
+
+def test_several_steps_stand_on_one_axis_as_each_stands_alone(slow_views: RunViews) -> None:
+    joined = slow_views.step(0, 2).view
+    assert joined.index.list_steps() == [0, 1, 2]
+    alone = [slow_views.step(step).view for step in (0, 1, 2)]
+    begins = [view.index.start_ns - joined.index.start_ns for view in alone]
+    assert [s - joined.index.start_ns for s in joined.index.list_starts_ns()] == begins
+    for rank in joined.index.ranks[::5]:
+        bands = joined.bands_of(rank)
+        for nth, view in enumerate(alone):
+            own, there = view.bands_of(rank), bands[bands["nth_step"] == nth]
+            assert np.array_equal(there["operator"], own["operator"])
+            assert np.array_equal(there["start"], own["start"] + begins[nth])
+        # At every moment the surface shows what the step itself shows there.
+        pieces = joined.pieces_of(rank)
+        assert (pieces["start"][1:] >= pieces["end"][:-1]).all()
+        mine = sum(int((p["end"] - p["start"])[p["kind"] == ViewKind.COMPUTE].sum())
+                   for p in (view.pieces_of(rank) for view in alone))  # fmt: skip
+        computes = pieces["kind"] == ViewKind.COMPUTE
+        assert int((pieces["end"] - pieces["start"])[computes].sum()) == mine
+
+
+def test_the_same_operator_of_two_steps_is_two_bands_and_two_spans(slow_views: RunViews) -> None:
+    pictures = slow_views.step(1, 2)
+    found, _ = list_bands(pictures.view, [0], EVERYTHING, names=slow_views.names)
+    keys = list(zip(found["step"].to_pylist(), found["operator"].to_pylist(), strict=True))
+    assert len(keys) == len(set(keys))
+    assert {step for step, _ in keys} == {1, 2}
+    chosen, _ = list_bands(
+        pictures.view, [0], EVERYTHING, names=slow_views.names, where=parse_selection("step=2")
+    )
+    assert set(chosen["step"].to_pylist()) == {2}
+    stages = np.array(pictures.view.index.stages, np.int64)
+    spans, _ = list_time_spans(pictures.view, stages, EVERYTHING, slow_views.names)
+    assert set(spans["step"].to_pylist()) == {1, 2}
+    assert set(spans["ranks"].to_pylist()) == {16}
+
+
+def test_a_rank_that_is_slow_in_one_of_several_steps_is_an_outlier_of_all(
+    tmp_path: Path,
+) -> None:
+    layout = Layout(data=16, layers=4)
+    conditions = healthy(layout, 4)
+    conditions.compute[5, 2] = 1.5
+    run = make_run_under(conditions, layout, steps=4)
+    write_views(run, analyse(run), tmp_path / "views")
+    rows = RunViews(tmp_path / "views").step(0, 3).rows("stage").to_pylist()
+    assert [row["rank"] for row in rows if row["outlier"]] == [5]
+
+
+def test_steps_out_of_order_and_unknown_ones_are_refused(slow_views: RunViews) -> None:
+    with pytest.raises(InvalidInput, match="before"):
+        slow_views.step(2, 1)
+    with pytest.raises(NotFound, match="Unknown step 9"):
+        slow_views.step(1, 9)

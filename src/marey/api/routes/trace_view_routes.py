@@ -33,6 +33,10 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {CELLS: {"schema": {"type": "string", "format": "binary"}}}}
 }
 Step = Annotated[int | None, Query(ge=-1, le=2**31 - 1, description="The step; else the second.")]
+Through = Annotated[
+    int | None,
+    Query(ge=-1, le=2**31 - 1, description="All steps through this one, on one axis of time."),
+]
 Order = Annotated[
     str,
     Query(pattern="^(stage|host|lateness|cluster)$", description="How ranks are ordered."),
@@ -65,10 +69,11 @@ def trace_rows(
     service: TheService,
     run: RunId,
     step: Step = None,
+    through: Through = None,
     order: Order = "stage",
 ) -> Annotated[Response, VIEW_ROW_TABLE]:
     """One row per rank; expected ranks that were not traced come last, as `missing`."""
-    return reply(request, ask_rows(service.traces.views(run).step(step), order))
+    return reply(request, ask_rows(service.traces.views(run).step(step, through), order))
 
 
 @router.get(
@@ -84,6 +89,7 @@ def trace_cells(
     service: TheService,
     run: RunId,
     step: Step = None,
+    through: Through = None,
     from_ns: FromNs = 0,
     to_ns: ToNs = None,
     width: Annotated[int, Query(ge=1, le=4096, description="Columns.")] = 1200,
@@ -94,7 +100,7 @@ def trace_cells(
     ranks: Ranks = "",
 ) -> Response:
     """Header, bounds of rows, then two planes of bytes; the header says what is shown."""
-    pictures = service.traces.views(run).step(step)
+    pictures = service.traces.views(run).step(step, through)
     unit, span = pictures.view.index.unit_ns, pictures.view.span
     begin = max(0, from_ns // unit)
     end = min(span, -(-to_ns // unit)) if to_ns is not None else span
@@ -122,6 +128,7 @@ def trace_bands(
     service: TheService,
     run: RunId,
     step: Step = None,
+    through: Through = None,
     from_ns: FromNs = 0,
     to_ns: ToNs = None,
     ranks: Ranks = "",
@@ -131,7 +138,7 @@ def trace_bands(
 ) -> Annotated[Response, BAND_ROWS]:
     """The same `operator` on two rows is one band."""
     window = BandWindow(from_ns, LONGEST_NS if to_ns is None else to_ns, min_ns, limit)
-    pictures = service.traces.views(run).step(step)
+    pictures = service.traces.views(run).step(step, through)
     return reply(request, ask_bands(pictures, window, ranks=ranks, where=where))
 
 
@@ -148,6 +155,7 @@ def trace_spans(
     service: TheService,
     run: RunId,
     step: Step = None,
+    through: Through = None,
     by: Annotated[
         str, Query(pattern="^(stage|cluster)$", description="Groups of ranks.")
     ] = "stage",
@@ -158,7 +166,7 @@ def trace_spans(
 ) -> Annotated[Response, SPAN_ROWS]:
     """Starts and ends, each with the least, mean and most."""
     window = BandWindow(from_ns, LONGEST_NS if to_ns is None else to_ns, min_ns, limit)
-    pictures = service.traces.views(run).step(step)
+    pictures = service.traces.views(run).step(step, through)
     return reply(request, ask_time_spans(pictures, window, by=by))
 
 

@@ -242,6 +242,8 @@ def ask_rows(pictures: StepPictures, order: str) -> Reply:
     clock = pictures.run.index.clock
     facts = {
         "step": index.step,
+        "steps": index.list_steps(),
+        "step_starts_ns": [start_ns - index.start_ns for start_ns in index.list_starts_ns()],
         "start_ns": index.start_ns,
         "end_ns": index.end_ns,
         "clock_error_us": clock["error_us"],

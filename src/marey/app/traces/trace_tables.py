@@ -51,6 +51,8 @@ VIEW_ROW_TABLE = table_type(
     "TraceViewRows",
     _ROW,
     step=int,
+    steps=list[int],
+    step_starts_ns=list[int],
     start_ns=int,
     end_ns=int,
     clock_error_us=float,

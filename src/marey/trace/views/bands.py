@@ -50,7 +50,7 @@ def list_bands(
         shorter += int(seen.sum() - long.sum())
         parts.append((rank, bands[long]))
     count = sum(len(bands) for _, bands in parts)
-    table = _tabulate(parts, unit, names)
+    table = _tabulate(parts, view, names)
     if where != EVERYTHING:
         table = select_bands(table, where, stages_of(view))
     kept = _largest(table, window.limit)
@@ -88,14 +88,18 @@ def _largest(table: pa.Table, limit: int) -> pa.Table:
     return table.take(pa.array(np.sort(longest)))
 
 
-def _tabulate(parts: list[tuple[int, NDArray[np.void]]], unit: int, names: pa.Array) -> pa.Table:
+def _tabulate(
+    parts: list[tuple[int, NDArray[np.void]]], view: StepView, names: pa.Array
+) -> pa.Table:
     if not parts or not any(len(bands) for _, bands in parts):
         return BANDS.empty_table()
     ranks = np.concatenate([np.full(len(bands), rank, np.int32) for rank, bands in parts])
     bands = np.concatenate([bands for _, bands in parts])
+    unit, steps = view.index.unit_ns, np.array(view.index.list_steps(), np.int32)
     start = bands["start"].astype(np.int64) * unit
     columns: dict[str, Any] = {
         "rank": ranks,
+        "step": steps[bands["nth_step"]],
         "stream": bands["stream"],
         "start_ns": start,
         "dur_ns": bands["end"].astype(np.int64) * unit - start,
@@ -141,7 +145,10 @@ def list_time_spans(
     rows = np.flatnonzero(seen)
     if not len(rows):
         return TIME_SPANS.empty_table(), 0
-    key = group[rows] * (int(bands["operator"].max()) + 2) + bands["operator"][rows]
+    operators = int(bands["operator"].max()) + 2
+    nth = bands["nth_step"][rows].astype(np.int64)
+    steps = len(view.index.list_steps())
+    key = (group[rows] * steps + nth) * operators + bands["operator"][rows]
     order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
@@ -170,7 +177,9 @@ def _spread(
     counts = np.diff(np.append(first, len(rows)))
     lead = rows[first]
     slowest = _last_of_longest(end[rows] - start[rows], first, counts)
+    in_order = np.array(view.index.list_steps(), np.int32)
     columns: dict[str, Any] = {
+        "step": in_order[view.bands["nth_step"][lead]],
         "group": beside["group"][lead].astype(np.int32),
         "operator": view.bands["operator"][lead],
         "name": as_words(view.bands["name"][lead], names),

@@ -79,26 +79,37 @@ def compute_features(view: StepView) -> tuple[Floats, Floats]:
     """Return each rank's features in ticks, and the share of the step in which its device works."""
     offsets = view.index.band_offsets
     surface_offsets = view.index.surface_offsets
-    features = np.zeros((len(view.index.ranks), SLICES + 2))
+    slices = SLICES * len(view.index.list_steps())
+    features = np.zeros((len(view.index.ranks), slices + 2))
     busy = np.zeros(len(view.index.ranks))
     for place in range(len(view.index.ranks)):
         bands = view.bands[offsets[place] : offsets[place + 1]]
-        works = bands["kind"] == ViewKind.COMPUTE
-        length = (bands["end"].astype(np.int64) - bands["start"])[works]
-        if len(length):
-            # Slices of the program, not of time: a rank that is late is not another program.
-            slot = (np.arange(len(length)) * SLICES) // len(length)
-            features[place, :SLICES] = np.bincount(slot, weights=length, minlength=SLICES)
+        features[place, :slices] = _slice_program(bands, slices // SLICES)
         pieces = view.pieces[surface_offsets[place] : surface_offsets[place + 1]]
         times = np.bincount(
             pieces["kind"],
             weights=pieces["end"].astype(np.float64) - pieces["start"],
             minlength=KIND_COUNT,
         )
-        features[place, SLICES] = times[ViewKind.IDLE_INPUT]
-        features[place, SLICES + 1] = times[ViewKind.IDLE_HOST]
+        features[place, slices] = times[ViewKind.IDLE_INPUT]
+        features[place, slices + 1] = times[ViewKind.IDLE_HOST]
         busy[place] = times[ViewKind.COMPUTE : ViewKind.IDLE_PEERS].sum() / max(view.span, 1)
     return features, busy
+
+
+def _slice_program(bands: NDArray[np.void], steps: int) -> Floats:
+    """Computing time in slices of each step's program, not of time: a rank that is late runs no
+    other program.
+    """
+    found = np.zeros((steps, SLICES))
+    works = bands[bands["kind"] == ViewKind.COMPUTE]
+    for nth in range(steps):
+        own = works[works["nth_step"] == nth]
+        if len(own):
+            slot = (np.arange(len(own)) * SLICES) // len(own)
+            length = own["end"].astype(np.int64) - own["start"]
+            found[nth] = np.bincount(slot, weights=length, minlength=SLICES)
+    return found.reshape(-1)
 
 
 def _cluster_stage(features: Floats, span: int) -> tuple[Ints, list[int]]:

@@ -49,9 +49,12 @@ def find_order(
     raise InvalidInput(unknown("order", order, ORDERS))
 
 
-def measure_lateness(members: pa.Table, items: pa.Table, step: int, ranks: list[int]) -> Floats:
+def measure_lateness(
+    members: pa.Table, items: pa.Table, steps: list[int], ranks: list[int]
+) -> Floats:
     """Return how much later than the first of its group each rank came to collectives, in µs."""
-    chosen = members.filter(pa.array(members["step"].to_numpy() == step)) if step >= 0 else members
+    inside = np.isin(members["step"].to_numpy(), steps)
+    chosen = members.filter(pa.array(inside)) if min(steps) >= 0 else members
     item = chosen["item"].to_numpy()
     first = np.zeros(int(max(item.max(initial=-1), items["item"].to_numpy().max(initial=-1))) + 2)
     first[items["item"].to_numpy()] = items["first_arrival_ns"].to_numpy()

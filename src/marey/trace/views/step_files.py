@@ -44,7 +44,8 @@ BAND = np.dtype(
         ("kind", np.uint8),
         ("phase", np.int8),
         ("confidence", np.uint8),
-        ("spare", np.uint8),
+        # Which of several steps on one axis it is in; 0 where there is one.
+        ("nth_step", np.uint8),
     ]
 )
 # The majority of a stage is taken over at most this many of its ranks, evenly chosen.
@@ -63,6 +64,17 @@ class StepIndex(msgspec.Struct):
     band_offsets: list[int]
     surface_offsets: list[int]
     format: int = VIEWS_FORMAT
+    # The steps on this axis and when each began; empty where there is one.
+    steps: list[int] = []
+    step_starts_ns: list[int] = []
+
+    def list_steps(self) -> list[int]:
+        """Return the steps on this axis, in order."""
+        return self.steps or [self.step]
+
+    def list_starts_ns(self) -> list[int]:
+        """Return when each of them began, on the run's clock."""
+        return self.step_starts_ns or [self.start_ns]
 
 
 @dataclass
@@ -73,6 +85,9 @@ class StepWriter:
     step: int
     start_ns: int
     end_ns: int
+    # Where several steps share an axis: which, and when each began.
+    steps: list[int] = field(default_factory=list)
+    step_starts_ns: list[int] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     stages: list[int] = field(default_factory=list)
     _bands: list[int] = field(default_factory=lambda: [0])
@@ -117,6 +132,8 @@ class StepWriter:
             stages=self.stages,
             band_offsets=self._bands,
             surface_offsets=self._pieces,
+            steps=self.steps,
+            step_starts_ns=self.step_starts_ns,
         )
         write_file(self.folder / "index.json", msgspec.json.encode(index))
 
@@ -152,6 +169,14 @@ class StepView:
             return np.empty(0, BAND)
         offsets = self.index.band_offsets
         return self.bands[offsets[place] : offsets[place + 1]]
+
+    def pieces_of(self, rank: int) -> Surface:
+        """Return the surface of one rank."""
+        place = self.rank_places.get(rank)
+        if place is None:
+            return np.empty(0, SURFACE)
+        offsets = self.index.surface_offsets
+        return self.pieces[offsets[place] : offsets[place + 1]]
 
     @cached_property
     def surfaces(self) -> Surfaces:

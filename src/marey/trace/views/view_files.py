@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from marey.model.errors import NotFound
+from marey.model.errors import InvalidInput, NotFound
 from marey.trace.run.trace_run import spans
 from marey.trace.views.cells import (
     PYRAMID_BINS,
@@ -28,6 +29,7 @@ from marey.trace.views.cells import (
 )
 from marey.trace.views.clusters import Behaviour, find_clusters
 from marey.trace.views.flops import count_flops
+from marey.trace.views.joined_steps import join_steps
 from marey.trace.views.orders import find_order, measure_lateness, rank_columns, tabulate_rows
 from marey.trace.views.step_files import VIEWS_FORMAT, StepView, open_step
 from marey.trace.views.view_index import ViewIndex
@@ -36,6 +38,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # Below this many pieces in a window they are drawn as they are; above, from the pyramid.
 WORTH_A_PYRAMID = 400_000
+# Each is some hundred megabytes of a large run.
+MOST_PYRAMIDS = 2
 
 
 @dataclass
@@ -43,7 +47,8 @@ class RunViews:
     """The views of one run; safe to ask from several threads."""
 
     folder: Path
-    _steps: dict[int, StepPictures] = field(default_factory=dict)
+    _steps: dict[tuple[int, int], StepPictures] = field(default_factory=dict)
+    _pyramids: OrderedDict[tuple[int, int, str], Pyramid] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
@@ -74,18 +79,46 @@ class RunViews:
         """Rank → stage."""
         return {row["rank"]: row["stage"] for row in self.index.ranks}
 
-    def step(self, step: int | None) -> StepPictures:
-        """Return a step; the first that is not a warm-up where none is named."""
+    def step(self, step: int | None, through: int | None = None) -> StepPictures:
+        """Return a step, or all from one through another on one axis of time.
+
+        Where none is named it is the first that is not a warm-up.
+        """
         known = [row["step"] for row in self.index.steps]
         if step is None:
             step = known[min(1, len(known) - 1)] if known else -1
-        if step not in known:
-            raise NotFound(f"Unknown step {step}; this run has steps {spans(sorted(known))}.")
+        last = step if through is None else through
+        for one in (step, last):
+            if one not in known:
+                raise NotFound(f"Unknown step {one}; this run has steps {spans(sorted(known))}.")
+        chosen = known[known.index(step) : known.index(last) + 1]
+        if not chosen:
+            raise InvalidInput(f"through={last} comes before step={step}.")
         with self._lock:
-            if step not in self._steps:
-                view = open_step(self.folder / "steps" / str(step))
-                self._steps[step] = StepPictures(self, view)
-            return self._steps[step]
+            if (step, last) not in self._steps:
+                self._steps[step, last] = StepPictures(self, self._open(chosen))
+            return self._steps[step, last]
+
+    def _open(self, steps: list[int]) -> StepView:
+        folder = self.folder / "steps"
+        views = [open_step(folder / str(step)) for step in steps]
+        if len(views) == 1:
+            return views[0]
+        return join_steps(views, folder / f"{steps[0]}-{steps[-1]}")
+
+    def pyramid(self, pictures: StepPictures, order: str, places: Ints) -> Pyramid:
+        """Return the pyramid of a step in an order; the last few stay in memory."""
+        steps = pictures.view.index.list_steps()
+        key = (steps[0], steps[-1], order)
+        with self._lock:
+            if key not in self._pyramids:
+                self._pyramids[key] = build_pyramid(
+                    pictures.view.surfaces, places, bins=PYRAMID_BINS
+                )
+            self._pyramids.move_to_end(key)
+            while len(self._pyramids) > MOST_PYRAMIDS:
+                self._pyramids.popitem(last=False)
+            return self._pyramids[key]
 
 
 @dataclass
@@ -94,8 +127,6 @@ class StepPictures:
 
     run: RunViews
     view: StepView
-    _pyramids: dict[str, Pyramid] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def behaviour(self) -> Behaviour:
@@ -112,7 +143,7 @@ class StepPictures:
         """How late each rank comes to collectives."""
         members, items = self.run.table("members"), self.run.table("items")
         index = self.view.index
-        return measure_lateness(members, items, index.step, index.ranks)
+        return measure_lateness(members, items, index.list_steps(), index.ranks)
 
     def order(self, name: str) -> Ints:
         """Return the places of the step's ranks in an order."""
@@ -151,7 +182,7 @@ class StepPictures:
         places = self.order(order)
         first, last = max(0, first), min(len(places), last)
         if self._is_heavy(last - first, window):
-            found = draw_from_pyramid(self._pyramid(order, places), window, first, last)
+            found = draw_from_pyramid(self.run.pyramid(self, order, places), window, first, last)
             if found is not None:
                 return found
         return draw_cells(self.view.surfaces, places[first:last], window)
@@ -166,10 +197,3 @@ class StepPictures:
         everything = len(self.view.pieces) / max(len(self.view.index.ranks), 1) * ranks
         share = (window.end - window.start) / max(self.view.span, 1)
         return everything * min(share, 1.0) > WORTH_A_PYRAMID
-
-    def _pyramid(self, order: str, places: Ints) -> Pyramid:
-        with self._lock:
-            if order not in self._pyramids:
-                bins = PYRAMID_BINS
-                self._pyramids[order] = build_pyramid(self.view.surfaces, places, bins=bins)
-            return self._pyramids[order]

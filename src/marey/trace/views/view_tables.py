@@ -142,6 +142,7 @@ VIEW_ROWS = pa.schema(
 BANDS = pa.schema(
     [
         pa.field("rank", pa.int32()),
+        pa.field("step", pa.int32()),
         pa.field("stream", pa.int64()),
         pa.field("start_ns", pa.int64()),
         pa.field("dur_ns", pa.int64()),
@@ -160,6 +161,7 @@ TIME_SPANS = pa.schema(
     [
         # The stage, or the behaviour cluster.
         pa.field("group", pa.int32()),
+        pa.field("step", pa.int32()),
         pa.field("operator", pa.int32()),
         pa.field("name", _WORD),
         pa.field("module", _WORD),

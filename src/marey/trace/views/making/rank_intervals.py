@@ -75,7 +75,7 @@ def read_intervals(
     columns = {name: events[name][rows] for name in COLUMNS}
     columns["event"] = rows
     columns["kind"] = view_kinds(columns["kind"].astype(np.int8)).astype(np.int64)
-    columns["phase"] = _phases(events, rows, run)
+    columns["phase"] = _phases(events, rows, launched, run)
     own = operator_of(table)[rows]
     columns["host_operator"] = np.where(own >= 0, events["name"][own], columns["name"])
     roots = find_roots(table)
@@ -136,9 +136,9 @@ def find_forward_roots(forward: Ints, roots: Ints) -> Ints:
     return found
 
 
-def _phases(events: dict[str, Ints], rows: Ints, run: TraceRun) -> Ints:
-    """The phase as the reader says, else by the thread that launched; what follows the last
-    backward updates.
+def _phases(events: dict[str, Ints], rows: Ints, launched_ns: Ints, run: TraceRun) -> Ints:
+    """The phase as the reader says, else by the thread that launched; what is launched after the
+    last backward updates. Launches have one order on all ranks, starts on the device have not.
     """
     said = events["phase"][rows]
     if (said >= 0).all():
@@ -148,6 +148,7 @@ def _phases(events: dict[str, Ints], rows: Ints, run: TraceRun) -> Ints:
     step = events["step"][rows]
     for number in np.unique(step):
         mine = np.flatnonzero(step == number)
+        mine = mine[np.argsort(launched_ns[mine], kind="stable")]
         last = np.flatnonzero(phase[mine] == BACKWARD_PHASE)
         if len(last):
             phase[mine[last[-1] + 1 :]] = UPDATE_PHASE

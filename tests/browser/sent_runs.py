@@ -6,6 +6,7 @@ import json
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from tests.waiting import PATIENCE_S, until
 
 # The seed's two cases: a language model of 40 layers in three dimensions, and a ResNet-50.
 LANGUAGE_MODEL = Layout(data=2, tensor=2, pipeline=4, micro_batches=2, layers=10)
+# Gradients that hide beside a layer's backward, if they are reduced there.
+LARGE_GRADIENTS = replace(LANGUAGE_MODEL, buckets=4.0)
 RESNET = Layout(data=8, layers=16, model="resnet50")
 SCENARIOS = {
     "slow device": Scenario(LANGUAGE_MODEL, VerdictKind.SLOW_WORKER, steps=2, seed=3),
-    "slow all-reduce": Scenario(LANGUAGE_MODEL, VerdictKind.COMMUNICATION_BOUND, steps=2, seed=3),
+    "all-reduce beside backward": Scenario(LARGE_GRADIENTS, steps=2, seed=3),
+    "all-reduce at the end": Scenario(replace(LARGE_GRADIENTS, reduce_at="end"), steps=2, seed=3),
     "ResNet-50": Scenario(RESNET, VerdictKind.SLOW_WORKER, steps=3, seed=2),
 }
 

@@ -26,9 +26,11 @@ def slow_device(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 
 
 @pytest.fixture(scope="module")
-def slow_all_reduce(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The language model whose communication takes too long everywhere."""
-    return send_scenario(demo, "slow all-reduce", tmp_path_factory.mktemp("wide"))[0]
+def placed(demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same model with its gradients reduced beside backward, and all at the end."""
+    names = ("all-reduce beside backward", "all-reduce at the end")
+    well, badly = (send_scenario(demo, n, tmp_path_factory.mktemp("placed"))[0] for n in names)
+    return well, badly
 
 
 def open_view(window: Overview, view: str, run: str, **query: Any) -> Any:
@@ -124,14 +126,7 @@ def test_the_marey_view_is_walked_by_keyboard_and_saved(
         )
         wait_picture(overview)
 
-    def choose_operator() -> bool:
-        """Press until the operators of the closed row are there to choose from."""
-        chosen = page.locator("[data-testid=marey-selected]").count() > 0
-        if not chosen:
-            view.press(".")
-        return chosen
-
-    overview.wait_until(choose_operator, "an operator")
+    overview.wait_until(lambda: choose_operator(page, view), "an operator")
     first = address_of(page)["where"]
     assert f"rank={slow}" in first
     view.press("n")
@@ -183,21 +178,62 @@ def test_a_micro_batch_is_followed_through_all_stages(
 
 
 def test_a_badly_placed_all_reduce_is_wide_on_all_devices(
-    overview: Overview, slow_all_reduce: str, slow_device: tuple[str, int]
+    overview: Overview, demo: Demo, placed: tuple[str, str], slow_device: tuple[str, int]
 ) -> None:
-    page = open_view(overview, "run", slow_all_reduce)
-    page.wait_for_selector("[data-testid=verdicts]")
-    assert "Bound by communication" in page.inner_text("[data-testid=verdicts]")
-    shares = []
-    for run in (slow_all_reduce, slow_device[0]):
-        open_view(overview, "marey", run, step=1, grouped=0)
+    well, badly = placed
+    shares = {}
+    for run in (well, badly, slow_device[0]):
+        page = open_view(overview, "marey", run, step=1, grouped=0)
         wait_picture(overview)
-        shares.append([row.get("collective", 0) for row in read_rows(page, 4, 4)])
-    wide, usual = shares
-    # Wide on every device alike; where one device is slow, only the others wait in it.
-    assert min(wide) > 0.08
-    assert max(wide) < 1.3 * min(wide)
+        shares[run] = [row.get("collective", 0) for row in read_rows(page, 4, 4)]
+    # Wide on every device alike; beside backward it hides, and a slow device lets its peers wait.
+    assert min(shares[badly]) > 0.08
+    assert max(shares[badly]) < 1.5 * min(shares[badly])
+    assert max(shares[well]) < 0.6 * min(shares[badly])
+    usual = shares[slow_device[0]]
     assert max(usual) > 2 * min(usual)
+    # The difference of the two runs says what it costs: what was hidden is exposed, nothing else.
+    difference = demo.send("GET", f"/traces/{well}/difference?with={badly}")
+    more = {part["name"]: part["delta_ms"] for part in difference["parts"]}
+    assert more["exposed_comm"] == pytest.approx(-more["hidden_comm"], rel=0.1)
+    assert more["span"] == pytest.approx(more["exposed_comm"], rel=0.1)
+    assert abs(more["compute"]) < 0.02 * more["span"]
+
+
+def test_several_steps_share_one_axis(overview: Overview, slow_device: tuple[str, int]) -> None:
+    run, slow = slow_device
+    page = open_view(overview, "marey", run, step=0, grouped=0)
+    wait_picture(overview)
+    one = read_rows(page, 4, 4)
+    page.get_by_label("through", exact=True).select_option("1")
+    overview.wait_until(lambda: address_of(page).get("through") == "1", "the step in the address")
+    wait_picture(overview)
+    both = read_rows(page, 4, 4)
+    # The slow device is slow in both steps, at half the width each.
+    peer = slow ^ 2
+    for rows in (one, both):
+        assert rows[slow]["compute"] > 1.15 * rows[peer]["compute"]
+    view = page.get_by_test_id("marey")
+    assert "step 0, 1" in str(view.get_attribute("aria-label"))
+    page.get_by_label("Table", exact=True).check()
+    table = page.get_by_role("table", name="Operators in the window")
+    table.get_by_role("button", name="Step").wait_for()
+    # A selected operator is one of one step, also for whoever opens the link.
+    view.focus()
+    view.press("o")
+    overview.wait_until(lambda: choose_operator(page, view), "an operator")
+    where = address_of(page)["where"].split(" and ")
+    assert any(part.startswith("step=") for part in where)
+    page.goto(page.url)
+    page.wait_for_selector("[data-testid=marey-selected]")
+
+
+def choose_operator(page: Any, view: Any) -> bool:
+    """Press until the operators of the row are there to choose from."""
+    chosen = page.locator("[data-testid=marey-selected]").count() > 0
+    if not chosen:
+        view.press(".")
+    return bool(chosen)
 
 
 def test_the_flow_shows_stages_strategies_and_stacks(

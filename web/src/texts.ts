@@ -477,8 +477,12 @@ export const tracesTexts = {
     ["Drag", "Move; with Shift zoom to a span"],
     ["Wheel", "Zoom; Shift scrolls rows, Alt makes them taller"],
   ] as readonly (readonly [string, string])[],
-  mareyLabel: (step: Value, ranks: Value) =>
-    `Marey view of step ${step} with ${ranks} ranks. Arrow keys move, plus and minus zoom, o goes to the next outlier.`,
+  throughStep: "through",
+  thisStepOnly: "this one only",
+  stepMark: (step: Value) => `step ${step}`,
+  mareyLabel: (steps: readonly number[], ranks: Value) =>
+    `Marey view of step ${steps.join(", ")} with ${ranks} ranks. ` +
+    "Arrow keys move, plus and minus zoom, o goes to the next outlier.",
   stageRow: (stage: Value) => `stage ${stage}`,
   unknownHost: "unknown host",
   likeRank: (count: Value, rank: Value) => `×${count} like rank ${rank}`,

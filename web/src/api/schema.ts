@@ -5318,6 +5318,7 @@ export interface components {
         /** TraceBandRow */
         TraceBandRow: {
             rank: number;
+            step: number;
             stream: number;
             start_ns: number;
             dur_ns: number;
@@ -5615,6 +5616,7 @@ export interface components {
         /** TraceSpanRow */
         TraceSpanRow: {
             group: number;
+            step: number;
             operator: number;
             name: string;
             module: string;
@@ -5706,10 +5708,13 @@ export interface components {
         TraceViewRows: {
             rows: components["schemas"]["TraceViewRow"][];
             step: number;
+            steps: number[];
+            step_starts_ns: number[];
             start_ns: number;
             end_ns: number;
             clock_error_us: number;
             stages: number;
+            operators: number;
             clusters: number;
             kinds: string[];
         };
@@ -12973,6 +12978,8 @@ export interface operations {
             query?: {
                 /** @description The step; else the second. */
                 step?: number | null;
+                /** @description All steps through this one, on one axis of time. */
+                through?: number | null;
                 /** @description How ranks are ordered. */
                 order?: string;
             };
@@ -13038,6 +13045,8 @@ export interface operations {
             query?: {
                 /** @description The step; else the second. */
                 step?: number | null;
+                /** @description All steps through this one, on one axis of time. */
+                through?: number | null;
                 /** @description Nanoseconds in the step. */
                 from?: number;
                 /** @description Nanoseconds in the step. */
@@ -13116,6 +13125,8 @@ export interface operations {
             query?: {
                 /** @description The step; else the second. */
                 step?: number | null;
+                /** @description All steps through this one, on one axis of time. */
+                through?: number | null;
                 /** @description Nanoseconds in the step. */
                 from?: number;
                 /** @description Nanoseconds in the step. */
@@ -13191,6 +13202,8 @@ export interface operations {
             query?: {
                 /** @description The step; else the second. */
                 step?: number | null;
+                /** @description All steps through this one, on one axis of time. */
+                through?: number | null;
                 /** @description Groups of ranks. */
                 by?: string;
                 /** @description Nanoseconds in the step. */

@@ -248,6 +248,7 @@ def ask_rows(pictures: StepPictures, order: str) -> Reply:
         "end_ns": index.end_ns,
         "clock_error_us": clock["error_us"],
         "stages": len(set(index.stages)),
+        "operators": pictures.run.count_operators(),
         "clusters": int(pictures.behaviour.cluster.max(initial=-1)) + 1,
         "kinds": list(KIND_NAMES),
     }

@@ -57,6 +57,7 @@ VIEW_ROW_TABLE = table_type(
     end_ns=int,
     clock_error_us=float,
     stages=int,
+    operators=int,
     clusters=int,
     kinds=list[str],
 )

@@ -25,6 +25,11 @@ class Layout:
     layers: int = 4  # per stage
     ranks_per_host: int = 8
     model: str = "transformer"  # or resnet50, which has 16 blocks
+    # Where gradients are reduced: after each layer beside the backward that follows, or all of them
+    # in one all-reduce after the last backward, with nothing left to hide it.
+    reduce_at: str = "layer"  # or end
+    # The gradients of a layer, in buckets.
+    buckets: float = 1.0
 
     @property
     def world(self) -> int:

@@ -111,7 +111,11 @@ class Stage:
                 self._compute(kernel, step, micro_batch, path, backward=True)
                 if at in self.model.meets:
                     self._tensor(step, micro_batch, _outer(path, kernel), backward=True)
-            self._reduce(step, micro_batch, path, last=reduce)
+            if self.layout.reduce_at == "layer":
+                self._reduce(step, micro_batch, path, last=reduce)
+        if self.layout.reduce_at == "end":
+            whole = self.model.name
+            self._reduce(step, micro_batch, whole, last=reduce, layers=self.layout.layers)
 
     def _compute(
         self, kernel: Kernel, step: int, micro_batch: int, path: str, *, backward: bool
@@ -169,15 +173,18 @@ class Stage:
         )
         self.sim.collective(call, groups, after=before)
 
-    def _reduce(self, step: int, micro_batch: int, path: str, *, last: bool) -> None:
+    def _reduce(
+        self, step: int, micro_batch: int, path: str, *, last: bool, layers: int = 1
+    ) -> None:
         groups = self.groups("data")
         if groups is None or not (last or self.layout.sharded):
             return
         sharded = self.layout.sharded
+        buckets = layers * self.layout.buckets
         call = Call(
             name="c10d::_reduce_scatter_base_" if sharded else "c10d::allreduce_",
             kernel="ReduceScatter" if sharded else "AllReduce",
-            dur_ns=GATHER_NS if sharded else BUCKET_NS,
+            dur_ns=(GATHER_NS if sharded else BUCKET_NS) * buckets,
             step=step,
             micro_batch=micro_batch,
             backward=True,
@@ -185,7 +192,7 @@ class Stage:
             kind="collective",
             collective="reducescatter" if sharded else "allreduce",
             group_kind="data",
-            bytes=BUCKET_BYTES,
+            bytes=round(BUCKET_BYTES * buckets),
             module=path,
             blocking=False,
         )

@@ -69,6 +69,10 @@ class RunViews:
         except FileNotFoundError:
             raise NotFound("This run was deleted or is being converted again.") from None
 
+    def count_operators(self) -> int:
+        """Return how many operators have a number; all are smaller than that."""
+        return int(pq.read_metadata(self.folder / "operators.parquet").num_rows)
+
     @cached_property
     def names(self) -> pa.Array:
         """The texts of the run's symbols."""

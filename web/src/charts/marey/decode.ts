@@ -11,6 +11,7 @@ export interface BandFacts {
   stream: (interval: number) => number;
   confidence: (interval: number) => number;
   rank: (interval: number) => number;
+  step: (interval: number) => number;
   leftOut: number;
 }
 
@@ -29,8 +30,34 @@ export function rowsOf({ rows, first, last }: Wanted): Seen[] {
 
 type Numbers = ArrayLike<number | bigint>;
 
+/** Steps that share the axis of time, and how many operators the run has. */
+export interface StepAxis {
+  steps: readonly number[];
+  operators: number;
+}
+
+const ONE_STEP: StepAxis = { steps: [], operators: 0 };
+
+/** The number of an operator in a step: no two of a row are equal, also where several steps share the axis. */
+export function numberIn(axis: StepAxis, operator: number, step: number | null): number {
+  const nth = step === null ? 0 : Math.max(0, axis.steps.indexOf(step));
+  return operator < 0 ? operator : operator + nth * axis.operators;
+}
+
+/** The operator and the step behind such a number. */
+export function splitNumber(axis: StepAxis, number: number): { operator: number; step: number } {
+  if (axis.steps.length < 2) return { operator: number, step: axis.steps[0] ?? -1 };
+  const nth = Math.floor(number / axis.operators);
+  return { operator: number - nth * axis.operators, step: axis.steps[nth] };
+}
+
 /** Order intervals by row; a rank that stands on two rows (exemplar and itself) gets them on both. */
-export function decodeBands(bytes: ArrayBuffer, wanted: Wanted, tall: readonly Seen[]): ToldBands {
+export function decodeBands(
+  bytes: ArrayBuffer,
+  wanted: Wanted,
+  tall: readonly Seen[],
+  axis: StepAxis = ONE_STEP,
+): ToldBands {
   const table = tableFromIPC(new Uint8Array(bytes), { useBigInt: false });
   const numbers = (name: string) => (table.getChild(name)?.toArray() ?? []) as Numbers;
   const [rank, start, duration] = [numbers("rank"), numbers("start_ns"), numbers("dur_ns")];
@@ -50,7 +77,10 @@ export function decodeBands(bytes: ArrayBuffer, wanted: Wanted, tall: readonly S
   }
   const [names, modules] = [table.getChild("name"), table.getChild("module")];
   const sure = numbers("operator_confidence");
-  const operators = Int32Array.from(order, (i) => Number(operator[i]));
+  const steps = numbers("step");
+  const operators = Int32Array.from(order, (i) =>
+    numberIn(axis, Number(operator[i]), Number(steps[i])),
+  );
   return {
     intervals: {
       begin,
@@ -67,6 +97,7 @@ export function decodeBands(bytes: ArrayBuffer, wanted: Wanted, tall: readonly S
     stream: (interval) => Number(streams[order[interval]]),
     confidence: (interval) => Number(sure[order[interval]] ?? 1),
     rank: (interval) => Number(rank[order[interval]]),
+    step: (interval) => Number(steps[order[interval]] ?? -1),
     leftOut: Number(table.schema.metadata?.get("left_out") ?? 0),
   };
 }

@@ -42,6 +42,13 @@ export interface Overlay {
   marked: TimeWindow | null;
   memory: ReadonlyMap<number, MemoryLine>;
   missingLabel: string;
+  /** Where steps begin, if several share the axis. */
+  steps: readonly StepMark[];
+}
+
+export interface StepMark {
+  label: string;
+  timeNs: number;
 }
 
 /** Draw everything that is not a pixel of the picture itself. */
@@ -55,6 +62,7 @@ export function drawOverlay(context: CanvasRenderingContext2D, overlay: Overlay)
   context.rect(0, 0, gutter + width, height);
   context.clip();
   drawRows(context, overlay);
+  drawSteps(context, overlay);
   context.translate(gutter, 0);
   context.beginPath();
   context.rect(0, 0, width, height);
@@ -83,6 +91,32 @@ function drawAxis(context: CanvasRenderingContext2D, overlay: Overlay): void {
     context.stroke();
     context.fillStyle = palette.muted;
     if (x + 60 < gutter + width) context.fillText(formatNs(tick, resolution), x + 3, AXIS_PX / 2);
+  }
+}
+
+/** A line where each step begins, with its name at the top. */
+function drawSteps(context: CanvasRenderingContext2D, overlay: Overlay): void {
+  const { steps, window, width, height, gutter, palette } = overlay;
+  context.font = "bold 11px sans-serif";
+  context.textBaseline = "top";
+  context.textAlign = "left";
+  for (const { label, timeNs } of steps) {
+    const x = pixelOf(timeNs, window, width);
+    if (x < -1 || x > width) continue;
+    const at = gutter + Math.round(x) + 0.5;
+    context.strokeStyle = palette.text;
+    context.setLineDash([4, 3]);
+    context.beginPath();
+    context.moveTo(at, 0);
+    context.lineTo(at, height);
+    context.stroke();
+    context.setLineDash([]);
+    const room = context.measureText(label).width;
+    if (x + room + 8 > width) continue;
+    context.fillStyle = palette.panel;
+    context.fillRect(at + 1, 1, room + 6, 14);
+    context.fillStyle = palette.text;
+    context.fillText(label, at + 4, 3);
   }
 }
 

@@ -13,7 +13,7 @@ import type { Hit } from "@/charts/marey/hit";
 import { fadePicture, findFollowed, largestBatch } from "@/charts/marey/follow";
 import { findHit, findOperator } from "@/charts/marey/hit";
 import type { Palette } from "@/charts/marey/kinds";
-import type { MemoryLine, Overlay } from "@/charts/marey/overlay";
+import type { MemoryLine, Overlay, StepMark } from "@/charts/marey/overlay";
 import { AXIS_PX, drawOverlay } from "@/charts/marey/overlay";
 import { imageOf, makePicture } from "@/charts/marey/picture";
 import type { Row, RowLayout } from "@/charts/marey/rows";
@@ -81,6 +81,8 @@ export class MareyStage {
   marked: TimeWindow | null = null;
   loading = 0;
   readonly memory = new Map<number, MemoryLine>();
+  /** Where steps begin, if several share the axis. */
+  steps: readonly StepMark[] = [];
   /** Script time of the last frame. */
   frameMs = 0;
   private width = 1;
@@ -316,6 +318,7 @@ export class MareyStage {
       marked: this.marked,
       memory: this.memory,
       missingLabel: this.missingLabel,
+      steps: this.steps,
     };
   }
 

@@ -24,6 +24,7 @@ const overlay: Overlay = {
   marked: null,
   memory: new Map(),
   missingLabel: "",
+  steps: [],
 };
 
 describe("the picture as SVG", () => {

@@ -38,7 +38,7 @@ export function makeSvg(overlay: Overlay, title: string, image: string): string 
   ];
   if (image)
     parts.push(`<image width="${width}" height="${height}" href="${cleanAddress(image)}"/>`);
-  parts.push(...bandParts(overlay), "</svg></svg>");
+  parts.push(...bandParts(overlay), ...stepParts(overlay), "</svg></svg>");
   return parts.join("\n");
 }
 
@@ -64,6 +64,15 @@ function rowParts({ layout, scroll, height, palette }: Overlay): string[] {
     parts.push(`<text x="8" y="${y}" fill="${palette.text}"${weight}>${escapeXml(label)}</text>`);
   }
   return parts;
+}
+
+function stepParts({ steps, window, width, height, palette }: Overlay): string[] {
+  return steps.map(({ label, timeNs }) => {
+    const x = pixelOf(timeNs, window, width);
+    const line = `<path d="M${x.toFixed(1)} 0V${height}" stroke="${palette.text}" stroke-dasharray="4 3"/>`;
+    const text = `<text x="${(x + 4).toFixed(1)}" y="12" fill="${palette.text}">${escapeXml(label)}</text>`;
+    return line + text;
+  });
 }
 
 const PALE = 0.2;

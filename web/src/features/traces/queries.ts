@@ -84,10 +84,11 @@ export function useTable<Name extends keyof RunTables>(
   });
 }
 
-export function useRows(run: string, step: number | null, order: string) {
+export function useRows(run: string, step: number | null, through: number | null, order: string) {
   return useQuery({
-    queryKey: ["trace rows", run, step, order],
-    queryFn: ({ signal }) => getJson<ViewRows>(`${runPath(run)}/rows`, { step, order }, signal),
+    queryKey: ["trace rows", run, step, through, order],
+    queryFn: ({ signal }) =>
+      getJson<ViewRows>(`${runPath(run)}/rows`, { step, through, order }, signal),
     staleTime: Infinity,
     placeholderData: keepPreviousData,
     retry,

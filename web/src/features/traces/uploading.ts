@@ -49,7 +49,13 @@ export function planUpload(
           : limits && i >= limits.files
             ? words.tooMany
             : "";
-    return { name: nameInRun(file), bytes: size, sent: 0, state: note ? "refused" : "waiting", note };
+    return {
+      name: nameInRun(file),
+      bytes: size,
+      sent: 0,
+      state: note ? "refused" : "waiting",
+      note,
+    };
   });
 }
 

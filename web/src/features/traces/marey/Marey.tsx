@@ -62,7 +62,9 @@ function Loaded({ detail, search }: { detail: RunDetail; search: URLSearchParams
   const asked = Number(search.get("step") ?? firstNumber(where, "step") ?? NaN);
   const step = Number.isInteger(asked) ? asked : detail.first_step;
   const order = search.get("order") ?? "stage";
-  const rows = useRows(detail.run.id, step, order);
+  const last = Number(search.get("through") ?? NaN);
+  const through = step !== null && Number.isInteger(last) && last > step ? last : null;
+  const rows = useRows(detail.run.id, step, through, order);
   if (rows.isError) return <Gone message={rows.error.message} />;
   if (!rows.data) return <p role="status">{texts.loading}</p>;
   return <View detail={detail} rows={rows.data} order={order} where={where} search={search} />;
@@ -101,8 +103,9 @@ function View({
       else query.set(key, String(value));
     navigate(inCluster(`/traces/marey?${query.toString()}`), { replace: true });
   }, []);
-  const view = useStage({ run, step, order, made, rows, where, go, setOpen });
-  useMemoryLines(view.stage, run, step, made, memory, rows.start_ns);
+  const view = useStage({ run, order, made, rows, where, go, setOpen });
+  useMemoryLines(view.stage, run, rows, made, memory);
+  const lastStep = rows.steps[rows.steps.length - 1];
   const save = (kind: "png" | "svg") => {
     const name = `${detail.run.name}-step-${step}.${kind}`;
     if (!view.stage) return;
@@ -121,8 +124,18 @@ function View({
               value: String(one.step),
               label: `${one.step} (${formatNs(one.dur_ns)})`,
             }))}
-            onChange={(value) => go({ step: value, from: null, to: null })}
+            onChange={(value) => go({ step: value, through: null, from: null, to: null })}
           />
+          {detail.steps.length > 1 && (
+            <Select
+              label={texts.throughStep}
+              value={String(lastStep)}
+              options={listLastSteps(detail, step)}
+              onChange={(value) =>
+                go({ through: Number(value) > step ? value : null, from: null, to: null })
+              }
+            />
+          )}
           <Select
             label={texts.order}
             value={order}
@@ -189,7 +202,7 @@ function View({
             className={styles["view"]}
             role="application"
             tabIndex={0}
-            aria-label={texts.mareyLabel(step, rows.rows.length)}
+            aria-label={texts.mareyLabel(rows.steps, rows.rows.length)}
             aria-describedby="marey-said"
             data-testid="marey"
             data-rows={made.length}
@@ -220,6 +233,16 @@ function View({
       </div>
     </>
   );
+}
+
+/** The step that the axis of time ends with: this one, or a later one. */
+function listLastSteps(detail: RunDetail, step: number): { value: string; label: string }[] {
+  return detail.steps
+    .filter((one) => one.step >= step)
+    .map((one) => ({
+      value: String(one.step),
+      label: one.step === step ? texts.thisStepOnly : String(one.step),
+    }));
 }
 
 const MOST_BATCHES = 1024;

@@ -9,6 +9,7 @@ import { tracesTexts as texts } from "@/texts";
 
 interface Line {
   rank: number;
+  step: number;
   name: string;
   kind: string;
   start_ns: number;
@@ -48,6 +49,7 @@ export function VisibleTable({
       first="dur_ns"
       columns={[
         { key: "rank", label: texts.rank },
+        ...(stage && stage.steps.length > 1 ? [{ key: "step" as const, label: texts.step }] : []),
         { key: "name", label: texts.name, text: true },
         { key: "kind", label: texts.kind, text: true },
         { key: "start_ns", label: texts.start, show: (row) => formatNs(row.start_ns) },
@@ -71,6 +73,7 @@ function listLines(stage: MareyStage, bands: ToldBands): Line[] {
         continue;
       lines.push({
         rank: bands.rank(i),
+        step: bands.step(i),
         name: bands.nameOf(i),
         kind: kindWord(intervals.kind[i]),
         start_ns: intervals.startNs[i],

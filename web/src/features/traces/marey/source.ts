@@ -2,6 +2,7 @@
 
 import { getBuffer } from "@/api/client";
 import { decodeCells } from "@/charts/marey/cells";
+import type { StepAxis } from "@/charts/marey/decode";
 import { decodeBands, decodeSpans, rowsOf } from "@/charts/marey/decode";
 import type { MareySource, Wanted } from "@/charts/marey/stage";
 import { CELLS_BELOW_PX } from "@/charts/marey/rows";
@@ -14,14 +15,16 @@ const CELLS = "application/vnd.marey.cells";
 const MOST_NAMED = 400;
 const MOST_BANDS = 60_000;
 
-/** A source for one step of a run; `heightOf` tells how tall rows are at the moment. */
+/** A source for steps of a run on one axis; `heightOf` tells how tall rows are at the moment. */
 export function makeSource(
   run: string,
-  step: number,
+  axis: StepAxis,
   order: string,
   heightOf: (row: number) => number,
 ): MareySource {
   const base = runPath(run);
+  const step = axis.steps[0];
+  const through = axis.steps.length > 1 ? { through: axis.steps[axis.steps.length - 1] } : {};
   return {
     fetchCells: async (wanted, signal) => {
       // A stream's row has bands only: cells are told by rank.
@@ -35,6 +38,7 @@ export function makeSource(
       const last = positions.reduce((a, b) => Math.max(a, b)) + 1;
       const query = {
         step,
+        ...through,
         ...windowOf(wanted),
         width: Math.min(4096, wanted.width),
         height: Math.min(4096, named ? seen.length : wanted.height),
@@ -56,19 +60,21 @@ export function makeSource(
       const ranks = [...new Set(tall.map(({ row }) => row.rank))];
       const query = {
         step,
+        ...through,
         ...windowOf(wanted),
         ranks: printRanks(ranks),
         min_ns: wanted.leastNs,
         limit: MOST_BANDS,
       };
       const bytes = await getBuffer(`${base}/bands`, ARROW, query, signal);
-      return decodeBands(bytes, wanted, tall);
+      return decodeBands(bytes, wanted, tall, axis);
     },
     fetchSpans: async (wanted, signal) => {
       const clusters = rowsOf(wanted).filter(({ row }) => row.kind === "cluster");
       if (clusters.length === 0) return null;
       const query = {
         step,
+        ...through,
         by: "cluster",
         ...windowOf(wanted),
         min_ns: wanted.leastNs,

@@ -1,13 +1,15 @@
 /** The stage of the Marey view in React: made once, told about rows, window and selection. */
 
-import { useCallback, useEffect, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTheme } from "@/base/theme";
 import { makePalette } from "@/charts/marey/kinds";
 import { MareyStage } from "@/charts/marey/stage";
 import type { ViewRows } from "@/features/traces/documents";
 import { handleKey } from "@/charts/marey/keys";
 import type { MareyRow } from "@/charts/marey/ranks";
-import type { ToldBands } from "@/charts/marey/decode";
+import type { StepAxis, ToldBands } from "@/charts/marey/decode";
+import { numberIn, splitNumber } from "@/charts/marey/decode";
+import type { StepMark } from "@/charts/marey/overlay";
 import { makeSource } from "@/features/traces/marey/source";
 import { usePointer } from "@/features/traces/marey/usePointer";
 import { useTable } from "@/features/traces/queries";
@@ -23,7 +25,6 @@ import { tracesTexts as texts } from "@/texts";
 
 interface StageProps {
   run: string;
-  step: number;
   order: string;
   made: readonly MareyRow[];
   rows: ViewRows;
@@ -33,7 +34,8 @@ interface StageProps {
 }
 
 /** The drawing, kept while the page lives, and what it is told. */
-export function useStage({ run, step, order, made, rows, where, go, setOpen }: StageProps) {
+export function useStage({ run, order, made, rows, where, go, setOpen }: StageProps) {
+  const axis = useStepAxis(rows);
   const theme = useTheme((state) => state.theme);
   const host = useRef<HTMLDivElement>(null);
   const [stage, setStage] = useState<MareyStage | null>(null);
@@ -44,7 +46,7 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
     if (!element) return;
     const [picture, marks] = element.querySelectorAll("canvas");
     let made: MareyStage | null = null;
-    const source = makeSource(run, step, order, (row) => made?.layout.height[row] ?? 0);
+    const source = makeSource(run, axis, order, (row) => made?.layout.height[row] ?? 0);
     const palette = makePalette(useTheme.getState().theme);
     made = new MareyStage(picture, marks, source, palette, texts.notTraced, {
       changed: () => setTurn((turn) => turn + 1),
@@ -60,14 +62,15 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
       watch.disconnect();
       shown.dispose();
     };
-  }, [run, step, order]);
+  }, [run, axis, order]);
   useEffect(() => stage?.setPalette(makePalette(theme)), [stage, theme]);
   useEffect(() => {
+    if (stage) stage.steps = listMarks(rows);
     stage?.setRows(made, { fromNs: 0, toNs: Math.max(1, rows.end_ns - rows.start_ns) });
   }, [stage, made, rows]);
   useEffect(() => stage?.follow(firstNumber(where, "micro_batch") ?? -1), [stage, where]);
   const address = useAddressWindow(stage, go, turn);
-  useSelection(stage, where, turn, address);
+  useSelection(stage, axis, where, turn, address);
   const choose = useCallback(
     (row: number, interval: number) => {
       if (!stage) return;
@@ -77,11 +80,13 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
       stage.select(bands.intervals.operator[interval]);
       const rank = stage.layout.rows[row].rank;
       let next = withClause(location.search ? currentWhere() : "", "rank", String(rank));
-      next = withClause(next, "operator", String(bands.intervals.operator[interval]));
+      const chosen = splitNumber(axis, bands.intervals.operator[interval]);
+      next = withClause(next, "operator", String(chosen.operator));
+      next = withClause(next, "step", axis.steps.length > 1 ? String(chosen.step) : null);
       next = withClause(next, "name", quoteValue(bands.nameOf(interval)));
       go({ where: next });
     },
-    [stage, go],
+    [stage, axis, go],
   );
   const toggle = useCallback(
     (row: number) => {
@@ -115,6 +120,17 @@ export function useStage({ run, step, order, made, rows, where, go, setOpen }: S
       event.preventDefault();
   };
   return { host, stage, turn, error, choose, clear, follow, pointer, onKey };
+}
+
+/** The steps on the axis, the same object while they are the same. */
+function useStepAxis({ steps, operators }: ViewRows): StepAxis {
+  const key = steps.join(",");
+  return useMemo(() => ({ steps: key.split(",").map(Number), operators }), [key, operators]);
+}
+
+function listMarks({ steps, step_starts_ns: starts }: ViewRows): StepMark[] {
+  if (steps.length < 2) return [];
+  return steps.map((step, i) => ({ label: texts.stepMark(step), timeNs: starts[i] }));
 }
 
 const currentWhere = (): string => new URLSearchParams(location.search).get("where") ?? "";
@@ -153,6 +169,7 @@ function useAddressWindow(
 /** Bring what the address selects into view, once per selection: its rank, its time, its operator. */
 function useSelection(
   stage: MareyStage | null,
+  axis: StepAxis,
   where: string,
   turn: number,
   placed: React.RefObject<boolean>,
@@ -166,7 +183,7 @@ function useSelection(
     const span = timeSpan(where);
     if (span && !placed.current) stage.setWindow(span);
     const operator = firstNumber(where, "operator");
-    if (operator !== null) stage.select(operator);
+    if (operator !== null) stage.select(numberIn(axis, operator, firstNumber(where, "step")));
     const names = listNames(clauseValue(where, "name"));
     const bands = stage.bands as ToldBands | null;
     if (operator === null && names.length > 0) {
@@ -175,7 +192,7 @@ function useSelection(
       if (found >= 0) stage.select(bands.intervals.operator[found]);
     }
     done.current = where;
-  }, [stage, where, turn, placed]);
+  }, [stage, axis, where, turn, placed]);
 }
 
 /** The longest interval with one of these names on a row, or on any. */
@@ -199,13 +216,13 @@ function findNamed(bands: ToldBands, row: number, names: readonly string[]): num
 export function useMemoryLines(
   stage: MareyStage | null,
   run: string,
-  step: number,
+  rows: ViewRows,
   made: readonly MareyRow[],
   wanted: boolean,
-  startNs: number,
 ): void {
+  const { steps, start_ns: startNs } = rows;
   const ranks = made.filter((row) => row.kind === "rank").slice(0, 64);
-  const where = `step=${step} and rank=${ranks.map((row) => row.rank).join(",") || "0"}`;
+  const where = `step=${steps.join(",")} and rank=${ranks.map((row) => row.rank).join(",") || "0"}`;
   const memory = useTable(run, "memory", { where, limit: wanted ? 100_000 : 1 });
   useEffect(() => {
     if (!stage) return;

@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S, until
 # The seed's two cases: a language model of 40 layers in three dimensions, and a ResNet-50.
 LANGUAGE_MODEL = Layout(data=2, tensor=2, pipeline=4, micro_batches=2, layers=10)
 # Gradients that hide beside a layer's backward, if they are reduced there.
-LARGE_GRADIENTS = replace(LANGUAGE_MODEL, buckets=4.0)
+LARGE_GRADIENTS = replace(LANGUAGE_MODEL, buckets=5.0)
 RESNET = Layout(data=8, layers=16, model="resnet50")
 SCENARIOS = {
     "slow device": Scenario(LANGUAGE_MODEL, VerdictKind.SLOW_WORKER, steps=2, seed=3),

@@ -187,9 +187,8 @@ def test_a_badly_placed_all_reduce_is_wide_on_all_devices(
         wait_picture(overview)
         shares[run] = [row.get("collective", 0) for row in read_rows(page, 4, 4)]
     # Wide on every device alike; beside backward it hides, and a slow device lets its peers wait.
-    assert min(shares[badly]) > 0.08
+    assert min(shares[badly]) > 2 * max(shares[well])
     assert max(shares[badly]) < 1.5 * min(shares[badly])
-    assert max(shares[well]) < 0.6 * min(shares[badly])
     usual = shares[slow_device[0]]
     assert max(usual) > 2 * min(usual)
     # The difference of the two runs says what it costs: what was hidden is exposed, nothing else.
@@ -207,6 +206,7 @@ def test_several_steps_share_one_axis(overview: Overview, slow_device: tuple[str
     one = read_rows(page, 4, 4)
     page.get_by_label("through", exact=True).select_option("1")
     overview.wait_until(lambda: address_of(page).get("through") == "1", "the step in the address")
+    page.wait_for_selector("[data-testid=marey][aria-label*='step 0, 1']")
     wait_picture(overview)
     both = read_rows(page, 4, 4)
     # The slow device is slow in both steps, at half the width each.
@@ -214,7 +214,6 @@ def test_several_steps_share_one_axis(overview: Overview, slow_device: tuple[str
     for rows in (one, both):
         assert rows[slow]["compute"] > 1.15 * rows[peer]["compute"]
     view = page.get_by_test_id("marey")
-    assert "step 0, 1" in str(view.get_attribute("aria-label"))
     page.get_by_label("Table", exact=True).check()
     table = page.get_by_role("table", name="Operators in the window")
     table.get_by_role("button", name="Step").wait_for()

@@ -32,7 +32,10 @@ def write_placements(trace: Path, rank: int) -> Path | None:
 
 
 def list_placements() -> list[dict[str, Any]]:
-    """Every DTensor parameter of the models alive in this process, each once."""
+    """Every parameter of the models alive in this process, each once; none where no DTensor is.
+
+    Plain ones are told too, so that an operator is never taken for one of another's parameters.
+    """
     tensors = sys.modules.get("torch.distributed.tensor")
     if tensors is None:
         return []
@@ -41,7 +44,9 @@ def list_placements() -> list[dict[str, Any]]:
         for name, parameter in model.named_parameters():
             if isinstance(parameter, tensors.DTensor):
                 found.setdefault(id(parameter), _describe(name, parameter))
-    return list(found.values())
+            else:
+                found.setdefault(id(parameter), _describe_plain(name, parameter))
+    return list(found.values()) if any(one["mesh"] for one in found.values()) else []
 
 
 def _find_models() -> Iterator[Any]:
@@ -50,6 +55,18 @@ def _find_models() -> Iterator[Any]:
     alive = [one for one in gc.get_objects() if issubclass(type(one), module)]
     inner = {id(child) for one in alive for child in one.children()}
     return (one for one in alive if id(one) not in inner)
+
+
+def _describe_plain(name: str, parameter: Any) -> dict[str, Any]:
+    shape = list(parameter.shape)
+    return {
+        "name": name,
+        "shape": shape,
+        "local_shape": shape,
+        "mesh": [],
+        "mesh_names": [],
+        "placements": [],
+    }
 
 
 def _describe(name: str, parameter: Any) -> dict[str, Any]:

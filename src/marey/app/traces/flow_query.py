@@ -20,9 +20,10 @@ from marey.trace.run.trace_run import spans
 from marey.trace.views.flow.edges import Edge, make_edges
 from marey.trace.views.flow.nodes import FlowContext, OperatorNode, make_nodes
 from marey.trace.views.flow.operator_memory import find_operator_memory
-from marey.trace.views.flow.placements import FILE, GATHERS, find_gathered, read_placements
+from marey.trace.views.flow.placements import FILE, read_placements
 from marey.trace.views.flow.stacks import Stack, find_stacks
 from marey.trace.views.flow.strategies import read_strategies
+from marey.trace.views.flow.tensor_cuts import infer_cuts, place_operators
 from marey.trace.views.view_files import RunViews, StepPictures
 
 # Fields of a selection that a node answers to.
@@ -40,8 +41,10 @@ def ask_flow(
     context = _context(views, view.index.step)
     nodes: list[OperatorNode] = []
     for one in known if stage is None else [stage]:
-        nodes += make_nodes(view, one, context, len(nodes))
-    _place_parameters(views, nodes)
+        made = make_nodes(view, one, context, len(nodes))
+        place_operators(made, read_placements(views.folder / FILE))
+        infer_cuts(made)
+        nodes += made
     tensors = _optional_table(views, "tensors")
     edges = make_edges(view, nodes, tensors)
     stacks = find_stacks(nodes, edges)
@@ -91,14 +94,6 @@ def _context(views: RunViews, step: int) -> FlowContext:
     return FlowContext(views.names, groups, waits, blamed, sizes, strategies=strategies)
 
 
-def _place_parameters(views: RunViews, nodes: list[OperatorNode]) -> None:
-    """Give gathers of parameters the strategy that marey.record wrote down."""
-    parameters = read_placements(views.folder / FILE)
-    for node in nodes if parameters else ():
-        if node.name == GATHERS:
-            node.sharding = find_gathered(node.shapes, parameters) or node.sharding
-
-
 def _optional_table(views: RunViews, name: str) -> pa.Table | None:
     try:
         found = views.table(name)
@@ -131,7 +126,8 @@ def _row(node: OperatorNode) -> dict[str, Any]:
 
 def _node(node: OperatorNode, memory_bytes: int | None) -> FlowNode:
     cut = node.sharding
-    fields = {name: value for name, value in vars(node).items() if name != "sharding"}
+    left_out = ("sharding", "group_size")
+    fields = {name: value for name, value in vars(node).items() if name not in left_out}
     sharding = FlowSharding(cut.evidence, list(cut.slices), cut.why)  # type: ignore[arg-type]
     return FlowNode(**fields, memory_bytes=memory_bytes, sharding=sharding)
 

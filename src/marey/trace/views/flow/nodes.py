@@ -59,6 +59,8 @@ class OperatorNode:
     sharding: Sharding = field(default_factory=Sharding)
     stack: int = -1
     copy: int = -1
+    # Ranks of the group that it meets in; 0 where it meets nobody.
+    group_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def _make_node(
         wait_ms=float(np.mean(waits)),
         blame_s=sum(context.blame.get((rank, name), 0.0) for rank in known.tolist()),
         shapes=shapes,
+        group_size=size,
         sharding=_find_stated(bands, ranks, context)
         or find_sharding(
             kind, shapes, group_kind=group_kind, size=size, dimensions=context.dimensions
@@ -169,17 +172,19 @@ def _node_kind(kind: int, name: str, group_kind: str, phase: str) -> str:
         return "receive"
     if kind != ViewKind.COLLECTIVE:
         return "optimizer" if phase == "update" else "operator"
-    if _is_any(name, EXCHANGES):
+    if is_any(name, EXCHANGES):
         return "expert_exchange"
-    if _is_any(name, GATHERS):
+    if is_any(name, GATHERS):
         return "redistribution" if group_kind in ("tensor", "context") else "parameter_gather"
-    if _is_any(name, (*SCATTERS, *REDUCES)):
-        inside = group_kind in ("tensor", "context", "expert")
+    if is_any(name, (*SCATTERS, *REDUCES)):
+        # Gradients are not there yet in forward: what is summed then are activations.
+        inside = group_kind in ("tensor", "context", "expert") or phase == "forward"
         return "redistribution" if inside else "gradient_aggregation"
     return "redistribution"
 
 
-def _is_any(name: str, words: tuple[str, ...]) -> bool:
+def is_any(name: str, words: tuple[str, ...]) -> bool:
+    """Return whether a collective's name is one of these, however it is written."""
     plain = name.lower().replace("_", "")
     return any(word.replace("_", "") in plain for word in words)
 
@@ -208,7 +213,7 @@ def find_sharding(
 def _infer_sharding(kind: str, dimensions: Mapping[str, int]) -> Sharding:
     tensor = dimensions.get("tensor", 1)
     if tensor > 1:
-        return Sharding("inferred", (tensor,), f"tensor parallel × {tensor}")
+        return Sharding(why=f"tensor parallel × {tensor}, but nothing says how this is cut")
     sharded = dimensions.get("fully_sharded", 1)
     if kind == "optimizer" and sharded > 1:
         return Sharding("inferred", (sharded,), f"fully sharded × {sharded}")

@@ -16,8 +16,6 @@ from marey.trace.views.flow.strategies import state_sharding
 
 FILE = "placements.json"
 LARGEST_BYTES = 64 << 20
-# The operator that is given all local parts of the parameters that are gathered together.
-GATHERS = "fsdp::all_gather_copy_in"
 _SHARD = re.compile(r"^shard\((\d+)\)$")
 
 

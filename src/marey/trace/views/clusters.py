@@ -53,10 +53,12 @@ def find_clusters(view: StepView) -> Behaviour:
     deviation = np.zeros(count)
     size = np.zeros(count, np.int64)
     made = 0
+    # What is far within a step is far, however many stand beside it.
+    one_step = view.span // len(view.index.list_steps())
     for stage in np.unique(stages):
         mine = np.flatnonzero(stages == stage)
-        own, leaders = _cluster_stage(features[mine], view.span)
-        deviation[mine] = _deviate(features[mine]) / max(view.span, 1)
+        own, leaders = _cluster_stage(features[mine], one_step)
+        deviation[mine] = _deviate(features[mine]) / max(one_step, 1)
         sizes = np.bincount(own, minlength=len(leaders))
         cluster[mine] = own + made
         exemplar[mine[leaders]] = True

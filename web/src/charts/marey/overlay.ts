@@ -96,7 +96,8 @@ function drawAxis(context: CanvasRenderingContext2D, overlay: Overlay): void {
 
 /** A line where each step begins, with its name at the top. */
 function drawSteps(context: CanvasRenderingContext2D, overlay: Overlay): void {
-  const { steps, window, width, height, gutter, palette } = overlay;
+  const { steps, window, width, gutter, palette, layout } = overlay;
+  const height = Math.min(overlay.height, layout.total - overlay.scroll);
   context.font = "bold 11px sans-serif";
   context.textBaseline = "top";
   context.textAlign = "left";

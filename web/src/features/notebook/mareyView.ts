@@ -139,7 +139,7 @@ class MareyWidget {
       { order, grouped, open: this.open, clockErrorNs: (clock_error_us ?? 0) * 1e3 },
       ROW_WORDS,
     );
-    this.place.setAttribute("aria-label", texts.mareyLabel(step, rows.length));
+    this.place.setAttribute("aria-label", texts.mareyLabel([step], rows.length));
     this.root.dataset["rows"] = String(made.length);
     this.fillBar();
     this.stage.setRows(made, { fromNs: 0, toNs: Math.max(1, end_ns - start_ns) });

@@ -193,7 +193,7 @@ function drawStep(figure: HTMLElement, step: DrawnStep): void {
   place.append(picture, marks);
   place.tabIndex = 0;
   place.setAttribute("role", "application");
-  place.setAttribute("aria-label", texts.mareyLabel(step.step, step.rows.length));
+  place.setAttribute("aria-label", texts.mareyLabel([step.step], step.rows.length));
   said.setAttribute("role", "status");
   const rows = makeRows(step);
   const height = FRAME_PX + Math.max(4, rows.length) * (rows.length > 24 ? ROW_PX / 2 : ROW_PX);

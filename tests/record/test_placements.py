@@ -46,3 +46,26 @@ def test_sharded_parameters_are_written_beside_the_trace(
     assert {(g.evidence, tuple(g.slices)) for g in gathers} == {("exact", (2, 1))}
     assert "(2, 1), (2), (2, 1), (2)" in gathers[0].why
     assert [note for note in run.notes if "placements" in note.file] == []
+
+
+@pytest.mark.real
+def test_products_of_real_tensor_parallel_layers_show_how_they_are_cut(
+    need_module: Callable[[str], Any], tmp_path: Path
+) -> None:
+    need_module("torch")
+    folder = tmp_path / "traces"
+    run_ranks(folder, world=2, script=Path(__file__).with_name("tensor_training.py"))
+    told = json.loads((folder / "rank00000.placements.json").read_text())
+    plain = [p["name"] for p in told["parameters"] if not p["mesh"]]
+    assert {name.rpartition(".")[0] for name in plain} == {"0.norm", "1.norm", "2.norm"}
+    views = tmp_path / "views"
+    convert(ConversionTask([str(folder)], str(tmp_path / "cache"), str(views)), io.StringIO())
+    opened = RunViews(views)
+    flow = ask_flow(opened, opened.step(None), stage=None, where="")
+    products = [n.sharding for n in flow.nodes if n.name == "aten::linear"]
+    assert [tuple(p.slices) for p in products] == [(2, 1), (1, 2)] * 3
+    assert {p.evidence for p in products} == {"exact"}
+    between = [n.sharding for n in flow.nodes if n.name == "aten::relu"]
+    assert {(b.evidence, tuple(b.slices)) for b in between} == {("inferred", (1, 2))}
+    sums = [n for n in flow.nodes if n.name == "all_reduce"]
+    assert {n.kind for n in sums} == {"redistribution"}

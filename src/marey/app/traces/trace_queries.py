@@ -54,7 +54,8 @@ def describe_run(library: TraceLibrary, run: str) -> TraceRunDetail:
     record = library.get(run)
     summary = library.summarise(record)
     try:
-        index = library.views(run).index
+        views = library.views(run)
+        index, first_step = views.index, views.first_step
     except NotFound:
         return TraceRunDetail(
             run=summary,
@@ -76,7 +77,7 @@ def describe_run(library: TraceLibrary, run: str) -> TraceRunDetail:
         steps=steps,
         parallelism=_parallelism(index.parallelism, index.ranks),
         clock_error_us=index.clock["error_us"],
-        first_step=steps[min(1, len(steps) - 1)].step if steps else None,
+        first_step=first_step,
         kinds=list(KIND_NAMES),
         notes=index.notes,
     )

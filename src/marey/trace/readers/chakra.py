@@ -31,6 +31,8 @@ LARGEST_BYTES = 2 << 30
 UNIT_NS = 1000
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"[0-9.]+(?:-chakra[0-9.]*)?"')
 _NODES = re.compile(rb'"nodes"\s*:\s*\[')
+# A whole model's forward, which holds its operators.
+_WHOLE = re.compile(r"^\w+\.forward$")
 _GROUP_INIT = "## process_group:init ##"
 
 
@@ -114,6 +116,7 @@ def _rank(trace: Trace, source: str) -> Iterator[RankEvents]:
         "kind": np.array([_kind(node.name) for node in nodes], np.int8),
         "name": symbols.add_all([node.name for node in nodes]),
         "external_id": np.array(rf_ids, np.int64),
+        "record_id": np.array(rf_ids, np.int64),
         **_communication(nodes, attributes, symbols),
     }
     info = RankInfo(
@@ -123,6 +126,7 @@ def _rank(trace: Trace, source: str) -> Iterator[RankEvents]:
         groups=groups,
         source=source,
         has_device=False,
+        timed=any(node.ts is not None for node in nodes),
     )
     yield RankEvents(info, symbols, columns)
 
@@ -159,7 +163,7 @@ def _parents(nodes: list[Node]) -> list[int]:
 
 
 def _kind(name: str) -> int:
-    if name.startswith(("[pytorch|", "## ")) or MARKER.match(name) or name.startswith("nccl:"):
+    if name.startswith(("[pytorch|", "## ", "nccl:")) or MARKER.match(name) or _WHOLE.match(name):
         return EventKind.ANNOTATION
     return EventKind.CPU_OP
 

@@ -83,14 +83,25 @@ class RunViews:
         """Rank → stage."""
         return {row["rank"]: row["stage"] for row in self.index.ranks}
 
+    @cached_property
+    def first_step(self) -> int | None:
+        """The step that is shown first: the second, which is no warm-up, if anything ran in it."""
+        known = [row["step"] for row in self.index.steps]
+        # Of a long run only the first steps have intervals.
+        written = [s for s in known if (self.folder / "steps" / str(s) / "index.json").exists()]
+        for step in [*written[1:], *written[:1]]:
+            if len(open_step(self.folder / "steps" / str(step)).bands):
+                return int(step)
+        return int(known[0]) if known else None
+
     def step(self, step: int | None, through: int | None = None) -> StepPictures:
         """Return a step, or all from one through another on one axis of time.
 
-        Where none is named it is the first that is not a warm-up.
+        Where none is named it is the one that is shown first.
         """
         known = [row["step"] for row in self.index.steps]
         if step is None:
-            step = known[min(1, len(known) - 1)] if known else -1
+            step = self.first_step if self.first_step is not None else -1
         last = step if through is None else through
         for one in (step, last):
             if one not in known:

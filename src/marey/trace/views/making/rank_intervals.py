@@ -67,7 +67,8 @@ def read_intervals(
         table, run.symbols, has_device=run.info(rank).has_device, around_ns=around_ns
     )
     lasts = (events["dur_ns"] > 0) | (not run.info(rank).timed)
-    rows = np.flatnonzero((events["on_device"] != 0) & lasts)
+    roots = find_roots(table)
+    rows = np.flatnonzero(_find_shown(events, roots) & lasts)
     launch = events["launch"][rows]
     launched = np.where(
         launch >= 0, events["start_ns"][np.maximum(launch, 0)], events["start_ns"][rows]
@@ -78,7 +79,6 @@ def read_intervals(
     columns["phase"] = _phases(events, rows, launched, run)
     own = operator_of(table)[rows]
     columns["host_operator"] = np.where(own >= 0, events["name"][own], columns["name"])
-    roots = find_roots(table)
     columns["root"] = roots[np.where(own >= 0, own, rows)]
     columns["forward"] = find_forward_roots(events["forward"], roots)[columns["root"]]
     # What a call was given says more than what its kernel was; a launch is a part of its operator.
@@ -100,6 +100,15 @@ def read_intervals(
             (ViewKind.IDLE_OTHER, time.idle.rest),
         ),
     )
+
+
+def _find_shown(events: dict[str, Ints], roots: Ints) -> NDArray[np.bool_]:
+    """What is drawn: what ran on the device, else the outermost operators of the host."""
+    shown: NDArray[np.bool_] = events["on_device"] != 0
+    if shown.any():
+        return shown
+    outermost = roots == np.arange(len(roots))
+    return outermost & (events["kind"] == EventKind.CPU_OP)
 
 
 def _on_run_clock(table: pa.Table, rank: int, clocks: Clocks) -> pa.Table:

@@ -47,8 +47,10 @@ def join_execution_traces(run: TraceRun, paths: Iterable[str | Path]) -> list[Te
     except NotFound:
         return []
     found = []
+    # A run may be nothing but execution traces.
+    ranks = {run.info(rank).source: rank for rank in run.ranks}
     for path, own in zip(files, own_parts(files), strict=True):
-        rank = rank_in_name(own)
+        rank = ranks.get(path.name, rank_in_name(own))
         reader = reader_for(path)
         if reader is None or reader.NAME != "chakra" or rank not in run.ranks or rank is None:
             continue

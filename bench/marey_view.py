@@ -41,6 +41,9 @@ SHARES = (1.0, 0.1, 0.01, 0.001)
 # Start and end in ticks, kind: what a page without cells would have to be sent.
 RAW_BYTES = 4 + 4 + 1
 FRAMES = 10
+# Nodes of the graphs that are laid out, and pages that do it for the first time.
+SIZES = (10_000, 50_000)
+FRESH_PAGES = 4
 
 
 def main() -> int:
@@ -259,8 +262,11 @@ def report_browser(results: Results) -> None:
         path = shutil.which("chromium") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         report_frames(results, Page(browser, url))
-        # As in the app: the first layout of a worker that was just started.
-        first = {n: Page(browser, url).call("layOut", n)["ms"] for n in (10_000, 50_000)}
+        # As in the app: the first layout of a worker that was just started; the least of a few.
+        first = dict.fromkeys(SIZES, float("inf"))
+        for _ in range(FRESH_PAGES):
+            for size in SIZES:
+                first[size] = min(first[size], Page(browser, url).call("layOut", size)["ms"])
         report_layouts(results, Page(browser, url), first)
         browser.close()
 
@@ -294,17 +300,20 @@ def report_frames(results: Results, page: Page) -> None:
 
 def report_layouts(results: Results, page: Page, first: dict[int, float]) -> None:
     """Layouts of 10,000 and 50,000 nodes, and d3-dag's of the same 10,000."""
-    runs = [page.call("layOut", 10_000) for _ in range(5)]
+    runs = [page.call("layOut", 10_000) for _ in range(12)]
     warm = {10_000: min(run["ms"] for run in runs)}
-    warm[50_000] = min(page.call("layOut", 50_000)["ms"] for _ in range(5))
+    warm[50_000] = min(page.call("layOut", 50_000)["ms"] for _ in range(12))
     rival = float(page.call("layOutRival", 10_000))
     same = len({run["digest"] for run in runs}) == 1
     small, large = first[10_000], first[50_000]
-    results.line(
-        "layouts when the code is warm",
-        f"{warm[10_000]:.0f} ms and {warm[50_000]:.0f} ms",
-        size="10,000 and 50,000 nodes",
-        at_10x="linear in nodes and dummies",
+    results.against(
+        "layout of 50,000 nodes when the code is warm",
+        ratio=warm[50_000] / warm[10_000],
+        target=3,
+        rival=f"that of 10,000 ({warm[50_000]:.1f} ms against {warm[10_000]:.1f} ms)",
+        size="50,000 nodes in 8 lanes",
+        at_10x="fewer sweeps over larger graphs",
+        higher_is_better=False,
     )
     results.line(
         "the same graph always gets the same picture", str(same), size="10,000 nodes", at_10x="same"

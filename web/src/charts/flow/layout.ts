@@ -35,21 +35,25 @@ const LAYER_STEP = 168;
 const ROW_STEP = 48;
 const LANE_GAP = 44;
 export const LONG_LAYERS = 7;
-const SWEEPS = 4;
+/** Sweeps over a graph: as many as its size allows, so that a large one costs hardly more than a middling one. */
+const SWEPT_NODES = 120_000;
+const [LEAST_SWEEPS, MOST_SWEEPS] = [2, 12];
+/** Up to this many nodes a layer, which is nearly in order after the first sweep, is sorted by insertion. */
+const SHORT_LAYER = 96;
 
 /** Lay a graph out from left to right. */
 export function layoutFlow(graph: FlowGraph): FlowLayout {
   const layer = findLayers(graph);
   const net = makeNet(graph, layer);
-  sweepOrders(net);
+  const affordable = Math.round(SWEPT_NODES / Math.max(1, graph.count));
+  sweepOrders(net, Math.min(MOST_SWEEPS, Math.max(LEAST_SWEEPS, affordable)));
   const row = placeRows(net);
   return readLayout(graph, layer, net, row);
 }
 
 /** Layer of each node: one behind the last of its predecessors. */
 function findLayers({ count, order, source, target }: FlowGraph): Int32Array {
-  const sequence = Int32Array.from({ length: count }, (_, i) => i);
-  sequence.sort((a, b) => order[a] - order[b] || a - b);
+  const sequence = sortByOrder(count, order);
   const rank = new Int32Array(count);
   sequence.forEach((node, i) => (rank[node] = i));
   const { begin, other } = adjacency(count, source, target);
@@ -60,6 +64,17 @@ function findLayers({ count, order, source, target }: FlowGraph): Int32Array {
       if (rank[next] > rank[node]) layer[next] = Math.max(layer[next], layer[node] + 1);
     }
   return layer;
+}
+
+/** Nodes in execution order; most graphs come in it, and sorting them again would cost as much as all the rest. */
+function sortByOrder(count: number, order: Float64Array): Int32Array {
+  const sequence = new Int32Array(count);
+  let sorted = true;
+  for (let i = 0; i < count; i++) {
+    sequence[i] = i;
+    if (i > 0 && order[i] < order[i - 1]) sorted = false;
+  }
+  return sorted ? sequence : sequence.sort((a, b) => order[a] - order[b] || a - b);
 }
 
 /** Neighbours behind each node, as one list with the place where each node's part begins. */
@@ -154,10 +169,10 @@ function splitEdges({ count, lane, source, target }: FlowGraph, layer: Int32Arra
 }
 
 /** Move through the layers forwards and backwards, each time ordered by where the neighbours stand. */
-function sweepOrders(net: Net): void {
+function sweepOrders(net: Net, sweeps: number): void {
   const depth = net.begin.length - 1;
   const keys = new Float64Array(net.size);
-  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+  for (let sweep = 0; sweep < sweeps; sweep++) {
     const forwards = sweep % 2 === 0;
     const side = forwards ? net.before : net.behind;
     for (let step = 1; step < depth; step++) {
@@ -187,7 +202,7 @@ function barycentre(
 function sortLayer(net: Net, l: number, keys: Float64Array): void {
   const [first, last] = [net.begin[l], net.begin[l + 1]];
   const { sequence, lane, place } = net;
-  if (last - first > 24) sortLong(net, first, last, keys);
+  if (last - first > SHORT_LAYER) sortLong(net, first, last, keys);
   else
     for (let i = first + 1; i < last; i++) {
       const node = sequence[i];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from marey.app.traces.received_files import ReceivedFiles
 from marey.trace.views.cells import HEADER
 
 ROOT = "/api/v1/traces"
@@ -66,6 +68,8 @@ def test_an_upload_goes_on_where_it_broke_off(client: TestClient) -> None:
     assert rest.json()["state"] == "complete"
     (listed,) = client.get(f"{ROOT}/{run}/files").json()
     assert (listed["file"], listed["received"]) == ("rank0.json", 1000)
+    assert client.get(f"{ROOT}/{run}/files", params={"file": "rank0.json"}).json() == [listed]
+    assert client.get(f"{ROOT}/{run}/files", params={"file": "rank1.json"}).json() == []
     assert client.delete(f"{ROOT}/{run}/files", params={"file": "rank0.json"}).json() == []
 
 
@@ -186,3 +190,19 @@ def test_a_run_compares_with_itself(client: TestClient, pipeline: str) -> None:
     found = client.get(f"{ROOT}/{pipeline}/difference", params=question).json()
     assert (found["a_steps"], found["b_steps"]) == ([3], [4])
     assert found["changes"]
+
+
+def test_files_sent_at_once_all_arrive_and_none_is_listed_for_another(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(client)
+    listed = []
+    monkeypatch.setattr(
+        ReceivedFiles, "list_files", lambda files: listed.append(files.folder) or []
+    )
+    names = [f"rank{rank}.json" for rank in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda name: send(client, run, name, b"{}"), names))
+    assert [answer.json()["state"] for answer in answers] == ["complete"] * 24
+    # Not for the audit either, which asks what was there before and after.
+    assert listed == []

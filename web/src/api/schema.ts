@@ -11826,7 +11826,10 @@ export interface operations {
     };
     traceFiles: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only this file, if it is there. */
+                file?: string;
+            };
             header?: never;
             path: {
                 /** @description Id of the run. */

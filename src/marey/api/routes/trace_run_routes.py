@@ -192,9 +192,13 @@ async def send_trace_file(
     response_description="Files by name.",
     responses=described(404, 422),
 )
-def trace_files(service: TheService, run: RunId) -> Answer[list[TraceFile]]:
+def trace_files(
+    service: TheService,
+    run: RunId,
+    file: Annotated[str, Query(max_length=500, description="Only this file, if it is there.")] = "",
+) -> Answer[list[TraceFile]]:
     """With how much of each has arrived."""
-    return Answer(service.traces.files(run))
+    return Answer(service.traces.files(run, file))
 
 
 @router.delete(

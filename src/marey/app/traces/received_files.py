@@ -51,10 +51,10 @@ class ReceivedFiles:
             facts = msgspec.json.decode(path.read_bytes(), type=_Facts)
         except (OSError, msgspec.MsgspecError):
             return None
-        whole, part = path.with_suffix(""), path.with_suffix(_PART)
-        if whole.exists():
+        # In this order: a file may become whole while we look.
+        received = _measure(path.with_suffix(_PART))
+        if path.with_suffix("").exists():
             return TraceFile(facts.name, facts.bytes, facts.bytes, "complete", "")
-        received = part.stat().st_size if part.exists() else 0
         return TraceFile(facts.name, facts.bytes, received, "partial", "")
 
     def get_file(self, name: str) -> TraceFile:
@@ -167,6 +167,13 @@ def _write_plain(path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, FILE_MODE), "wb") as file:
         file.write(content)
+
+
+def _measure(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _check_name(name: str) -> None:

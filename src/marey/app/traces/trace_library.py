@@ -249,9 +249,18 @@ class TraceLibrary:
 
     # Files
 
-    def files(self, run: str) -> list[TraceFile]:
-        """Return the files that were sent to a run."""
-        return self._open_received(self.get(run)).list_files()
+    def files(self, run: str, name: str = "") -> list[TraceFile]:
+        """Return the files that were sent to a run, or the one that is named, if it is there.
+
+        Who sends 16,384 files asks about one at a time.
+        """
+        received = self._open_received(self.get(run))
+        if not name:
+            return received.list_files()
+        try:
+            return [received.get_file(name)]
+        except NotFound:
+            return []
 
     @contextmanager
     def receive(self, run: str, name: str, offset: int, size: int) -> Iterator[PieceWriter]:

@@ -21,7 +21,7 @@ interface UploadProps {
 }
 
 const targetOf = (run: string): UploadTarget => ({
-  list: () => listFiles(run),
+  list: (file) => listFiles(run, file),
   send: (file, offset, bytes, part) =>
     putBytes<TraceFile>(`${runPath(run)}/files`, { file, offset, bytes }, part),
 });

@@ -146,5 +146,5 @@ export function useRunActions() {
   return { convert, cancel, erase, change, refresh: onSettled };
 }
 
-export const listFiles = (run: string): Promise<TraceFile[]> =>
-  getJson<TraceFile[]>(`${runPath(run)}/files`);
+export const listFiles = (run: string, file?: string): Promise<TraceFile[]> =>
+  getJson<TraceFile[]>(`${runPath(run)}/files`, { file: file ?? null });

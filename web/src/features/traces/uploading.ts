@@ -12,7 +12,8 @@ export interface Sending {
 
 /** What the upload needs of the server; tests hand in their own. */
 export interface UploadTarget {
-  list: () => Promise<TraceFile[]>;
+  /** Every file that has arrived, or the one that is named. */
+  list: (file?: string) => Promise<TraceFile[]>;
   send: (file: string, offset: number, bytes: number, part: Blob) => Promise<TraceFile>;
 }
 
@@ -142,7 +143,7 @@ function isFinal(error: unknown): boolean {
 
 async function receivedOf(target: UploadTarget, name: string): Promise<number | null> {
   try {
-    return (await target.list()).find((file) => file.file === name)?.received ?? null;
+    return (await target.list(name)).find((file) => file.file === name)?.received ?? null;
   } catch {
     return null;
   }

@@ -107,8 +107,9 @@ def _find_shown(events: dict[str, Ints], roots: Ints) -> NDArray[np.bool_]:
     shown: NDArray[np.bool_] = events["on_device"] != 0
     if shown.any():
         return shown
-    outermost = roots == np.arange(len(roots))
-    return outermost & (events["kind"] == EventKind.CPU_OP)
+    outermost: NDArray[np.bool_] = roots == np.arange(len(roots))
+    outermost &= events["kind"] == EventKind.CPU_OP
+    return outermost
 
 
 def _on_run_clock(table: pa.Table, rank: int, clocks: Clocks) -> pa.Table:

@@ -235,6 +235,16 @@ def choose_operator(page: Any, view: Any) -> bool:
     return bool(chosen)
 
 
+def test_call_graphs_are_beside_the_other_views_of_a_run(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    page = open_view(overview, "run", slow_device[0])
+    page.get_by_label("Views of this run").get_by_role("link", name="Call graphs").click()
+    page.wait_for_selector("[data-testid=sankey][data-draw-ms]")
+    assert address_of(page)["source"] == f"run:{slow_device[0]}"
+    page.get_by_test_id("suspects").get_by_text("call sites in").wait_for()
+
+
 def test_the_flow_shows_stages_strategies_and_stacks(
     overview: Overview, slow_device: tuple[str, int]
 ) -> None:

@@ -183,3 +183,24 @@ def test_the_bundle_asks_nobody_outside(views: Views) -> None:
     assert "fetch(" not in text
     assert "XMLHttpRequest" not in text
     assert "import(" not in text
+
+
+def test_a_bar_says_how_far_reading_is(
+    views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from marey.notebook import reading
+
+    drawn: list[str] = []
+
+    class Place:
+        def update(self, bar: Any) -> None:
+            drawn.append(bar._repr_html_())
+
+    monkeypatch.setattr(reading, "_open_display", lambda label: Place())
+    for name in ("<a>", "b"):
+        (tmp_path / name).write_text("main;load 5\n")
+    views.load(tmp_path / "<a>", tmp_path / "b")
+    assert ["50%" in drawn[0], "100%" in drawn[-1]] == [True, True]
+    views.load(tmp_path / "<a>")
+    assert "&lt;a&gt;" in drawn[-1]
+    assert "<progress" in drawn[-1]

@@ -324,6 +324,7 @@ export const tracesTexts = {
   summary: "Summary",
   mareyView: "Marey view",
   executionFlow: "Execution flow",
+  callGraphs: "Call graphs",
   viewsOfThisRun: "Views of this run",
   tablesOfTheRun: "Tables of the run",
   parallelism: "Parallelism",

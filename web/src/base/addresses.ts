@@ -41,6 +41,10 @@ export function tracesAddress(workload?: string): string {
 }
 
 /** One run's page, its Marey view or its execution flow; what is undefined is left out. */
+export function callGraphAddress(source: string): string {
+  return `/callgraphs?${new URLSearchParams({ source }).toString()}`;
+}
+
 export function traceAddress(
   view: "run" | "marey" | "flow",
   run: string,

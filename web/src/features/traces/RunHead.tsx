@@ -1,4 +1,4 @@
-import { traceAddress } from "@/base/addresses";
+import { callGraphAddress, traceAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
 import type { RunDetail } from "@/features/traces/documents";
 import { shorten } from "@/features/traces/words";
@@ -11,7 +11,7 @@ const VIEWS = [
   ["flow", texts.executionFlow],
 ] as const;
 
-/** The run's name and the way between its three views; the step and the selection go along. */
+/** The run's name and the way between its views; the step and the selection go along. */
 export function RunHead({
   detail,
   view,
@@ -37,6 +37,7 @@ export function RunHead({
             {label}
           </PageLink>
         ))}
+        <PageLink href={callGraphAddress(`run:${id}`)}>{texts.callGraphs}</PageLink>
       </nav>
     </div>
   );

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marey.app.queue.history_folder import read_history
+from marey.app.queue.histories.history import read_history
 from marey.app.queue.what_if_folder import answer_what_if
 from marey.model.errors import InvalidInput, NotFound
 

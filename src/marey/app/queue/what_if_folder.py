@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from marey.app.queue.history_folder import read_history, read_policy
+from marey.app.queue.histories.history import read_history, read_policy
 from marey.queue.policy.what_if import compute_what_if
 
 
@@ -14,4 +14,4 @@ def answer_what_if(history: Path, policy: Path) -> dict[str, Any]:
     policy.
     """
     jobs, current = read_history(history)
-    return compute_what_if(jobs, read_policy(policy), current)
+    return compute_what_if(jobs, read_policy(policy, current), current)

@@ -8,7 +8,7 @@ from typing import Any
 
 from marey.app.queue.evaluate import evaluate_folders
 from marey.app.queue.fill_files import fill_files
-from marey.app.queue.history_folder import read_policy
+from marey.app.queue.histories.history import read_policy
 from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import (
     AskFairness,

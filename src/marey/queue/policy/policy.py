@@ -1,21 +1,36 @@
-"""A scheduling policy as data: order, backfill, placement, weights, limits and the hosts it works
-on.
-"""
+"""A scheduling policy as data: order, backfill, placement, weights, limits, partitions, hosts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marey.model.errors import InvalidInput, allowed, shown, unknown
+from marey.queue.policy.policy_parts import (
+    AddedHosts,
+    HostKind,
+    PartitionRule,
+    Preemption,
+    Reservation,
+    Sharing,
+    read_added_hosts,
+    read_hosts,
+    read_number,
+    read_partitions,
+    read_preemption,
+    read_reservations,
+    read_sharing,
+)
 
 ORDERS = ("fifo", "multifactor")
 BACKFILLS = ("none", "easy", "conservative")
-PLACEMENTS = ("most_allocated", "least_allocated", "fgd")
+# In the order of the kernels' numbers; node_order is what Slurm does if not told otherwise.
+PLACEMENTS = ("most_allocated", "least_allocated", "fgd", "node_order")
 # What people call the factors of multifactor priority → our name.
 _FACTORS = {
     "age": "age", "priorityweightage": "age",
     "size": "size", "job_size": "size", "jobsize": "size", "priorityweightjobsize": "size",
+    "gpus": "gpus", "tres": "gpus", "gres/gpu": "gpus",
     "fairshare": "fairshare", "fair_share": "fairshare", "share": "fairshare",
     "priorityweightfairshare": "fairshare",
     "recorded": "recorded", "site": "recorded", "qos": "recorded", "partition": "recorded",
@@ -23,31 +38,48 @@ _FACTORS = {
 }  # fmt: skip
 _LIMITS = {
     "max_gpus_per_user": "max_gpus_per_user", "gpus_per_user": "max_gpus_per_user",
+    "max_gpus_per_project": "max_gpus_per_project", "gpus_per_project": "max_gpus_per_project",
     "max_jobs_per_user": "max_jobs_per_user", "jobs_per_user": "max_jobs_per_user",
     "max_gpus_per_job": "max_gpus_per_job", "gpus_per_job": "max_gpus_per_job",
     "max_time_s": "max_time_s", "max_time": "max_time_s",
 }  # fmt: skip
-# A conservative pass of Slurm looks at so many jobs (bf_max_job_test).
+# A conservative pass of Slurm looks at so many jobs (bf_max_job_test), a day ahead (bf_window).
 DEFAULT_DEPTH = 500
+DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How the next job is chosen and where it goes."""
+    """How the next job is chosen, where it goes, and when the scheduler looks."""
 
     order: str = "fifo"
     backfill: str = "none"
     placement: str = "most_allocated"
     weights: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    max_age_s: float = 7 * 86400.0
-    half_life_s: float = 7 * 86400.0
+    max_age_s: float = 7 * DAY_S
+    half_life_s: float = 7 * DAY_S
     favor_small: bool = False
     depth: int = DEFAULT_DEPTH
-    # Seconds that a scheduler lets pass between the end of a job and the next start in its place.
-    start_lag_s: tuple[float, float] = (1.0, 2.0)
-    # GPUs of each host, where the policy asks for other hosts than there are.
-    hosts: tuple[int, ...] = ()
+    # Seconds between the end of a job and the next start in its place; None: as recorded.
+    start_lag_s: tuple[float, float] | None = None
+    # Seconds between passes of backfill (0: at every change), how far it plans, in which steps.
+    interval_s: float = 0.0
+    window_s: float = DAY_S
+    resolution_s: float = 1.0
+    # Seconds between looks of the main pass (0: at every change); that a submission waits for
+    # company; and between computations of priority.
+    tick_s: float = 0.0
+    submit_delay_s: float = 0.0
+    recalculate_s: float = 0.0
+    hosts: tuple[HostKind, ...] = ()
+    add_hosts: tuple[AddedHosts, ...] = ()
+    partitions: tuple[PartitionRule, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    preemption: Preemption = field(default_factory=Preemption)
+    sharing: Sharing = field(default_factory=Sharing)
+    # Whether CPU and memory requests count, where the history tells them.
+    cpu_and_memory: bool = True
 
     @property
     def is_dynamic(self) -> bool:
@@ -57,8 +89,14 @@ class Policy:
         )
 
 
-def parse_policy(document: Any) -> Policy:
-    """Return the policy of a JSON document; say which value is wrong and what is allowed."""
+_NUMBERS = (
+    "max_age_s", "half_life_s", "interval_s", "window_s", "tick_s", "submit_delay_s",
+    "recalculate_s",
+)  # fmt: skip
+
+
+def parse_policy(document: Any, base: Policy | None = None) -> Policy:
+    """Return the policy of a JSON document; what it does not say stays as in ``base``."""
     if not isinstance(document, dict):
         raise InvalidInput(
             'A policy is a JSON object such as {"order": "fifo", "backfill": "conservative"}.'
@@ -67,44 +105,64 @@ def parse_policy(document: Any) -> Policy:
     for name in document:
         if name not in known:
             raise InvalidInput(unknown("policy setting", name, known))
-    lag = document.get("start_lag_s", (1.0, 2.0))
-    low, high = (lag, lag) if isinstance(lag, int | float) else (lag[0], lag[-1])
-    return Policy(
-        order=_read_choice(document, "order", ORDERS, "fifo"),
-        backfill=_read_choice(document, "backfill", BACKFILLS, "none"),
-        placement=_read_choice(document, "placement", PLACEMENTS, "most_allocated"),
-        weights=_read_numbers(document, "weights", _FACTORS),
-        limits=_read_numbers(document, "limits", _LIMITS),
-        max_age_s=_read_number("max_age_s", document.get("max_age_s", 7 * 86400.0)),
-        half_life_s=_read_number("half_life_s", document.get("half_life_s", 7 * 86400.0)),
-        favor_small=bool(document.get("favor_small", False)),
-        depth=max(1, int(_read_number("depth", document.get("depth", DEFAULT_DEPTH)))),
-        start_lag_s=(_read_number("start_lag_s", low), _read_number("start_lag_s", high)),
-        hosts=_read_hosts(document.get("hosts")),
-    )
+    given = {name: read_number(name, document[name]) for name in _NUMBERS if name in document}
+    settings: dict[str, Any] = dict(given)
+    for name, choices in (
+        ("order", ORDERS),
+        ("backfill", BACKFILLS),
+        ("placement", PLACEMENTS),
+    ):
+        if name in document:
+            settings[name] = _read_choice(name, document[name], choices)
+    readers = {
+        "weights": lambda found: _read_numbers("weights", found, _FACTORS),
+        "limits": lambda found: _read_numbers("limits", found, _LIMITS),
+        "favor_small": lambda found: _read_flag("favor_small", found),
+        "cpu_and_memory": lambda found: _read_flag("cpu_and_memory", found),
+        "depth": lambda found: max(1, int(read_number("depth", found))),
+        "resolution_s": lambda found: max(1.0, read_number("resolution_s", found)),
+        "start_lag_s": _read_lag,
+        "hosts": read_hosts,
+        "add_hosts": read_added_hosts,
+        "partitions": read_partitions,
+        "reservations": read_reservations,
+        "preemption": read_preemption,
+        "sharing": read_sharing,
+    }
+    for name, read in readers.items():
+        if name in document:
+            settings[name] = read(document[name])
+    return replace(base or Policy(), **settings)
 
 
-def _read_choice(
-    document: dict[str, Any], name: str, choices: tuple[str, ...], default: str
-) -> str:
-    value = document.get(name, default)
+def _read_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise InvalidInput(unknown(name, value, choices))
     return str(value)
 
 
-def _read_number(name: str, value: Any) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < float("inf")
-    ):
-        raise InvalidInput(f"{name} is {shown(value)}; a number from 0 up is allowed.")
-    return float(value)
+def _read_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {shown(value)}; true or false is allowed.")
+    return value
 
 
-def _read_numbers(document: dict[str, Any], name: str, names: dict[str, str]) -> dict[str, float]:
-    found = document.get(name) or {}
+def _read_lag(found: Any) -> tuple[float, float] | None:
+    if found is None:
+        return None
+    pair = (found, found) if isinstance(found, int | float) else found
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise InvalidInput(
+            f"start_lag_s is {shown(found)}; a number of seconds or a pair such as [1, 2] is "
+            "allowed."
+        )
+    low, high = (read_number("start_lag_s", value) for value in pair)
+    return min(low, high), max(low, high)
+
+
+def _read_numbers(name: str, found: Any, names: dict[str, str]) -> dict[str, float]:
+    if found is None:
+        return {}
     if not isinstance(found, dict):
         raise InvalidInput(
             f"{name} is {shown(found)}; an object of numbers is allowed: "
@@ -115,17 +173,5 @@ def _read_numbers(document: dict[str, Any], name: str, names: dict[str, str]) ->
         plain = str(key).lower()
         if plain not in names:
             raise InvalidInput(unknown(f"name in {name}", key, sorted(set(names.values()))))
-        numbers[names[plain]] = numbers.get(names[plain], 0.0) + _read_number(
-            f"{name}.{key}", value
-        )
+        numbers[names[plain]] = numbers.get(names[plain], 0.0) + read_number(f"{name}.{key}", value)
     return numbers
-
-
-def _read_hosts(found: Any) -> tuple[int, ...]:
-    """Return the GPUs per host of ``[{"count": 4, "gpus": 8}, …]``."""
-    if not found:
-        return ()
-    try:
-        return tuple(int(entry["gpus"]) for entry in found for _ in range(int(entry["count"])))
-    except (TypeError, KeyError, ValueError) as error:
-        raise InvalidInput('hosts is a list such as [{"count": 4, "gpus": 8}].') from error

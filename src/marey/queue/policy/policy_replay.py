@@ -2,8 +2,7 @@
 delays decide.
 
 A backfilled schedule is chaotic: one second more between an end and the next start changes who fits
-a gap. Each replay
-draws the scheduler's own delay anew for every job, and the answer is the mean over the replays.
+a gap. Each replay draws the scheduler's own delays anew, and the answer is their middle.
 """
 
 from __future__ import annotations
@@ -11,29 +10,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
-from marey.queue.policy.host_kernels import build_hosts
 from marey.queue.policy.policy import BACKFILLS, PLACEMENTS, Policy
-from marey.queue.policy.recorded_jobs import Floats, Ints, RecordedJobs
-from marey.queue.policy.replay_kernels import JobArrays, Rules, build_line, replay_jobs
+from marey.queue.policy.recorded_jobs import WHOLE_GPU, Floats, Ints, RecordedJobs
+from marey.queue.policy.replay_kernels import Line, Moments, Order, build_line, replay_jobs
+from marey.queue.policy.replay_layout import (
+    STARTABLE,
+    Layout,
+    find_reserved_hosts,
+    lay_out_jobs,
+)
+from marey.sim.passes.host_room import Requests, build_mask, build_room
+from marey.sim.passes.planned_starts import Plans, Rules, Site, build_plans, build_running
+from marey.sim.passes.scheduler_passes import Use, build_outcome
 
-REPLAYS = 24
+REPLAYS = 25
 # A history longer than this is replayed once: the many jobs average the small delays out.
 _LONG_HISTORY = 5000
+# Where no lag is recorded: what schedulers need between an end and a start.
+_USUAL_LAG_S = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
 class Replayed:
     """The schedule under a policy: seconds of wait per job (NaN: never starts), in the order of the
     recorded jobs.
+
+    ``wait_s`` is the middle of the replays for each job, ``mean_wait_s`` the mean over all of them.
     """
 
     wait_s: Floats
     spread_s: Floats
+    mean_wait_s: float
     utilization: float
+    # Part of the free GPUs' time in which the typical job could not have used them.
+    stranded: float
     replays: int
+    verdict: Ints
+    evictions: float = 0.0
+    lost_gpu_hours: float = 0.0
 
 
 def replay_policy(
@@ -44,118 +60,175 @@ def replay_policy(
         raise InvalidInput("There are no recorded jobs to replay.", code="no_history")
     many = replays or (1 if len(jobs) > _LONG_HISTORY else REPLAYS)
     draws = np.random.default_rng(seed)
-    sizes = _find_host_sizes(jobs, policy)
+    layout = lay_out_jobs(jobs, policy)
+    rows = np.flatnonzero(layout.verdict == STARTABLE)
     waits = np.full((many, len(jobs)), np.nan)
-    used = np.zeros(many)
-    for i in range(many):
-        lag_ms = draws.uniform(policy.start_lag_s[0], policy.start_lag_s[1], len(jobs)) * 1000.0
-        start = _replay_once(jobs, policy, sizes, lag_ms.astype(np.int64))
-        ran = start >= 0
-        waits[i, ran] = (start[ran] - jobs.submit_ms[ran]) / 1000.0
-        used[i] = _compute_use(jobs, start, int(sizes.sum()))
+    sums = np.zeros((many, 4))
+    low, high = find_lag(jobs, policy)
+    cut_ms = jobs.resolution_s * 1000.0
+    for i in range(many if len(rows) else 0):
+        run_ms = jobs.run_ms[rows] + draws.uniform(low * 1000.0, high * 1000.0, len(rows))
+        submit_ms = jobs.submit_ms[rows]
+        if cut_ms:
+            run_ms = np.maximum(1.0, run_ms + draws.uniform(-cut_ms / 2, cut_ms / 2, len(rows)))
+            lost = draws.uniform(0.0, cut_ms, len(rows))
+            submit_ms = np.maximum.accumulate(submit_ms + lost.astype(np.int64))
+        phase = draws.uniform(0.0, max(policy.interval_s, policy.tick_s) * 1000.0)
+        times = (submit_ms, run_ms.astype(np.int64), int(phase))
+        line = _replay_once(jobs, policy, layout, rows, times)
+        ran = line.start >= 0
+        waits[i, rows[ran]] = line.waited[ran] / 1000.0
+        sums[i] = *line.sums, line.evictions.sum()
+    return _summarise(jobs, layout, waits, sums)
+
+
+def find_lag(jobs: RecordedJobs, policy: Policy) -> tuple[float, float]:
+    """Return the shortest and longest lag of starts: the policy's, the recorded, or the usual.
+
+    Half a tick of the recorded lag is the scheduler's own, which the replay makes itself.
+    """
+    if policy.start_lag_s is not None:
+        return policy.start_lag_s
+    if not np.isfinite(jobs.lag_s):
+        return _USUAL_LAG_S
+    return 0.0, 2.0 * max(0.0, jobs.lag_s - policy.tick_s / 2.0)
+
+
+def _summarise(jobs: RecordedJobs, layout: Layout, waits: Floats, sums: Floats) -> Replayed:
     never = np.isnan(waits).all(axis=0)
-    safe = np.where(never, 0.0, waits)
-    mean = np.where(never, np.nan, np.nanmean(safe, axis=0))
+    if len(waits) == 1:
+        middle, spread = waits[0], np.where(never, np.nan, 0.0)
+    else:
+        safe = np.where(never, 0.0, waits)
+        middle = np.where(never, np.nan, np.nanmedian(safe, axis=0))
+        spread = np.where(never, np.nan, np.nanstd(safe, axis=0))
+    known = waits[np.isfinite(waits)]
+    free, stranded, lost, evictions = sums.mean(axis=0)
     return Replayed(
-        mean, np.where(never, np.nan, np.nanstd(safe, axis=0)), float(used.mean()), many
+        wait_s=middle,
+        spread_s=spread,
+        mean_wait_s=float(known.mean()) if len(known) else float("nan"),
+        utilization=_compute_use(jobs, layout, middle),
+        stranded=float(stranded / free) if free > 0 else 0.0,
+        replays=len(waits),
+        verdict=layout.verdict,
+        evictions=float(evictions),
+        lost_gpu_hours=float(lost / 3_600_000.0),
     )
 
 
-def _find_host_sizes(jobs: RecordedJobs, policy: Policy) -> Ints:
-    sizes = np.asarray(policy.hosts, np.int64) if policy.hosts else jobs.host_gpus
-    if not len(sizes) or sizes.sum() <= 0:
-        raise InvalidInput("There are no hosts with GPUs to replay the jobs on.")
-    if sizes.max() > 64:
-        raise InvalidInput(f"A host of {int(sizes.max())} GPUs; at most 64 are allowed.")
-    return np.ascontiguousarray(sizes)
+def _replay_once(
+    jobs: RecordedJobs, policy: Policy, layout: Layout, rows: Ints, times: tuple[Ints, Ints, int]
+) -> Line:
+    """Return one replay of submissions, run times and a scheduler's phase; jobs that can never
+    start as asked stay out of the line.
+    """
+    submit, run, phase_ms = times
+    requests = layout.requests
+    if len(rows) < len(jobs):
+        kept = Requests(*(column[rows] for column in requests))
+        requests = kept._replace(first=np.cumsum(kept.hosts) - kept.hosts)
+    line = build_line(run, len(jobs.owners))
+    site = _build_site(layout, policy, requests, int(submit[0]), jobs.owners)
+    use = Use(
+        gpus=np.zeros(len(jobs.owners), np.int64),
+        jobs=np.zeros(len(jobs.owners), np.int64),
+        project_gpus=np.zeros(max(1, len(jobs.projects)), np.int64),
+        partition_gpus=np.zeros((len(jobs.owners), len(layout.partitions)), np.int64),
+        partition_limit=layout.partition_limits,
+    )
+    reserved = site.plans.counts[1]
+    moments = Moments(
+        submit=submit,
+        run=run,
+        wakes=np.sort(site.plans.end[:reserved]) * 1000,
+        backfill_every=int(policy.interval_s * 1000.0),
+        submit_delay=int(policy.submit_delay_s * 1000.0),
+        tick=int(policy.tick_s * 1000.0),
+        keeps_progress=int(policy.preemption.mode == "resume"),
+    )
+    order = _build_order(jobs, policy, layout.fixed[rows])
+    rules = _build_rules(policy)
+    outcome = build_outcome(len(rows))
+    replay_jobs(requests, moments, site, use, line, order, rules, outcome, phase_ms)
+    return line
 
 
-def _replay_once(jobs: RecordedJobs, policy: Policy, sizes: Ints, lag_ms: Ints) -> Ints:
-    """Return the starts of one replay; jobs that can never start as asked stay out of the line."""
-    able = find_startable(jobs, policy, sizes)
-    starts = np.full(len(jobs), -1, np.int64)
-    if not able.any():
-        return starts
-    rows = np.flatnonzero(able)
-    fixed = compute_fixed_priority(jobs, policy, int(sizes.sum()))[rows]
-    rank = np.empty(len(rows), np.int64)
-    rank[np.argsort(-np.floor(fixed), kind="stable")] = np.arange(len(rows))
-    arrays = JobArrays(
-        submit=jobs.submit_ms[rows],
-        run=jobs.run_ms[rows] + lag_ms[rows],
-        limit=jobs.limit_ms[rows],
-        need=jobs.gpus_per_host[rows],
-        gang=jobs.hosts[rows],
-        rank=rank,
-        owner=jobs.owner[rows],
+def _build_site(
+    layout: Layout, policy: Policy, requests: Requests, first_ms: int, owners: tuple[str, ...]
+) -> Site:
+    table = layout.hosts
+    shared = bool((requests.share < WHOLE_GPU).any())
+    words = layout.pools.shape[1]
+    held = int(requests.hosts.sum())
+    plans = build_plans(policy.depth + len(policy.reservations) + 1, words)
+    _reserve(plans, policy, layout, first_ms // 1000, owners)
+
+    rooms = [build_room(table.gpus, table.cpus, table.memory_mb, shared=shared) for _ in range(2)]
+    return Site(
+        room=rooms[0],
+        future=rooms[1],
+        running=build_running(len(requests.gpus)),
+        plans=plans,
+        held=np.zeros(held, np.int64),
+        taken=np.zeros(held, np.uint64),
+        pools=layout.pools,
+        partitions=layout.partitions,
+        stranded=layout.stranded,
+        allowed=np.zeros(words, np.uint64),
+        before=np.zeros(words, np.uint64),
+        unblocked=np.zeros(words, np.uint64),
+    )
+
+
+def _reserve(
+    plans: Plans, policy: Policy, layout: Layout, first_s: int, owners: tuple[str, ...]
+) -> None:
+    for i, reservation in enumerate(policy.reservations):
+        plans.begin[i] = first_s + int(reservation.begin_s)
+        plans.end[i] = first_s + int(reservation.end_s)
+        plans.hosts[i] = build_mask(find_reserved_hosts(reservation, layout.hosts))
+        plans.owner[i] = owners.index(reservation.user) if reservation.user in owners else -1
+    plans.counts[:] = len(policy.reservations)
+
+
+def _build_order(jobs: RecordedJobs, policy: Policy, fixed: Floats) -> Order:
+    weights = policy.weights
+    return Order(
         fixed=fixed,
         share=np.full(len(jobs.owners), 1.0 / len(jobs.owners)),
+        recalculate=int(policy.recalculate_s * 1000.0),
+        age_weight=float(weights.get("age", 0.0)),
+        max_age=float(policy.max_age_s * 1000.0),
+        share_weight=float(weights.get("fairshare", 0.0)) if policy.is_dynamic else 0.0,
+        half_life=float(policy.half_life_s * 1000.0),
+        dynamic=int(policy.is_dynamic),
     )
-    widest = int(jobs.hosts[rows].max())
-    line = build_line(len(rows), len(jobs.owners), widest, int(sizes.sum()))
-    state = build_hosts(sizes, _weigh_stranded(jobs, rows, sizes))
-    replay_jobs(arrays, state, line, _build_rules(policy))
-    starts[rows] = line.start
-    return starts
-
-
-def find_startable(jobs: RecordedJobs, policy: Policy, sizes: Ints) -> NDArray[np.bool_]:
-    """Return which jobs the hosts and the limits could ever start."""
-    biggest_first = np.sort(sizes)[::-1]
-    at = np.minimum(jobs.hosts, len(sizes)) - 1
-    able = (jobs.hosts <= len(sizes)) & (biggest_first[at] >= jobs.gpus_per_host)
-    most = min(
-        policy.limits.get("max_gpus_per_job", np.inf),
-        policy.limits.get("max_gpus_per_user", np.inf),
-    )
-    able &= jobs.gpus <= most
-    able &= jobs.limit_ms <= policy.limits.get("max_time_s", np.inf) * 1000.0
-    return np.asarray(able)
-
-
-def compute_fixed_priority(jobs: RecordedJobs, policy: Policy, gpus: int) -> Floats:
-    """Return the part of each job's priority that does not change while it waits."""
-    if policy.order == "fifo":
-        return np.zeros(len(jobs))
-    share = jobs.gpus / max(gpus, 1)
-    size = 1.0 - share if policy.favor_small else share
-    return (
-        policy.weights.get("size", 0.0) * size + policy.weights.get("recorded", 0.0) * jobs.priority
-    )
-
-
-def _weigh_stranded(jobs: RecordedJobs, rows: Ints, sizes: Ints) -> Floats:
-    """Return, per number of free GPUs on a host, how many of them the typical job could not use
-    (FGD).
-    """
-    needs, counts = np.unique(jobs.gpus_per_host[rows], return_counts=True)
-    free = np.arange(int(sizes.max()) + 1, dtype=np.float64)
-    shares = counts / counts.sum()
-    return np.asarray((shares[None, :] * (free[:, None] < needs[None, :])).sum(axis=1) * free)
 
 
 def _build_rules(policy: Policy) -> Rules:
-    weights, limits = policy.weights, policy.limits
+    limits = policy.limits
     return Rules(
         backfill=BACKFILLS.index(policy.backfill),
         placement=PLACEMENTS.index(policy.placement),
         depth=policy.depth,
-        max_gpus=int(limits.get("max_gpus_per_user", 0)),
-        max_jobs=int(limits.get("max_jobs_per_user", 0)),
-        dynamic=int(policy.is_dynamic),
-        age_weight=float(weights.get("age", 0.0)),
-        max_age=int(policy.max_age_s * 1000.0),
-        share_weight=float(weights.get("fairshare", 0.0)),
-        half_life=float(policy.half_life_s * 1000.0),
+        window_s=int(policy.window_s),
+        resolution_s=int(policy.resolution_s),
+        preempts=int(policy.preemption.mode != "off"),
+        max_gpus_per_user=int(limits.get("max_gpus_per_user", 0)),
+        max_jobs_per_user=int(limits.get("max_jobs_per_user", 0)),
+        max_gpus_per_project=int(limits.get("max_gpus_per_project", 0)),
     )
 
 
-def _compute_use(jobs: RecordedJobs, start: Ints, gpus: int) -> float:
+def _compute_use(jobs: RecordedJobs, layout: Layout, wait_s: Floats) -> float:
     """Return the part of the GPUs' time that was held between the first submission and the last
     end.
     """
-    ran = start >= 0
+    ran = np.isfinite(wait_s)
     if not ran.any():
         return 0.0
-    span = int((start[ran] + jobs.run_ms[ran]).max() - jobs.submit_ms.min())
-    return float((jobs.run_ms[ran] * jobs.gpus[ran]).sum() / max(span * gpus, 1))
+    end = jobs.submit_ms[ran] + wait_s[ran] * 1000.0 + jobs.run_ms[ran]
+    gpus = jobs.gpus[ran] * (layout.requests.share[ran] / WHOLE_GPU)
+    span = float(end.max() - jobs.submit_ms.min())
+    return float((jobs.run_ms[ran] * gpus).sum() / max(span * layout.hosts.gpus.sum(), 1.0))

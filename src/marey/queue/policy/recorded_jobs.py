@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,20 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 UNKNOWN_MS = -1
+WHOLE_GPU = 1000
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """What hosts have, beside their GPUs; empty columns where the history does not tell."""
+
+    names: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    cpus: Ints = field(default_factory=lambda: _NONE)
+    memory_mb: Ints = field(default_factory=lambda: _NONE)
+    # The names of the partitions that each host is in.
+    partitions: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,24 @@ class RecordedJobs:
     host_gpus: Ints
     # Priority that the site gave at submission (QOS, partition, nice), 0 where unknown.
     priority: Floats
+    # What follows is empty where the history does not tell.
+    project: Ints = field(default_factory=lambda: _NONE)
+    projects: tuple[str, ...] = ()
+    cpus_per_host: Ints = field(default_factory=lambda: _NONE)
+    memory_mb_per_host: Ints = field(default_factory=lambda: _NONE)
+    # Thousandths of a GPU, where less than a whole one was asked for.
+    gpu_share: Ints = field(default_factory=lambda: _NONE)
+    partition: tuple[str, ...] = ()
+    gpu_model: tuple[str, ...] = ()
+    # Higher ones may evict lower ones, where a policy lets them.
+    tier: Ints = field(default_factory=lambda: _NONE)
+    site: Hosts = field(default_factory=Hosts)
+    # Seconds between an end and the next start in its place, as recorded; NaN: unknown.
+    lag_s: float = float("nan")
+    # Times were cut to so many seconds; replays draw anew what was lost.
+    resolution_s: float = 0.0
+    # What the reader had to guess or leave out.
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -44,6 +76,11 @@ class RecordedJobs:
     def wait_s(self) -> Floats:
         """Return the recorded waits; NaN where no start is recorded."""
         return np.where(self.start_ms >= 0, (self.start_ms - self.submit_ms) / 1000.0, np.nan)
+
+    def fill(self, name: str, default: int) -> Ints:
+        """Return an optional column, or the same number for all where it is not told."""
+        column: Ints = getattr(self, name)
+        return column if len(column) else np.full(len(self), default, np.int64)
 
 
 def shape_gangs(gpus: Ints, gpus_per_host: int) -> tuple[Ints, Ints]:

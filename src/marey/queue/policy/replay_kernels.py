@@ -1,8 +1,8 @@
-"""The event-driven replay of recorded jobs: one pass of the scheduler per moment of change.
+"""The event-driven replay of recorded jobs: a pass of the scheduler per moment of change.
 
-Three ways to pass over the waiting jobs: in strict order up to the first that does not fit; EASY
-(Lifka 1995), which reserves for that first one only; and conservative as Slurm's backfill plans it,
-where every tested job that does not start now gets a reservation of whole hosts.
+The passes are the simulator's (``marey.sim.passes``); here stand the line in its order, the ends of
+what runs and the moments at which a scheduler looks: its main pass at ends and submissions, its
+backfill no sooner than its interval after the last one.
 """
 
 from __future__ import annotations
@@ -12,88 +12,105 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from marey.queue.policy.host_kernels import (
-    NEVER,
-    Floats,
-    HostState,
-    Ints,
-    find_ready,
-    give_back,
-    pick_hosts,
-    plan_start,
-    reserve_hosts,
-    take_gpus,
+from marey.sim.passes.host_room import NEVER, WHOLE_GPU, Floats, Ints, Requests
+from marey.sim.passes.planned_starts import Rules, Site
+from marey.sim.passes.scheduler_passes import (
+    Outcome,
+    Use,
+    end_job,
+    run_backfill_pass,
+    run_main_pass,
 )
 
-NO_BACKFILL, EASY, CONSERVATIVE = 0, 1, 2
+HEAD, TAIL, RUNNING = 0, 1, 2
 
 
-class JobArrays(NamedTuple):
-    """What was asked for and how long it holds its GPUs, in the order of submission."""
+class Moments(NamedTuple):
+    """When jobs come and how long they hold their hosts (ms); when a scheduler looks."""
 
     submit: Ints
     run: Ints
-    limit: Ints
-    need: Ints
-    gang: Ints
-    # The fixed order where nothing ages: lower first.
-    rank: Ints
-    owner: Ints
-    # The part of the priority that does not change.
+    # Ends of reservations, at which somebody may start.
+    wakes: Ints
+    backfill_every: int
+    # A submission is looked at no sooner than this after the last pass.
+    submit_delay: int
+    # A scheduler that looks only so often (0: at every change) sees all that happened since.
+    tick: int
+    keeps_progress: int
+
+
+class Order(NamedTuple):
+    """How priority is computed: the part that is fixed, and what ages or follows use."""
+
     fixed: Floats
     share: Floats
-
-
-class Rules(NamedTuple):
-    """The policy as numbers; 0 is "no limit"."""
-
-    backfill: int
-    placement: int
-    depth: int
-    max_gpus: int
-    max_jobs: int
-    dynamic: int
+    recalculate: int
     age_weight: float
-    max_age: int
+    max_age: float
     share_weight: float
     half_life: float
+    dynamic: int
 
 
-class LineState(NamedTuple):
-    """The waiting line and what runs: a heap of ends, use by owner, the answer."""
+class Line(NamedTuple):
+    """The waiting line, what runs (a heap of ends), and the answer."""
 
     waiting: Ints
+    priority: Floats
     ends: Ints
     ending: Ints
-    owner_gpus: Ints
-    owner_jobs: Ints
-    usage: Floats
+    # End that counts for each job: an evicted one's older end is ignored.
+    end_at: Ints
+    joined: Ints
     start: Ints
-    hosts: Ints
-    # Waiting, running, free GPUs, moment of the last usage update.
+    waited: Ints
+    left: Ints
+    evictions: Ints
+    usage: Floats
     counts: Ints
+    # GPU-ms: free, of them stranded, run in vain.
+    sums: Floats
 
 
-WAITING, RUNNING, FREE, USAGE_AT = 0, 1, 2, 3
-
-
-def build_line(jobs: int, owners: int, widest: int, gpus: int) -> LineState:
+def build_line(run: Ints, owners: int) -> Line:
     """Return an empty line with room for all the jobs."""
-    return LineState(
-        waiting=np.empty(jobs, np.int64),
-        ends=np.empty(jobs + 1, np.int64),
-        ending=np.empty(jobs + 1, np.int64),
-        owner_gpus=np.zeros(owners, np.int64),
-        owner_jobs=np.zeros(owners, np.int64),
-        usage=np.zeros(owners),
+    jobs = len(run)
+    return Line(
+        waiting=np.empty(jobs + 1, np.int64),
+        priority=np.zeros(jobs),
+        ends=np.empty(2 * jobs + 1, np.int64),
+        ending=np.empty(2 * jobs + 1, np.int64),
+        end_at=np.full(jobs, -1, np.int64),
+        joined=np.zeros(jobs, np.int64),
         start=np.full(jobs, -1, np.int64),
-        hosts=np.zeros((jobs, widest), np.int64),
-        counts=np.array([0, 0, gpus, 0], np.int64),
+        waited=np.zeros(jobs, np.int64),
+        left=run.copy(),
+        evictions=np.zeros(jobs, np.int64),
+        usage=np.zeros(owners),
+        counts=np.zeros(3, np.int64),
+        sums=np.zeros(3),
     )
 
 
 @njit(cache=True, nogil=True)
-def _push_end(line: LineState, at: int, job: int) -> None:
+def _drop_old_ends(line: Line) -> None:
+    """Forget the ends that evictions have made void; a sorted list is a heap."""
+    used = line.counts[RUNNING]
+    order = np.argsort(line.ends[:used], kind="mergesort")
+    ends, ending = line.ends[order].copy(), line.ending[order].copy()
+    kept = 0
+    for i in range(used):
+        if line.end_at[ending[i]] == ends[i]:
+            line.ends[kept], line.ending[kept] = ends[i], ending[i]
+            kept += 1
+    line.counts[RUNNING] = kept
+
+
+@njit(cache=True, nogil=True)
+def _push_end(line: Line, at: int, job: int) -> None:
+    if line.counts[RUNNING] == len(line.ends):
+        _drop_old_ends(line)
     i = line.counts[RUNNING]
     while i > 0:
         up = (i - 1) >> 1
@@ -106,7 +123,7 @@ def _push_end(line: LineState, at: int, job: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _pop_end(line: LineState) -> int:
+def _pop_end(line: Line) -> int:
     first = line.ending[0]
     used = line.counts[RUNNING] - 1
     at, job = line.ends[used], line.ending[used]
@@ -127,153 +144,187 @@ def _pop_end(line: LineState) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _sort_waiting(line: LineState, jobs: JobArrays, rules: Rules, now: int) -> None:
-    """Put the waiting jobs in the order of their priority now; equal ones by submission."""
-    queued = line.counts[WAITING]
-    priority = np.empty(queued)
-    total = line.usage.sum()
-    line.waiting[:queued] = np.sort(line.waiting[:queued])
-    for i in range(queued):
-        job = line.waiting[i]
-        age = min(1.0, (now - jobs.submit[job]) / rules.max_age) if rules.max_age > 0 else 0.0
-        factor = 1.0
-        if rules.share_weight > 0 and total > 0:
-            used = line.usage[jobs.owner[job]] / total
-            factor = 2.0 ** (-used / max(jobs.share[jobs.owner[job]], 1e-9))
-        # Slurm's priorities are whole numbers: what is less than one apart is equal.
-        value = jobs.fixed[job] + rules.age_weight * age + rules.share_weight * factor
-        priority[i] = -np.floor(value)
-    order = np.argsort(priority, kind="mergesort")
-    line.waiting[:queued] = line.waiting[:queued][order]
+def _compute_priority(line: Line, order: Order, owner: int, job: int, waited: int) -> float:
+    """Return a job's priority; Slurm's are whole numbers, so less than one apart is equal."""
+    if not order.dynamic:
+        return float(np.floor(order.fixed[job]))
+    age = min(1.0, waited / order.max_age) if order.max_age > 0 else 0.0
+    factor = 1.0
+    total = line.usage.sum() if order.share_weight > 0 else 0.0
+    if total > 0:
+        used = line.usage[owner] / total
+        factor = 2.0 ** (-used / max(order.share[owner], 1e-9))
+    value = order.fixed[job] + order.age_weight * age + order.share_weight * factor
+    return float(np.floor(value))
 
 
 @njit(cache=True, nogil=True)
-def _join_line(line: LineState, jobs: JobArrays, job: int, dynamic: int) -> None:
-    i = line.counts[WAITING]
-    while not dynamic and i > 0 and jobs.rank[line.waiting[i - 1]] > jobs.rank[job]:
-        line.waiting[i] = line.waiting[i - 1]
+def _join_line(line: Line, job: int) -> None:
+    """Put a job behind those of its priority that came before it."""
+    if line.counts[TAIL] == len(line.waiting):
+        many = line.counts[TAIL] - line.counts[HEAD]
+        line.waiting[:many] = line.waiting[line.counts[HEAD] : line.counts[TAIL]].copy()
+        line.counts[HEAD], line.counts[TAIL] = 0, many
+    i = line.counts[TAIL]
+    while i > line.counts[HEAD]:
+        other = line.waiting[i - 1]
+        ahead = line.priority[other] > line.priority[job]
+        if ahead or (line.priority[other] == line.priority[job] and other < job):
+            break
+        line.waiting[i] = other
         i -= 1
     line.waiting[i] = job
-    line.counts[WAITING] += 1
+    line.counts[TAIL] += 1
 
 
 @njit(cache=True, nogil=True)
-def _add_usage(line: LineState, now: int, half_life: float) -> None:
-    passed = now - line.counts[USAGE_AT]
-    decay = 0.5 ** (passed / half_life) if half_life > 0 else 1.0
-    for o in range(len(line.usage)):
-        line.usage[o] = line.usage[o] * decay + line.owner_gpus[o] * passed
-    line.counts[USAGE_AT] = now
+def _sort_line(line: Line, jobs: Requests, moments: Moments, order: Order, now: int) -> None:
+    """Compute all priorities anew and put the line in their order."""
+    waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
+    waiting[:] = np.sort(waiting)
+    ranks = np.empty(len(waiting))
+    for i in range(len(waiting)):
+        job = waiting[i]
+        waited = now - moments.submit[job]
+        line.priority[job] = _compute_priority(line, order, jobs.owner[job], job, waited)
+        ranks[i] = -line.priority[job]
+    waiting[:] = waiting[np.argsort(ranks, kind="mergesort")]
 
 
 @njit(cache=True, nogil=True)
-def _end_jobs(line: LineState, jobs: JobArrays, state: HostState, now: int) -> None:
+def _add_usage(line: Line, use: Use, order: Order, passed: int) -> None:
+    decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
+    for owner in range(len(line.usage)):
+        line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
+
+
+@njit(cache=True, nogil=True)
+def _measure_room(line: Line, site: Site, passed: int) -> None:
+    """Add to the sums what was free and what of it was stranded."""
+    free, stranded = 0, 0.0
+    for level in range(1, len(site.room.counts)):
+        free += level * site.room.counts[level]
+        stranded += site.stranded[level] * site.room.counts[level]
+    line.sums[0] += free * passed
+    line.sums[1] += stranded * passed
+
+
+@njit(cache=True, nogil=True)
+def _end_jobs(line: Line, jobs: Requests, site: Site, use: Use, rules: Rules, now: int) -> bool:
+    ended = False
     while line.counts[RUNNING] > 0 and line.ends[0] <= now:
+        at = line.ends[0]
         job = _pop_end(line)
-        give_back(state, job, line.hosts[job, : jobs.gang[job]])
-        gpus = jobs.need[job] * jobs.gang[job]
-        line.counts[FREE] += gpus
-        line.owner_gpus[jobs.owner[job]] -= gpus
-        line.owner_jobs[jobs.owner[job]] -= 1
+        if line.end_at[job] == at:
+            line.end_at[job] = -1
+            end_job(site, jobs, use, rules, job)
+            ended = True
+    return ended
 
 
 @njit(cache=True, nogil=True)
-def _start_job(line: LineState, jobs: JobArrays, state: HostState, job: int, now: int) -> None:
-    """Start a job on the hosts that stand in its row."""
-    hosts = line.hosts[job, : jobs.gang[job]]
-    take_gpus(state, job, jobs.need[job], hosts, now + jobs.limit[job])
-    gpus = jobs.need[job] * jobs.gang[job]
-    line.counts[FREE] -= gpus
-    line.owner_gpus[jobs.owner[job]] += gpus
-    line.owner_jobs[jobs.owner[job]] += 1
-    line.start[job] = now
-    _push_end(line, now + jobs.run[job], job)
+def _note_outcome(line: Line, jobs: Requests, moments: Moments, outcome: Outcome, now: int) -> None:
+    """Take who started out of the line, and put who was evicted back."""
+    head = line.counts[HEAD]
+    for k in range(outcome.counts[0]):
+        at = head + outcome.started[k]
+        job = line.waiting[at]
+        if line.start[job] < 0:
+            line.start[job] = now
+        line.waited[job] += now - line.joined[job]
+        line.joined[job] = now
+        line.end_at[job] = now + line.left[job]
+        _push_end(line, line.end_at[job], job)
+    # Those before a started one move up by one; places are in ascending order.
+    for k in range(outcome.counts[0]):
+        for i in range(head + outcome.started[k], line.counts[HEAD], -1):
+            line.waiting[i] = line.waiting[i - 1]
+        line.counts[HEAD] += 1
+    for k in range(outcome.counts[1]):
+        job = outcome.evicted[k]
+        ran = now - line.joined[job]
+        if moments.keeps_progress:
+            line.left[job] = max(1, line.left[job] - ran)
+        else:
+            gpus = jobs.gpus[job] * jobs.hosts[job] * (jobs.share[job] / WHOLE_GPU)
+            line.sums[2] += ran * gpus
+        line.evictions[job] += 1
+        line.end_at[job], line.joined[job] = -1, now
+        _join_line(line, job)
 
 
 @njit(cache=True, nogil=True)
-def _is_limited(line: LineState, jobs: JobArrays, rules: Rules, job: int) -> bool:
-    mine = jobs.owner[job]
-    gpus = jobs.need[job] * jobs.gang[job]
-    if rules.max_gpus > 0 and line.owner_gpus[mine] + gpus > rules.max_gpus:
-        return True
-    return rules.max_jobs > 0 and line.owner_jobs[mine] >= rules.max_jobs
+def _find_tick(moments: Moments, phase: int, at: int) -> Any:
+    """Return the first moment from another on at which the scheduler looks."""
+    if moments.tick == 0:
+        return at
+    return phase - (phase - at) // moments.tick * moments.tick
 
 
 @njit(cache=True, nogil=True)
-def _pass_over_line(
-    line: LineState, jobs: JobArrays, state: HostState, rules: Rules, now: int
+def replay_jobs(
+    jobs: Requests,
+    moments: Moments,
+    site: Site,
+    use: Use,
+    line: Line,
+    order: Order,
+    rules: Rules,
+    outcome: Outcome,
+    phase: int,
 ) -> None:
-    """Start whom the policy lets start now; the others keep their order."""
-    queued, kept, i, tested = line.counts[WAITING], 0, 0, 0
-    blocked, stop, shadow = False, False, NEVER
-    state.held[:] = 0
-    biggest = state.free.max()
-    while i < queued:
-        job = line.waiting[i]
-        i += 1
-        need, count = jobs.need[job], jobs.gang[job]
-        chosen = line.hosts[job, :count]
-        started = False
-        fits = need <= biggest and need * count <= line.counts[FREE]
-        if stop or (rules.max_gpus + rules.max_jobs > 0 and _is_limited(line, jobs, rules, job)):
-            pass
-        elif not blocked:
-            state.usable[:] = True
-            started = fits and pick_hosts(state, need, chosen, rules.placement)
-            if not started:
-                blocked = True
-                stop = rules.backfill == NO_BACKFILL
-                if not stop:
-                    find_ready(state, need, now)
-                    shadow = plan_start(state, count, jobs.limit[job])
-                    if shadow < NEVER:
-                        reserve_hosts(state, count, shadow, jobs.limit[job])
-        elif rules.backfill == EASY:
-            if fits:
-                in_time = now + jobs.limit[job] <= shadow
-                for h in range(len(state.free)):
-                    state.usable[h] = in_time or state.held[h] == 0
-                started = pick_hosts(state, need, chosen, rules.placement)
-        elif tested < rules.depth:
-            tested += 1
-            find_ready(state, need, now)
-            at = plan_start(state, count, jobs.limit[job])
-            if at == now:
-                started = pick_hosts(state, need, chosen, rules.placement)
-            if not started and at < NEVER:
-                reserve_hosts(state, count, at, jobs.limit[job])
-        else:
-            stop = True
-        if started:
-            _start_job(line, jobs, state, job, now)
-            biggest = state.free.max()
-        else:
-            line.waiting[kept] = job
-            kept += 1
-        if (stop or line.counts[FREE] == 0) and kept == i:
-            # Nobody before has started: everybody behind stands where they stood.
-            kept, i = queued, queued
-        elif line.counts[FREE] == 0:
-            stop = True
-    line.counts[WAITING] = kept
-
-
-@njit(cache=True, nogil=True)
-def replay_jobs(jobs: JobArrays, state: HostState, line: LineState, rules: Rules) -> None:
-    """Replay the jobs into ``line.start`` (−1: never) and ``line.hosts``."""
-    next_job, many = 0, len(jobs.submit)
-    while next_job < many or line.counts[RUNNING] > 0:
-        now: Any = jobs.submit[next_job] if next_job < many else NEVER
-        if line.counts[RUNNING] > 0 and line.ends[0] < now:
-            now = line.ends[0]
-        if rules.share_weight > 0 and now > line.counts[USAGE_AT]:
-            _add_usage(line, now, rules.half_life)
-        _end_jobs(line, jobs, state, now)
-        while next_job < many and jobs.submit[next_job] <= now:
-            _join_line(line, jobs, next_job, rules.dynamic)
+    """Replay the jobs into ``line.start`` (−1: never) and ``line.waited``."""
+    next_job, many, next_wake = 0, len(moments.submit), 0
+    before: Any = moments.submit[0]
+    main_at, last_main = NEVER, before - moments.submit_delay
+    fill_at, last_fill = NEVER, before - phase
+    sorted_at = before
+    while True:
+        now: Any = min(main_at, fill_at)
+        if next_job < many:
+            now = min(now, moments.submit[next_job])
+        if line.counts[RUNNING] > 0:
+            now = min(now, line.ends[0])
+        if next_wake < len(moments.wakes) and line.counts[TAIL] > line.counts[HEAD]:
+            now = min(now, moments.wakes[next_wake])
+        if now == NEVER:
+            return
+        if now > before:
+            _measure_room(line, site, now - before)
+            if order.share_weight > 0:
+                _add_usage(line, use, order, now - before)
+            before = now
+        if _end_jobs(line, jobs, site, use, rules, now):
+            main_at = min(main_at, _find_tick(moments, phase, now))
+        while next_wake < len(moments.wakes) and moments.wakes[next_wake] <= now:
+            next_wake += 1
+            main_at = now
+        while next_job < many and moments.submit[next_job] <= now:
+            line.joined[next_job] = now
+            line.priority[next_job] = _compute_priority(
+                line, order, jobs.owner[next_job], next_job, 0
+            )
+            _join_line(line, next_job)
             next_job += 1
-        if line.counts[WAITING] == 0 or line.counts[FREE] == 0:
+            sent = max(now, last_main + moments.submit_delay)
+            main_at = min(main_at, _find_tick(moments, phase, sent))
+        if line.counts[TAIL] == line.counts[HEAD]:
+            main_at, fill_at = NEVER, NEVER
             continue
-        if rules.dynamic and line.counts[WAITING] > 1:
-            _sort_waiting(line, jobs, rules, now)
-        _pass_over_line(line, jobs, state, rules, now)
+        if order.dynamic and now >= sorted_at + order.recalculate:
+            _sort_line(line, jobs, moments, order, now)
+            sorted_at = now
+        if main_at <= now:
+            waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
+            run_main_pass(site, jobs, use, rules, waiting, now // 1000, outcome)
+            _note_outcome(line, jobs, moments, outcome, now)
+            # Who was evicted is looked at a second later.
+            main_at = now + 1000 if outcome.counts[1] > 0 else NEVER
+            last_main = now
+            if rules.backfill:
+                fill_at = max(now, last_fill + moments.backfill_every)
+        if fill_at <= now:
+            waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
+            run_backfill_pass(site, jobs, use, rules, waiting, now // 1000, outcome)
+            _note_outcome(line, jobs, moments, outcome, now)
+            fill_at, last_fill = NEVER, now

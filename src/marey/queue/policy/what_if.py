@@ -10,8 +10,9 @@ import numpy as np
 
 from marey.model.errors import MareyError
 from marey.queue.policy.policy import Policy
-from marey.queue.policy.policy_replay import Replayed, find_startable, replay_policy
+from marey.queue.policy.policy_replay import Replayed, replay_policy
 from marey.queue.policy.recorded_jobs import Floats, RecordedJobs
+from marey.queue.policy.replay_layout import NEVER_WORDS
 
 # The replay of what really happened must come so near, else nothing is said of what did not happen.
 MEAN_ERROR_LIMIT = 0.25
@@ -39,7 +40,7 @@ def compute_what_if(jobs: RecordedJobs, policy: Policy, current: Policy) -> dict
     then = now if policy == current else replay_policy(jobs, policy)
     return {
         **compare_replays(jobs, now, then),
-        "never_start": _list_never(jobs, then, policy),
+        "never_start": _list_never(jobs, then),
         "replays": then.replays,
         "jobs": [
             {"id": name, "gpus": int(gpus), "wait_s": _number(wait), "spread_s": _number(spread)}
@@ -140,16 +141,12 @@ def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
     return {"jobs": len(now_s), "mean_wait_now_s": now, "mean_wait_s": then, "change_s": change}
 
 
-def _list_never(jobs: RecordedJobs, replayed: Replayed, policy: Policy) -> list[dict[str, str]]:
+def _list_never(jobs: RecordedJobs, replayed: Replayed) -> list[dict[str, str]]:
     """Return the jobs that never start under a policy, at most a hundred, and why."""
-    sizes = np.asarray(policy.hosts, np.int64) if policy.hosts else jobs.host_gpus
-    able = find_startable(jobs, policy, sizes)
     return [
         {
             "id": jobs.ids[i],
-            "reason": "behind jobs that hold the line"
-            if able[i]
-            else "no host or limit allows it as asked",
+            "reason": NEVER_WORDS.get(int(replayed.verdict[i]), "behind jobs that hold the line"),
         }
         for i in np.flatnonzero(np.isnan(replayed.wait_s))[:100]
     ]

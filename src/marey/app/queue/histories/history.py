@@ -1,0 +1,89 @@
+"""Read a history for a policy replay: a folder of a Slurm site, a sacct listing, a public trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from marey.app.queue.histories.job_records import build_recorded_jobs
+from marey.app.queue.histories.public_traces import (
+    HELIOS_COLUMNS,
+    PHILLY_COLUMNS,
+    POD_COLUMNS,
+    read_alibaba_pods,
+    read_helios_log,
+    read_philly_jobs,
+    read_table,
+    refuse_sums,
+)
+from marey.app.queue.histories.sacct_text import SACCT_FILE, read_sacct_text
+from marey.app.queue.histories.scontrol_jobs import JOBS_FILE, read_scontrol_jobs
+from marey.app.queue.histories.slurm_config import find_policy, read_slurm_config
+from marey.model.errors import InvalidInput, NotFound, shown
+from marey.queue.policy.policy import Policy, parse_policy
+from marey.queue.policy.recorded_jobs import RecordedJobs
+
+CONFIG_FILE = "slurm.conf"
+KINDS = (
+    f"a folder with {JOBS_FILE} (`scontrol -o show jobs`) or {SACCT_FILE} (`sacct --parsable2`), "
+    "and slurm.conf beside it; Alibaba's node and pod lists; Helios' cluster_log.csv; Philly's jobs"
+)
+
+
+def read_history(path: Path) -> tuple[RecordedJobs, Policy]:
+    """Return the jobs of a history and the policy they were scheduled by."""
+    if not path.exists():
+        raise NotFound(f"There is no {shown(str(path))}.")
+    folder = path if path.is_dir() else path.parent
+    if path.name == JOBS_FILE or (path.is_dir() and (path / JOBS_FILE).is_file()):
+        config = read_slurm_config(folder / CONFIG_FILE)
+        records = read_scontrol_jobs(folder)
+        backfilled = any(record.backfilled for record in records)
+        return build_recorded_jobs(records, config), find_policy(config, backfilled=backfilled)
+    listing = path / SACCT_FILE if path.is_dir() else path
+    if listing.is_file() and _is_sacct(listing):
+        config = read_slurm_config(folder / CONFIG_FILE)
+        jobs = build_recorded_jobs(read_sacct_text(listing), config)
+        # A listing does not say who started a job; what Slurm does unless told otherwise counts.
+        return jobs, find_policy(config, backfilled=True)
+    return _read_trace(path), Policy(placement="most_allocated")
+
+
+def read_policy(path: Path, base: Policy | None = None) -> Policy:
+    """Return the policy of a JSON file or a slurm.conf; what it leaves open stays as in ``base``."""
+    if not path.is_file():
+        raise NotFound(f"There is no policy file {shown(str(path))}.")
+    if path.suffix == ".conf":
+        return find_policy(read_slurm_config(path))
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{shown(str(path))} is not JSON: {shown(str(error))}") from error
+    return parse_policy(document, base)
+
+
+def _is_sacct(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"JobID" in file.readline(4096)
+
+
+def _read_trace(path: Path) -> RecordedJobs:
+    """Return the jobs of a public trace, told apart by the columns of its tables."""
+    names = ("*.csv", "*.csv.gz")
+    files = sorted(f for name in names for f in path.glob(name)) if path.is_dir() else [path]
+    pods = nodes = None
+    for file in files:
+        columns = list(read_table(file))
+        if all(name in columns for name in POD_COLUMNS):
+            pods = file
+        elif all(name in columns for name in ("sn", "gpu", "model")):
+            nodes = file
+        elif all(name in columns for name in HELIOS_COLUMNS):
+            return read_helios_log(file)
+        elif all(name in columns for name in PHILLY_COLUMNS):
+            return read_philly_jobs(file)
+        elif "running_gpujob_num" in columns:
+            raise refuse_sums(file, columns)
+    if pods and nodes:
+        return read_alibaba_pods(nodes, pods)
+    raise NotFound(f"{shown(str(path))} holds no history that can be replayed. It can be: {KINDS}.")

@@ -97,6 +97,11 @@ class ComparedWaits(Document):
     mean_wait_now_s: float | None
     mean_wait_s: float | None
     change_s: float | None
+    p90_wait_now_s: float | None
+    p90_wait_s: float | None
+    never_start: int
+    # "loses", "gains", or "" where the change is too small to be told.
+    verdict: str
 
 
 class PolicyAnswer(Document):
@@ -116,9 +121,19 @@ class PolicyAnswer(Document):
     p90_wait_s: float | None
     utilization: float | None
     current_utilization: float | None
+    # Part of the free GPUs that the typical workload could not have used.
+    stranded: float | None
+    current_stranded: float | None
+    evictions: float
+    lost_gpu_hours: float
     never_start: int
+    # Who would lose and who would gain, in words.
+    losses: list[str]
+    gains: list[str]
+    notes: list[str]
     by_size: list[ComparedWaits]
     by_user: list[ComparedWaits]
+    by_project: list[ComparedWaits]
 
 
 class WaiterDocument(Document):

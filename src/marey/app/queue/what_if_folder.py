@@ -9,9 +9,13 @@ from marey.app.queue.histories.history import read_history, read_policy
 from marey.queue.policy.what_if import compute_what_if
 
 
-def answer_what_if(history: Path, policy: Path) -> dict[str, Any]:
+def answer_what_if(
+    history: Path, policy: Path, *, current: Path | None = None, unchecked: bool = False
+) -> dict[str, Any]:
     """Return the waits of the recorded jobs under a policy file, beside those of the recorded
-    policy.
+    policy (or of ``current``, where the history does not tell it).
     """
-    jobs, current = read_history(history)
-    return compute_what_if(jobs, read_policy(policy, current), current)
+    jobs, recorded = read_history(history)
+    if current is not None:
+        recorded = read_policy(current, recorded)
+    return compute_what_if(jobs, read_policy(policy, recorded), recorded, unchecked=unchecked)

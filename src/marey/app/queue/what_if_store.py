@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,25 +14,30 @@ from marey.app.queries.workspace import Workspace
 from marey.app.queue.live_line import read_line
 from marey.app.queue.queue_documents import ComparedWaits, PolicyAnswer, PolicyDocument
 from marey.app.queue.queue_queries import QueueQuestion
-from marey.model.errors import InvalidInput, unknown
+from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS
+from marey.queue.policy.gains_and_losses import judge_change, mean_wait
 from marey.queue.policy.policy import BACKFILLS, Policy, parse_policy
 from marey.queue.policy.policy_replay import replay_policy
-from marey.queue.policy.recorded_jobs import UNKNOWN_MS, RecordedJobs
+from marey.queue.policy.recorded_jobs import UNKNOWN_MS, Hosts, RecordedJobs
 from marey.queue.policy.what_if import (
     LowFidelity,
     check_fidelity,
     compare_replays,
-    mean_wait,
     score_replay,
 )
+from marey.queue.waiting.line import HostRoom
 
 # More than these are not replayed: the newest count.
 JOBS_LIMIT = 20_000
 _NO_LIMIT_S = 365 * 86400
 _LEAST_JOBS = 20
+# Every partition at once, on the hosts that they share.
+ALL_PARTITIONS = "*"
+# Shaped like a site's PriorityWeight settings: share counts most, then age, then size.
+MULTIFACTOR_WEIGHTS = {"age": 1000.0, "fairshare": 2000.0, "size": 500.0}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,10 @@ class AskPolicy(QueueQuestion):
     placement: str = "most_allocated"
     favor_small: bool = False
     add_hosts: int = 0
+    # More or fewer of this GPU model; "" is any.
+    add_model: str = ""
+    # A whole policy as JSON; it stands in place of the settings above.
+    policy: str = ""
     cluster: str = DEFAULT_CLUSTER
 
     def ask(self, workspace: Workspace) -> PolicyAnswer:
@@ -53,15 +63,15 @@ class AskPolicy(QueueQuestion):
         partition = self.partition or find_busiest_partition(workspace, self.cluster)
         jobs = read_recorded_jobs(workspace, self.cluster, partition, self.days)
         current, fidelity = infer_policy(jobs)
-        policy = replace(self._make_policy(jobs), limits=current.limits)
-        then = now = replay_policy(jobs, current)
-        refused = ""
+        policy = parse_policy(self._make_document(), current)
+        now = replay_policy(jobs, current)
+        then, refused = now, ""
         try:
             check_fidelity(fidelity)
             then = replay_policy(jobs, policy)
         except LowFidelity as error:
             refused = str(error)
-        compared = None if refused else compare_replays(jobs, now, then)
+        compared = {} if refused else compare_replays(jobs, now, then)
         return PolicyAnswer(
             partition=partition,
             jobs=len(jobs),
@@ -72,33 +82,44 @@ class AskPolicy(QueueQuestion):
             error=fidelity["error"],
             near=fidelity["near"],
             refused=refused,
-            mean_wait_s=compared["mean_wait_s"] if compared else None,
-            p90_wait_s=compared["p90_wait_s"] if compared else None,
-            utilization=compared["utilization"] if compared else None,
+            mean_wait_s=mean_wait(then.wait_s) if compared else None,
+            p90_wait_s=compared.get("p90_wait_s"),
+            utilization=compared.get("utilization"),
             current_utilization=now.utilization,
+            stranded=compared.get("stranded"),
+            current_stranded=now.stranded,
+            evictions=compared.get("evictions", 0.0),
+            lost_gpu_hours=compared.get("lost_gpu_hours", 0.0),
             never_start=int(np.isnan(then.wait_s).sum()) if compared else 0,
+            losses=compared.get("losses", []),
+            gains=compared.get("gains", []),
+            notes=list(jobs.notes),
             by_size=_list_compared(compared, "by_size", "gpus_from"),
             by_user=_list_compared(compared, "by_owner", "owner")[:20],
+            by_project=_list_compared(compared, "by_project", "project")[:20],
         )
 
-    def _make_policy(self, jobs: RecordedJobs) -> Policy:
-        size = int(jobs.host_gpus.max())
-        kept = jobs.host_gpus[: max(1, len(jobs.host_gpus) + min(0, self.add_hosts))].tolist()
-        hosts = [*kept, *[size] * max(0, self.add_hosts)]
-        weights = {"age": 1000, "fairshare": 2000, "size": 500}
-        return parse_policy(
-            {
-                "order": self.order,
-                "backfill": self.backfill,
-                "placement": self.placement,
-                "favor_small": self.favor_small,
-                "weights": weights if self.order == "multifactor" else {},
-                "hosts": [{"count": 1, "gpus": gpus} for gpus in hosts] if self.add_hosts else [],
-            }
-        )
+    def _make_document(self) -> dict[str, Any]:
+        """Return the asked policy as a document; what it leaves open stays as it is."""
+        if self.policy:
+            try:
+                found = json.loads(self.policy)
+            except ValueError as error:
+                raise InvalidInput(f"The policy is not JSON: {shown(str(error))}") from error
+            return found if isinstance(found, dict) else {"": found}
+        document: dict[str, Any] = {
+            "order": self.order,
+            "backfill": self.backfill,
+            "placement": self.placement,
+            "favor_small": self.favor_small,
+            "weights": MULTIFACTOR_WEIGHTS if self.order == "multifactor" else {},
+        }
+        if self.add_hosts:
+            document["add_hosts"] = [{"count": self.add_hosts, "model": self.add_model}]
+        return document
 
 
-def _list_compared(compared: dict[str, Any] | None, part: str, name: str) -> list[ComparedWaits]:
+def _list_compared(compared: dict[str, Any], part: str, name: str) -> list[ComparedWaits]:
     return [
         ComparedWaits(
             name=str(row[name]),
@@ -106,8 +127,12 @@ def _list_compared(compared: dict[str, Any] | None, part: str, name: str) -> lis
             mean_wait_now_s=row["mean_wait_now_s"],
             mean_wait_s=row["mean_wait_s"],
             change_s=row["change_s"],
+            p90_wait_now_s=row["p90_wait_now_s"],
+            p90_wait_s=row["p90_wait_s"],
+            never_start=row["never_start"],
+            verdict=judge_change(row),
         )
-        for row in (compared[part] if compared else ())
+        for row in compared.get(part, ())
     ]
 
 
@@ -131,7 +156,10 @@ def read_recorded_jobs(
     are left out, because nobody knows how long they will run.
     """
     line = read_line(workspace, cluster)
-    hosts = [host for host in line.hosts if not host.partitions or partition in host.partitions]
+    every = partition == ALL_PARTITIONS
+    hosts = [
+        host for host in line.hosts if every or not host.partitions or partition in host.partitions
+    ]
     if not hosts:
         names = sorted({p for host in line.hosts for p in host.partitions})
         raise InvalidInput(unknown("partition", partition, names))
@@ -142,7 +170,9 @@ def read_recorded_jobs(
     rows = [
         row
         for row in workspace.workloads_for_sums(query).to_pylist()
-        if row["partition"] == partition and row["gpus_requested"] > 0 and row["start_ms"]
+        if (every or row["partition"] == partition)
+        and row["gpus_requested"] > 0
+        and row["start_ms"]
     ]
     if len(rows) < _LEAST_JOBS:
         raise InvalidInput(
@@ -151,8 +181,7 @@ def read_recorded_jobs(
             code="no_history",
         )
     rows.sort(key=lambda row: _sort_key(row, from_ms))
-    sizes = [max(1, host.gpus) for host in hosts]
-    return _build_jobs(rows, from_ms, line.time_ms, sizes)
+    return _build_jobs(rows, from_ms, line.time_ms, hosts)
 
 
 def _sort_key(row: dict[str, Any], from_ms: int) -> tuple[int, bool]:
@@ -161,9 +190,12 @@ def _sort_key(row: dict[str, Any], from_ms: int) -> tuple[int, bool]:
 
 
 def _build_jobs(
-    rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int, sizes: list[int]
+    rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int, hosts: Sequence[HostRoom]
 ) -> RecordedJobs:
+    sizes = [max(1, host.gpus) for host in hosts]
     largest = max(sizes)
+    projects = tuple(sorted({row["project"] or "" for row in rows}))
+    known = {host.model for host in hosts}
     owners = tuple(sorted({row["user"] for row in rows}))
     number = {owner: i for i, owner in enumerate(owners)}
     start = np.array([row["start_ms"] for row in rows], np.int64)
@@ -189,7 +221,28 @@ def _build_jobs(
         host_gpus=np.array(sizes, np.int64),
         # Those that already ran come first whatever the order is.
         priority=np.where(before, 1e9, [_read_priority(row) for row in rows]),
+        project=np.array([projects.index(row["project"] or "") for row in rows], np.int64),
+        projects=projects,
+        partition=tuple(row["partition"] or "" for row in rows),
+        gpu_model=tuple(row["gpu_model"] if row["gpu_model"] in known else "" for row in rows),
+        site=Hosts(
+            names=tuple(host.host for host in hosts),
+            models=tuple(host.model for host in hosts),
+            partitions=tuple(host.partitions for host in hosts),
+        ),
+        notes=_list_notes(rows, from_ms),
     )
+
+
+def _list_notes(rows: Sequence[dict[str, Any]], from_ms: int) -> tuple[str, ...]:
+    endless = sum(not row["time_limit_s"] for row in rows)
+    before = sum(row["start_ms"] < from_ms for row in rows)
+    notes = []
+    if endless:
+        notes.append(f"{endless} workloads have no time limit: planned as a year.")
+    if before:
+        notes.append(f"{before} workloads ran already when the span began: not scored.")
+    return tuple(notes)
 
 
 def _find_eligible(row: dict[str, Any]) -> int:
@@ -213,7 +266,7 @@ def infer_policy(jobs: RecordedJobs) -> tuple[Policy, dict[str, float]]:
     capped = {"max_gpus_per_user": float(find_largest_hold(jobs))}
     orders: list[dict[str, Any]] = [
         {},
-        {"order": "multifactor", "weights": {"age": 1000.0, "fairshare": 2000.0, "size": 500.0}},
+        {"order": "multifactor", "weights": MULTIFACTOR_WEIGHTS},
         {"order": "multifactor", "weights": {"recorded": 1.0}},
     ]
     candidates = [

@@ -24,7 +24,6 @@ from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 from marey.model.errors import InvalidInput
-from marey.queue.policy.policy import Policy
 
 DESCRIPTION = (
     "The waiting line: who is ahead, when it starts, what is free, what a policy would do."
@@ -78,7 +77,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train-until", default="", metavar="DAY", help="last day to learn from")
     parser.add_argument("--test-from", default="", metavar="DAY", help="first day to score on")
     parser.add_argument(
-        "--history", type=Path, metavar="FOLDER", help="recorded jobs of a Slurm site"
+        "--history",
+        type=Path,
+        metavar="FOLDER",
+        help="whatif: recorded jobs (scontrol, sacct, Alibaba, Helios, Philly)",
+    )
+    parser.add_argument(
+        "--current", type=Path, metavar="FILE", help="whatif: the policy the history ran under"
+    )
+    parser.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="whatif: answer even if the recorded policy is not reproduced",
     )
     parser.add_argument(
         "--days", type=int, default=7, help="whatif without --history: days of the store (7)"
@@ -87,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         type=Path,
         metavar="FILE",
-        help="whatif: a policy in JSON; placement: names, such as best_fit,fgd (all six)",
+        help="whatif: a policy in JSON or a slurm.conf; placement: names, such as best_fit,fgd",
     )
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="placement: nodes in CSV")
     parser.add_argument("--pods", type=Path, metavar="FILE", help="placement: pods in CSV")
@@ -212,21 +222,19 @@ def _placement(args: argparse.Namespace, out: Output) -> None:
 def _what_if(args: argparse.Namespace, out: Output) -> None:
     policy = _require_path(args.policy or (Path(args.what) if args.what else None), "--policy FILE")
     if args.history is None:
-        _what_if_here(args, read_policy(policy), out)
+        _what_if_here(args, policy, out)
         return
-    document = answer_what_if(args.history, policy)
+    document = answer_what_if(args.history, policy, current=args.current, unchecked=args.unchecked)
     out.answer(document, _print_what_if(document))
 
 
-def _what_if_here(args: argparse.Namespace, policy: Policy, out: Output) -> None:
+def _what_if_here(args: argparse.Namespace, path: Path, out: Output) -> None:
     """Replay the store's own workloads of a partition."""
+    read_policy(path)
     question = AskPolicy(
         partition=args.partition,
         days=args.days,
-        order=policy.order,
-        backfill=policy.backfill,
-        placement=policy.placement,
-        favor_small=policy.favor_small,
+        policy=path.read_text("utf-8"),
         cluster=args.cluster,
     )
     document = answer_of(args, question)
@@ -237,12 +245,7 @@ def _what_if_here(args: argparse.Namespace, policy: Policy, out: Output) -> None
         f"{_print_seconds(document['current_mean_wait_s'])} (error {document['error']:+.1%}).",
         document["refused"] or f"Mean wait {_print_seconds(document['mean_wait_s'])}.",
     ]
-    lines += [
-        f"  from {row['name']:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
-        f"{_print_seconds(row['mean_wait_s'])} ({row['jobs']} jobs)"
-        for row in document["by_size"]
-    ]
-    out.answer(document, "\n".join(lines))
+    out.answer(document, "\n".join([*lines, *_print_changes(document, "name")]))
 
 
 def _require_path(path: Path | None, what: str) -> Path:
@@ -276,14 +279,26 @@ def _print_what_if(document: dict[str, Any]) -> str:
         f"(recorded: {_print_seconds(current['recorded_mean_wait_s'])}, "
         f"error {current['error']:+.1%}).",
     ]
-    lines += [
-        f"  from {row['gpus_from']:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
+    lines += _print_changes(document, "gpus_from")
+    if document["never_started_jobs"]:
+        lines.append(f"  {document['never_started_jobs']} jobs could never start as requested.")
+    return "\n".join([*lines, *document["notes"]])
+
+
+def _print_changes(document: dict[str, Any], name: str) -> list[str]:
+    """Return waits by size, use, fragmentation, and who loses and gains."""
+    lines = [
+        f"  from {row[name]:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
         f"{_print_seconds(row['mean_wait_s'])} ({row['jobs']} jobs)"
         for row in document["by_size"]
     ]
-    if document["never_start"]:
-        lines.append(f"  {len(document['never_start'])} jobs could never start as requested.")
-    return "\n".join(lines)
+    if document["utilization"] is not None:
+        lines.append(
+            f"GPUs in use {document['utilization']:.0%}; of those free, "
+            f"{document['stranded']:.0%} stranded."
+        )
+    lines += [f"Loses: {sentence}" for sentence in document["losses"]]
+    return lines + [f"Gains: {sentence}" for sentence in document["gains"]]
 
 
 def _print_seconds(value: float | None) -> str:

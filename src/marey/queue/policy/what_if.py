@@ -4,21 +4,32 @@ is far from the truth.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from marey.model.errors import MareyError
+from marey.queue.policy.gains_and_losses import (
+    compare_by_owner,
+    compare_by_project,
+    compare_by_size,
+    describe_changes,
+    find_quantile,
+)
 from marey.queue.policy.policy import Policy
 from marey.queue.policy.policy_replay import Replayed, replay_policy
-from marey.queue.policy.recorded_jobs import Floats, RecordedJobs
+from marey.queue.policy.recorded_jobs import RecordedJobs
 from marey.queue.policy.replay_layout import NEVER_WORDS
 
 # The replay of what really happened must come so near, else nothing is said of what did not happen.
 MEAN_ERROR_LIMIT = 0.25
 NEAR_SHARE_LIMIT = 0.4
 NEAR_S = 10.0
-_SIZES = (1, 2, 4, 8, 16, 32, 64)
+EASY_NOTE = (
+    "'easy' keeps hosts only for the first job that waits. Slurm's sched/backfill plans every job "
+    "it tests: 'conservative' replays it as Slurm does."
+)
 
 
 class LowFidelity(MareyError):
@@ -30,18 +41,29 @@ class LowFidelity(MareyError):
     code = "low_fidelity"
 
 
-def compute_what_if(jobs: RecordedJobs, policy: Policy, current: Policy) -> dict[str, Any]:
+def compute_what_if(
+    jobs: RecordedJobs, policy: Policy, current: Policy, *, unchecked: bool = False
+) -> dict[str, Any]:
     """Return the waits under a policy beside those of the recorded one; refuse below the stated
-    fidelity.
+    fidelity, unless asked to answer ``unchecked``.
     """
+    if not len(jobs.host_gpus) and not current.hosts:
+        # The history names no hosts: both policies work on those that the other one names.
+        current = replace(current, hosts=policy.hosts)
     now = replay_policy(jobs, current)
     fidelity = score_replay(jobs, now)
-    check_fidelity(fidelity)
+    if not unchecked:
+        check_fidelity(fidelity)
     then = now if policy == current else replay_policy(jobs, policy)
+    notes = [*jobs.notes, *([EASY_NOTE] if policy.backfill == "easy" and jobs.resolution_s else [])]
+    if unchecked:
+        notes.append("Nothing was checked against recorded starts.")
     return {
         **compare_replays(jobs, now, then),
         "never_start": _list_never(jobs, then),
+        "never_started_jobs": int(np.isnan(then.wait_s).sum()),
         "replays": then.replays,
+        "notes": notes,
         "jobs": [
             {"id": name, "gpus": int(gpus), "wait_s": _number(wait), "spread_s": _number(spread)}
             for name, gpus, wait, spread in zip(
@@ -54,22 +76,34 @@ def compute_what_if(jobs: RecordedJobs, policy: Policy, current: Policy) -> dict
                 "backfill": current.backfill,
                 "placement": current.placement,
             },
-            "mean_wait_s": mean_wait(now.wait_s),
+            "mean_wait_s": _finite(now.mean_wait_s),
             "utilization": now.utilization,
-            **fidelity,
+            "stranded": now.stranded,
+            **{name: _finite(value) for name, value in fidelity.items()},
         },
     }
 
 
 def compare_replays(jobs: RecordedJobs, now: Replayed, then: Replayed) -> dict[str, Any]:
     """Return the waits of a replay, and who gains and loses against another."""
+    by_size = compare_by_size(jobs, now.wait_s, then.wait_s)
+    by_owner = compare_by_owner(jobs, now.wait_s, then.wait_s)
+    by_project = compare_by_project(jobs, now.wait_s, then.wait_s)
+    losses, gains = describe_changes(by_size, by_owner, by_project)
     return {
-        "mean_wait_s": mean_wait(then.wait_s),
-        "median_wait_s": _quantile(then.wait_s, 0.5),
-        "p90_wait_s": _quantile(then.wait_s, 0.9),
+        "mean_wait_s": _finite(then.mean_wait_s),
+        "median_wait_s": find_quantile(then.wait_s, 0.5),
+        "p90_wait_s": find_quantile(then.wait_s, 0.9),
         "utilization": then.utilization,
-        "by_size": compare_by_size(jobs, now.wait_s, then.wait_s),
-        "by_owner": compare_by_owner(jobs, now.wait_s, then.wait_s),
+        # Part of the free GPUs that the typical job could not have used.
+        "stranded": then.stranded,
+        "evictions": then.evictions,
+        "lost_gpu_hours": then.lost_gpu_hours,
+        "losses": losses,
+        "gains": gains,
+        "by_size": by_size,
+        "by_owner": by_owner,
+        "by_project": by_project,
     }
 
 
@@ -88,8 +122,9 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
             "scored_jobs": 0,
         }
     mean = float(truth.mean())
+    mean_told = replayed.mean_wait_s if known.all() else float(told.mean())
     # A second of difference in a mean of nothing is no error of many hundred percent.
-    error = float(told.mean() - mean) / max(mean, NEAR_S)
+    error = (mean_told - mean) / max(mean, NEAR_S)
     near = np.abs(told - truth) <= np.maximum(NEAR_S, 0.25 * truth)
     return {
         "recorded_mean_wait_s": mean,
@@ -104,7 +139,8 @@ def check_fidelity(fidelity: dict[str, float]) -> None:
     """Raise where the replay of the recorded policy is too far from the record."""
     if not fidelity["scored_jobs"]:
         raise LowFidelity(
-            "No job of the history has a recorded start, so no replay can be checked; no answer."
+            "No job of the history has a recorded start, so no replay can be checked; no answer. "
+            "`--unchecked` replays nevertheless."
         )
     if abs(fidelity["error"]) > MEAN_ERROR_LIMIT or fidelity["near"] < NEAR_SHARE_LIMIT:
         raise LowFidelity(
@@ -113,32 +149,6 @@ def check_fidelity(fidelity: dict[str, float]) -> None:
             f"most ±{MEAN_ERROR_LIMIT:.0%} and at least {NEAR_SHARE_LIMIT:.0%} are needed before "
             "another policy can be judged."
         )
-
-
-def compare_by_size(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
-    """Return mean waits by the number of GPUs, so that one sees who would starve."""
-    rows = []
-    for low, high in zip(_SIZES, (*_SIZES[1:], 1 << 40), strict=True):
-        mine = (jobs.gpus >= low) & (jobs.gpus < high)
-        if mine.any():
-            rows.append({"gpus_from": low, **_compare(now_s[mine], then_s[mine])})
-    return rows
-
-
-def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
-    """Return mean waits by owner, the biggest change first."""
-    rows = [
-        {"owner": owner, **_compare(now_s[jobs.owner == i], then_s[jobs.owner == i])}
-        for i, owner in enumerate(jobs.owners[:200])
-        if (jobs.owner == i).any()
-    ]
-    return sorted(rows, key=lambda row: -abs(float(row["change_s"] or 0.0)))
-
-
-def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
-    now, then = mean_wait(now_s), mean_wait(then_s)
-    change = then - now if now is not None and then is not None else None
-    return {"jobs": len(now_s), "mean_wait_now_s": now, "mean_wait_s": then, "change_s": change}
 
 
 def _list_never(jobs: RecordedJobs, replayed: Replayed) -> list[dict[str, str]]:
@@ -152,15 +162,8 @@ def _list_never(jobs: RecordedJobs, replayed: Replayed) -> list[dict[str, str]]:
     ]
 
 
-def mean_wait(values: Floats) -> float | None:
-    """Return the mean of the waits that end; None where none does."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
-
-
-def _quantile(values: Floats, share: float) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, share)) if len(known) else None
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def _number(value: float) -> float | None:

@@ -51,6 +51,14 @@ _Placement = Annotated[
 ]
 _FavorSmall = Annotated[bool, Query(description="Give small workloads a higher priority.")]
 _Hosts = Annotated[int, Query(ge=-1000, le=1000, description="Hosts more (or fewer).")]
+_Json = Annotated[
+    str,
+    Query(
+        max_length=8000,
+        description="A whole policy as JSON, in place of the settings above.",
+        examples=['{"backfill": "conservative", "preemption": "requeue"}'],
+    ),
+]
 _Workload = Annotated[str, Path(max_length=NAME_LIMIT, description="Id of the workload.")]
 
 
@@ -179,6 +187,8 @@ def policy_what_if(
     placement: _Placement = "most_allocated",
     favor_small: _FavorSmall = False,
     add_hosts: _Hosts = 0,
+    add_model: _Type = "",
+    policy: _Json = "",
     cluster: Cluster = DEFAULT,
 ) -> Answer[PolicyAnswer]:
     """The recorded policy is replayed first; below the stated fidelity no answer is given."""
@@ -190,6 +200,8 @@ def policy_what_if(
         placement=placement,
         favor_small=favor_small,
         add_hosts=add_hosts,
+        add_model=add_model,
+        policy=policy,
         cluster=cluster,
     )
     return Answer(question.ask(service.workspace))

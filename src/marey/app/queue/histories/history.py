@@ -50,7 +50,7 @@ def read_history(path: Path) -> tuple[RecordedJobs, Policy]:
 
 
 def read_policy(path: Path, base: Policy | None = None) -> Policy:
-    """Return the policy of a JSON file or a slurm.conf; what it leaves open stays as in ``base``."""
+    """Return the policy of a JSON file or slurm.conf; what it leaves open stays as in ``base``."""
     if not path.is_file():
         raise NotFound(f"There is no policy file {shown(str(path))}.")
     if path.suffix == ".conf":

@@ -116,7 +116,7 @@ def build_recorded_jobs(
         site=_describe_hosts(list(hosts.values()), config, kept),
         lag_s=measure_lag(kept),
         resolution_s=1.0,
-        notes=tuple([*notes, *_list_notes(records, kept)]),
+        notes=(*notes, *_list_notes(records, kept)),
     )
 
 

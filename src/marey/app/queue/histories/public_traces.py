@@ -105,7 +105,7 @@ def read_alibaba_pods(nodes: Path, pods: Path) -> RecordedJobs:
                 [f"{left_out} pods that were never placed or never ended are left out."]
                 if left_out
                 else []
-            ),  # fmt: skip  # noqa: E501
+            ),
         ),
     )
 

@@ -1,0 +1,133 @@
+"""Who waits longer and who shorter under another policy: by size, user and project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from marey.queue.policy.recorded_jobs import Floats, Ints, RecordedJobs
+from marey.queue.waiting.explanation import describe_span
+
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+# A change is told if it is this long and this many times; fewer jobs than this say nothing.
+_TOLD_S, _TOLD_FACTOR, _TOLD_JOBS = 60.0, 1.25, 3
+_MOST_SENTENCES = 6
+
+
+def compare_by_size(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+    """Return mean waits by the number of GPUs, so that one sees who would starve."""
+    rows = []
+    for low, high in zip(_SIZES, (*_SIZES[1:], 1 << 40), strict=True):
+        mine = (jobs.gpus >= low) & (jobs.gpus < high)
+        if mine.any():
+            rows.append({"gpus_from": low, **_compare(now_s[mine], then_s[mine])})
+    return rows
+
+
+def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+    """Return mean waits by owner, the biggest change first."""
+    return _compare_groups("owner", jobs.owners, jobs.owner, (now_s, then_s))
+
+
+def compare_by_project(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+    """Return mean waits by project, the biggest change first; nothing where none is told."""
+    if not any(jobs.projects):
+        return []
+    return _compare_groups("project", jobs.projects, jobs.fill("project", 0), (now_s, then_s))
+
+
+def _compare_groups(
+    name: str, names: Sequence[str], group: Ints, waits: tuple[Floats, Floats]
+) -> list[dict[str, Any]]:
+    order = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[order], np.arange(len(names) + 1))
+    rows = [
+        {name: names[i], **_compare(waits[0][mine], waits[1][mine])}
+        for i in range(len(names))
+        if len(mine := order[edges[i] : edges[i + 1]])
+    ]
+    return sorted(rows, key=lambda row: -abs(float(row["change_s"] or 0.0)))
+
+
+def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
+    now, then = mean_wait(now_s), mean_wait(then_s)
+    change = then - now if now is not None and then is not None else None
+    return {
+        "jobs": len(now_s),
+        "mean_wait_now_s": now,
+        "mean_wait_s": then,
+        "change_s": change,
+        "p90_wait_now_s": find_quantile(now_s, 0.9),
+        "p90_wait_s": find_quantile(then_s, 0.9),
+        "never_start": int(np.isnan(then_s).sum()),
+    }
+
+
+def describe_changes(
+    by_size: Sequence[dict[str, Any]],
+    by_owner: Sequence[dict[str, Any]],
+    by_project: Sequence[dict[str, Any]],
+) -> tuple[list[str], list[str]]:
+    """Return who would lose and who would gain, in words, the largest change first."""
+    named = [(_name_size(row["gpus_from"]), row) for row in by_size]
+    named += [(f"Project {row['project']}", row) for row in by_project]
+    named += [(f"User {row['owner']}", row) for row in by_owner]
+    losses, gains = [], []
+    for name, row in sorted(named, key=lambda entry: -abs(entry[1]["change_s"] or 0.0)):
+        kind = judge_change(row)
+        if kind == "loses":
+            losses.append(_describe(name, row))
+        elif kind == "gains":
+            gains.append(_describe(name, row))
+    return losses[:_MOST_SENTENCES], gains[:_MOST_SENTENCES]
+
+
+def judge_change(row: dict[str, Any]) -> str:
+    """Return whether a group loses or gains so much that one should hear of it."""
+    now, then, jobs = row["mean_wait_now_s"], row["mean_wait_s"], row["jobs"]
+    if row["never_start"]:
+        return "loses"
+    if now is None or then is None or jobs < _TOLD_JOBS or abs(then - now) < _TOLD_S:
+        return ""
+    low, high = sorted((now, then))
+    if high < _TOLD_FACTOR * max(low, 1e-9):
+        return ""
+    return "loses" if then > now else "gains"
+
+
+def _name_size(gpus: int) -> str:
+    if gpus == 1:
+        return "Workloads of 1 GPU"
+    high = next((size for size in _SIZES if size > gpus), 0)
+    return (
+        f"Workloads of {gpus} to {high - 1} GPUs" if high else f"Workloads of {gpus} GPUs or more"
+    )
+
+
+def _describe(name: str, row: dict[str, Any]) -> str:
+    if row["never_start"]:
+        return f"{name}: {row['never_start']} of {row['jobs']} would never start."
+    now, then = float(row["mean_wait_now_s"]), float(row["mean_wait_s"])
+    times = ""
+    if min(now, then) >= 1.0:
+        factor = max(now, then) / min(now, then)
+        times = f", {factor:.1f} times as {'long' if then > now else 'short'}"
+    waits = "waits" if name.startswith(("Project", "User")) else "wait"
+    return (
+        f"{name} {waits} {describe_span(then)} instead of {describe_span(now)}{times} "
+        f"({row['jobs']} jobs)."
+    )
+
+
+def mean_wait(values: Floats) -> float | None:
+    """Return the mean of the waits that end; None where none does."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def find_quantile(values: Floats, share: float) -> float | None:
+    """Return a quantile of the waits that end; None where none does."""
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, share)) if len(known) else None

@@ -88,9 +88,7 @@ class PlainScheduler:
 
     def replay(self) -> list[int | None]:
         """Return the wait of each job."""
-        moments = sorted(
-            {job.submit for job in self.jobs} | {kept.end for kept in self.reserved}
-        )
+        moments = sorted({job.submit for job in self.jobs} | {kept.end for kept in self.reserved})
         while moments or self.running:
             ends = [end for end, _ in self.running.values()]
             now = min([*moments[:1], *ends])

@@ -85,8 +85,7 @@ def test_waits_are_those_of_the_plain_scheduler(backfill: str, features: str) ->
             Kept(first + 150, first + 180, [4]),
         ]
         hosts = [
-            PlainHost([1000] * GPUS, CPUS, MEMORY, (0, 1) if i < 3 else (0,))
-            for i in range(HOSTS)
+            PlainHost([1000] * GPUS, CPUS, MEMORY, (0, 1) if i < 3 else (0,)) for i in range(HOSTS)
         ]
         plain = PlainScheduler(jobs, hosts, backfill, kept if reserves else []).replay()
         replayed = replay_policy(build_history(jobs), parse_policy(settings), replays=1)

@@ -3231,6 +3231,10 @@ export interface components {
             mean_wait_now_s: number | null;
             mean_wait_s: number | null;
             change_s: number | null;
+            p90_wait_now_s: number | null;
+            p90_wait_s: number | null;
+            never_start: number;
+            verdict: string;
         };
         /**
          * Comparison
@@ -4466,9 +4470,17 @@ export interface components {
             p90_wait_s: number | null;
             utilization: number | null;
             current_utilization: number | null;
+            stranded: number | null;
+            current_stranded: number | null;
+            evictions: number;
+            lost_gpu_hours: number;
             never_start: number;
+            losses: string[];
+            gains: string[];
+            notes: string[];
             by_size: components["schemas"]["ComparedWaits"][];
             by_user: components["schemas"]["ComparedWaits"][];
+            by_project: components["schemas"]["ComparedWaits"][];
         };
         /**
          * PolicyChange
@@ -8075,6 +8087,10 @@ export interface operations {
                 favor_small?: boolean;
                 /** @description Hosts more (or fewer). */
                 add_hosts?: number;
+                /** @description GPU type. */
+                add_model?: string;
+                /** @description A whole policy as JSON, in place of the settings above. */
+                policy?: string;
                 /** @description The cluster. */
                 cluster?: string;
             };

@@ -14,7 +14,7 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.queue.policy.policy import BACKFILLS, PLACEMENTS, Policy
 from marey.queue.policy.recorded_jobs import WHOLE_GPU, Floats, Ints, RecordedJobs
-from marey.queue.policy.replay_kernels import Line, Moments, Order, build_line, replay_jobs
+from marey.queue.policy.replay_kernels import Moments, Order, WaitingLine, build_line, replay_jobs
 from marey.queue.policy.replay_layout import (
     STARTABLE,
     Layout,
@@ -75,7 +75,7 @@ def replay_policy(
             submit_ms = np.maximum.accumulate(submit_ms + lost.astype(np.int64))
         phase = draws.uniform(0.0, max(policy.interval_s, policy.tick_s) * 1000.0)
         times = (submit_ms, run_ms.astype(np.int64), int(phase))
-        line = _replay_once(jobs, policy, layout, rows, times)
+        line = _replay_once(jobs, policy, layout, rows=rows, times=times)
         ran = line.start >= 0
         waits[i, rows[ran]] = line.waited[ran] / 1000.0
         sums[i] = *line.sums, line.evictions.sum()
@@ -118,8 +118,8 @@ def _summarise(jobs: RecordedJobs, layout: Layout, waits: Floats, sums: Floats) 
 
 
 def _replay_once(
-    jobs: RecordedJobs, policy: Policy, layout: Layout, rows: Ints, times: tuple[Ints, Ints, int]
-) -> Line:
+    jobs: RecordedJobs, policy: Policy, layout: Layout, *, rows: Ints, times: tuple[Ints, Ints, int]
+) -> WaitingLine:
     """Return one replay of submissions, run times and a scheduler's phase; jobs that can never
     start as asked stay out of the line.
     """
@@ -129,7 +129,7 @@ def _replay_once(
         kept = Requests(*(column[rows] for column in requests))
         requests = kept._replace(first=np.cumsum(kept.hosts) - kept.hosts)
     line = build_line(run, len(jobs.owners))
-    site = _build_site(layout, policy, requests, int(submit[0]), jobs.owners)
+    site = _build_site(layout, policy, requests, first_ms=int(submit[0]), owners=jobs.owners)
     use = Use(
         gpus=np.zeros(len(jobs.owners), np.int64),
         jobs=np.zeros(len(jobs.owners), np.int64),
@@ -155,14 +155,14 @@ def _replay_once(
 
 
 def _build_site(
-    layout: Layout, policy: Policy, requests: Requests, first_ms: int, owners: tuple[str, ...]
+    layout: Layout, policy: Policy, requests: Requests, *, first_ms: int, owners: tuple[str, ...]
 ) -> Site:
     table = layout.hosts
     shared = bool((requests.share < WHOLE_GPU).any())
     words = layout.pools.shape[1]
     held = int(requests.hosts.sum())
     plans = build_plans(policy.depth + len(policy.reservations) + 1, words)
-    _reserve(plans, policy, layout, first_ms // 1000, owners)
+    _reserve(plans, policy, layout, first_s=first_ms // 1000, owners=owners)
 
     rooms = [build_room(table.gpus, table.cpus, table.memory_mb, shared=shared) for _ in range(2)]
     return Site(
@@ -182,7 +182,7 @@ def _build_site(
 
 
 def _reserve(
-    plans: Plans, policy: Policy, layout: Layout, first_s: int, owners: tuple[str, ...]
+    plans: Plans, policy: Policy, layout: Layout, *, first_s: int, owners: tuple[str, ...]
 ) -> None:
     for i, reservation in enumerate(policy.reservations):
         plans.begin[i] = first_s + int(reservation.begin_s)

@@ -53,7 +53,7 @@ class Order(NamedTuple):
     dynamic: int
 
 
-class Line(NamedTuple):
+class WaitingLine(NamedTuple):
     """The waiting line, what runs (a heap of ends), and the answer."""
 
     waiting: Ints
@@ -73,10 +73,10 @@ class Line(NamedTuple):
     sums: Floats
 
 
-def build_line(run: Ints, owners: int) -> Line:
+def build_line(run: Ints, owners: int) -> WaitingLine:
     """Return an empty line with room for all the jobs."""
     jobs = len(run)
-    return Line(
+    return WaitingLine(
         waiting=np.empty(jobs + 1, np.int64),
         priority=np.zeros(jobs),
         ends=np.empty(2 * jobs + 1, np.int64),
@@ -94,7 +94,7 @@ def build_line(run: Ints, owners: int) -> Line:
 
 
 @njit(cache=True, nogil=True)
-def _drop_old_ends(line: Line) -> None:
+def _drop_old_ends(line: WaitingLine) -> None:
     """Forget the ends that evictions have made void; a sorted list is a heap."""
     used = line.counts[RUNNING]
     order = np.argsort(line.ends[:used], kind="mergesort")
@@ -108,7 +108,7 @@ def _drop_old_ends(line: Line) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _push_end(line: Line, at: int, job: int) -> None:
+def _push_end(line: WaitingLine, at: int, job: int) -> None:
     if line.counts[RUNNING] == len(line.ends):
         _drop_old_ends(line)
     i = line.counts[RUNNING]
@@ -123,7 +123,7 @@ def _push_end(line: Line, at: int, job: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _pop_end(line: Line) -> int:
+def _pop_end(line: WaitingLine) -> int:
     first = line.ending[0]
     used = line.counts[RUNNING] - 1
     at, job = line.ends[used], line.ending[used]
@@ -144,7 +144,7 @@ def _pop_end(line: Line) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _compute_priority(line: Line, order: Order, owner: int, job: int, waited: int) -> float:
+def _compute_priority(line: WaitingLine, order: Order, owner: int, job: int, waited: int) -> float:
     """Return a job's priority; Slurm's are whole numbers, so less than one apart is equal."""
     if not order.dynamic:
         return float(np.floor(order.fixed[job]))
@@ -159,7 +159,7 @@ def _compute_priority(line: Line, order: Order, owner: int, job: int, waited: in
 
 
 @njit(cache=True, nogil=True)
-def _join_line(line: Line, job: int) -> None:
+def _join_line(line: WaitingLine, job: int) -> None:
     """Put a job behind those of its priority that came before it."""
     if line.counts[TAIL] == len(line.waiting):
         many = line.counts[TAIL] - line.counts[HEAD]
@@ -178,7 +178,7 @@ def _join_line(line: Line, job: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _sort_line(line: Line, jobs: Requests, moments: Moments, order: Order, now: int) -> None:
+def _sort_line(line: WaitingLine, jobs: Requests, moments: Moments, order: Order, now: int) -> None:
     """Compute all priorities anew and put the line in their order."""
     waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
     waiting[:] = np.sort(waiting)
@@ -192,14 +192,14 @@ def _sort_line(line: Line, jobs: Requests, moments: Moments, order: Order, now: 
 
 
 @njit(cache=True, nogil=True)
-def _add_usage(line: Line, use: Use, order: Order, passed: int) -> None:
+def _add_usage(line: WaitingLine, use: Use, order: Order, passed: int) -> None:
     decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
     for owner in range(len(line.usage)):
         line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
 
 
 @njit(cache=True, nogil=True)
-def _measure_room(line: Line, site: Site, passed: int) -> None:
+def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
     """Add to the sums what was free and what of it was stranded."""
     free, stranded = 0, 0.0
     for level in range(1, len(site.room.counts)):
@@ -210,7 +210,9 @@ def _measure_room(line: Line, site: Site, passed: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _end_jobs(line: Line, jobs: Requests, site: Site, use: Use, rules: Rules, now: int) -> bool:
+def _end_jobs(
+    line: WaitingLine, jobs: Requests, site: Site, use: Use, rules: Rules, now: int
+) -> bool:
     ended = False
     while line.counts[RUNNING] > 0 and line.ends[0] <= now:
         at = line.ends[0]
@@ -223,7 +225,9 @@ def _end_jobs(line: Line, jobs: Requests, site: Site, use: Use, rules: Rules, no
 
 
 @njit(cache=True, nogil=True)
-def _note_outcome(line: Line, jobs: Requests, moments: Moments, outcome: Outcome, now: int) -> None:
+def _note_outcome(
+    line: WaitingLine, jobs: Requests, moments: Moments, outcome: Outcome, now: int
+) -> None:
     """Take who started out of the line, and put who was evicted back."""
     head = line.counts[HEAD]
     for k in range(outcome.counts[0]):
@@ -267,7 +271,7 @@ def replay_jobs(
     moments: Moments,
     site: Site,
     use: Use,
-    line: Line,
+    line: WaitingLine,
     order: Order,
     rules: Rules,
     outcome: Outcome,

@@ -139,7 +139,7 @@ def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> Layout:
         tier=tier,
         first=np.cumsum(jobs.hosts) - jobs.hosts,
     )
-    verdict = _judge_requests(jobs, policy, table, requests, pools)
+    verdict = _judge_requests(jobs, policy, table, asked=requests, pools=pools)
     verdict[~admitted] = NO_PARTITION
     return Layout(
         hosts=table,
@@ -260,7 +260,7 @@ def _find_shares(jobs: RecordedJobs, policy: Policy) -> Ints:
 
 
 def _judge_requests(
-    jobs: RecordedJobs, policy: Policy, table: HostTable, asked: Requests, pools: list[Flags]
+    jobs: RecordedJobs, policy: Policy, table: HostTable, *, asked: Requests, pools: list[Flags]
 ) -> Ints:
     """Return which requests the hosts and limits could ever meet."""
     verdict = np.zeros(len(jobs), np.int64)
@@ -275,7 +275,9 @@ def _judge_requests(
             sizes = np.bincount(table.gpus[mask], minlength=66)
             able = np.cumsum(sizes[::-1])[::-1][np.minimum(gpus, 65)]
         else:
-            able = _count_able(table, mask, gpus, asked.cpus[mine], asked.memory[mine])
+            able = _count_able(
+                table, mask, gpus=gpus, cpus=asked.cpus[mine], memory=asked.memory[mine]
+            )
         verdict[mine] = np.where(able >= hosts, STARTABLE, NO_HOSTS)
     limits = policy.limits
     names = ("max_gpus_per_job", "max_gpus_per_user", "max_gpus_per_project")
@@ -285,7 +287,7 @@ def _judge_requests(
     return verdict
 
 
-def _count_able(table: HostTable, mask: Flags, gpus: Ints, cpus: Ints, memory: Ints) -> Ints:
+def _count_able(table: HostTable, mask: Flags, *, gpus: Ints, cpus: Ints, memory: Ints) -> Ints:
     """Return how many hosts of a pool, empty, have what each request asks for."""
     kinds, count = np.unique(
         np.column_stack([table.gpus[mask], table.cpus[mask], table.memory_mb[mask]]),

@@ -84,7 +84,7 @@ class SlurmConfig:
                     tier=_read_number(fields.get("PriorityTier", "1")) - 1,
                 )
             )
-        return tuple(rule for rule in rules if rule.hosts)
+        return tuple(rule for rule in rules if rule.hosts and rule.name != "DEFAULT")
 
 
 def read_slurm_config(path: Path) -> SlurmConfig:

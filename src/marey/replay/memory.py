@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +90,11 @@ def predict_memory(
         return None
     before = model.recorded.workload
     if isinstance(before.plan, DeviceRun):
-        return None
+        return None if changes_memory(changes) else _device_peaks(dataflow)
     after = model.replay(changes).workload
     if isinstance(before.plan, Pipeline) and isinstance(after.plan, Pipeline):
+        if same_passes(before.plan, after.plan):
+            return read_peaks(dataflow, before.timelines)
         try:
             return predict_peaks(dataflow, before.timelines, before.plan, after.plan)
         except InvalidInput:
@@ -99,6 +102,34 @@ def predict_memory(
     if changes_memory(changes):
         return None
     return read_peaks(dataflow, before.timelines)
+
+
+def same_passes(one: Pipeline, other: Pipeline) -> bool:
+    """Say whether two pipelines run the same passes in the same order, so hold the same."""
+    return (
+        one.schedule == other.schedule
+        and one.shape == other.shape
+        and one.spread == other.spread
+        and one.samples == other.samples
+    )
+
+
+def _device_peaks(dataflow: Dataflow) -> dict[int, int] | None:
+    """Return every rank's peak above the start of its inner steps, on its device."""
+    steps, table = dataflow.steps, dataflow.allocations
+    peaks = {}
+    for rank in dataflow.ranks:
+        starts = np.sort(steps["start_ns"].to_numpy()[steps["rank"].to_numpy() == rank])
+        mine = np.flatnonzero(table["rank"].to_numpy() == rank)
+        times, sizes = table["time_ns"].to_numpy()[mine], table["bytes"].to_numpy()[mine]
+        found = [
+            int(np.cumsum(sizes[(times >= low) & (times < high)]).max(initial=0))
+            for low, high in pairwise(starts[1:].tolist())
+        ]
+        if not found or not len(mine):
+            return None
+        peaks[rank] = int(np.median(found))
+    return peaks
 
 
 def changes_memory(changes: Sequence[str]) -> bool:
@@ -171,39 +202,76 @@ def predict_peaks(
     to: Pipeline,
 ) -> dict[int, int]:
     """Return every rank's peak under the changed pipeline's schedule and micro-batches."""
-    if to.spread != recorded.spread or to.virtual != recorded.virtual:
+    turns = make_schedule(to.schedule, to.shape)
+    found = {}
+    for place, rank in enumerate(to.ranks):
+        held = read_held(dataflow, timelines[rank], recorded, to)
+        found[rank] = int(max(m.level for m in trace_levels(held, turns[place], to.samples)))
+    return found
+
+
+def read_held(
+    dataflow: Dataflow, timeline: Sequence[RankStep], recorded: Pipeline, to: Pipeline
+) -> Lifetimes:
+    """Return what the passes of a rank hold in the changed pipeline; refuses other stages."""
+    if to.spread != recorded.spread or to.virtual > 1 or recorded.virtual > 1:
         raise InvalidInput(
             "Memory is predicted for the recorded stages only: what each layer holds on its own is "
             "not in the trace."
         )
-    turns = make_schedule(to.schedule, to.shape)
-    found = {}
-    for place, rank in enumerate(to.ranks):
-        held = read_lifetimes(dataflow, timelines[rank][-1], recorded.micro_batches)
-        found[rank] = int(_peak(held, turns[place], to.samples))
-    return found
+    return read_lifetimes(dataflow, timeline[-1], recorded.micro_batches)
 
 
-def _peak(held: Lifetimes, turns: Sequence[Turn], samples: float) -> float:
-    """Return the highest level while the turns are taken one after the other."""
-    level = held.inputs
-    peak, first = level, True
+@dataclass(frozen=True)
+class Moment:
+    """What a rank holds after some of its passes, or at the highest point within the last."""
+
+    passes: int
+    within: bool
+    activations: float
+    gradients: float
+    buffers: float
+
+    @property
+    def level(self) -> float:
+        """Return all of it."""
+        return self.activations + self.gradients + self.buffers
+
+
+def trace_levels(held: Lifetimes, turns: Sequence[Turn], samples: float) -> list[Moment]:
+    """Return what a rank holds while the turns are taken one after the other."""
+    activations = gradients = 0.0
+    buffers = held.inputs
+    passes = 0
     waiting: list[Pass] = []
+    moments: list[Moment] = []
+
+    def note(within: bool = False, rise: float = 0.0) -> None:
+        moments.append(Moment(passes, within, activations, gradients, buffers + rise))
+
+    note()
     # Where sends are posted together with the next receive, their buffers are let go when the next
     # ones take their place: one backward pass later.
     in_turn = any(isinstance(t, Block) and t.sent and t.received for t in turns)
     for turn in turns:
         if isinstance(turn, Block):
             gone = waiting[:-1] if in_turn else [p for p in waiting if p in turn.sent]
-            level -= held.sent * samples * len(gone)
+            buffers -= held.sent * samples * len(gone)
             waiting = [p for p in waiting if p not in gone]
-        elif isinstance(turn, Pass) and turn.kind == FORWARD:
-            peak = max(peak, level + held.forward_rise * samples)
-            level += (held.activations + held.outputs) * samples
-        elif isinstance(turn, Pass):
-            extra = held.gradients if first else 0.0
-            peak = max(peak, level + held.backward_rise * samples + extra)
-            level += (held.sent - held.activations) * samples + extra
+            continue
+        if not isinstance(turn, Pass):
+            continue
+        passes += 1
+        if turn.kind == FORWARD:
+            note(True, held.forward_rise * samples)
+            activations += held.activations * samples
+            buffers += held.outputs * samples
+        else:
+            extra = 0.0 if gradients else held.gradients
+            note(True, held.backward_rise * samples + extra)
+            gradients = held.gradients
+            activations -= held.activations * samples
+            buffers += held.sent * samples
             waiting.append(turn)
-            first = False
-    return peak
+        note()
+    return moments

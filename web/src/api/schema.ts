@@ -4627,6 +4627,25 @@ export interface components {
             rows: components["schemas"]["ProgressRow"][];
         };
         /**
+         * RankMemory
+         * @description A rank's memory over one step, each moment by what fills it, in bytes.
+         *
+         *         The peak is above what there was at the start of the step, of which `left_over_bytes` are given
+         *         back in it; `held_bytes` is what there was in all, where the profiler says.
+         */
+        RankMemory: {
+            rank: number;
+            peak_bytes: number;
+            held_bytes: number | null;
+            parameter_bytes: number;
+            left_over_bytes: number;
+            step_ms: number;
+            times_ms: number[];
+            levels: {
+                [key: string]: number[];
+            };
+        };
+        /**
          * Reading
          * @description One condition on one GPU: the value measured and the limit it was compared with.
          */
@@ -4687,6 +4706,7 @@ export interface components {
             peak_bytes: {
                 [key: string]: number;
             } | null;
+            memory: components["schemas"]["RankMemory"][] | null;
             words: components["schemas"]["ChangeWord"][];
         };
         /**
@@ -6060,6 +6080,7 @@ export interface components {
             peak_bytes: {
                 [key: string]: number;
             } | null;
+            memory: components["schemas"]["RankMemory"][] | null;
             how: string[];
             critical_path: components["schemas"]["PathPart"][];
             kept: string | null;

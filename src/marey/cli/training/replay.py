@@ -14,13 +14,14 @@ from marey.cli.output import Output
 from marey.cli.training.prediction_files import score_by_run
 from marey.model.errors import InvalidInput
 from marey.replay.chakra_export import export_chakra
-from marey.replay.memory import predict_memory
+from marey.replay.memory_profile import read_memory
 from marey.replay.model import ReplayModel, replay_model
 from marey.replay.programs import graph_tables
 from marey.replay.report import timeline_table
 from marey.trace.dataflow import build_dataflow
 from marey.trace.run.trace_run import open_run
 
+MEGABYTE = 1 << 20
 DESCRIPTION = """\
 Build the data-flow graph of a training run from its traces and replay it: mean running times of
 every rank, waiting derived again from queues and shared links. Shows how well the replay reproduces
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     opened = read_opened(args.path, args.cache, args.plain_step_ms, out)
     model = opened.model
     score_by_run(model, args.path, out)
-    made = make_replay_document(model, predict_memory(opened.flow, model, ()))
+    made = make_replay_document(model, read_memory(opened.flow, model))
     document = msgspec.to_builtins(made)
     if args.out is not None:
         _write(model, args.out)
@@ -116,4 +117,21 @@ def replay_text(document: dict[str, Any]) -> str:
         lines.append(f"  {row['ms']:9.1f} ms  {who:14s} {row['what']}")
     busy = document["busy"]["ranks"]
     lines += ["", "ranks at work  " + "  ".join(f"{share:.0%}" for share in busy)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *memory_lines(document["memory"])])
+
+
+def memory_lines(memory: list[dict[str, Any]] | None) -> list[str]:
+    """Return what fills the memory of the ranks when it is fullest, for a person."""
+    if not memory:
+        return []
+    lines = ["", "memory above the start of a step, at its fullest"]
+    for one in memory:
+        total = [sum(moment) for moment in zip(*one["levels"].values(), strict=True)]
+        at = max(range(len(total)), key=total.__getitem__)
+        parts = [(kind, level[at]) for kind, level in one["levels"].items() if level[at]]
+        told = ", ".join(f"{kind} {size / MEGABYTE:.1f}" for kind, size in parts)
+        when = f"at {one['times_ms'][at]:.0f} of {one['step_ms']:.0f} ms"
+        lines.append(
+            f"  rank {one['rank']:<4d}{one['peak_bytes'] / MEGABYTE:9.1f} MB {when}: {told}"
+        )
+    return lines

@@ -11,10 +11,15 @@ import msgspec
 from marey.app.traces.what_if.replay_documents import make_what_if_document
 from marey.cli.output import Output
 from marey.cli.training.prediction_files import keep_made
-from marey.cli.training.replay import add_model_arguments, read_model, read_opened
+from marey.cli.training.replay import (
+    add_model_arguments,
+    memory_lines,
+    read_model,
+    read_opened,
+)
 from marey.model.errors import InvalidInput, shown
 from marey.replay.changes import WORDS
-from marey.replay.memory import predict_memory
+from marey.replay.memory_profile import read_memory
 from marey.replay.model import Prediction, ReplayModel
 from marey.replay.pairs import pairs_document, score_pairs
 
@@ -60,11 +65,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
     opened = read_opened(args.path, args.cache, args.plain_step_ms, out)
     prediction = opened.model.predict(args.changes)
     kept = keep_made(opened.model, prediction, args.path) if args.keep else None
-    peaks = predict_memory(opened.flow, opened.model, prediction.changes)
-    document = make_what_if_document(opened.model, prediction, peaks, kept=kept)
-    text = prediction_text(prediction, peaks)
+    memory = read_memory(opened.flow, opened.model, prediction.changes)
+    made = make_what_if_document(opened.model, prediction, memory, kept=kept)
+    document = msgspec.to_builtins(made)
+    text = prediction_text(prediction, memory.peaks)
     text = f"{text}\n  kept as {kept}" if kept else text
-    out.answer(msgspec.to_builtins(document), text)
+    out.answer(document, "\n".join([text, *memory_lines(document["memory"])]))
 
 
 def prediction_text(made: Prediction, peaks: dict[int, int] | None = None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from marey.model.training.dataflow import (
@@ -207,6 +208,10 @@ def _annotations(rank: _Rank) -> dict[str, Any]:
 
 def _allocations(run: TraceRun, rank: int) -> dict[str, Any]:
     memory = run.memory(rank)
+    # Host memory says nothing of the memory that training on devices fills.
+    on_device = pc.greater_equal(memory["device"], 0)
+    if pc.any(on_device).as_py():
+        memory = memory.filter(on_device)
     return {
         "rank": np.full(memory.num_rows, rank, np.int32),
         "time_ns": memory["time_ns"],

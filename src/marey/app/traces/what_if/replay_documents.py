@@ -6,6 +6,7 @@ from marey.app.traces.what_if.word_controls import ChangeWord, list_words
 from marey.model.documents import Document
 from marey.replay.advice import describe_changes
 from marey.replay.changes import read_changes
+from marey.replay.memory_profile import Memory
 from marey.replay.model import Prediction, ReplayModel
 from marey.replay.report import busy_shares, critical_path
 from marey.replay.search import Found
@@ -36,6 +37,23 @@ class LinkSpeeds(Document):
     collectives_at_once: int
 
 
+class RankMemory(Document):
+    """A rank's memory over one step, each moment by what fills it, in bytes.
+
+    The peak is above what there was at the start of the step, of which `left_over_bytes` are given
+    back in it; `held_bytes` is what there was in all, where the profiler says.
+    """
+
+    rank: int
+    peak_bytes: int
+    held_bytes: int | None
+    parameter_bytes: int
+    left_over_bytes: int
+    step_ms: float
+    times_ms: list[float]
+    levels: dict[str, list[int]]
+
+
 class ReplayDocument(Document):
     """A run replayed without changes, and the words it can be asked about."""
 
@@ -51,6 +69,8 @@ class ReplayDocument(Document):
     busy: BusyShares
     links: LinkSpeeds
     peak_bytes: dict[str, int] | None
+    # Null where the trace holds no allocations.
+    memory: list[RankMemory] | None
     words: list[ChangeWord]
 
 
@@ -75,6 +95,8 @@ class WhatIfDocument(Document):
     speedup: float
     extrapolated: list[str]
     peak_bytes: dict[str, int] | None
+    # Null where the trace does not say what the changes would make of it.
+    memory: list[RankMemory] | None
     how: list[str]
     critical_path: list[PathPart]
     # The id under which it is kept; null where it is not.
@@ -134,7 +156,7 @@ class PredictionList(Document):
 
 
 def make_replay_document(
-    model: ReplayModel, peaks: dict[int, int] | None, *, words: bool = True
+    model: ReplayModel, memory: Memory, *, words: bool = True
 ) -> ReplayDocument:
     """Return the unchanged run: how well it is reproduced, and what its time is made of."""
     run = model.recorded
@@ -153,7 +175,8 @@ def make_replay_document(
             measured_on=run.workload.links.measured_on,
             collectives_at_once=run.workload.links.at_once,
         ),
-        peak_bytes=_by_rank(peaks),
+        peak_bytes=_by_rank(memory.peaks),
+        memory=_list_memory(memory),
         words=list_words() if words else [],
     )
 
@@ -162,8 +185,26 @@ def _by_rank(peaks: dict[int, int] | None) -> dict[str, int] | None:
     return None if peaks is None else {str(rank): peak for rank, peak in peaks.items()}
 
 
+def _list_memory(memory: Memory) -> list[RankMemory] | None:
+    if memory.profiles is None:
+        return None
+    return [
+        RankMemory(
+            rank=one.rank,
+            peak_bytes=one.peak_bytes,
+            held_bytes=one.held_bytes,
+            parameter_bytes=one.parameter_bytes,
+            left_over_bytes=one.left_over_bytes,
+            step_ms=one.step_ms,
+            times_ms=list(one.times_ms),
+            levels={kind: list(level) for kind, level in one.levels.items()},
+        )
+        for one in memory.profiles
+    ]
+
+
 def make_what_if_document(
-    model: ReplayModel, made: Prediction, peaks: dict[int, int] | None, *, kept: str | None = None
+    model: ReplayModel, made: Prediction, memory: Memory, *, kept: str | None = None
 ) -> WhatIfDocument:
     """Return a prediction with what decides its time and how its changes are made."""
     changed = model.replay(made.changes)
@@ -181,7 +222,8 @@ def make_what_if_document(
         samples=made.samples,
         speedup=made.speedup,
         extrapolated=list(made.extrapolated),
-        peak_bytes=_by_rank(peaks),
+        peak_bytes=_by_rank(memory.peaks),
+        memory=_list_memory(memory),
         how=describe_changes(read_changes(made.changes)),
         critical_path=[PathPart(**part) for part in critical_path(changed)],
         kept=kept,

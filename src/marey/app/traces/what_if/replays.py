@@ -25,7 +25,7 @@ from marey.app.traces.what_if.replay_documents import (
 from marey.app.traces.what_if.replay_timeline import WhatIfTimeline, make_timeline
 from marey.model.errors import MareyError
 from marey.model.training.dataflow import Dataflow
-from marey.replay.memory import predict_memory
+from marey.replay.memory_profile import read_memory
 from marey.replay.model import ReplayModel
 from marey.replay.model import replay_model as make_model
 from marey.replay.search import Limits, search_changes
@@ -91,7 +91,7 @@ class ReplayDesk:
     def replay(self, run: str, plain_step_ms: float | None = None) -> ReplayDocument:
         """Return the unchanged run; a run that a prediction was about scores it."""
         opened = self.open(run, plain_step_ms)
-        return make_replay_document(opened.model, predict_memory(opened.flow, opened.model, ()))
+        return make_replay_document(opened.model, read_memory(opened.flow, opened.model))
 
     def what_if(
         self,
@@ -112,8 +112,8 @@ class ReplayDesk:
             )
             self.book.add(one)
             kept = one.id
-        peaks = predict_memory(opened.flow, opened.model, made.changes)
-        return make_what_if_document(opened.model, made, peaks, kept=kept)
+        memory = read_memory(opened.flow, opened.model, made.changes)
+        return make_what_if_document(opened.model, made, memory, kept=kept)
 
     def timeline(
         self, run: str, changes: Sequence[str], *, plain_step_ms: float | None = None

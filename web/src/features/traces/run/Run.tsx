@@ -251,7 +251,7 @@ function Fix({
   ranks: number;
   step: number | undefined;
 }) {
-  const prediction = usePrediction(run, verdict.what_if, ranks <= REPLAYED_UNASKED);
+  const prediction = usePrediction(run, verdict.what_if, { enabled: ranks <= REPLAYED_UNASKED });
   const gain = prediction.data ? Math.round((1 - 1 / prediction.data.speedup) * 1000) / 10 : null;
   const address = traceAddress("marey", run, {
     step,

@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { formatNs } from "@/charts/marey/window";
-import type { Strategy, Word } from "@/features/traces/whatif/queries";
+import type { PlainStep, Strategy, Word } from "@/features/traces/whatif/queries";
 import { useSearch } from "@/features/traces/whatif/queries";
 import { formatBytes } from "@/features/traces/words";
 import ui from "@/base/ui/ui.module.css";
@@ -13,18 +13,20 @@ const GIGABYTE = 1e9;
 /** The optimizer: what is worth changing, best first, each to be tried in the picture. */
 export function Strategies({
   run,
+  plain,
   words,
   chosen,
   onTry,
 }: {
   run: string;
+  plain: PlainStep;
   words: readonly Word[];
   chosen: string;
   onTry: (changes: readonly string[]) => void;
 }) {
   const [memory, setMemory] = useState("");
   const [bold, setBold] = useState(false);
-  const search = useSearch(run);
+  const search = useSearch(run, plain);
   const always = words.filter((word) => word.searched === "always").map(({ word }) => word);
   const more = words.filter((word) => word.searched === "on request").map(({ word }) => word);
   const begin = () =>

@@ -6,14 +6,18 @@ import type { Change } from "@/features/traces/whatif/changes";
 import { parseChanges, printChange, printChanges } from "@/features/traces/whatif/changes";
 import { Controls } from "@/features/traces/whatif/Controls";
 import { Kept } from "@/features/traces/whatif/Kept";
+import { MemoryView } from "@/features/traces/whatif/MemoryView";
 import { PairView } from "@/features/traces/whatif/PairView";
-import type { Prediction, Replay } from "@/features/traces/whatif/queries";
+import type { PlainStep, Prediction, Replay } from "@/features/traces/whatif/queries";
 import { useKeep, usePrediction, useReplay, useTimeline } from "@/features/traces/whatif/queries";
 import { Strategies } from "@/features/traces/whatif/Strategies";
 import { formatBytes } from "@/features/traces/words";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/traces/whatif/WhatIf.module.css";
 import { whatIfTexts as texts } from "@/texts";
+
+/** What was said of runs while this page was open. */
+const PLAIN_STEPS = new Map<string, PlainStep>();
 
 /** A slider that moves asks once it rests. */
 const REST_MS = 180;
@@ -28,7 +32,12 @@ interface WhatIfProps {
 
 /** Beside the picture: what the step would take if something were changed. */
 export function WhatIf({ run, text, onChange, onClose }: WhatIfProps) {
-  const replay = useReplay(run);
+  const [plain, setPlain] = useState<PlainStep>(() => PLAIN_STEPS.get(run) ?? null);
+  const replay = useReplay(run, useRested(plain));
+  const know = (ms: PlainStep) => {
+    PLAIN_STEPS.set(run, ms);
+    setPlain(ms);
+  };
   return (
     <aside className={styles["panel"]} aria-label={texts.whatIf} data-testid="what-if">
       <header className={styles["head"]}>
@@ -42,7 +51,16 @@ export function WhatIf({ run, text, onChange, onClose }: WhatIfProps) {
           <p>{replay.error.message}</p>
         </div>
       )}
-      {replay.data && <Answered run={run} replay={replay.data} text={text} onChange={onChange} />}
+      {replay.data && (
+        <Answered
+          run={run}
+          replay={replay.data}
+          plain={plain}
+          text={text}
+          onChange={onChange}
+          onPlain={know}
+        />
+      )}
     </aside>
   );
 }
@@ -50,13 +68,19 @@ export function WhatIf({ run, text, onChange, onClose }: WhatIfProps) {
 function Answered({
   run,
   replay,
+  plain,
   text,
   onChange,
-}: Omit<WhatIfProps, "onClose"> & { replay: Replay }) {
+  onPlain,
+}: Omit<WhatIfProps, "onClose"> & {
+  replay: Replay;
+  plain: PlainStep;
+  onPlain: (ms: PlainStep) => void;
+}) {
   const [changes, setChanges] = useState<Change[]>(() => parseChanges(text));
   const rested = useRested(changes);
   const asked = useMemo(() => rested.map(printChange), [rested]);
-  const prediction = usePrediction(run, asked);
+  const prediction = usePrediction(run, asked, { plain: useRested(plain) });
   const timeline = useTimeline(run, asked, !prediction.isError);
   // A link or a strategy sets the changes from outside.
   useEffect(() => {
@@ -78,6 +102,17 @@ function Answered({
           {prediction.error.message}
         </p>
       )}
+      <label className={ui["field"]} title={texts.plainStepExplained}>
+        <span>{texts.plainStep}</span>
+        <input
+          type="number"
+          min={0}
+          value={plain ?? ""}
+          placeholder={texts.notKnown}
+          data-testid="what-if-plain"
+          onChange={({ target }) => onPlain(target.valueAsNumber > 0 ? target.valueAsNumber : null)}
+        />
+      </label>
       {changes.length > 0 && (
         <p className={styles["line"]}>
           <code data-testid="what-if-changes">{changes.map(printChange).join(" ")}</code>
@@ -91,14 +126,20 @@ function Answered({
         <Facts
           key={prediction.data.changes.join(";")}
           run={run}
+          plain={plain}
           prediction={prediction.data}
           replay={replay}
         />
       )}
+      <Memory
+        before={replay.memory}
+        after={prediction.data && !prediction.isError ? prediction.data.memory : replay.memory}
+      />
       <Kept run={run} onTry={(next) => change(parseChanges(next.join(";")))} />
       <Permitted to="contribute">
         <Strategies
           run={run}
+          plain={plain}
           words={replay.words}
           chosen={printChanges(changes)}
           onTry={(next) => change(parseChanges(next.join(";")))}
@@ -142,8 +183,8 @@ function Number({
     <div className={styles["number"]} role="status" aria-busy={busy} data-testid="what-if-number">
       {!changed && (
         <>
-          <b>{time(replay.recorded_step_ms)}</b>
-          <span>{texts.perStep}</span>
+          <b>{time(replay.plain_step_ms ?? replay.recorded_step_ms)}</b>
+          <span>{replay.plain_step_ms === null ? texts.perStep : texts.perPlainStep}</span>
           <p className={ui["muted"]}>
             {texts.reproduced(replay.strategy, (100 * Math.abs(replay.error)).toFixed(1))}
           </p>
@@ -166,17 +207,30 @@ function Number({
   );
 }
 
+/** What fills the memory of the ranks, where the trace says. */
+function Memory({ before, after }: { before: Replay["memory"]; after: Replay["memory"] }) {
+  if (!before) return null;
+  return (
+    <details className={styles["group"]} open>
+      <summary>{texts.memory}</summary>
+      {after ? <MemoryView before={before} after={after} /> : <p>{texts.memoryNotKnown}</p>}
+    </details>
+  );
+}
+
 /** What the number rests on, and how the changes are made. */
 function Facts({
   run,
+  plain,
   prediction,
   replay,
 }: {
   run: string;
+  plain: PlainStep;
   prediction: Prediction;
   replay: Replay;
 }) {
-  const keep = useKeep(run);
+  const keep = useKeep(run, plain);
   const peaks = (of: Record<string, number> | null) =>
     of === null ? null : Math.max(0, ...Object.values(of));
   const [now, then] = [peaks(replay.peak_bytes), peaks(prediction.peak_bytes)];

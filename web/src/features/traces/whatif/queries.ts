@@ -18,20 +18,31 @@ const POLL_MS = 400;
 const retry = (count: number, error: Error): boolean =>
   !(error instanceof ApiError && error.status < 500) && count < 2;
 
-export function useReplay(run: string) {
+/** The time of a step without the profiler in ms, where whoever asks knows it. */
+export type PlainStep = number | null;
+
+const asked = (plain: PlainStep) => (plain === null ? {} : { plain_step_ms: plain });
+
+export function useReplay(run: string, plain: PlainStep) {
   return useQuery({
-    queryKey: ["replay", run],
-    queryFn: ({ signal }) => getJson<Replay>(`${runPath(run)}/replay`, {}, signal),
+    queryKey: ["replay", run, plain],
+    queryFn: ({ signal }) => getJson<Replay>(`${runPath(run)}/replay`, asked(plain), signal),
+    placeholderData: keepPreviousData,
     staleTime: Infinity,
     retry,
   });
 }
 
 /** What changes would make of a step; the last answer stays while the next is on its way. */
-export function usePrediction(run: string, changes: readonly string[], enabled = true) {
+export function usePrediction(
+  run: string,
+  changes: readonly string[],
+  { enabled = true, plain = null }: { enabled?: boolean; plain?: PlainStep } = {},
+) {
   return useQuery({
-    queryKey: ["what if", run, changes],
-    queryFn: ({ signal }) => postJson<Prediction>(`${runPath(run)}/what-if`, { changes }, signal),
+    queryKey: ["what if", run, changes, plain],
+    queryFn: ({ signal }) =>
+      postJson<Prediction>(`${runPath(run)}/what-if`, { changes, ...asked(plain) }, signal),
     enabled,
     staleTime: Infinity,
     placeholderData: keepPreviousData,
@@ -53,11 +64,11 @@ export function useTimeline(run: string, changes: readonly string[], enabled: bo
 
 const KEPT = ["kept predictions"];
 
-export function useKeep(run: string) {
+export function useKeep(run: string, plain: PlainStep) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (changes: readonly string[]) =>
-      postJson<Prediction>(`${runPath(run)}/what-if`, { changes, keep: true }),
+      postJson<Prediction>(`${runPath(run)}/what-if`, { changes, keep: true, ...asked(plain) }),
     onSuccess: () => client.invalidateQueries({ queryKey: KEPT }),
   });
 }
@@ -83,10 +94,10 @@ const isOver = (task: Task | undefined): boolean =>
   task !== undefined && ["done", "failed", "cancelled"].includes(task.state);
 
 /** A search for strategies: started, watched, stopped. */
-export function useSearch(run: string) {
+export function useSearch(run: string, plain: PlainStep) {
   const start = useMutation({
     mutationFn: (body: { memory_bytes: number | null; allowed: string[]; budget_s: number }) =>
-      postJson<Task>(`${runPath(run)}/optimize`, body),
+      postJson<Task>(`${runPath(run)}/optimize`, { ...body, ...asked(plain) }),
   });
   const id = start.data?.id;
   const task = useQuery({

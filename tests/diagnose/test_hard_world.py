@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,41 @@ def test_a_host_that_stays_late_is_one(healthy: WorkloadMatrix) -> None:
     factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
     factor[8:16, 120:] = 0.8
     assert FaultKind.SLOW_NODE in find_sure(scale_activity(healthy, factor))
+
+
+def test_a_host_that_was_late_until_minutes_ago_is_no_sure_finding(healthy: WorkloadMatrix) -> None:
+    factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
+    factor[8:16, -30:-8] = 0.8
+    assert find_sure(scale_activity(healthy, factor)) == set()
+
+
+def lift_activity(matrix: WorkloadMatrix, row: int, columns: slice) -> WorkloadMatrix:
+    """The matrix with one GPU far busier than the others for a while."""
+    factor = np.full((len(matrix.gpus), len(matrix.time_ms)), 0.7)
+    factor[row, columns] = 1.0
+    columns_of = dict(matrix.columns)
+    columns_of["sm_active"] = (matrix.columns["sm_active"] * factor).astype(np.float32)
+    return replace(matrix, columns=columns_of)
+
+
+def test_a_gpu_above_its_peers_for_ten_minutes_is_not_slow(healthy: WorkloadMatrix) -> None:
+    assert FaultKind.SLOW_GPU not in find_sure(lift_activity(healthy, 3, slice(100, 112)))
+    assert FaultKind.SLOW_GPU in find_sure(lift_activity(healthy, 3, slice(100, None)))
+
+
+def test_a_job_that_does_less_of_everything_has_a_phase_and_no_slow_fabric(
+    healthy: WorkloadMatrix,
+) -> None:
+    factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
+    factor[:, 80:] = 0.65
+    assert FaultKind.SLOW_FABRIC not in find_sure(scale_activity(healthy, factor))
+
+
+def test_by_power_alone_a_fabric_is_slow_only_if_every_gpu_fell_alike() -> None:
+    matrix = draw_plain_matrix(SEED, FaultKind.SLOW_FABRIC, 0.6)
+    assert FaultKind.SLOW_FABRIC in find_sure(matrix)
+    power = matrix.columns["power"].copy()
+    # Four GPUs keep half of what they had lost: any of them may be what all wait for.
+    power[:4] = 0.5 * power[:4] + 0.5 * np.nanpercentile(power, 90)
+    doubtful = replace(matrix, columns={**matrix.columns, "power": power})
+    assert FaultKind.SLOW_FABRIC not in find_sure(doubtful)

@@ -21,13 +21,16 @@ LEAST_BLOCKS = 2
 # and for a fair share of the time since it began.
 SLOW_BLOCKS, SLOW_SHARE = 6, 0.25
 # A node that is late for less of the work than this, and no longer, was late for a while.
-LASTING_SHARE = 0.125
+LASTING_SHARE = 0.15
 PASSING = 0.55
+# Twenty minutes without an end: longer than what others' work on a node usually takes.
+GOES_ON_BLOCKS = 4
 # A GPU that is only a little slow: how much busier than the others, of how many, for how long.
 STEADY_EXCESS, STEADY_DEVIATIONS = 0.08, 5.0
 STEADY_GPUS, STEADY_BLOCKS = 8, 6
 # Communication-bound: activity falls at least this far while utilization stays.
 FALLEN = 0.75
+AT_USUAL = 0.85
 FALLEN_BLOCKS = 3
 WORKING_UTIL = 50.0
 # Power that a GPU keeps beyond its peers when all fall: this share of its own, and this many
@@ -219,7 +222,7 @@ def _find_lateness(late: Flags, working: Flags) -> tuple[int, int, bool]:
     """
     spans = runs(late, LEAST_BLOCKS)
     first, last = spans[0][0], spans[-1][1]
-    goes_on = last >= len(late) - 1 and spans[-1][1] - spans[-1][0] > LEAST_BLOCKS
+    goes_on = last >= len(late) and spans[-1][1] - spans[-1][0] >= GOES_ON_BLOCKS
     share = late[first:last].sum() / max(1, working.sum())
     if goes_on or (late[first:last].mean() >= 0.5 and share >= LASTING_SHARE):
         return first, last, True
@@ -310,7 +313,8 @@ def _find_fall(
     if working.sum() < FALLEN_BLOCKS + 1:
         return None
     usual = float(np.nanpercentile(level[working], 90))
-    before = float(np.nanpercentile(util[working], 50))
+    # Utilization while activity was at its usual: a job that does less of both has a phase.
+    before = float(np.nanpercentile(util[working & (level >= AT_USUAL * usual)], 50))
     low: Flags = working & (level < FALLEN * usual) & (util >= 0.93 * before)
     # A single block may hold an evaluation; what stays low is not one.
     spans = runs(low, FALLEN_BLOCKS)

@@ -67,6 +67,19 @@ def test_exporters_are_tried_and_missing_metrics_and_silent_ones_named(
     assert not (tmp_path / "s.duckdb").exists(), "the doctor made a store"
 
 
+def test_advice_about_missing_metrics_is_for_the_exporter_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uuid = '{uuid="df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"}'
+    text = f"nvidia_smi_index{uuid} 0\nnvidia_smi_utilization_gpu_ratio{uuid} 0.5\n"
+    with exporter(saying(text.encode())) as place:
+        _, checks = examined(tmp_path, capsys, f'[[source]]\nkind="dcgm"\nendpoints=["{place}"]\n')
+    missing = checks["dcgm", "metrics"]
+    assert "nvidia_smi_power_draw_watts" in missing["said"]
+    assert "DCGM" not in missing["said"]
+    assert "--query-field-names" in missing["mend"]
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [("401 Unauthorized", "valid token"), ("403 Forbidden", "right")]
 )

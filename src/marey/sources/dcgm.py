@@ -238,6 +238,11 @@ class DcgmSource:
         """Return every GPU seen so far, for a scheduler's source to join; any thread may ask."""
         return list(self._known.values())
 
+    @property
+    def metrics(self) -> list[str]:
+        """Some of the exporters' names, for whoever wants to know whose exporters they are."""
+        return sorted({name for e in self.endpoints for name in e.reader.example_names})
+
     def seen_jobs(self) -> dict[str, tuple[str, ...]]:
         """Return what labels said at the last poll: who holds each GPU; any thread may ask."""
         return self._jobs

@@ -28,6 +28,7 @@ LINE_LIMIT = 8_192
 ROWS_LIMIT = 1_024
 LABELS_KEPT = 8_192
 HOST_SERIES_LIMIT = 4_096
+EXAMPLES_KEPT = 16
 # An exporter that stamps its lines with an older time than this has stopped measuring; one whose
 # times are so far ahead has another clock than ours.
 OLDEST_MS = 5 * 60_000
@@ -123,6 +124,8 @@ class ExpositionReader:
         self._names: list[str] = []
         self._uuids: dict[str, tuple[str, int]] = {}
         self._models: dict[str, str] = {}
+        # One name of each exporter seen here: by it doctor knows whose it is.
+        self.example_names: set[str] = set()
 
     def read(self, body: bytes, now_ms: int = 0) -> Reading:
         """Return every value that the catalogue knows.
@@ -198,6 +201,8 @@ class ExpositionReader:
 
         None where they name no GPU that can be kept.
         """
+        if len(self.example_names) < EXAMPLES_KEPT:
+            self.example_names.add(line.partition("{")[0])
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
         found = read_gpu_labels(parsed) if parsed is not None else None
         named = self._find_name(found) if found is not None else None

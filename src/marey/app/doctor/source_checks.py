@@ -26,8 +26,10 @@ from marey.model.observation import Observation
 from marey.model.protocols import ClockedSource, DetailedSource, MeasuringSource, Source
 from marey.model.system.failure_codes import UNAUTHORIZED
 from marey.model.times import DAY_MS, format_time
+from marey.sources.dcgm import DcgmSource
 from marey.sources.join.joined_sources import JoinedSource
 from marey.sources.kubernetes.kubernetes_source import NO_ANSWER_YET
+from marey.sources.prometheus import PrometheusSource
 from marey.sources.slurm.token import read_expiry_ms
 
 # A source gets its own time limit and this much more, for several questions in one poll.
@@ -304,10 +306,23 @@ _AMD = _Vendor(
 _INTEL = _Vendor(
     ("xpum_",), "Let XPU Manager collect them; rules that use them stay unknown until then."
 )
+_NVIDIA_SMI = _Vendor(
+    ("nvidia_smi_",),
+    "Add these to the fields of nvidia-smi's exporter (--query-field-names); it has no profiling "
+    "metrics: run dcgm-exporter for those.",
+)
+_GAUDI = _Vendor(
+    ("habanalabs_",),
+    "Gaudi's exporter gives all it has: is it the newest? Rules that use them stay unknown.",
+)
 
 
 def _find_vendor(one: Tried) -> _Vendor:
     gpus = one.source.seen_gpus() if isinstance(one.source, MeasuringSource) else []
+    names = one.source.metrics if isinstance(one.source, DcgmSource | PrometheusSource) else []
+    for vendor in (_NVIDIA_SMI, _GAUDI):
+        if names and all(map(vendor.tells, names)):
+            return vendor
     models = {gpu.model.lower() for gpu in gpus if gpu.model}
     if models and all("amd" in model or "instinct" in model for model in models):
         return _AMD

@@ -1,13 +1,19 @@
-"""The first minute: rules judged while a day is made, and a store judged anew."""
+"""The first minute: a demo until its page and its findings are there, and a store judged anew.
+
+Seconds are those of a quiet machine with two cores; the load beside it is printed, because another
+process takes what it takes. ``MAREY_BENCH_DEMOS=0`` leaves the demos out.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.report import Results, peak_rss_mb
+from bench.web_pages import ask, started
 from marey.app.assembly import open_service
 from marey.app.rules.state_file import CourtKeeper
 from marey.app.service import Service
@@ -22,12 +28,16 @@ from marey.model.times import parse_time
 
 GPUS = int(os.environ.get("MAREY_BENCH_GPUS", "512"))
 HOURS = float(os.environ.get("MAREY_BENCH_HOURS", "24"))
+DEMOS = os.environ.get("MAREY_BENCH_DEMOS", "1") != "0"
 NEVER_COARSE_MS = 1 << 50
 
 
 def main() -> int:
     """Print what a day costs, with and without its rules; 1 where the target is missed."""
     results = Results()
+    if DEMOS:
+        report_demo(results, DemoLimits(gpus=2_048, page_s=30.0, whole_s=30.0))
+        report_demo(results, DemoLimits(gpus=10_000, page_s=60.0, whole_s=180.0, memory_mb=900))
     size = f"{GPUS} GPUs x {HOURS:g} h"
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), time.process_time()
@@ -53,6 +63,69 @@ def main() -> int:
         service.rule_watch.stop()
         service.store.close()
     return results.missed
+
+
+@dataclass(frozen=True)
+class DemoLimits:
+    """How long a demo may take until its page answers, and until its whole day is judged."""
+
+    gpus: int
+    page_s: float
+    whole_s: float
+    memory_mb: int = 0
+
+
+def report_demo(results: Results, limits: DemoLimits) -> None:
+    """Start `marey demo` as people do, and watch it until its day is judged."""
+    begun = time.perf_counter()
+    with started("demo", "--gpus", str(limits.gpus), "--port", "0", "--no-browser") as server:
+        page_s = time.perf_counter() - begun
+        first = ask(server.url, "/api/v1/findings")
+        wasted = sum(row["gpu_hours"] for row in ask(server.url, "/api/v1/waste")["rows"])
+        last = first
+        while last["preparing"] and time.perf_counter() - begun < 3 * limits.whole_s:
+            time.sleep(2.0)
+            last = ask(server.url, "/api/v1/findings")
+        whole_s = time.perf_counter() - begun
+        peak_mb = read_peak_mb(server.pid)
+    share = "all of the day" if not first["preparing"] else f"{first['share_read'] or 0:.0%} of it"
+    size = f"{limits.gpus:,} GPUs x 24 h, load beside it {os.getloadavg()[0]:.1f}"
+    results.against(
+        "page of a new demo",
+        ratio=page_s / limits.page_s,
+        target=1.0,
+        rival=f"its limit of {limits.page_s:g} s ({page_s:.1f} s, {first['total']} findings, "
+        f"{wasted:,.0f} GPU-hours wasted, {share} judged)",
+        size=size,
+        at_10x="ten times as long",
+        higher_is_better=False,
+    )
+    results.against(
+        "whole day judged" if not last["preparing"] else "whole day NOT judged",
+        ratio=whole_s / limits.whole_s,
+        target=1.0,
+        rival=f"its limit of {limits.whole_s:g} s ({whole_s:.0f} s, {last['total']} findings)",
+        size=size,
+        at_10x="ten times as long",
+        higher_is_better=False,
+    )
+    if limits.memory_mb:
+        results.against(
+            "peak memory meanwhile",
+            ratio=peak_mb / limits.memory_mb,
+            target=1.0,
+            rival=f"its limit of {limits.memory_mb} MB ({peak_mb} MB)",
+            size=size,
+            at_10x="linear in the GPUs",
+            higher_is_better=False,
+        )
+
+
+def read_peak_mb(pid: int) -> int:
+    """Return the largest resident set of a process so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
 
 
 def open_simulated_service(path: Path) -> Service:

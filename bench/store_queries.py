@@ -81,9 +81,9 @@ def get(url: str, **parameters: object) -> bytes:
     return body
 
 
-def fill(store: EmbeddedStore, url: str, cluster: Cluster) -> int:
-    """The same day into both; returns the number of samples."""
-    for hour in range(HOURS):
+def fill(store: EmbeddedStore, url: str, cluster: Cluster, hours: int = HOURS) -> int:
+    """The same hours into both; returns the number of samples."""
+    for hour in range(hours):
         block = cluster.hour()
         batches = _batches(cluster, block, hour)
         for batch in batches:
@@ -112,7 +112,7 @@ def fill(store: EmbeddedStore, url: str, cluster: Cluster) -> int:
     get(f"{url}/internal/force_flush")
     get(f"{url}/internal/force_merge")
     time.sleep(5)
-    return HOURS * TICKS * len(cluster.names) * len(cluster.metrics)
+    return hours * TICKS * len(cluster.names) * len(cluster.metrics)
 
 
 def _batches(cluster: Cluster, block: dict[str, np.ndarray], hour: int) -> Iterator[SampleBatch]:

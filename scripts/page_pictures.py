@@ -113,7 +113,10 @@ def take_pictures(url: str, folder: Path) -> None:
                 page.set_default_timeout(180_000)
                 for name, place in list_pages(url).items():
                     page.goto(url + place)
-                    page.wait_for_timeout(4_000)
+                    page.wait_for_selector("h1", state="attached")
+                    page.wait_for_load_state("networkidle")
+                    # Charts and the canvas are drawn after their data has come.
+                    page.wait_for_timeout(1_500)
                     page.screenshot(path=folder / f"{name}-{size}-{theme}.png")
                 page.close()
         browser.close()

@@ -14,6 +14,11 @@ from fastapi.testclient import TestClient
 
 from marey.api.compression import Encoding
 from marey.api.pages import WebApp
+from marey.app.people.peer_groups import sum_peer_groups
+from marey.app.queries.workspace import SizeEfficiency
+from marey.model.protocols import WorkloadQuery
+from marey.model.times import HOUR_MS
+from marey.model.workloads import WorkloadState
 from tests.api.conftest import SmallService
 
 
@@ -121,3 +126,37 @@ def test_files_of_the_page_travel_compressed_and_are_kept(
         assert packed.headers["content-encoding"] == encoding
         assert packed.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert int(packed.headers["content-length"]) < len(script) / 10
+
+
+def test_a_job_is_held_against_jobs_of_its_size_and_type(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, small: SmallService
+) -> None:
+    job = next(r for r in client.get("/api/v1/jobs").json()["rows"] if r["state"] == "running")
+    assert job["peer_efficiency"] is None, "too few to compare with"
+    alike = {(job["gpu_model"], job["gpus"]): SizeEfficiency(0.75, 40)}
+    monkeypatch.setattr(small.service.workspace, "find_peer_groups", lambda _: alike)
+    rows = client.get("/api/v1/jobs").json()["rows"]
+    same = [r for r in rows if (r["gpu_model"], r["gpus"]) in alike and r["efficiency"] is not None]
+    assert {(r["peer_efficiency"], r["peers"]) for r in same} == {(0.75, 40)}
+    assert all(r["peer_efficiency"] is None for r in rows if r not in same)
+
+
+def test_peer_groups_are_summed_by_gpu_hours(
+    small: SmallService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = small.service.workspace
+    monkeypatch.setattr("marey.app.people.peer_groups.LEAST_JOBS", 1)
+    running = workspace.workloads(WorkloadQuery(states=(WorkloadState.RUNNING,))).to_pylist()
+    groups = sum_peer_groups(workspace, "default")
+    assert {(row["gpu_model"], row["gpus_requested"]) for row in running} <= set(groups)
+    assert {group.efficiency for group in groups.values()} == {1.0}, "nobody has wasted anything"
+    row = running[0]
+    hours = row["gpus_requested"] * (workspace.now_ms() - row["start_ms"]) / HOUR_MS
+    monkeypatch.setattr(
+        "marey.app.people.peer_groups.sum_wasted_by_workload",
+        lambda _: {row["workload"]: hours / 4},
+    )
+    groups = sum_peer_groups(workspace, "default")
+    group = groups[row["gpu_model"], row["gpus_requested"]]
+    assert group.jobs == 1
+    assert group.efficiency == pytest.approx(0.75, abs=0.001)

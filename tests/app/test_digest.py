@@ -16,7 +16,7 @@ from marey.app.people.digest import (
     read_digest,
     write_subject,
 )
-from marey.cli.cluster.digest import send_digest
+from marey.app.people.scheduled_digests import send_digest
 from marey.notify.receivers import Mail
 
 FIGURES = DigestFigures(

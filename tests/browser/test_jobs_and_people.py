@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -54,6 +55,64 @@ def test_a_job_is_found_in_the_table_and_leads_to_its_page(overview: Overview, d
     assert page.get_by_role("navigation", name="Pages").get_by_role("link", name="Jobs").count()
 
 
+def test_the_table_of_jobs_is_filtered_chosen_saved_and_downloaded(
+    overview: Overview, demo: Demo
+) -> None:
+    page = open_page(overview, "/jobs?state=running")
+    page.wait_for_selector("[data-testid=job-row] a")
+    running = total(page)
+    page.get_by_role("button", name="Filter", exact=True).click()
+    page.get_by_label("Field").select_option("GPUs requested")
+    page.get_by_label("Value").fill("8")
+    page.get_by_role("button", name="Apply").click()
+    overview.wait_until(lambda: 0 < total(page) < running, "only large jobs")
+    page.keyboard.press("Escape")
+    sizes = page.locator("[data-testid=job-row]").first
+    assert int(sizes.get_by_role("cell").nth(6).inner_text()) >= 8
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Findings").uncheck()
+    page.keyboard.press("Escape")
+    page.get_by_role("columnheader", name="vs. peers").wait_for()
+    assert page.get_by_role("columnheader", name="Findings").count() == 0
+    page.get_by_role("button", name="Saved").click()
+    page.get_by_label("Save these filters as").fill("large ones")
+    page.get_by_role("button", name="Save", exact=True).click()
+    overview.wait_until(lambda: "jobs: large ones" in demo.get("/views"), "the saved table")
+    shared = page.url
+    other = open_page(overview, "/jobs")
+    other.goto(shared)
+    overview.wait_until(lambda: 0 < total(page) < running, "the shared table")
+    with page.expect_download() as download:
+        page.get_by_test_id("jobs-csv").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert (
+        len(lines) - 1
+        == demo.get(
+            "/jobs?limit=1&state=running&where="
+            + quote('{"field":"gpus_requested","op":"ge","value":8}')
+        )["total"]
+    )
+    row = page.locator("[data-testid=job-row]").first
+    row.get_by_role("link", name=re.compile("^Traces of job")).click()
+    page.wait_for_url("**/traces?workload=*")
+    page.go_back()
+    page.wait_for_selector("[data-testid=job-row] a")
+    row.get_by_role("link", name=re.compile("on the overview$")).click()
+    page.wait_for_selector("[data-testid=card]")
+
+
+@pytest.mark.parametrize("state", ["failed", "completed", "cancelled", "running"])
+def test_a_job_of_every_state_has_a_page(overview: Overview, demo: Demo, state: str) -> None:
+    job = demo.get(f"/jobs?state={state}&sort=gpu_hours&limit=1")["rows"][0]
+    page = open_page(overview, f"/workload?id={job['workload']}")
+    page.wait_for_selector("[data-testid=workload-facts]")
+    page.get_by_role("heading", level=1).filter(has_text=job["name"]).wait_for()
+    facts = page.inner_text("[data-testid=workload-facts]")
+    assert state in facts
+    assert job["user"] in facts
+    page.locator("[data-testid=finding], [data-testid=notice]").first.wait_for()
+
+
 def test_a_job_that_waits_has_a_page_too(overview: Overview, demo: Demo) -> None:
     waiting = demo.get("/jobs?state=pending&limit=1")["rows"]
     assert waiting, "a busy Wednesday has a queue"
@@ -73,6 +132,48 @@ def test_search_finds_a_person_from_any_page(overview: Overview, demo: Demo) -> 
     page.wait_for_url(f"**/about?user={user}*")
     page.wait_for_selector("[data-testid=entity-jobs]")
     assert user in page.get_by_role("heading", level=1).inner_text()
+
+
+def test_search_finds_jobs_hosts_rules_pages_and_commands(overview: Overview, demo: Demo) -> None:
+    past = demo.get("/jobs?state=completed&limit=1")["rows"][0]
+    unit = demo.get("/cluster?metrics=util")["units"][0]
+    rule = demo.get("/rules")["rows"][0]
+    page = open_page(overview, "/waste")
+    page.get_by_role("heading", name="Wasted GPU-hours").wait_for()
+    page.keyboard.press("/")
+    field = page.get_by_role("combobox")
+    for typed, kind in (
+        (past["workload"], "job"),
+        (unit["host"], "host"),
+        (rule["title"], "rule"),
+        ("Capacity", "page"),
+        ("Switch", "command"),
+    ):
+        field.fill(typed)
+        page.get_by_role("option").filter(has_text=re.compile(f"^{kind}", re.I)).first.wait_for()
+    field.fill("no such thing at all")
+    page.get_by_text("No matches.").wait_for()
+    field.fill("Capacity")
+    page.get_by_role("option").filter(has_text="Capacity").first.wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Capacity").wait_for()
+
+
+def test_every_kind_of_page_is_reached_by_names_on_others(overview: Overview, demo: Demo) -> None:
+    job = demo.get("/jobs?state=running&sort=gpus&limit=1")["rows"][0]
+    page = open_page(overview, f"/workload?id={job['workload']}")
+    facts = page.locator("[data-testid=workload-facts]")
+    host = demo.get(f"/workloads/{job['workload']}")["allocations"][0]["gpu"].partition(":")[0]
+    for kind, name in (
+        ("project", job["project"]),
+        ("partition", job["partition"]),
+        ("host", host),
+    ):
+        facts.get_by_role("link", name=name, exact=True).first.click()
+        page.wait_for_url(f"**/about?{kind}={name}*")
+        page.wait_for_selector("[data-testid=entity-jobs]")
+        page.go_back()
+        facts.wait_for()
 
 
 def test_findings_are_grouped_narrowed_and_acknowledged_together(

@@ -158,3 +158,31 @@ def test_a_moment_that_makes_no_sense_is_said(overview: Overview) -> None:
     page = overview.open("?at=yesterday").page
     assert "moment in the address was ignored" in page.inner_text("[data-testid=problems]")
     page.wait_for_selector("[data-testid=live]")
+
+
+def test_a_drag_shows_rough_pictures_and_the_exact_one_at_rest(
+    overview: Overview, demo: Demo
+) -> None:
+    page = open_timeline(overview)
+    asked: list[dict[str, list[str]]] = []
+
+    def note(request: Any) -> None:
+        if "/api/v1/cluster?" in request.url:
+            asked.append(urllib.parse.parse_qs(urllib.parse.urlparse(request.url).query))
+
+    page.on("request", note)
+    box = page.locator("[data-testid=strip]").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.8 * box["width"], middle)
+    page.mouse.down()
+    for share in (0.7, 0.6, 0.5, 0.45, 0.4, 0.35):
+        page.mouse.move(box["x"] + share * box["width"], middle)
+        page.wait_for_timeout(40)
+    overview.wait_until(lambda: any("step_s" in one for one in asked), "a rough picture")
+    page.mouse.up()
+    overview.wait_until(lambda: "step_s" not in asked[-1], "the exact picture")
+    arrived(overview)
+    at = urllib.parse.parse_qs(urllib.parse.urlparse(page.url).query)["at"][0]
+    told = demo.get(f"/cluster?at={urllib.parse.quote(at)}&metrics=util")
+    states = [unit["state"] for unit in told["units"]]
+    assert overview.number("allocated") == states.count("allocated")

@@ -839,6 +839,10 @@ export const diagnosticsTexts = {
 
 /** Findings. */
 export const findingsTexts = {
+  digestPlanned: (subject: Value, when: Value, to: Value) =>
+    `Weekly digest of ${subject}: ${when}, to ${to}.`,
+  digestNext: (next: Value) => `Next: ${next}.`,
+  digestSent: (sent: Value, next: Value) => `Last sent: ${sent}. Next: ${next}.`,
   finding: "Finding",
   jobOf: (workload: Value, user: Value) => `Job ${workload} · ${user}`,
   anySeverity: "Any severity",
@@ -1555,6 +1559,10 @@ export const jobsTexts = {
   utilizationNow: "Util. now",
   wasted: "Wasted GPU-h",
   efficiency: "Efficiency",
+  vsPeers: "vs. peers",
+  gpu: "GPU",
+  peersExplained: (jobs: Value, size: Value, efficiency: Value) =>
+    `Percentage points above or below the ${jobs} jobs of ${size} of the last 7 days (${efficiency})`,
   findings: "Findings",
   reason: "Reason",
   all: "All",
@@ -1566,7 +1574,31 @@ export const jobsTexts = {
   nameUserProject: "Name, user, project…",
   filter: "Filter",
   field: "Field",
+  condition: "Condition",
   value: "Value",
+  fields: {
+    user: "User",
+    project: "Project",
+    partition: "Partition",
+    experiment: "Experiment",
+    name: "Name",
+    gpu_model: "GPU type",
+    resource_type: "Resource type",
+    qos: "QOS",
+    reason: "Reason",
+    gpus_requested: "GPUs requested",
+    priority: "Priority",
+    exit_code: "Exit code",
+    time_limit_s: "Time limit (s)",
+  },
+  operators: {
+    eq: "is",
+    ne: "is not",
+    contains: "contains",
+    ge: "at least",
+    le: "at most",
+  } as Record<string, string>,
+  conditionChip: (condition: Value) => `${condition} ✕`,
   apply: "Apply",
   filterIs: (field: Value, value: Value) => `${field}: ${value} ✕`,
   columns: "Columns",
@@ -1578,6 +1610,8 @@ export const jobsTexts = {
   noJobsMatch: "No jobs match.",
   showOnTheOverview: "Show on the overview",
   showOnTheOverviewOf: (job: Value) => `Show job ${job} on the overview`,
+  traces: "Traces",
+  tracesOf: (job: Value) => `Traces of job ${job}`,
   savedFilters: "Saved filters",
   saved: "Saved",
   save: "Save",
@@ -1680,6 +1714,8 @@ export const searchTexts = {
 
 /** A workload's page: what is known without its samples. */
 export const workloadTexts = {
+  queue: "Queue",
+  whyIsItWaiting: "Why is it waiting?",
   facts: "Facts",
   state: "State",
   user: "User",

@@ -22,7 +22,9 @@ from marey.app.collect.source_health import SourceAbout
 from marey.app.history.backfill import Histories
 from marey.app.history.background_jobs import BackgroundWork
 from marey.app.history.uploads import Uploads
+from marey.app.people.peer_groups import PeerGroups
 from marey.app.people.saved_views import SavedViews
+from marey.app.people.scheduled_digests import ScheduledDigests
 from marey.app.privacy.masked_tables import TableMask
 from marey.app.privacy.private_files import (
     PrivateBackground,
@@ -152,6 +154,10 @@ class Service:
             parts.store, parts.rules_folder, lambda user: self.scopes.owners.find_projects(user)
         )
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
+        self.digests = ScheduledDigests(
+            self.workspace, self.notifier.settings.digests, dry_run=self.notifier.settings.dry_run
+        )
+        self.notifier.list_digests = self.digests.list_documents
         self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
         self.views = SavedViews(parts.store, lambda user: self.scopes.owners.find_projects(user))
         self.workspace.preparing = self.rule_watch.preparing
@@ -159,6 +165,7 @@ class Service:
         self.collector.watchers.observations.append(self.rule_watch.observe)
         self.queue_log = QueueLog(parts.store, self.notifier.send)
         self.workspace.find_queue_record = self.queue_log.find_record
+        self.workspace.find_peer_groups = PeerGroups(self.workspace).find
         self.collector.watchers.frames.append(self.queue_log.watch)
         self.collector.watchers.frames.append(lambda _: self.traces.clean())
 
@@ -169,12 +176,14 @@ class Service:
         self.collector.show(self.workspace.now_ms())
         self.rule_watch.start(self.workspace.now_ms())
         self.queue_log.start()
+        self.digests.start()
         self.collector.start()
         self.histories.change(self._settings)
 
     def stop(self) -> None:
         """Finish the tick in hand, fold everything into the file, and let it go."""
         self.histories.stop()
+        self.digests.stop()
         self.collector.stop()
         self.background.close()
         self.traces.close()

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marey.model.errors import InvalidInput, shown, unknown
+from marey.model.names import DEFAULT_CLUSTER
 from marey.model.system.secrets import Secret
 from marey.model.times import parse_duration
 from marey.notify.chat import Chat
+from marey.notify.digest_plans import EVERYONE, SUBJECTS, WEEKDAYS, DigestPlan
 from marey.notify.notices import SEVERITIES
 from marey.notify.outbox import Route
 from marey.notify.receivers import Alertmanager, Endpoint, Mail, Receiver, Webhook
@@ -27,6 +29,7 @@ _KEYS = {
     },
 }  # fmt: skip
 _ROUTE = {"to", "severity", "projects", "users", "rules", "resolved", "group_wait", "group_by"}
+_DIGEST = {"of", "name", "receiver", "to", "weekday", "hour", "cluster", "url"}
 _GROUPS = ("rule", "workload", "user", "project", "partition", "severity", "cluster")
 
 
@@ -38,11 +41,12 @@ class NotifySettings:
     routes: tuple[Route, ...] = ()
     dry_run: bool = True
     rate_per_hour: int = 30
+    digests: tuple[DigestPlan, ...] = ()
 
 
 def parse_settings(table: Mapping[str, Any]) -> NotifySettings:
     """Check a ``[notify]`` table whole; errors say the key, the value and what is allowed."""
-    _check_keys(table, {"dry_run", "rate_per_hour", "receiver", "route"}, "notify")
+    _check_keys(table, {"dry_run", "rate_per_hour", "receiver", "route", "digest"}, "notify")
     receivers: dict[str, Receiver] = {}
     for i, entry in enumerate(_list_tables(table, "receiver")):
         receiver = _parse_receiver(entry, f"notify.receiver[{i + 1}]")
@@ -56,7 +60,55 @@ def parse_settings(table: Mapping[str, Any]) -> NotifySettings:
     rate = table.get("rate_per_hour", 30)
     if not isinstance(rate, int) or isinstance(rate, bool) or not 1 <= rate <= 3600:
         raise _make_error("notify.rate_per_hour", rate, "1 to 3600")
-    return NotifySettings(receivers, routes, _read_flag(table, "dry_run", True, "notify"), rate)
+    dry_run = _read_flag(table, "dry_run", True, "notify")
+    return NotifySettings(receivers, routes, dry_run, rate, _parse_digests(table, receivers))
+
+
+def _parse_digests(
+    table: Mapping[str, Any], receivers: Mapping[str, Receiver]
+) -> tuple[DigestPlan, ...]:
+    plans: dict[str, DigestPlan] = {}
+    for i, entry in enumerate(_list_tables(table, "digest")):
+        plan = _parse_digest(entry, f"notify.digest[{i + 1}]", receivers)
+        if plan.key in plans:
+            raise InvalidInput(f"At notify.digest[{i + 1}]: the same digest is planned twice.")
+        plans[plan.key] = plan
+    return tuple(plans.values())
+
+
+def _parse_digest(
+    entry: Mapping[str, Any], place: str, receivers: Mapping[str, Receiver]
+) -> DigestPlan:
+    _check_keys(entry, _DIGEST, place)
+    subject = entry.get("of", "site")
+    if subject not in SUBJECTS:
+        raise InvalidInput(f"At {place}.of: {unknown('subject', subject, SUBJECTS)}")
+    mails = {name: each for name, each in receivers.items() if isinstance(each, Mail)}
+    receiver = entry.get("receiver", next(iter(mails), ""))
+    if receiver not in mails:
+        raise InvalidInput(f"At {place}.receiver: {unknown('mail receiver', receiver, mails)}")
+    to = _read_texts(entry, "to", place) or tuple(mails[receiver].to)
+    if not all("@" in address and address.isprintable() for address in to):
+        raise _make_error(f"{place}.to", to, "a list of mail addresses")
+    weekday, hour = entry.get("weekday", "monday"), entry.get("hour", 7)
+    if weekday not in WEEKDAYS:
+        raise InvalidInput(f"At {place}.weekday: {unknown('weekday', weekday, WEEKDAYS)}")
+    if not isinstance(hour, int) or isinstance(hour, bool) or not 0 <= hour <= 23:
+        raise _make_error(f"{place}.hour", hour, "0 to 23")
+    return DigestPlan(
+        subject,
+        "" if subject == "site" else _read_optional(entry, "name", place, EVERYONE),
+        mails[receiver],
+        to,
+        weekday=weekday,
+        hour=hour,
+        cluster=_read_optional(entry, "cluster", place, DEFAULT_CLUSTER),
+        url=_read_optional(entry, "url", place, ""),
+    )
+
+
+def _read_optional(entry: Mapping[str, Any], key: str, place: str, default: str) -> str:
+    return _read_text(entry, key, place) if key in entry else default
 
 
 def _parse_receiver(entry: Mapping[str, Any], place: str) -> Receiver:

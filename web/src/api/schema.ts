@@ -3953,6 +3953,8 @@ export interface components {
             open_findings: number;
             wasted_gpu_hours: number;
             efficiency: number | null;
+            peer_efficiency: number | null;
+            peers: number;
         };
         /**
          * JobTable
@@ -4292,13 +4294,14 @@ export interface components {
         };
         /**
          * Notifications
-         * @description Notifications sent lately, newest first, and those that wait.
+         * @description Notifications sent lately, newest first, those that wait, and the digests planned.
          */
         Notifications: {
             dry_run: boolean;
             receivers: string[];
             waiting: components["schemas"]["WaitingParcel"][];
             log: components["schemas"]["NotificationEntry"][];
+            digests: components["schemas"]["PlannedDigest"][];
         };
         /**
          * Outliers
@@ -4451,6 +4454,19 @@ export interface components {
             seen_ms: number | null;
             sessions: number;
             tokens: number;
+        };
+        /**
+         * PlannedDigest
+         * @description A weekly digest that the server sends by itself.
+         */
+        PlannedDigest: {
+            subject: string;
+            when: string;
+            receiver: string;
+            to: string[];
+            next_ms: number;
+            sent_ms: number | null;
+            error: string;
         };
         /**
          * PolicyAnswer
@@ -6511,6 +6527,8 @@ export interface operations {
                 table?: string;
                 /** @description Metric ids of the catalogue, separated by commas. */
                 metrics?: string;
+                /** @description application/vnd.marey.snapshot of a past moment only: one picture per so many seconds, with the newest values alone, for time that is being dragged; 0: the moment itself. */
+                step_s?: number;
             };
             header?: never;
             path?: never;

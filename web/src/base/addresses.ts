@@ -23,6 +23,11 @@ export function jobsAddress(filter: Record<string, string>): string {
   return `/jobs?${new URLSearchParams(filter).toString()}`;
 }
 
+/** The waiting line, opened at one job. */
+export function queueAddress(workload: string): string {
+  return `/queue?${new URLSearchParams({ job: workload }).toString()}`;
+}
+
 /** Findings, filtered; open ones unless the filter says otherwise. */
 export function findingsAddress(filter: Record<string, string>): string {
   return `/findings?${new URLSearchParams(filter).toString()}`;

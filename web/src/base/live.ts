@@ -45,7 +45,11 @@ export type FetchMoment = (
   timeMs: number,
   metrics: readonly string[],
   signal: AbortSignal,
+  stepS?: number,
 ) => Promise<LiveMessage>;
+
+// A dragged handle that stands still for this long gets the exact picture.
+const REST_MS = 180;
 
 export type StateListener = (state: ClusterState, change: Change) => void;
 
@@ -66,6 +70,8 @@ export class LiveSession {
   private past: Cluster | null = null;
   private journey: AbortController | null = null;
   private arrival: Promise<void> = Promise.resolve();
+  /** While time is dragged, one picture per so many seconds is enough; 0 asks for exact ones. */
+  private stepS = 0;
 
   constructor(
     open: (listener: FeedListener) => ClusterFeed,
@@ -95,8 +101,12 @@ export class LiveSession {
     if (at !== null) void this.travel(at);
   }
 
-  /** Show the cluster as it was, or live again; fulfilled when the picture stands. */
-  travel(timeMs: number | null): Promise<void> {
+  /**
+   * Show the cluster as it was, or live again; fulfilled when the picture stands. With a step, rough pictures come
+   * first, and the exact one when nobody moves on.
+   */
+  travel(timeMs: number | null, stepS = 0): Promise<void> {
+    this.stepS = stepS;
     if (timeMs === null) {
       this.journey?.abort();
       this.journey = null;
@@ -149,12 +159,17 @@ export class LiveSession {
         const goal = useLive.getState().at;
         if (goal === null) return;
         const wanted = this.allWanted();
-        const message = await this.fetchMoment(goal, wanted, journey.signal);
+        const stepS = this.stepS;
+        const message = await this.fetchMoment(goal, wanted, journey.signal, stepS);
         if (this.journey !== journey) return;
         this.past = new Cluster();
         this.past.apply(message);
         this.publish(EVERYTHING);
-        if (useLive.getState().at === goal && this.allWanted().join() === wanted.join()) break;
+        if (stepS > 0) {
+          await this.waitForRest(goal);
+          if (useLive.getState().at === goal) this.stepS = 0;
+        } else if (useLive.getState().at === goal && this.allWanted().join() === wanted.join())
+          break;
       }
       useLive.setState({ travelling: false, travelProblem: "" });
     } catch (error) {
@@ -165,6 +180,14 @@ export class LiveSession {
         });
     } finally {
       if (this.journey === journey) this.journey = null;
+    }
+  }
+
+  /** Until a dragged handle has rested for a moment, or is somewhere else. */
+  private async waitForRest(goal: number): Promise<void> {
+    for (let waited = 0; waited < REST_MS && this.stepS > 0; waited += 30) {
+      if (useLive.getState().at !== goal) return;
+      await new Promise((resolve) => setTimeout(resolve, 30));
     }
   }
 

@@ -153,12 +153,25 @@ def cluster(
         str, Query(max_length=20, description="units or workloads (Arrow only).")
     ] = "units",
     metrics: Metrics = "util",
+    step_s: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=86_400,
+            description=f"{SNAPSHOT} of a past moment only: one picture per so many seconds, with "
+            "the newest values alone, for time that is being dragged; 0: the moment itself.",
+        ),
+    ] = 0,
 ) -> Annotated[Response, CLUSTER_MOMENT]:
     """Units carry a column per metric asked for."""
     service.workspace.check_cluster(cluster)
     names = split_names(metrics, "metrics", METRICS_LIMIT)
     for name in names:
         metric_named(name)
+    if step_s and at is not None and wants(request, SNAPSHOT):
+        moment_ms, step_ms = parse_time(at), step_s * 1000
+        thinned = service.workspace.thinned_snapshot(cluster, moment_ms, step_ms, names)
+        return Response(thinned, media_type=SNAPSHOT)
     frame = service.workspace.frame_at(cluster, None if at is None else parse_time(at), names)
     if wants(request, SNAPSHOT):
         return Response(frame.snapshot(names), media_type=SNAPSHOT)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from marey.app.queries.table_queries import WORKLOAD_FIELDS, parse_states, query_of, within
-from marey.app.queries.workspace import Workspace
+from marey.app.queries.workspace import SizeEfficiency, Workspace
 from marey.app.rules.finding_store import FindingStore
 from marey.model.documents import Document
 from marey.model.errors import InvalidInput, unknown
@@ -44,6 +44,8 @@ SORTS = {
     "run": "run_ms",
     "gpu_hours": "gpu_ms",
 }
+# A job that ran shorter than this has hardly more than its start to show.
+LEAST_RUN_S = 600
 # These follow from findings: only jobs that have some are listed.
 FOUND_SORTS = ("findings", "waste")
 
@@ -74,6 +76,10 @@ class JobRow(Document):
     wasted_gpu_hours: float
     # Share (0-1) of its GPU-hours that no finding calls wasted; null before it has run.
     efficiency: float | None
+    # The same of all jobs of its size and type of GPU in the last week, and how many those are;
+    # null where there are too few to compare with.
+    peer_efficiency: float | None
+    peers: int
 
 
 class JobTable(Document):
@@ -137,10 +143,12 @@ class AskJobs:
             query = replace(query, limit=len(found), offset=0)
         util = read_live_utilization(workspace, self.cluster)
         now_ms = workspace.now_ms()
-        rows = [
-            make_job_row(row, found.get(row["workload"], ()), util.get(row["workload"]), now_ms)
-            for row in workspace.workloads(query).to_pylist()
-        ]
+        groups = workspace.find_peer_groups(self.cluster)
+        rows = []
+        for record in workspace.workloads(query).to_pylist():
+            name = record["workload"]
+            row = make_job_row(record, found.get(name, ()), util.get(name), now_ms)
+            rows.append(compare_with_peers(row, groups))
         if not by_findings:
             return rows
         key = "findings" if self.sort == "findings" else "wasted_gpu_hours"
@@ -206,7 +214,17 @@ def make_job_row(
         open_findings=sum(f.is_open for f in findings),
         wasted_gpu_hours=round(wasted, 3),
         efficiency=round(max(0.0, 1 - wasted / hours), 4) if hours else None,
+        peer_efficiency=None,
+        peers=0,
     )
+
+
+def compare_with_peers(row: JobRow, groups: Mapping[tuple[str, int], SizeEfficiency]) -> JobRow:
+    """Return the row with the efficiency of jobs of the same size and type of GPU beside it."""
+    group = groups.get((row.gpu_model, row.gpus))
+    if group is None or row.efficiency is None or (row.run_s or 0) < LEAST_RUN_S:
+        return row
+    return msgspec.structs.replace(row, peer_efficiency=group.efficiency, peers=group.jobs)
 
 
 def sum_wasted_hours(findings: Sequence[Finding], from_ms: int, to_ms: int) -> float:

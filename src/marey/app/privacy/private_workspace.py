@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from marey.app.privacy.private_store import PrivateStore
 from marey.app.queries.matrix_cache import MatrixCache, SpanNotes, TreeNotes, Window
-from marey.app.queries.workspace import Workspace
+from marey.app.queries.workspace import MOMENT_REACH_MS, Workspace
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.live.feed import FrameFeed
 from marey.live.frames import Frame
@@ -109,9 +109,21 @@ class PrivateWorkspace(Workspace):
     whole: Workspace = field(kw_only=True)
     sight: Sight = field(kw_only=True)
 
-    def frame_at(self, cluster: str, at_ms: int | None, metrics: Sequence[str] = EVERYDAY) -> Frame:
+    def frame_at(
+        self,
+        cluster: str,
+        at_ms: int | None,
+        metrics: Sequence[str] = EVERYDAY,
+        *,
+        reach_ms: int = MOMENT_REACH_MS,
+    ) -> Frame:
         """The cluster now or at a past moment, as the scope sees it."""
-        return see_frame(self.whole.frame_at(cluster, at_ms, metrics), self.sight)
+        frame = self.whole.frame_at(cluster, at_ms, metrics, reach_ms=reach_ms)
+        return see_frame(frame, self.sight)
+
+    def viewer(self) -> str:
+        """Return the scope: its pictures are for nobody else."""
+        return repr(self.sight.scope)
 
     def frame_for_sums(self, cluster: str, at_ms: int | None) -> Frame:
         """Return all the work there is or was, without the names that are not shown."""
@@ -150,9 +162,11 @@ def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) 
         whole.summaries,
         matrices=shelf,
         past=whole.past,
+        snapshots=whole.snapshots,
         preparing=whole.preparing,
         share_read=whole.share_read,
         find_queue_record=whole.find_queue_record,
+        find_peer_groups=whole.find_peer_groups,
         whole=whole,
         sight=sight,
     )

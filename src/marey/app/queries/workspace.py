@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from marey.app.queries.selection import (
 )
 from marey.live.frames import Frame
 from marey.live.past_frames import PastFrames
+from marey.live.snapshot_cache import SnapshotCache
 from marey.live.summary import SummaryLog, rebuilt, thin_rows
 from marey.model.errors import InvalidInput, NotFound, unknown
 from marey.model.metrics import EVERYDAY, Entity, Metric, metric_named
@@ -37,7 +38,17 @@ if TYPE_CHECKING:
 _STATISTICS = ("min", "max", "mean", "std", "last")
 # A moment shows the newest value of each GPU that is no older than this.
 MOMENT_REACH_MS = 60_000
+# While time is dragged values this old are enough, and what lies this far back does not change.
+THINNED_REACH_MS = 20_000
+SETTLED_MS = 5 * 60_000
 POINTS_LEAST = 4
+
+
+class SizeEfficiency(NamedTuple):
+    """The efficiency (0-1) of all jobs of one size and type of GPU, and how many they are."""
+
+    efficiency: float
+    jobs: int
 
 
 @dataclass(slots=True)
@@ -51,6 +62,7 @@ class Workspace:
     summaries: SummaryLog
     matrices: MatrixCache = field(default_factory=MatrixCache)
     past: PastFrames = field(default_factory=PastFrames)
+    snapshots: SnapshotCache = field(default_factory=SnapshotCache)
     running_work: RunningWork = field(default_factory=RunningWork)
     # Told how far a long reading is, where somebody watches it.
     work: Work | None = None
@@ -60,6 +72,8 @@ class Workspace:
     share_read: Callable[[str], float | None] = lambda _: None
     # The kept forecasts of a cluster's waiting line, where a collect loop runs.
     find_queue_record: Callable[[str], QueueRecord | None] = lambda _: None
+    # How efficient a cluster's jobs are by type of GPU and number of GPUs, where a service runs.
+    find_peer_groups: Callable[[str], Mapping[tuple[str, int], SizeEfficiency]] = lambda _: {}
 
     def now_ms(self) -> int:
         """Return the cluster's time."""
@@ -82,19 +96,51 @@ class Workspace:
         """Return workloads, newest submission first."""
         return self.store.workloads(query)
 
-    def frame_at(self, cluster: str, at_ms: int | None, metrics: Sequence[str] = EVERYDAY) -> Frame:
-        """The cluster now (the newest frame) or at a past moment, then with these metrics."""
+    def frame_at(
+        self,
+        cluster: str,
+        at_ms: int | None,
+        metrics: Sequence[str] = EVERYDAY,
+        *,
+        reach_ms: int = MOMENT_REACH_MS,
+    ) -> Frame:
+        """The cluster now (the newest frame) or at a past moment, then with these metrics.
+
+        A value older than ``reach_ms`` is not shown.
+        """
         if at_ms is None and cluster in self.frames:
             return self.frames[cluster]
         moment_ms = self.now_ms() if at_ms is None else at_ms
         moment = self.store.moment(cluster, moment_ms)
-        since_ms = moment_ms - MOMENT_REACH_MS
+        since_ms = moment_ms - reach_ms
         selection = Selection(
             _list_stored_metrics(metrics), since_ms, moment_ms + 1, cluster=cluster
         )
         # Without a metric a selection means every one.
         samples = _join_batches(self.store.scan(selection)) if selection.metrics else None
         return self.past.frame(moment, samples)
+
+    def thinned_snapshot(
+        self, cluster: str, at_ms: int, step_ms: int, metrics: tuple[str, ...]
+    ) -> bytes:
+        """Return a picture of about that moment, quickly, for time that is being dragged.
+
+        Of every ``step_ms`` one moment is shown, with the newest values alone; it is kept for the
+        next who comes by.
+        """
+        moment_ms = at_ms // step_ms * step_ms
+
+        def make() -> bytes:
+            frame = self.frame_at(cluster, moment_ms, metrics, reach_ms=THINNED_REACH_MS)
+            return frame.snapshot(metrics)
+
+        if moment_ms > self.now_ms() - SETTLED_MS:
+            return make()
+        return self.snapshots.find((self.viewer(), cluster, moment_ms, metrics), make)
+
+    def viewer(self) -> str:
+        """Return for whom pictures are kept; empty where everything is shown."""
+        return ""
 
     def frame_for_sums(self, cluster: str, at_ms: int | None) -> Frame:
         """Return all the work there is or was, for sums and simulations; perhaps without names."""

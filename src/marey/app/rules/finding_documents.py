@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from marey.model.documents import Document
 from marey.rules.engine.findings import Finding
 from marey.rules.waste import WasteBy
@@ -80,10 +82,23 @@ class NotificationEntry(Document):
     error: str
 
 
+class PlannedDigest(Document):
+    """A weekly digest that the server sends by itself."""
+
+    subject: str
+    when: str
+    receiver: str
+    to: list[str]
+    next_ms: int
+    sent_ms: int | None
+    error: str
+
+
 class Notifications(Document):
-    """Notifications sent lately, newest first, and those that wait."""
+    """Notifications sent lately, newest first, those that wait, and the digests planned."""
 
     dry_run: bool
     receivers: list[str]
     waiting: list[WaitingParcel]
     log: list[NotificationEntry]
+    digests: list[PlannedDigest] = msgspec.field(default_factory=list)

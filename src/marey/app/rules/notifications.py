@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from marey.app.collect.clocks import WallClock
-from marey.app.rules.finding_documents import NotificationEntry, Notifications, WaitingParcel
+from marey.app.rules.finding_documents import (
+    NotificationEntry,
+    Notifications,
+    PlannedDigest,
+    WaitingParcel,
+)
 from marey.app.rules.finding_store import FindingStore
 from marey.app.rules.muted_notices import HeldNotices
 from marey.model.errors import NotFound
@@ -102,6 +107,8 @@ class Notifier:
             dry_run=chosen.dry_run,
             rate_per_hour=chosen.rate_per_hour,
         )
+        # The weekly digests that are planned, where a service sends them.
+        self.list_digests: Callable[[], list[PlannedDigest]] = list
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -181,6 +188,7 @@ class Notifier:
             receivers=list(self.settings.receivers),
             waiting=waiting,
             log=self.log_documents(),
+            digests=self.list_digests(),
         )
 
     def log_documents(self) -> list[NotificationEntry]:

@@ -8,12 +8,11 @@ from pathlib import Path
 from marey.app.assembly import read_notify
 from marey.app.people.digest import (
     AskDigest,
-    Digest,
     print_digest_html,
     print_digest_text,
     read_digest,
-    write_subject,
 )
+from marey.app.people.scheduled_digests import send_digest
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_store, ask_place
 from marey.model.errors import InvalidInput, unknown
@@ -21,8 +20,8 @@ from marey.notify.receivers import Mail
 
 DESCRIPTION = """\
 Print what somebody should know about the last week: GPU-hours used and wasted against the week
-before, what cost most and what to try. With --mail it is sent, as HTML and as text; a timer or cron
-makes it weekly."""
+before, what cost most and what to try. With --mail it is sent, as HTML and as text. A server sends
+it every week by itself where its notify file has a [[digest]] table."""
 EXAMPLES = """\
   marey digest --store site.duckdb
   marey digest --user ada --html ada.html
@@ -69,13 +68,3 @@ def find_mail(path: Path, name: str) -> Mail:
     if name and name not in mails:
         raise InvalidInput(unknown("receiver", name, mails))
     return mails[name] if name else next(iter(mails.values()))
-
-
-def send_digest(digest: Digest, mail: Mail, to: list[str], url: str) -> tuple[str, ...]:
-    """Send the digest as a mail with text and HTML; return who gets it."""
-    receivers = tuple(to or mail.to)
-    message = mail.make_message(write_subject(digest), receivers)
-    message.set_content(print_digest_text(digest))
-    message.add_alternative(print_digest_html(digest, url), subtype="html")
-    mail.send(message)
-    return receivers

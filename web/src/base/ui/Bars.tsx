@@ -1,6 +1,7 @@
 /** Bars over time with a part of each set off, axis labelled: what was used, and what of it was wasted. */
 
 import { formatCount, formatTime } from "@/base/format";
+import { axisTicks, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
 import styles from "@/base/ui/Bars.module.css";
 import { baseTexts as texts } from "@/texts";
 
@@ -10,7 +11,8 @@ export interface Bar {
   part: number;
 }
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [900, 150, 48, 20];
+const [USUAL_WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [900, 200, 56, 12, 24];
+const LABEL_PX = 84;
 
 export function Bars({
   bars,
@@ -23,19 +25,21 @@ export function Bars({
   valueLabel: string;
   partLabel: string;
 }) {
-  const most = niceLimit(Math.max(...bars.map((bar) => Math.max(bar.value, bar.part)), 0));
-  const step = (WIDTH - LEFT) / Math.max(1, bars.length);
-  const y = (value: number) => (HEIGHT - BOTTOM) * (1 - value / most) + 12;
+  const [box, width] = useWidth(USUAL_WIDTH);
+  const ticks = axisTicks(Math.max(...bars.map((bar) => Math.max(bar.value, bar.part)), 0));
+  const most = ticks[ticks.length - 1];
+  const step = (width - LEFT) / Math.max(1, bars.length);
+  const y = (value: number) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / most);
   const base = y(0);
-  const days = bars.filter(
-    (bar, i) => i > 0 && new Date(bar.timeMs).getDate() !== new Date(bars[i - 1].timeMs).getDate(),
-  );
+  const stepMs = bars.length > 1 ? bars[1].timeMs - bars[0].timeMs : 3_600_000;
+  const first = bars[0]?.timeMs ?? 0;
+  const x = (timeMs: number) => LEFT + ((timeMs - first) / stepMs) * step;
   return (
-    <figure className={styles["bars"]}>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT + 14}`} role="img" aria-label={label}>
-        {[0, most / 2, most].map((tick) => (
+    <figure className={styles["bars"]} ref={box}>
+      <svg viewBox={`0 0 ${String(width)} ${String(HEIGHT)}`} role="img" aria-label={label}>
+        {ticks.map((tick) => (
           <g key={tick}>
-            <line x1={LEFT} x2={WIDTH} y1={y(tick)} y2={y(tick)} />
+            <line x1={LEFT} x2={width} y1={y(tick)} y2={y(tick)} />
             <text x={LEFT - 6} y={y(tick) + 4} textAnchor="end">
               {formatCount(tick)}
             </text>
@@ -66,9 +70,9 @@ export function Bars({
             />
           </g>
         ))}
-        {days.map((bar) => (
-          <text key={bar.timeMs} x={LEFT + bars.indexOf(bar) * step + 2} y={HEIGHT + 10}>
-            {new Date(bar.timeMs).toLocaleDateString("en-GB", { day: "numeric", month: "short" })}
+        {timeTicks(first, first + bars.length * stepMs, (width - LEFT) / LABEL_PX).map((timeMs) => (
+          <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
+            {tickLabel(timeMs)}
           </text>
         ))}
       </svg>
@@ -78,11 +82,4 @@ export function Bars({
       </figcaption>
     </figure>
   );
-}
-
-/** A round number no smaller than this. */
-function niceLimit(value: number): number {
-  if (value <= 0) return 1;
-  const size = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 10].map((each) => each * size).find((each) => each >= value) ?? value;
 }

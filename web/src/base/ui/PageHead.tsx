@@ -7,6 +7,7 @@ import { useTheme } from "@/base/theme";
 import { AccountMenu } from "@/base/ui/AccountMenu";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton, Popover } from "@/base/ui/controls";
+import { Icon } from "@/base/ui/Icon";
 import type { PageEntry } from "@/base/ui/navigation";
 import { PagesContext } from "@/base/ui/navigation";
 import { PageLink } from "@/base/ui/PageLink";
@@ -28,8 +29,8 @@ export function Nav() {
         <Popover
           label={texts.morePages}
           trigger={
-            <button type="button" className={ui["link"]}>
-              {texts.more}
+            <button type="button" className={styles["more"]}>
+              {texts.more} <Icon name="down" size={12} />
             </button>
           }
         >

@@ -1,6 +1,7 @@
 /** Lines over time with axes, a legend and markers at moments that changed something. */
 
 import { formatCount, formatTime } from "@/base/format";
+import { axisTicks, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
 import styles from "@/base/ui/Trend.module.css";
 
 export interface TrendLine {
@@ -19,7 +20,9 @@ const COLOURS = [
   "var(--chart-waiting)",
   "var(--good)",
 ];
-const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [440, 150, 52, 10, 22];
+const [USUAL_WIDTH, HEIGHT, TOP, BOTTOM] = [440, 180, 10, 22];
+// A letter of an axis, and the least room that a label of time takes.
+const [LETTER_PX, LABEL_PX] = [6.6, 64];
 
 export function Trend({
   label,
@@ -27,32 +30,40 @@ export function Trend({
   lines,
   markers,
   format = formatCount,
+  unit = "",
 }: {
   label: string;
   times: readonly number[];
   lines: readonly TrendLine[];
   markers: readonly TrendMarker[];
   format?: (value: number) => string;
+  unit?: string;
 }) {
+  const [box, width] = useWidth(USUAL_WIDTH);
   const first = times[0] ?? 0;
   const span = Math.max(1, (times[times.length - 1] ?? 1) - first);
-  const most = roundUp(Math.max(...lines.flatMap(({ values }) => values.map((v) => v ?? 0)), 0));
-  const x = (timeMs: number) => LEFT + ((timeMs - first) / span) * (WIDTH - LEFT - 8);
+  const ticks = axisTicks(
+    Math.max(...lines.flatMap(({ values }) => values.map((v) => v ?? 0)), 0),
+    unit,
+  );
+  const most = ticks[ticks.length - 1];
+  const left = 14 + LETTER_PX * Math.max(...ticks.map((tick) => format(tick).length));
+  const x = (timeMs: number) => left + ((timeMs - first) / span) * (width - left - 8);
   const y = (value: number) => TOP + (1 - value / most) * (HEIGHT - TOP - BOTTOM);
   return (
-    <figure className={styles["trend"]}>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>
-        {[0, most / 2, most].map((tick) => (
+    <figure className={styles["trend"]} ref={box}>
+      <svg viewBox={`0 0 ${String(width)} ${String(HEIGHT)}`} role="img" aria-label={label}>
+        {ticks.map((tick) => (
           <g key={tick}>
-            <line x1={LEFT} x2={WIDTH - 8} y1={y(tick)} y2={y(tick)} />
-            <text x={LEFT - 6} y={y(tick) + 4} textAnchor="end">
+            <line x1={left} x2={width - 8} y1={y(tick)} y2={y(tick)} />
+            <text x={left - 6} y={y(tick) + 4} textAnchor="end">
               {format(tick)}
             </text>
           </g>
         ))}
-        {hours(first, span).map((timeMs) => (
+        {timeTicks(first, first + span, (width - left) / LABEL_PX).map((timeMs) => (
           <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
-            {clock(timeMs, span)}
+            {tickLabel(timeMs)}
           </text>
         ))}
         {lines.map((line, place) => (
@@ -84,29 +95,4 @@ export function Trend({
       )}
     </figure>
   );
-}
-
-/** A round number no smaller than this. */
-function roundUp(value: number): number {
-  if (value <= 0) return 1;
-  const size = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 6, 8, 10].map((each) => each * size).find((each) => each >= value) ?? value;
-}
-
-const HOUR_MS = 3_600_000;
-
-/** Moments for the axis: whole hours, some five of them. */
-function hours(first: number, span: number): number[] {
-  const step = [1, 2, 3, 6, 12, 24, 48].find((each) => span / (each * HOUR_MS) <= 6) ?? 168;
-  const begin = Math.ceil(first / (step * HOUR_MS)) * step * HOUR_MS;
-  const marks = [];
-  for (let at = begin; at <= first + span; at += step * HOUR_MS) marks.push(at);
-  return marks;
-}
-
-function clock(timeMs: number, span: number): string {
-  const date = new Date(timeMs);
-  if (span > 50 * HOUR_MS)
-    return date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
-  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 }

@@ -12,7 +12,7 @@ import { LENS_FIELD, lensVerdict, ofWorkload, siteVerdicts } from "@/base/verdic
 import { baseTexts as texts } from "@/texts";
 
 // Verdicts fall on whole minutes of the cluster's clock; a simulated clock may run faster.
-const VERDICTS_MS = 5_000;
+const VERDICTS_MS = 6_000;
 const LENS_MS = 10_000;
 // No cluster yet, or its rules are being prepared: no fault of anyone's.
 const EARLY = [404, 409];

@@ -132,6 +132,7 @@ function Waits({ page }: { page: Page }) {
           }))}
           markers={markers}
           format={span}
+          unit="s"
         />
       </section>
       <section aria-label={texts.waitByType}>

@@ -52,7 +52,6 @@ function useDocument<T extends { bin_ms: number }>(
     queryFn: ({ signal }) => getJson<T>(path, asked, signal),
     placeholderData: keepPreviousData,
     staleTime: 30_000,
-    retry: 1,
     enabled,
   });
   const growing = running && !held && span === null && enabled;

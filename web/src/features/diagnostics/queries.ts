@@ -46,7 +46,6 @@ function useAsked<T>(
     placeholderData: keepPreviousData,
     refetchInterval,
     staleTime: 10_000,
-    retry: 1,
     enabled,
   });
 }
@@ -58,7 +57,6 @@ export function useDiagnosis(workload: string, window: Span | null, enabled = tr
     queryFn: ({ signal }) =>
       getJson<Diagnosis>("/diagnosis", { workload, ...between(window) }, signal),
     staleTime: 10_000,
-    retry: 1,
     enabled,
     refetchInterval: live
       ? (query) =>
@@ -97,7 +95,6 @@ export function usePairs(enabled: boolean) {
     queryFn: ({ signal }) =>
       getJson<Pairs>("/diagnosis/pairs", { workload, ...between(window) }, signal),
     staleTime: 60_000,
-    retry: 1,
     placeholderData: keepPreviousData,
   });
 }
@@ -108,7 +105,6 @@ export function usePeers() {
     queryKey: ["peers", workload],
     queryFn: ({ signal }) => getJson<Peers>("/diagnosis/peers", { workload }, signal),
     staleTime: 60_000,
-    retry: 1,
   });
 }
 

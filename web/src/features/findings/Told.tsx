@@ -13,7 +13,6 @@ export function Mutes() {
   const mutes = useQuery({
     queryKey: ["mutes"],
     queryFn: () => getJson<Mute[]>("/mutes"),
-    retry: 1,
   });
   if (!mutes.data || mutes.data.length === 0) return null;
   return (
@@ -34,7 +33,6 @@ export function NotificationLog() {
     queryKey: ["notifications"],
     queryFn: () => getJson<Notifications>("/notifications"),
     refetchInterval: 15_000,
-    retry: 1,
   });
   const data = told.data;
   return (
@@ -49,6 +47,21 @@ export function NotificationLog() {
             data.receivers.length === 0 ? texts.receiversAreSetInTheConfiguration : "",
           )}
         </p>
+      )}
+      {data && data.digests.length > 0 && (
+        <ul data-testid="planned-digests">
+          {data.digests.map((digest, i) => (
+            <li key={i}>
+              {texts.digestPlanned(digest.subject, digest.when, digest.to.join(", "))}{" "}
+              <span className={ui["muted"]}>
+                {digest.sent_ms === null
+                  ? texts.digestNext(formatTime(digest.next_ms))
+                  : texts.digestSent(formatTime(digest.sent_ms), formatTime(digest.next_ms))}
+                {digest.error && ` ${digest.error}`}
+              </span>
+            </li>
+          ))}
+        </ul>
       )}
       {data?.waiting.map((parcel, i) => (
         <p key={i}>

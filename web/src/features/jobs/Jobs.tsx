@@ -7,18 +7,28 @@ import {
   entityAddress,
   findingsAddress,
   selectionAddress,
+  tracesAddress,
   workloadAddress,
 } from "@/base/addresses";
 import { formatCount } from "@/base/format";
+import type { Operator, Predicate } from "@/base/predicate";
 import { Choice, Popover, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { SavedTables } from "@/features/jobs/SavedTables";
 import type { JobsState } from "@/features/jobs/address";
-import { FILTERS, printAddress, readAddress } from "@/features/jobs/address";
+import {
+  addCondition,
+  NUMBER_OPS,
+  NUMBERS,
+  printAddress,
+  readAddress,
+  TEXT_OPS,
+  TEXTS,
+} from "@/features/jobs/address";
 import type { Column, JobRow } from "@/features/jobs/columns";
-import { chosenColumns, COLUMNS } from "@/features/jobs/columns";
+import { chosenColumns, COLUMNS, explain } from "@/features/jobs/columns";
 import { jobsQuery, useJobs } from "@/features/jobs/useJobs";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -106,6 +116,16 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
           {texts.filterIs(field, value)}
         </button>
       ))}
+      {state.where.map((condition, place) => (
+        <button
+          key={JSON.stringify(condition)}
+          type="button"
+          className={ui["button"]}
+          onClick={() => set({ where: state.where.filter((_, i) => i !== place) })}
+        >
+          {texts.conditionChip(describe(condition))}
+        </button>
+      ))}
       <span className={pageStyles["spring"]} />
       <Columns state={state} set={set} />
       <SavedTables address={printAddress(state)} onOpen={(search) => set(readAddress(search))} />
@@ -115,8 +135,21 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
 }
 
 function AddFilter({ state, set }: { state: JobsState; set: Set }) {
-  const [field, setField] = useState<string>(FILTERS[0]);
+  const [field, setField] = useState<string>(TEXTS[0]);
+  const [op, setOp] = useState<Operator>("eq");
   const [value, setValue] = useState("");
+  const isNumber = (NUMBERS as readonly string[]).includes(field);
+  const ops = isNumber ? NUMBER_OPS : TEXT_OPS;
+  const choose = (next: string) => {
+    setField(next);
+    setOp((NUMBERS as readonly string[]).includes(next) ? "ge" : "eq");
+  };
+  const add = () => {
+    const text = value.trim();
+    if (text === "" || (isNumber && !Number.isFinite(Number(text)))) return;
+    set(addCondition(state, { field, op, value: isNumber ? Number(text) : text }));
+    setValue("");
+  };
   return (
     <Popover
       label={texts.filter}
@@ -130,21 +163,36 @@ function AddFilter({ state, set }: { state: JobsState; set: Set }) {
         className={ui["settings"]}
         onSubmit={(event) => {
           event.preventDefault();
-          if (value.trim()) set({ filters: { ...state.filters, [field]: value.trim() } });
-          setValue("");
+          add();
         }}
       >
         <label className={ui["field"]}>
           <span>{texts.field}</span>
-          <select value={field} onChange={(event) => setField(event.target.value)}>
-            {FILTERS.map((one) => (
-              <option key={one}>{one}</option>
+          <select value={field} onChange={(event) => choose(event.target.value)}>
+            {[...TEXTS, ...NUMBERS].map((one) => (
+              <option key={one} value={one}>
+                {texts.fields[one]}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label className={ui["field"]}>
+          <span>{texts.condition}</span>
+          <select value={op} onChange={(event) => setOp(event.target.value as Operator)}>
+            {ops.map((one) => (
+              <option key={one} value={one}>
+                {texts.operators[one]}
+              </option>
             ))}
           </select>
         </label>
         <label className={ui["field"]}>
           <span>{texts.value}</span>
-          <input value={value} onChange={(event) => setValue(event.target.value)} />
+          <input
+            value={value}
+            inputMode={isNumber ? "decimal" : "text"}
+            onChange={(event) => setValue(event.target.value)}
+          />
         </label>
         <button type="submit" className={ui["button"]}>
           {texts.apply}
@@ -152,6 +200,15 @@ function AddFilter({ state, set }: { state: JobsState; set: Set }) {
       </form>
     </Popover>
   );
+}
+
+/** A condition in words; one that was not put together here as it is written. */
+function describe(condition: Predicate): string {
+  if (!("field" in condition)) return JSON.stringify(condition);
+  const { field, op, value } = condition;
+  const name = (texts.fields as Record<string, string>)[field] ?? field;
+  const how = (texts.operators as Record<string, string>)[op] ?? op;
+  return `${name} ${how} ${String(value)}`;
 }
 
 function Columns({ state, set }: { state: JobsState; set: Set }) {
@@ -242,7 +299,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
             <div
               role="row"
               className={styles["row"]}
-              style={{ gridTemplateColumns: `${template} 36px` }}
+              style={{ gridTemplateColumns: `${template} 60px` }}
             >
               {columns.map((one) => (
                 <Heading key={one.key} column={one} state={state} set={set} />
@@ -261,7 +318,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
                 data-testid="job-row"
                 className={styles["row"]}
                 style={{
-                  gridTemplateColumns: `${template} 36px`,
+                  gridTemplateColumns: `${template} 60px`,
                   height: ROW_PX,
                   position: "absolute",
                   top: item.start,
@@ -336,6 +393,13 @@ function Cells({ row, columns }: { row: JobRow | undefined; columns: readonly Co
         >
           <Icon name="target" />
         </PageLink>
+        <PageLink
+          href={tracesAddress(row.workload)}
+          title={texts.traces}
+          aria-label={texts.tracesOf(row.workload)}
+        >
+          <Icon name="fill_x" />
+        </PageLink>
       </div>
     </>
   );
@@ -359,5 +423,5 @@ function Cell({ row, column }: { row: JobRow; column: Column }) {
         {text}
       </span>
     );
-  return <span title={text}>{text}</span>;
+  return <span title={explain(column, row)}>{text}</span>;
 }

@@ -1,11 +1,14 @@
 /** The state of the table of jobs in the page's address, so that a view of it can be shared and saved. */
 
-import type { Predicate } from "@/base/predicate";
+import type { Comparison, Operator, Predicate } from "@/base/predicate";
+import { parsePredicate } from "@/base/predicate";
 
 export interface JobsState {
   state: "" | "running" | "pending" | "ended" | "failed,node_fail";
   /** Field → value that jobs must have. */
   filters: Record<string, string>;
+  /** Further conditions, all of which must hold: any predicate that the server understands. */
+  where: readonly Predicate[];
   text: string;
   sort: string;
   descending: boolean;
@@ -13,6 +16,11 @@ export interface JobsState {
 }
 
 export const FILTERS = ["user", "project", "partition", "experiment", "name"] as const;
+/** Fields that are numbers, and those that are texts, of the conditions that can be put together here. */
+export const NUMBERS = ["gpus_requested", "priority", "exit_code", "time_limit_s"] as const;
+export const TEXTS = [...FILTERS, "gpu_model", "resource_type", "qos", "reason"] as const;
+export const NUMBER_OPS: readonly Operator[] = ["ge", "le", "eq"];
+export const TEXT_OPS: readonly Operator[] = ["eq", "ne", "contains"];
 const STATES = ["", "running", "pending", "ended", "failed,node_fail"] as const;
 
 export function readAddress(search: string): JobsState {
@@ -26,6 +34,7 @@ export function readAddress(search: string): JobsState {
   return {
     state: STATES.find((one) => one === query.get("state")) ?? "",
     filters,
+    where: readWhere(query.get("where")),
     text: query.get("q") ?? "",
     sort: query.get("sort") ?? "submitted",
     descending: query.get("up") === null,
@@ -33,10 +42,30 @@ export function readAddress(search: string): JobsState {
   };
 }
 
+/** The conditions of an address; one that makes no sense is left out. */
+function readWhere(text: string | null): Predicate[] {
+  if (!text) return [];
+  try {
+    const predicate = parsePredicate(JSON.parse(text));
+    return "and" in predicate ? [...predicate.and] : [predicate];
+  } catch {
+    return [];
+  }
+}
+
+/** Add a condition; that a text equals a value has a place of its own in the address. */
+export function addCondition(state: JobsState, condition: Comparison): Partial<JobsState> {
+  const { field, op, value } = condition;
+  if (op === "eq" && (FILTERS as readonly string[]).includes(field))
+    return { filters: { ...state.filters, [field]: String(value) } };
+  return { where: [...state.where, condition] };
+}
+
 export function printAddress(state: JobsState): string {
   const query = new URLSearchParams();
   if (state.state) query.set("state", state.state);
   for (const [field, value] of Object.entries(state.filters)) query.set(field, value);
+  if (state.where.length > 0) query.set("where", JSON.stringify({ and: state.where }));
   if (state.text) query.set("q", state.text);
   if (state.sort !== "submitted") query.set("sort", state.sort);
   if (!state.descending) query.set("up", "1");
@@ -48,12 +77,13 @@ export function printAddress(state: JobsState): string {
 const SEARCHED = ["name", "workload", "user", "project", "experiment"];
 
 /** What the server is asked for: the filters, and the text in any name. */
-export function predicateOf({ filters, text }: JobsState): Predicate | null {
-  const parts: Predicate[] = Object.entries(filters).map(([field, value]) => ({
+export function predicateOf({ filters, where, text }: JobsState): Predicate | null {
+  const equal = Object.entries(filters).map(([field, value]): Predicate => ({
     field,
     op: "eq",
     value,
   }));
+  const parts = [...equal, ...where];
   const wanted = text.trim();
   if (wanted)
     parts.push({ or: SEARCHED.map((field) => ({ field, op: "contains", value: wanted })) });

@@ -21,6 +21,24 @@ const duration = (seconds: number | null) => (seconds === null ? "–" : formatD
 const count = (value: number | null) => (value === null ? "–" : formatCount(value));
 const percent = (share: number | null) => (share === null ? "–" : `${Math.round(share * 100)} %`);
 
+/** Percentage points above or below jobs of the same size and type of GPU. */
+function againstPeers({ efficiency, peer_efficiency }: JobRow): string {
+  if (efficiency === null || peer_efficiency === null) return "–";
+  const points = Math.round((efficiency - peer_efficiency) * 100);
+  return points === 0 ? "±0" : `${points > 0 ? "+" : "−"}${Math.abs(points)}`;
+}
+
+/** What a cell says when it is pointed at, where that is more than its text. */
+export function explain(column: Column, row: JobRow): string {
+  if (column.key === "peers" && row.peer_efficiency !== null)
+    return texts.peersExplained(
+      formatCount(row.peers),
+      `${row.gpus} × ${row.gpu_model || texts.gpu}`,
+      percent(row.peer_efficiency),
+    );
+  return column.text(row);
+}
+
 function column(
   key: string,
   label: string,
@@ -33,23 +51,24 @@ function column(
 }
 
 export const COLUMNS: readonly Column[] = [
-  column("state", texts.state, "state", 96, false, (row) => row.state),
+  column("state", texts.state, "state", 92, false, (row) => row.state),
   column("workload", texts.job, "job", 72, false, (row) => row.workload),
   column("name", texts.name, "name", 150, false, (row) => row.name || "–"),
   column("user", texts.user, "user", 96, false, (row) => row.user || "–"),
   column("project", texts.project, "project", 96, false, (row) => row.project || "–"),
-  column("partition", texts.partition, "partition", 96, false, (row) => row.partition || "–"),
+  column("partition", texts.partition, "partition", 90, false, (row) => row.partition || "–"),
   column("gpus", texts.gpus, "gpus", 52, true, (row) => count(row.gpus)),
   column("submitted", texts.submitted, "submitted", 150, false, (row) => formatTime(row.submit_ms)),
-  column("wait", texts.wait, "wait", 84, true, (row) => duration(row.wait_s)),
-  column("run", texts.run, "run", 88, true, (row) => duration(row.run_s)),
-  column("gpu_hours", texts.gpuHours, "gpu_hours", 84, true, (row) => count(row.gpu_hours)),
-  column("util", texts.utilizationNow, null, 92, true, (row) =>
+  column("wait", texts.wait, "wait", 66, true, (row) => duration(row.wait_s)),
+  column("run", texts.run, "run", 76, true, (row) => duration(row.run_s)),
+  column("gpu_hours", texts.gpuHours, "gpu_hours", 78, true, (row) => count(row.gpu_hours)),
+  column("util", texts.utilizationNow, null, 72, true, (row) =>
     row.util === null ? "–" : `${Math.round(row.util)} %`,
   ),
-  column("waste", texts.wasted, "waste", 104, true, (row) => count(row.wasted_gpu_hours)),
+  column("waste", texts.wasted, "waste", 98, true, (row) => count(row.wasted_gpu_hours)),
   column("efficiency", texts.efficiency, null, 76, true, (row) => percent(row.efficiency)),
-  column("findings", texts.findings, "findings", 72, true, (row) => count(row.findings)),
+  column("peers", texts.vsPeers, null, 68, true, againstPeers),
+  column("findings", texts.findings, "findings", 66, true, (row) => count(row.findings)),
   column("started", texts.started, "started", 150, false, (row) => formatTime(row.start_ms)),
   column("ended", texts.ended, "ended", 150, false, (row) => formatTime(row.end_ms)),
   column("experiment", texts.experiment, null, 130, false, (row) => row.experiment || "–"),
@@ -59,7 +78,7 @@ export const COLUMNS: readonly Column[] = [
 
 export const USUAL = [
   "state", "workload", "name", "user", "project", "gpus", "partition", "wait", "run", "gpu_hours",
-  "util", "waste", "efficiency", "findings",
+  "util", "waste", "efficiency", "peers", "findings",
 ]; // prettier-ignore
 
 /** The columns named, in the table's own order; the usual ones where none is. */

@@ -21,7 +21,6 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
     queryFn: ({ signal }) =>
       getJson<Fairness>("/queue-fairness", { from_ms: String(nowMs - days * DAY_MS) }, signal),
     enabled: nowMs > 0,
-    retry: 1,
   });
   return (
     <section className={styles["section"]} aria-label={texts.fairness}>

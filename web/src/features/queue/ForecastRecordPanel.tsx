@@ -16,7 +16,6 @@ export function ForecastRecordPanel() {
     queryKey: ["queue-record"],
     queryFn: ({ signal }) => getJson<ForecastRecord>("/queue-record", undefined, signal),
     refetchInterval: 30_000,
-    retry: 1,
   });
   return (
     <section className={styles["section"]} aria-label={texts.record}>

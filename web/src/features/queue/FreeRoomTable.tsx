@@ -14,13 +14,11 @@ export function FreeRoomTable() {
     queryKey: ["queue-free"],
     queryFn: ({ signal }) => getJson<FreeRoom>("/queue-free", undefined, signal),
     refetchInterval: 15_000,
-    retry: 1,
   });
   const trend = useQuery({
     queryKey: ["queue-trend"],
     queryFn: ({ signal }) => getJson<RoomTrend>("/queue-trend", undefined, signal),
     refetchInterval: 60_000,
-    retry: 1,
   });
   return (
     <section className={styles["section"]} aria-label={texts.free}>

@@ -3,6 +3,7 @@ import { Fragment, useState } from "react";
 import { getJson } from "@/api/client";
 import { workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration } from "@/base/format";
+import { useSearch } from "@/base/router";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { AskForm } from "@/features/queue/AskForm";
@@ -23,14 +24,15 @@ const PAGE = 100;
 
 /** The waiting line: who is ahead, why, when it starts, and what is free. */
 export function Queue() {
-  const [filter, setFilter] = useState("");
-  const [chosen, setChosen] = useState("");
+  // A job's page leads here with its number: the line then shows that job, opened.
+  const asked = new URLSearchParams(useSearch()).get("job") ?? "";
+  const [filter, setFilter] = useState(asked);
+  const [chosen, setChosen] = useState(asked);
   const line = useQuery({
     queryKey: ["queue"],
     queryFn: ({ signal }) => getJson<WaitingLine>("/queue", { limit: "2000" }, signal),
     placeholderData: keepPreviousData,
     refetchInterval: 15_000,
-    retry: 1,
   });
   return (
     <div className={pageStyles["page"]}>

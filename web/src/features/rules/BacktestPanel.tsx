@@ -39,7 +39,6 @@ export function BacktestPanel({ rule, valid }: { rule: DraftRule; valid: boolean
     queryFn: ({ signal }) => getJson<Task>(`/tasks/${encodeURIComponent(id ?? "")}`, {}, signal),
     enabled: id !== undefined,
     refetchInterval: (query) => (isOver(query.state.data) ? false : POLL_MS),
-    retry: 2,
   });
   const stop = useMutation({
     mutationFn: () => remove(`/tasks/${encodeURIComponent(id ?? "")}`),

@@ -71,6 +71,8 @@ export function RuleBar(props: RuleBarProps) {
           type="button"
           className={`${styles["rule-more"]} ${styles["rule-new"]}`}
           data-testid="rule-new"
+          aria-label={texts.newRule}
+          title={texts.newRule}
           onClick={() => setEditing("new")}
         >
           <Icon name="plus" size={13} /> <span>{texts.newRule}</span>

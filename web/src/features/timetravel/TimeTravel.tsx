@@ -10,6 +10,7 @@ import {
   advance,
   areaPath,
   clamp,
+  dragStep,
   fromField,
   groupMarks,
   keyStep,
@@ -38,9 +39,9 @@ export function TimeTravel({ session, onClose }: { session: LiveSession; onClose
   const [playing, setPlaying] = useState<Direction | 0>(0);
   const [speed, setSpeed] = useState("300");
   usePlay(session, span, playing, Number(speed), () => setPlaying(0));
-  const go = (timeMs: number | null) => {
+  const go = (timeMs: number | null, stepS = 0) => {
     setPlaying(0);
-    void session.travel(timeMs);
+    void session.travel(timeMs, stepS);
   };
   const close = () => {
     go(null);
@@ -215,7 +216,7 @@ function Strip({
   span: Span;
   at: number | null;
   marks: readonly Mark[];
-  onGo: (timeMs: number | null) => void;
+  onGo: (timeMs: number | null, stepS?: number) => void;
 }) {
   const fullness = useFullness(span);
   const path = useMemo(
@@ -225,17 +226,11 @@ function Strip({
   const groups = useMemo(() => groupMarks(marks, span, COLUMNS), [marks, span]);
   const here = at ?? span.toMs;
   const share = (timeMs: number) => (timeMs - span.fromMs) / Math.max(1, span.toMs - span.fromMs);
-  const pointed = (event: PointerEvent<HTMLDivElement>) => {
+  const dragged = useRef(false);
+  const timeAt = (event: PointerEvent<HTMLDivElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
-    onGo(
-      Math.round(
-        clamp(
-          span.fromMs +
-            ((event.clientX - box.left) / Math.max(1, box.width)) * (span.toMs - span.fromMs),
-          span,
-        ),
-      ),
-    );
+    const place = (event.clientX - box.left) / Math.max(1, box.width);
+    return Math.round(clamp(span.fromMs + place * (span.toMs - span.fromMs), span));
   };
   const pressed = (event: KeyboardEvent<HTMLDivElement>) => {
     const step = keyStep(event.key, span);
@@ -256,9 +251,17 @@ function Strip({
       data-testid="strip"
       onPointerDown={(event) => {
         event.currentTarget.setPointerCapture(event.pointerId);
-        pointed(event);
+        onGo(timeAt(event));
       }}
-      onPointerMove={(event) => event.buttons === 1 && pointed(event)}
+      onPointerMove={(event) => {
+        if (event.buttons !== 1) return;
+        dragged.current = true;
+        onGo(timeAt(event), dragStep(span));
+      }}
+      onPointerUp={(event) => {
+        if (dragged.current) onGo(timeAt(event));
+        dragged.current = false;
+      }}
       onKeyDown={pressed}
     >
       <svg viewBox={`0 0 1000 ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">

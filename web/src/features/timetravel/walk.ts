@@ -43,6 +43,14 @@ export function clamp(timeMs: number, span: Span): number {
   return Math.min(Math.max(timeMs, span.fromMs), span.toMs);
 }
 
+// Pictures that a strip has while it is dragged: one every few pixels.
+const DRAGGED_PICTURES = 240;
+
+/** Seconds of history between two pictures of a drag over a span. */
+export function dragStep(span: Span): number {
+  return Math.max(1, Math.round((span.toMs - span.fromMs) / 1000 / DRAGGED_PICTURES));
+}
+
 /** Where playing has come to after so much of the reader's time, and whether that is the end. */
 export function advance(
   atMs: number,

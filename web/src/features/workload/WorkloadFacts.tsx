@@ -2,7 +2,13 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
-import { entityAddress, jobsAddress, selectionAddress, workloadAddress } from "@/base/addresses";
+import {
+  entityAddress,
+  jobsAddress,
+  queueAddress,
+  selectionAddress,
+  workloadAddress,
+} from "@/base/addresses";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
 import { SiteLinks } from "@/base/ui/SiteLinks";
 import { PageLink } from "@/base/ui/PageLink";
@@ -95,6 +101,14 @@ function Facts({ workload, row }: { workload: Workload; row: Row }) {
           </PageLink>
         </dd>
       </div>
+      {workload.state === "pending" && (
+        <div>
+          <dt>{texts.queue}</dt>
+          <dd>
+            <PageLink href={queueAddress(workload.workload)}>{texts.whyIsItWaiting}</PageLink>
+          </dd>
+        </div>
+      )}
     </dl>
   );
 }

@@ -105,7 +105,6 @@ export function useSearch(run: string, plain: PlainStep) {
     queryFn: ({ signal }) => getJson<Task>(`/tasks/${encodeURIComponent(id ?? "")}`, {}, signal),
     enabled: id !== undefined,
     refetchInterval: (query) => (isOver(query.state.data) ? false : POLL_MS),
-    retry: 2,
   });
   const stop = useMutation({
     mutationFn: () => remove(`/tasks/${encodeURIComponent(id ?? "")}`),

@@ -12,6 +12,7 @@ from marey.trace.synthetic import make_run
 from marey.trace.synthetic.kineto import write_kineto
 from tests.browser.conftest import Demo, Overview
 from tests.browser.sent_runs import SCENARIOS, find_run, send_scenario
+from tests.waiting import PATIENCE_S
 
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 # A row of each rank and a header of each stage, as charts/marey/rows.ts places them.
@@ -327,3 +328,35 @@ def test_axe_finds_nothing_and_nothing_sticks_out_of_a_narrow_window(
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert [one["id"] for one in found["violations"]] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_the_demo_tells_the_story_from_the_wait_to_the_operator(
+    overview: Overview, demo: Demo
+) -> None:
+    """A workload waited, was placed, became slow: which rank, and which operator."""
+    run = next(run for run in demo.get("/traces")["runs"] if run["origin"] == "demo")
+    about = demo.get(f"/workloads/{run['workload']}")
+    assert about["start_ms"] > about["submit_ms"]
+    page = overview.page
+    page.goto(f"{overview.url}/workload?id={run['workload']}")
+    page.get_by_text("Waited", exact=True).wait_for()
+    page.get_by_text("confidence").first.wait_for()
+    diagnosis = page.inner_text("body")
+    page.get_by_role("main").get_by_role("link", name="Traces").click()
+    # Whoever opens the run has it converted: nobody is asked to sign in for a demo.
+    page.locator(f"[data-run='{run['id']}'] a").first.click()
+    verdict = page.locator("[data-testid=verdicts] li").first
+    verdict.wait_for(timeout=1000 * PATIENCE_S)
+    (found,) = demo.get(f"/traces/{run['id']}/verdicts")["verdicts"][:1]
+    assert found["ranks"]
+    assert found["title"] in verdict.inner_text()
+    # The rank of the trace is the GPU of the diagnosis: ranks are GPUs in order of their hosts.
+    gpus = sorted(row["gpu"] for row in about["allocations"])
+    assert all(gpus[rank] in diagnosis for rank in found["ranks"])
+    verdict.get_by_role("link", name="Show in the Marey view").click()
+    wait_picture(overview)
+    assert f"rank {found['ranks'][0]}" in page.inner_text("[data-testid=marey-said]")
+    view = page.get_by_test_id("marey")
+    view.focus()
+    overview.wait_until(lambda: choose_operator(page, view), "an operator")
+    assert f"rank={found['ranks'][0]}" in address_of(page)["where"]

@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { joins, paintBands } from "@/charts/marey/bands";
 import { barOf, decodeCells, lineOf, mixed, paintCells } from "@/charts/marey/cells";
@@ -116,6 +117,40 @@ describe("one slow rank among 1,024", () => {
     expect(layout.height[slow]).toBeGreaterThanOrEqual(3);
     const [here, beside] = [line(slow), line(slow - 40)];
     expect(here.filter((pixel, x) => pixel !== beside[x]).length).toBeGreaterThan(10);
+  });
+
+  it("is three pixels tall and drawn unlike its neighbours at any height of rows and any window", () => {
+    const starts = Array.from(
+      step.intervals.startNs.slice(slow * step.operators, (slow + 1) * step.operators),
+    );
+    const collectives = starts.filter((_, i) => step.intervals.kind[i] === KIND_CODES.collective);
+    fc.assert(
+      fc.property(
+        fc.double({ min: 0.02, max: 6, noNaN: true }),
+        fc.double({ min: 0, max: 2, noNaN: true }),
+        fc.nat(collectives.length - 1),
+        (rowPx, zoom, which) => {
+          const layout = layoutRows(step.rows, rowPx);
+          expect(layout.height[slow]).toBeGreaterThanOrEqual(3);
+          const half = step.toNs / 10 ** zoom / 2;
+          // Around the moment at which it comes to a collective where the others are already.
+          const window = { fromNs: collectives[which] - half, toNs: collectives[which] + half };
+          // A rank two lines of pixels above, however many share a line.
+          const other = slow - Math.ceil(2 / rowPx) - 1;
+          const near = [other, slow];
+          const picture = makePicture(WIDTH, Math.ceil(layout.total), palette.ground);
+          const paint = { picture, layout, scroll: 0, window, palette };
+          const places = new Int32Array(1024).fill(-1);
+          near.forEach((rank, i) => (places[rank] = i));
+          paintCells(countCells(step, near, window, WIDTH), places, paint, [other, slow + 1]);
+          const line = (y: number) => picture.pixels.slice(y * WIDTH, (y + 1) * WIDTH);
+          const here = line(Math.round(layout.top[slow]) + 1);
+          const beside = line(Math.round(layout.top[other]));
+          expect(here.some((pixel, x) => pixel !== beside[x])).toBe(true);
+        },
+      ),
+      { numRuns: 60 },
+    );
   });
 
   it("is not seen where there is none", () => {

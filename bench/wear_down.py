@@ -24,7 +24,10 @@ import numpy as np
 from bench.report import Results
 
 HALF_OPEN = 540
+# A head has ten seconds, so this is how fast all of them must be renewed to stay.
 RENEWED_S = 10.0
+# Connections a second of somebody in more of a hurry.
+FAST_RATE = 200
 HEAD_BYTES = 58_000_000
 BOMB_MB = 1200
 REQUESTS = int(os.environ.get("MAREY_BENCH_REQUESTS", "400"))
@@ -88,7 +91,12 @@ def main() -> int:
             at_10x="the same",
         )
         attacks: dict[str, Callable[[], None]] = {
-            f"{HALF_OPEN} half-open connections": lambda: hold_half_open(server.port),
+            f"{HALF_OPEN} half-open connections": lambda: hold_half_open(
+                server.port, HALF_OPEN / RENEWED_S
+            ),
+            f"{HALF_OPEN} half-open, {FAST_RATE} new a second": lambda: hold_half_open(
+                server.port, FAST_RATE
+            ),
             f"heads of {HEAD_BYTES // 1_000_000} MB": lambda: send_heads(server.port),
             f"a bomb that unpacks to {BOMB_MB} MB": lambda: send_bombs(server, bomb),
         }
@@ -136,9 +144,10 @@ def measure(server: Server) -> float:
     return float(np.quantile(took, 0.99)) * 1e3
 
 
-def hold_half_open(port: int) -> None:
-    """Keep so many connections half-open, and open another for each one that is cut."""
+def hold_half_open(port: int, rate: float) -> None:
+    """Keep so many connections half-open, and open new ones in their place at this rate."""
     held: list[socket.socket] = []
+    due = time.perf_counter()
     while True:
         with contextlib.suppress(OSError):
             connection = socket.create_connection(("127.0.0.1", port), timeout=5)
@@ -146,8 +155,8 @@ def hold_half_open(port: int) -> None:
             held.append(connection)
         if len(held) >= HALF_OPEN:
             held.pop(0).close()
-            # A head has ten seconds, so this is how fast all of them must be renewed.
-            time.sleep(RENEWED_S / HALF_OPEN)
+            due = max(due + 1 / rate, time.perf_counter() - 1)
+            time.sleep(max(0.0, due - time.perf_counter()))
 
 
 def send_heads(port: int) -> None:

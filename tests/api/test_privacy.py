@@ -123,6 +123,7 @@ BODIES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def site() -> Iterator[SharedSite]:
     made = SharedSite()
+    made.send_trace()
     yield made
     made.close()
 
@@ -318,7 +319,8 @@ def test_operators_see_everything(site: SharedSite) -> None:
     expected = {
         "cluster", "workloads", "jobs", "search", "events", "queue", "findings", "waste", "mutes",
         "traces", "callgraphs/sources", "tasks", "entities/{kind}", "queue-fairness",
-        "verdicts", "diagnosis/peers", "rules",
+        "verdicts", "diagnosis/peers", "rules", "digest", "people", "traces/{run}/kernels",
+        "traces/{run}/files",
     }  # fmt: skip
     assert expected <= told, expected - told
 

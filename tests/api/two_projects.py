@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from marey.app.collect.loop import CollectRules
 from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.rules.finding_store import Mute
 from marey.app.service import Parts, Service
+from marey.app.traces.conversion_process import ConversionTask, convert
+from marey.app.traces.converter import Conversion
 from marey.model.access.current import acting_as
 from marey.model.access.identity import Identity, Privacy, Role
 from marey.model.events import ClusterEventKind, Event
@@ -171,6 +174,21 @@ class SharedSite:
         while not job.over:
             pass
         self.task = job.id
+
+    def send_trace(self) -> None:
+        """Send and convert a trace of the other one's run."""
+        library = self.service.traces
+        event = '{"ph":"X","cat":"kernel","name":"%s-kernel","pid":0,"tid":7,"ts":%d,"dur":3}'
+        events = ",".join(event % (MARK, 10 * at) for at in range(20))
+        content = f'{{"distributedInfo": {{"rank": 0}}, "traceEvents": [{events}]}}'.encode()
+        with library.receive(self.run, f"{MARK}.json", 0, len(content)) as writer:
+            writer.write(content)
+        # In this process: a child stands last in line for the processor, and has tests of its own.
+        folder = library.root / self.run
+        paths, cache = library.trace_paths(self.run)
+        task = ConversionTask(paths, str(cache), str(folder / "views"))
+        library._finish(Conversion(self.run, result=convert(task, io.StringIO())))
+        assert library.get(self.run).state == "ready"
 
     def judge(self) -> None:
         """Let some minutes pass, and the rules judge them."""

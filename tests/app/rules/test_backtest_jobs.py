@@ -84,7 +84,7 @@ def client(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
 
             monkeypatch.setattr(backtest_jobs, "request_server", request)
             monkeypatch.setattr(
-                backtest_jobs, "find_holder", lambda path: Holder("http://localhost", 1)
+                backtest_jobs, "find_place_server", lambda place: Holder("http://localhost", 1)
             )
             yield client
             service.background.close()

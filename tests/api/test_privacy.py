@@ -319,7 +319,7 @@ def test_operators_see_everything(site: SharedSite) -> None:
     expected = {
         "cluster", "workloads", "jobs", "search", "events", "queue", "findings", "waste", "mutes",
         "traces", "callgraphs/sources", "tasks", "entities/{kind}", "queue-fairness",
-        "verdicts", "diagnosis/peers", "rules", "digest", "people", "traces/{run}/kernels",
+        "verdicts", "diagnosis/peers", "rules", "people", "traces/{run}/kernels",
         "traces/{run}/files",
     }  # fmt: skip
     assert expected <= told, expected - told

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from marey.rules.backtest.metric_series import Floats, MetricHistory
 from marey.rules.backtest.prefilter import Screen
 from marey.rules.backtest.row_table import NOBODY, number_names
 from marey.rules.definition import Rule
-from marey.rules.engine.allocations import Facts, HeldGpu
-from marey.rules.engine.condition_values import ConditionValues, Sketches
+from marey.rules.engine.allocations import AllocationRows, Facts, HeldGpu, Layout
+from marey.rules.engine.condition_values import ConditionValues
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.evaluator import Evaluator
+from marey.rules.engine.findings import FindingTracker
 from marey.rules.engine.three_valued import TRUE, Truths
-from marey.rules.language.expressions import Series, Statistic
-from marey.stats.sketches.sketch_tables import SketchTable
+from marey.rules.language.expressions import Statistic
 
 # Samples that are sorted and walked through at once: more than this do not get cheaper.
 BLOCK_ROWS = 400_000
@@ -29,88 +29,96 @@ BLOCK_CELLS = 2_000_000
 
 
 @dataclass
-class PastConditionValues(ConditionValues):
-    """The numbers of one past moment."""
+class PastStatistics:
+    """The statistics of one past moment, from the metric history.
 
-    metric_history: MetricHistory = field(default_factory=lambda: MetricHistory([]))
-    mark: int = 0
+    *Now* is asked for only where it matters: a life is violated, or a finding is open.
+    """
+
+    metric_history: MetricHistory
+    mark: int
     # The metric history's row of each GPU under evaluation.
-    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    places: NDArray[np.int64]
+    concerned: NDArray[np.bool_]
+    _values: dict[object, Floats] = field(default_factory=dict)
 
-    # Whose *now* matters: their life is violated, or a finding of theirs is open.
-    concerned: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
-    _everyone: bool = True
-
-    def concern(self, gpus: NDArray[np.bool_]) -> None:
-        """From here on the *now* of these GPUs is known too."""
-        if (gpus & ~self.concerned).any():
-            self.concerned = self.concerned | gpus
-            # What was worked out for fewer would be missing for the others.
-            self._series.clear()
-            self._truths.clear()
-
-    def series(self, series: Series, now_ms: int | None = None) -> Floats:
-        """A statistic per GPU; one over *now* only for those whom it concerns."""
-        before, self._everyone = self._everyone, now_ms is None or series.window_ms is not None
-        try:
-            return super().series(series, now_ms)
-        finally:
-            self._everyone = before
-
-    def _compute_statistic(self, metric: str, statistic: Statistic, window: int | None) -> Floats:
-        everyone = self._everyone or window is None
+    def compute(
+        self, metric: str, statistic: Statistic, window: int | None, *, everyone: bool
+    ) -> Floats:
+        """Return a statistic per GPU; one over *now* only for those whom it concerns."""
+        everyone = everyone or window is None
         key = (metric, statistic, window, everyone)
-        if key not in self._series:
+        if key not in self._values:
             rows = self.places if everyone else self.places[self.concerned]
             found = self.metric_history.statistic(metric, (statistic, window), self.mark, rows)
-            none = np.full(len(self.layout), np.nan)
-            self._series[key] = none if found is None else found[self.places]
-        return self._series[key]
+            none = np.full(len(self.places), np.nan)
+            self._values[key] = none if found is None else found[self.places]
+        return self._values[key]
+
+    def get_since_ms(self, metric: str) -> int | None:
+        """Return from when on the history has a metric."""
+        return self.metric_history.since_ms.get(metric)
+
+    def concern(self, gpus: NDArray[np.bool_]) -> bool:
+        """Add GPUs whose *now* is asked for; True where earlier answers lack some of them."""
+        if not (gpus & ~self.concerned).any():
+            return False
+        self.concerned = self.concerned | gpus
+        self._values.clear()
+        return True
+
+    def drop_values(self) -> PastStatistics:
+        """Return the same without what was computed."""
+        return replace(self, _values={})
 
 
-class PastEvaluator(Evaluator):
-    """An evaluator whose numbers come from the metric history."""
+class HistorySource:
+    """The numbers of an evaluator that looks back, from the metric history.
 
-    def __init__(self, rules: Sequence[Rule], metric_history: MetricHistory, every_ms: int) -> None:
-        super().__init__()
+    Findings that are open say whose *now* is asked for: they may close.
+    """
+
+    def __init__(self, metric_history: MetricHistory, every_ms: int, book: FindingTracker) -> None:
         self.metric_history, self._every_ms = metric_history, every_ms
-        self.sketches = Sketches(SketchTable([]), {}, {}, {}, metric_history.since_ms)
+        self._book = book
         self._row_of = np.zeros(0, np.int64)
         self._synced: dict[str, int] = {}
         self._known = (-1, np.zeros(0, np.int64))
-        self.open_workloads: Callable[[str], set[str]] = lambda rule: set()
-        self.use_as_they_are(rules)
 
-    def measure(self, time_ms: int) -> ConditionValues:
-        """The numbers of every GPU at a mark of the block at hand."""
-        layout = self.allocations.layout()
-        places = self._find_history_rows()
+    def measure(self, time_ms: int, allocations: AllocationRows) -> ConditionValues:
+        """Return the numbers of every GPU at a mark of the block at hand."""
+        layout = allocations.layout()
+        places = self._find_history_rows(allocations)
         mark = (time_ms - int(self.metric_history.marks[0])) // self._every_ms
-        first, last, self.newest_ms = self.metric_history.seen(mark, places)
-        self.allocations.first_ms[layout.rows] = first
-        self.allocations.last_ms[layout.rows] = last
-        return PastConditionValues(
-            time_ms, layout, self.allocations, self.sketches, self.newest_ms,
-            metric_history=self.metric_history, mark=mark, places=places,
-            concerned=np.zeros(len(layout), bool),
-        )  # fmt: skip
+        first, last, newest_ms = self.metric_history.seen(mark, places)
+        allocations.first_ms[layout.rows] = first
+        allocations.last_ms[layout.rows] = last
+        nobody = np.zeros(len(layout), bool)
+        statistics = PastStatistics(self.metric_history, mark, places, nobody)
+        return ConditionValues(time_ms, layout, allocations, statistics, newest_ms)
 
-    def concern(self, rule: Rule, condition_values: ConditionValues, life: Truths) -> None:
-        """Workloads whose life violates the rule, and those with a finding that may close."""
-        assert isinstance(condition_values, PastConditionValues)
-        layout, open_now = condition_values.layout, self.open_workloads(rule.id)
+    def needs_now(self, rule: str) -> bool:
+        """Return whether a finding of this rule is open."""
+        return bool(self._find_open(rule))
+
+    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_]:
+        """Return those whose life violates the rule, and those with a finding that may close."""
+        open_now = self._find_open(rule)
         whom = np.asarray(life == TRUE)
         if open_now:
             whom |= np.array([t.facts.workload in open_now for t in layout.running], bool)
-        condition_values.concern(whom[layout.workload])
+        return np.asarray(whom[layout.workload])
 
-    def _find_history_rows(self) -> NDArray[np.int64]:
-        version, book = self.allocations.version, self.allocations
+    def _find_open(self, rule: str) -> set[str]:
+        return {workload for name, workload in self._book.open_keys() if name == rule}
+
+    def _find_history_rows(self, allocations: AllocationRows) -> NDArray[np.int64]:
+        version = allocations.version
         if self._known[0] == version:
             return self._known[1]
-        layout = book.layout()
-        if len(self._row_of) < book.room:
-            self._row_of = np.resize(self._row_of, max(book.room, 2 * len(self._row_of)))
+        layout = allocations.layout()
+        if len(self._row_of) < allocations.room:
+            self._row_of = np.resize(self._row_of, max(allocations.room, 2 * len(self._row_of)))
         for running in layout.running:
             name = running.facts.workload
             if self._synced.get(name) != len(running.rows):
@@ -121,12 +129,10 @@ class PastEvaluator(Evaluator):
         self._known = (version, self._row_of[layout.rows])
         return self._known[1]
 
-    def sweep(self, time_ms: int) -> list[str]:
+    def forget(self, workloads: Sequence[str]) -> None:
         """Forget ended workloads; their rows in the metric history are closed between blocks."""
-        gone = super().sweep(time_ms)
-        for name in gone:
+        for name in workloads:
             self._synced.pop(name, None)
-        return gone
 
 
 class HistoryEvaluationLoop(EvaluationLoop):
@@ -138,11 +144,10 @@ class HistoryEvaluationLoop(EvaluationLoop):
     def __init__(self, rules: Sequence[Rule], every_ms: int) -> None:
         self.metric_history = MetricHistory(rules)
         self.screen = Screen(rules, self.metric_history)
-        evaluator = PastEvaluator(rules, self.metric_history, every_ms)
-        super().__init__(evaluator=evaluator, every_ms=every_ms)
-        evaluator.open_workloads = self._open_workloads
-        evaluator.watching = lambda rule: bool(self._open_workloads(rule))
-        # Workloads that run, and that nobody needs to evaluator yet.
+        book = FindingTracker()
+        source = HistorySource(self.metric_history, every_ms, book)
+        super().__init__(evaluator=Evaluator(rules, source), every_ms=every_ms, book=book)
+        # Workloads that run, and that nobody needs to evaluate yet.
         self._waiting: dict[str, tuple[Facts, Sequence[HeldGpu]]] = {}
 
     def admit(self, facts: Facts, held_gpus: Sequence[HeldGpu]) -> None:
@@ -164,9 +169,6 @@ class HistoryEvaluationLoop(EvaluationLoop):
         """These workloads have had their last verdict, or will never need one."""
         self.metric_history.close(workloads)
         self.screen.heard.difference_update(workloads)
-
-    def _open_workloads(self, rule: str) -> set[str]:
-        return {workload for name, workload in self.book.open_keys() if name == rule}
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """The evaluator: takes samples, events and facts, and says at any moment which rules hold.
 
-It is the same object live, in a rebuild from history and in a back-test; only who feeds it differs.
+It is the same object live, in a rebuild from history and in a back-test; only where its numbers
+come from differs: from its own sketches, or from the columns of the past.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,12 @@ from numpy.typing import NDArray
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
-from marey.rules.engine.allocations import Layout
-from marey.rules.engine.condition_values import ConditionValues, needs_bins
+from marey.rules.engine.allocations import AllocationRows, Layout
+from marey.rules.engine.condition_values import (
+    ConditionValues,
+    SketchedStatistics,
+    needs_bins,
+)
 from marey.rules.engine.sketch_state import SketchState
 from marey.rules.engine.three_valued import FALSE, TRUE, UNKNOWN, Truths, quantify
 from marey.rules.language.expressions import Clause, Series, conditions
@@ -60,27 +65,74 @@ class Evaluation:
         return [running.facts.workload for running in self.layout.running]
 
 
-class Evaluator(SketchState):
-    """Streaming state of all workloads under a set of rules."""
+class StatisticsSource(Protocol):
+    """Where an evaluator's numbers come from, and whose *now* it need not ask for."""
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def measure(self, time_ms: int, allocations: AllocationRows) -> ConditionValues:
+        """Return the numbers of every GPU under evaluation at this moment."""
+
+    def needs_now(self, rule: str) -> bool:
+        """Return whether *now* is asked of a rule that nobody violates over the life."""
+
+    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_] | None:
+        """Return whose *now* is asked for, per GPU; None for everybody's."""
+
+    def forget(self, workloads: Sequence[str]) -> None:
+        """Forget workloads that are evaluated no more."""
+
+
+@dataclass(frozen=True)
+class OwnSketches:
+    """The numbers that an evaluator sketches itself: everybody's, at any moment."""
+
+    state: SketchState
+
+    def measure(self, time_ms: int, allocations: AllocationRows) -> ConditionValues:
+        """Return the numbers of every GPU under evaluation at this moment."""
+        state = self.state
+        state.reserve()
+        layout = allocations.layout()
+        statistics = SketchedStatistics(time_ms, layout, allocations.room, state.sketches)
+        return ConditionValues(time_ms, layout, allocations, statistics, state.newest_ms)
+
+    def needs_now(self, rule: str) -> bool:
+        """Return True: *now* costs little live."""
+        return True
+
+    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_] | None:
+        """Return None: everybody's *now* is known."""
+        return None
+
+    def forget(self, workloads: Sequence[str]) -> None:
+        """Nothing is kept beside the sketches."""
+
+
+class Evaluator(SketchState):
+    """Streaming state of all workloads under a set of rules.
+
+    With another source of numbers it sketches nothing itself and keeps no windows.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = (), source: StatisticsSource | None = None) -> None:
         super().__init__()
+        self.source: StatisticsSource = OwnSketches(self) if source is None else source
         self.rules: list[Rule] = []
         self._variants: dict[str, list[tuple[Any, Clause]]] = {}
         # Windows that the rules name.
         self._named: dict[str, Need] = {}
-        # Whether *now* is asked of a rule that nobody violates over the life.
-        self.watching: Callable[[str], bool] = lambda rule: True
-        self.use(rules)
+        if source is None:
+            self.use(rules)
+        else:
+            self.use_as_they_are(rules)
 
     # -- rules
     def use_as_they_are(self, rules: Iterable[Rule]) -> None:
-        """Evaluator by these rules, without keeping windows for them."""
+        """Evaluate by these rules, without keeping windows for them."""
         self.rules = [rule for rule in rules if rule.enabled]
         self._variants = {rule.id: rule.variants() for rule in self.rules}
 
     def use(self, rules: Iterable[Rule]) -> set[str]:
-        """Evaluator by these rules from now on; returns metrics whose windows start empty."""
+        """Evaluate by these rules from now on; return metrics whose windows start empty."""
         self.use_as_they_are(rules)
         self._named = needed = windows_of(self.rules)
         for metric in set(self.sketches.rings) - set(needed):
@@ -107,10 +159,9 @@ class Evaluator(SketchState):
     # -- verdicts
     def measure(self, time_ms: int) -> ConditionValues:
         """Return the numbers of every GPU under evaluation at this moment."""
-        self._reserve()
-        return ConditionValues(
-            time_ms, self.allocations.layout(), self.allocations, self.sketches, self.newest_ms
-        )
+        found = self.source.measure(time_ms, self.allocations)
+        self.newest_ms = found.newest_ms
+        return found
 
     def evaluate(self, time_ms: int) -> Evaluation:
         """Return every rule on every workload; one that has ended gets its last verdict here."""
@@ -133,9 +184,11 @@ class Evaluator(SketchState):
     def _evaluate_rule(self, rule: Rule, condition_values: ConditionValues) -> Verdict:
         chosen = _choose_variants(self._variants[rule.id], condition_values.layout)
         life, gpus_life = self._evaluate_variants(rule, condition_values, chosen, None)
-        if not (life == TRUE).any() and not self.watching(rule.id):
+        if not (life == TRUE).any() and not self.source.needs_now(rule.id):
             return Verdict(rule, life, np.full(len(life), FALSE, np.uint8))
-        self.concern(rule, condition_values, life)
+        concerned = self.source.choose_concerned(rule.id, condition_values.layout, life)
+        if concerned is not None:
+            condition_values.concern(concerned)
         now, gpus_now = self._evaluate_variants(rule, condition_values, chosen, rule.now_ms)
         if not ((life == TRUE).any() or (now == TRUE).any()):
             return Verdict(rule, life, now)
@@ -149,9 +202,6 @@ class Evaluator(SketchState):
             variant=chosen,
             clauses=clauses,
         )
-
-    def concern(self, rule: Rule, condition_values: ConditionValues, life: Truths) -> None:
-        """Whom *now* is asked of, once the verdict on their life is known: here of everybody."""
 
     def _evaluate_variants(
         self,
@@ -187,6 +237,7 @@ class Evaluator(SketchState):
         for name in gone:
             for row in self.allocations.forget(name):
                 self.clear_row(row)
+        self.source.forget(gone)
         return gone
 
 

@@ -99,7 +99,7 @@ class SketchState:
             return 0
         # Metrics before rows: room that nobody needs yet is then never touched.
         slots = self._find_slots(names)
-        self._reserve()
+        self.reserve()
         time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
         entity = np.ascontiguousarray(batch.entity, np.int32)
         values = np.ascontiguousarray(np.stack([columns[n] for n in names]), np.float32)
@@ -128,7 +128,8 @@ class SketchState:
                 ring.advance(max(newest, self.newest_ms))
                 ring.update(ticks, column, roster, coming)
 
-    def _reserve(self) -> None:
+    def reserve(self) -> None:
+        """Make room for every row that is held."""
         room = self.allocations.room
         self.sketches.table.reserve(room)
         for ring in self.sketches.rings.values():
@@ -158,7 +159,7 @@ class SketchState:
 
     def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], Roster]:
         """A batch's columns, derived ones included, and whose rows they go to."""
-        self._reserve()
+        self.reserve()
         return self._pick_columns(batch), self._find_roster(batch)
 
     def _read_attribute(self, batch: SampleBatch, per: str) -> NDArray[np.float64]:
@@ -193,7 +194,7 @@ class SketchState:
         running = self.allocations.by_name.get(workload)
         if running is None:
             return {}
-        self._reserve()
+        self.reserve()
         rows = np.array(list(running.rows.values()), np.int64)
         out: dict[str, dict[str, dict[str, float | None]]] = {gpu: {} for gpu in running.rows}
         for metric in metrics:

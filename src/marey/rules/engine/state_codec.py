@@ -63,7 +63,7 @@ def dump(
 ) -> list[bytes]:
     """Everything that the evaluator knows, but for the rules themselves."""
     allocations, sketches = evaluator.allocations, evaluator.sketches
-    evaluator._reserve()
+    evaluator.reserve()
     rows = allocations.room
     state = _State(
         version=VERSION,

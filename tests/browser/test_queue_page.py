@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from urllib.parse import quote
+
 from tests.browser.conftest import Demo, Overview
 
 
@@ -41,3 +44,16 @@ def test_filtering_the_line_keeps_the_positions(overview: Overview, demo: Demo) 
         overview.wait_until(
             lambda: page.locator("[data-testid=queue-table] tbody tr").count() == 0, "no rows"
         )
+
+
+def test_the_card_of_a_waiting_workload_answers_when(overview: Overview, demo: Demo) -> None:
+    # Whoever waits longest: it does not start while the page opens.
+    rows = demo.get("/queue?limit=2000")["rows"]
+    name = max(rows, key=lambda row: row["p50_s"] or 0.0)["workload"]
+    chosen = json.dumps([{"field": "workload", "op": "eq", "value": name}])
+    page = overview.page
+    page.goto(f"{overview.url}/?sel={quote(chosen)}")
+    when = page.get_by_test_id("card-when")
+    when.wait_for()
+    assert "Expected in" in when.inner_text()
+    assert "Forecast: " in when.inner_text()

@@ -10,7 +10,7 @@ from marey.queue.waiting.changes import compare_lines, measure_fairness
 from marey.queue.waiting.explanation import describe_span, explain_wait
 from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
 from marey.queue.waiting.free_room import measure_free_room, measure_stranded
-from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, sort_line
+from marey.queue.waiting.line import Holder, HostRoom, Line, RunningJob, Waiter, sort_line
 from marey.queue.waiting.priority_aging import NOT_KNOWN, describe_aging
 
 MINUTE_MS = 60_000
@@ -149,3 +149,14 @@ def test_how_a_priority_ages_is_told_from_weight_and_longest_age_or_not_at_all()
     assert describe_aging(replace(young, age_weight=0.0)).per_day == 0.0
     for lacking in (replace(young, age_weight=None), replace(young, max_age_s=None)):
         assert describe_aging(lacking).sentence == NOT_KNOWN
+
+
+def test_the_workloads_it_depends_on_and_its_reservation_are_named() -> None:
+    held = waiter("a", reason="Dependency", dependency="afterok:41(unfulfilled),afterany:42_3")
+    runs = RunningJob("41", "vision", "gpu", 8, 0, 3600)
+    line = Line(0, [held], [host("h1", 8)], [runs])
+    assert explain_wait(line, 0).sentences[1] == "It depends on 41 (running), 42_3."
+    reserved = waiter("b", reason="Reservation", reservation="workshop")
+    why = explain_wait(Line(0, [reserved], [host("h1", 8)]), 0)
+    assert why.verdict == "held"
+    assert why.sentences[1] == "The reservation is workshop."

@@ -1019,6 +1019,8 @@ export const overviewTexts = {
   gpusRequested: "GPUs requested",
   submitted: "Submitted",
   waiting: "Waiting",
+  whenItStarts: "When it starts",
+  forecastFrom: (method: Value, record: Value) => `Forecast: ${method}. ${record}`,
   queuePosition: "Queue position",
   priority: "Priority",
   started: "Started",

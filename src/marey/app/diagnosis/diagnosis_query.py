@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from marey.app.diagnosis.diagnosis_document import DiagnosisDocument, document
 from marey.app.diagnosis.siblings import find_siblings
 from marey.app.diagnosis.workload_matrix import Tally, load_matrix
+from marey.app.queries.site_runs import list_slow_hosts
 from marey.app.queries.table_queries import query_of
 from marey.app.queries.workspace import Workspace
 from marey.diagnose.diagnosis import diagnose
+from marey.diagnose.slow_hosts import add_slow_hosts
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 
@@ -35,6 +37,7 @@ class AskDiagnosis:
             )
         siblings = find_siblings(workspace, self.cluster, matrix)
         found = diagnose(matrix, metric=self.metric or None, siblings=siblings)
+        found = add_slow_hosts(found, matrix, list_slow_hosts(workspace, self.cluster))
         if found.clusters is not None:
             # The page asks for the clusters next.
             made, trees = found.clusters, workspace.matrices.trees

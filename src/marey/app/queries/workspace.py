@@ -74,6 +74,8 @@ class Workspace:
     find_queue_record: Callable[[str], QueueRecord | None] = lambda _: None
     # How efficient a cluster's jobs are by type of GPU and number of GPUs, where a service runs.
     find_peer_groups: Callable[[str], Mapping[tuple[str, int], SizeEfficiency]] = lambda _: {}
+    # Hosts on which repeated runs are slow, by cluster, with the hour of the finding.
+    slow_hosts: dict[str, tuple[int, dict[str, float]]] = field(default_factory=dict)
 
     def now_ms(self) -> int:
         """Return the cluster's time."""

@@ -77,6 +77,8 @@ def _make_waiter(live: LiveWorkload, host_gpus: int) -> Waiter:
         reason_text=attributes.get("reason_text", ""),
         age_weight=_read_number(attributes.get(AGE_WEIGHT, "")),
         max_age_s=_read_number(attributes.get(MAX_AGE, "")),
+        dependency=attributes.get("dependency", ""),
+        reservation=attributes.get("reservation", ""),
     )
 
 

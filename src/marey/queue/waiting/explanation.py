@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from marey.queue.waiting.line import HostRoom, Line, Waiter, find_ready_ms, list_fitting_hosts
+
+# A job's number after the kind of dependency, with the task of an array: afterok:41_7.
+_JOB = re.compile(r"(?<![A-Za-z])(\d+(?:_\d+)?)")
+_MOST_NAMED = 5
 
 NEVER, BLOCKED, BEHIND, HELD, STARTS = "never", "blocked", "behind", "held", "starts"
 
@@ -144,11 +149,11 @@ def _judge(
 ) -> tuple[str, list[str]]:
     wish = describe_request(waiter)
     if waiter.reason in _NEVER_REASONS:
-        return NEVER, [_HELD_WORDS[waiter.reason]]
+        return NEVER, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
     if len(room.large) < waiter.hosts:
         return NEVER, [f"It will never start as asked: it needs {wish}; {_describe_largest(room)}."]
     if waiter.reason in _HELD_WORDS:
-        return HELD, [_HELD_WORDS[waiter.reason]]
+        return HELD, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
     if _is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
         return HELD, [f"A limit holds it back ({text}), not the line: it starts when use falls."]
@@ -167,6 +172,25 @@ def _judge(
             ]
         return STARTS, ["It is first in line and there is room: it should start at the next pass."]
     return BLOCKED, [_describe_block(line, waiter, room, wish)]
+
+
+def _name_holder(line: Line, waiter: Waiter) -> list[str]:
+    """Return which workloads or which reservation it waits for, where the scheduler names them."""
+    if waiter.reason.startswith("Dependency") and waiter.dependency:
+        running = {job.workload for job in line.running}
+        waiting = {other.workload for other in line.waiters}
+        named = list(dict.fromkeys(_JOB.findall(waiter.dependency)))[:_MOST_NAMED]
+        states = [
+            f"{job} ({'running' if job in running else 'waiting'})"
+            if job in running or job in waiting
+            else job
+            for job in named
+        ]
+        told = ", ".join(states) or waiter.dependency
+        return [f"It depends on {told}."]
+    if waiter.reason == "Reservation" and waiter.reservation:
+        return [f"The reservation is {waiter.reservation}."]
+    return []
 
 
 def describe_request(waiter: Waiter) -> str:

@@ -32,6 +32,9 @@ class Waiter:
     # What age is worth at most, and the age from which it counts fully; None where not known.
     age_weight: float | None = None
     max_age_s: float | None = None
+    # What the scheduler says it depends on ("afterok:41:43"), and the reservation it asks for.
+    dependency: str = ""
+    reservation: str = ""
 
     @property
     def hosts(self) -> int:

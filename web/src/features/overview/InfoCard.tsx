@@ -63,6 +63,7 @@ export function InfoCard() {
       {selection.length > 1 && <Chosen selection={selection} attributes={attributes} />}
       <p className={styles["counts"]}>{countText(summary)}</p>
       <Actions summary={summary} workload={workload ?? null} />
+      {workload && facts?.["state"] === "pending" && <WhenItStarts workload={workload} />}
       <CardRules state={state} selection={selection} />
       <Metrics
         summary={summary}
@@ -73,6 +74,34 @@ export function InfoCard() {
       {summary.worst.length > 1 && <Worst summary={summary} />}
       <Facts summary={summary} facts={facts} timeMs={state.timeMs} />
     </aside>
+  );
+}
+
+type Why = Document<"WhyDocument">;
+
+/** When a waiting workload starts, and what it waits for; only for the present. */
+function WhenItStarts({ workload }: { workload: string }) {
+  const live = useLive((state) => state.at === null);
+  const why = useQuery({
+    queryKey: ["queue-why", workload],
+    queryFn: ({ signal }) =>
+      getJson<Why>(`/queue/${encodeURIComponent(workload)}`, undefined, signal),
+    enabled: live,
+    refetchInterval: 15_000,
+    retry: 0,
+  });
+  if (!live || !why.data) return null;
+  const { start, sentences } = why.data;
+  return (
+    <section className={styles["when"]} aria-label={texts.whenItStarts} data-testid="card-when">
+      <p>
+        <b>{start.sentence}</b>
+      </p>
+      {sentences.length > 0 && <p>{sentences[0]}</p>}
+      {start.p50_s !== null && (
+        <p className={ui["muted"]}>{texts.forecastFrom(start.method, start.record)}</p>
+      )}
+    </section>
   );
 }
 

@@ -1,0 +1,129 @@
+"""A site's own history in the store: waits are learned from it, and slow hosts become evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from marey.app.diagnosis.diagnosis_query import AskDiagnosis
+from marey.app.queries.workspace import Workspace
+from marey.app.queue.learned_waits import fit_site
+from marey.app.queue.performance_queries import AskPerformance
+from marey.app.queue.queue_queries import AskForecastRecord, AskLine, AskStart, AskWhy
+from marey.live.summary import SummaryLog
+from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.observation import Observation
+from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
+from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
+from marey.queue.forecast.forecaster import NotEnoughHistory
+from marey.store.embedded.embedded_store import open_store
+from tests.app.small_cluster import HandClock
+
+BEGIN_MS = 1_794_182_400_000
+DAYS, HOSTS, SLOW = 7, 8, "h5"
+NOW_MS = BEGIN_MS + DAYS * DAY_MS
+
+
+def build_history() -> list[Observation]:
+    """Return a week of repeated runs on eight hosts, one of them a third slower, and who waits."""
+    draws = np.random.default_rng(2)
+    told = [
+        Observation(
+            time_ms=BEGIN_MS,
+            hosts=tuple(Host(f"h{i}", "r1", "s1", f"h{i}", ("gpu",)) for i in range(HOSTS)),
+            gpus=tuple(
+                Gpu(f"h{i}", 0, None, f"GPU-{i}", "A100", 400.0, 80_000.0) for i in range(HOSTS)
+            ),
+            host_states=tuple(HostStatus(f"h{i}", HostState.UP) for i in range(HOSTS)),
+        )
+    ]
+    for i in range(400):
+        host = f"h{i % HOSTS}"
+        submit = BEGIN_MS + round(draws.uniform(0, (DAYS - 1) * DAY_MS))
+        start = submit + round(5 * HOUR_MS * draws.lognormal(0, 0.3))
+        run = (1.35 if host == SLOW else 1.0) * 40 * MINUTE_MS * draws.normal(1, 0.02)
+        told += _run(f"run-{i}", f"train{i % 4}", (submit, start, start + round(run)), host)
+    told.append(_wait("late", NOW_MS - HOUR_MS))
+    told.append(_hold("on-slow", SLOW))
+    return sorted(told, key=lambda one: one.time_ms)
+
+
+def _run(name: str, work: str, times: tuple[int, int, int], host: str) -> list[Observation]:
+    submit, start, end = times
+
+    def see(at: int, state: WorkloadState, **known: int) -> Observation:
+        workload = Workload(
+            name, name=work, user="ada", project="lab", partition="gpu", gpus_requested=1,
+            time_limit_s=7200, submit_ms=submit, **known,
+        )  # fmt: skip
+        held = (Allocation(name, f"{host}:0", 0, 0),) if state is WorkloadState.RUNNING else ()
+        return Observation(
+            time_ms=at, workloads=(workload,), statuses=(WorkloadStatus(name, state),),
+            allocations=held,
+        )  # fmt: skip
+
+    return [
+        see(submit, WorkloadState.PENDING),
+        see(start, WorkloadState.RUNNING, start_ms=start),
+        see(end, WorkloadState.COMPLETED, start_ms=start, end_ms=end),
+    ]
+
+
+def _wait(name: str, submit_ms: int) -> Observation:
+    workload = Workload(
+        name, name="train0", user="bob", project="lab", partition="gpu", gpus_requested=1,
+        time_limit_s=7200, submit_ms=submit_ms,
+    )  # fmt: skip
+    status = WorkloadStatus(name, WorkloadState.PENDING, "Priority", 5.0)
+    return Observation(time_ms=NOW_MS, workloads=(workload,), statuses=(status,))
+
+
+def _hold(name: str, host: str) -> Observation:
+    return _run(name, "train1", (NOW_MS - HOUR_MS, NOW_MS - HOUR_MS, NOW_MS), host)[1]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Workspace]:
+    store = open_store(None)
+    store.ingest(build_history(), [])
+    yield Workspace(store, HandClock(NOW_MS), {}, SummaryLog(store))
+    store.close()
+
+
+def ask(site: Workspace, question: Any) -> Any:
+    return msgspec.to_builtins(question.ask(site), str_keys=True)
+
+
+def test_the_line_is_forecast_by_what_was_learned_and_says_from_how_much(site: Workspace) -> None:
+    line = ask(site, AskLine())
+    assert line["method"].startswith("learned from ")
+    assert line["method"].endswith(" days of this site's own history")
+    [row] = line["rows"]
+    assert 0.3 * 3600 < row["p50_s"] < 12 * 3600
+
+
+def test_why_and_ask_and_the_record_name_the_same_method(site: Workspace) -> None:
+    why = ask(site, AskWhy("late"))
+    assert why["start"]["method"].startswith("learned from ")
+    assert why["start"]["record"].startswith("Not enough history: 0 of 30 forecasts scored")
+    assert ask(site, AskStart(1))["method"] == why["start"]["method"]
+    assert ask(site, AskForecastRecord())["method"] == why["start"]["method"]
+
+
+def test_early_on_there_is_not_enough_history(site: Workspace) -> None:
+    assert fit_site(site.store, "default", NOW_MS).days >= 6
+    with pytest.raises(NotEnoughHistory, match="forecasts need 200 on 3"):
+        fit_site(site.store, "default", BEGIN_MS + DAY_MS)
+
+
+def test_a_slow_host_is_found_and_becomes_evidence_of_the_diagnosis(site: Workspace) -> None:
+    slow = ask(site, AskPerformance())["slow_hosts"]
+    assert [row["host"] for row in slow] == [SLOW]
+    found = ask(site, AskDiagnosis("on-slow"))["findings"]
+    assert any(f"slower than it should be on {SLOW}" in str(one["evidence"]) for one in found)
+    other = ask(site, AskDiagnosis("run-0"))["findings"]
+    assert "slower than it should be" not in str(other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.seed_figures import DENSE, SPARSE, list_figures
 from marey.model.errors import InvalidInput
 from marey.replay.state_memory import (
     offloaded_state_bytes,
@@ -38,3 +39,15 @@ def test_a_ring_moves_twice_its_size_and_bubbles_shrink() -> None:
 def test_a_sparsity_of_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="sparsity"):
         pruned_state_bytes(1e9, 1.0)
+
+
+def test_what_hangs_on_the_accounting_alone_is_within_a_tenth_of_the_published_figure() -> None:
+    accounted = [one for one in list_figures() if one.basis.startswith("accounting")]
+    assert len(accounted) == 3
+    assert all(one.close for one in accounted)
+
+
+def test_fewer_stages_and_fewer_gradients_make_a_step_shorter() -> None:
+    assert SPARSE.compute_s() == DENSE.compute_s()
+    assert SPARSE.communication_s() < DENSE.communication_s()
+    assert SPARSE.step_s() < DENSE.step_s()

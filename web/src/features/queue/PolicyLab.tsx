@@ -12,8 +12,10 @@ import { queueTexts as texts } from "@/texts";
 const CHOICES = {
   order: ["fifo", "multifactor"],
   backfill: ["none", "easy", "conservative"],
-  placement: ["most_allocated", "least_allocated", "fgd"],
+  placement: ["most_allocated", "least_allocated", "fgd", "node_order"],
+  favor_small: ["false", "true"],
 } as const;
+const WORDS: Record<string, string> = { true: texts.smallFirst, false: texts.largeFirst };
 const FIRST = {
   partition: "",
   days: "7",
@@ -21,6 +23,7 @@ const FIRST = {
   backfill: "conservative",
   placement: "most_allocated",
   add_hosts: "0",
+  favor_small: "false",
 };
 type Asked = typeof FIRST;
 
@@ -47,7 +50,7 @@ export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
       >
         {options.map((option) => (
           <option key={option} value={option}>
-            {option === "" ? texts.busiest : option.replace("_", " ")}
+            {option === "" ? texts.busiest : (WORDS[option] ?? option.replace("_", " "))}
           </option>
         ))}
       </select>
@@ -74,6 +77,8 @@ export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
         {select("order", texts.order, CHOICES.order)}
         {select("backfill", texts.backfill, CHOICES.backfill)}
         {select("placement", texts.placement, CHOICES.placement)}
+        {typed.order === "multifactor" &&
+          select("favor_small", texts.sizePriority, CHOICES.favor_small)}
         {field("add_hosts", texts.addHosts)}
         <button type="submit" className={ui["button"]}>
           {texts.replayPolicy}
@@ -111,15 +116,50 @@ function Outcome({ answer }: { answer: PolicyAnswer }) {
               {texts.meanWaitBecomes(span(answer.current_mean_wait_s), span(answer.mean_wait_s))}
             </b>{" "}
             {texts.useBecomes(percent(answer.current_utilization), percent(answer.utilization))}{" "}
+            {texts.strandedBecomes(percent(answer.current_stranded), percent(answer.stranded))}{" "}
             {answer.never_start > 0 && texts.neverStart(formatCount(answer.never_start))}
           </p>
           <div className={styles["pair"]}>
+            <Sentences label={texts.whoLoses} rows={answer.losses} change="loses" />
+            <Sentences label={texts.whoGains} rows={answer.gains} change="gains" />
+          </div>
+          <div className={styles["pair"]}>
             <Compared rows={answer.by_size} label={texts.bySize} name={texts.gpusFrom} />
             <Compared rows={answer.by_user.slice(0, 12)} label={texts.byUser} name={texts.user} />
+            {answer.by_project.length > 0 && (
+              <Compared
+                rows={answer.by_project.slice(0, 12)}
+                label={texts.byProject}
+                name={texts.project}
+              />
+            )}
           </div>
         </>
       )}
     </div>
+  );
+}
+
+interface SentencesProps {
+  label: string;
+  rows: readonly string[];
+  change: "loses" | "gains";
+}
+
+/** Who would lose or gain, in words; "nobody" is an answer. */
+function Sentences({ label, rows, change }: SentencesProps) {
+  return (
+    <section className={styles["section"]} aria-label={label}>
+      <h3>{label}</h3>
+      {rows.length === 0 && <p className={ui["muted"]}>{texts.nobody}</p>}
+      <ul data-testid={`queue-${change}`}>
+        {rows.map((row) => (
+          <li key={row} className={styles["then"]} data-change={change}>
+            {row}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -148,10 +188,7 @@ function Compared({ rows, label, name }: ComparedProps) {
               <td>{row.name}</td>
               <td className={pageStyles["figure"]}>{formatCount(row.jobs)}</td>
               <td className={pageStyles["figure"]}>{span(row.mean_wait_now_s)}</td>
-              <td
-                className={`${pageStyles["figure"]} ${styles["then"]}`}
-                data-change={changeOf(row)}
-              >
+              <td className={`${pageStyles["figure"]} ${styles["then"]}`} data-change={row.verdict}>
                 {span(row.mean_wait_s)}
               </td>
             </tr>
@@ -160,11 +197,4 @@ function Compared({ rows, label, name }: ComparedProps) {
       </table>
     </section>
   );
-}
-
-/** Whether somebody gains or loses more than a tenth and a minute. */
-function changeOf(row: ComparedWaits): string {
-  if (row.change_s === null || row.mean_wait_now_s === null) return "";
-  if (Math.abs(row.change_s) < Math.max(60, 0.1 * row.mean_wait_now_s)) return "";
-  return row.change_s > 0 ? "loses" : "gains";
 }

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from marey.model.errors import InvalidInput
+from marey.trace.readers.trace_info import RankInfo
 from marey.trace.report.report_document import report_document
+from marey.trace.verdicts.doubts import find_missing_peers
 from tests.trace.readers.test_unseen_formats import KINETO, Event, busy, host, launch, report
 
 DOUBTED = 0.55
@@ -229,3 +231,19 @@ def test_displays_of_mindspore_are_devices_and_what_runs_beside_them(tmp_path: P
     data = json.dumps(operators + kernels).encode()
     gpu = say(tmp_path, data, "gpu_timeline_display_0.json")
     assert gpu["ranks"][0]["compute_ms"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("infos", "missing"),
+    [
+        ([RankInfo(0, world_size=4), RankInfo(2, world_size=4)], (1, 3)),
+        ([RankInfo(0, groups={"pp": (0, 3)}), RankInfo(3, groups={"pp": (0, 3)})], ()),
+        ([RankInfo(0, groups={"pp": (0, 3)}, world_size=64)], (3,)),
+        ([RankInfo(0), RankInfo(1)], ()),
+        ([RankInfo(0, world_size=8, process=0, device=0)], ()),
+    ],
+)
+def test_ranks_of_the_same_groups_that_were_not_recorded_are_known(
+    infos: list[RankInfo], missing: tuple[int, ...]
+) -> None:
+    assert find_missing_peers({info.rank: info for info in infos}) == missing

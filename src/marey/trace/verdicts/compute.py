@@ -70,7 +70,7 @@ def _persistent(ratio: Floats) -> Ints:
     limit = max(
         np.log(SLOW_RATIO), PERSISTENT_DEVIATIONS * spread / np.sqrt(max(ratio.shape[1], 1))
     )
-    beyond = (np.log(middle) >= limit) & (often >= PERSISTENT_SHARE)
+    beyond = (np.log(np.maximum(middle, 1e-12)) >= limit) & (often >= PERSISTENT_SHARE)
     beyond |= (middle >= UNMISTAKABLE_RATIO) & _always_slowest(ratio[known])
     chosen: Ints = known[beyond]
     return chosen

@@ -31,6 +31,9 @@ STILL_SHARE = 0.15
 CAPTURE_SHARE = 0.1
 # Ranks of one stage whose compute differs by this much are not alike.
 UNEVEN_RATIO = 1.3
+# Groups are looked at up to this many ranks.
+MOST_RANKS = 1 << 20
+TRANSFER_KINDS = (VerdictKind.COMMUNICATION_BOUND, VerdictKind.SLOW_LINK)
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
 
@@ -45,14 +48,38 @@ def apply_doubts(
     found = [a.recording for a in activities]
     everywhere = [*_doubt_devices(activities, infos), *_doubt_files(infos), *_doubt_capture(found)]
     about_nothing = list(_doubt_nothing(found))
-    about_nothing += _doubt_stillness(activities)
+    missing = find_missing_peers(infos)
+    about_nothing += _doubt_stillness(activities, peers_missing=bool(missing))
+    about_transfers = list(_doubt_transfers(activities, missing))
     about_nothing += _doubt_evenness(activities, stages or {})
     capped = []
     for verdict in verdicts:
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
+        doubts += about_transfers if verdict.kind in TRANSFER_KINDS else ()
         doubtful = verdict.confidence > 0 and verdict.kind is not VerdictKind.GRAPH_CAPTURE
         capped.append(_cap(verdict, doubts) if doubtful else verdict)
     return tuple(capped)
+
+
+def find_missing_peers(infos: Mapping[int, RankInfo]) -> tuple[int, ...]:
+    """Return the ranks that share a group with a recorded one and were not recorded themselves."""
+    # Devices of one process are numbered here, not by their groups.
+    stated = [info for info in infos.values() if info.process is None]
+    grouped = {rank for info in stated for ranks in info.groups.values() for rank in ranks}
+    worlds = {rank for info in stated for rank in range(min(info.world_size or 0, MOST_RANKS))}
+    wanted = (grouped or worlds) if len(stated) == len(infos) else set()
+    return tuple(sorted(wanted - set(infos)))
+
+
+def _doubt_transfers(activities: Sequence[RankActivity], missing: Sequence[int]) -> Iterator[str]:
+    """Transfers with ranks that were not recorded: a late one of them looks like a slow one."""
+    if missing and len(activities) > 1:
+        few = ", ".join(str(rank) for rank in missing[:4])
+        more = f", … ({len(missing)} in all)" if len(missing) > 4 else ""
+        yield (
+            f"ranks of the same groups were not recorded (rank {few}{more}): one of them may be "
+            "late"
+        )
 
 
 def _cap(verdict: Verdict, doubts: Sequence[str]) -> Verdict:
@@ -120,9 +147,11 @@ def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
         )
 
 
-def _doubt_stillness(activities: Sequence[RankActivity]) -> Iterator[str]:
+def _doubt_stillness(
+    activities: Sequence[RankActivity], *, peers_missing: bool = False
+) -> Iterator[str]:
     """Ranks that computed too little for "nothing is wrong", each reason too small by itself."""
-    alone = len(activities) == 1
+    alone = len(activities) == 1 or peers_missing
     still = []
     for one in activities:
         span = one.last_ns - one.first_ns

@@ -1204,7 +1204,6 @@ export const overviewTexts = {
   theBrowserCouldNotMakeThe: "The browser could not create the image.",
   theInTheAddressWasIgnored: (what: Value, error: Value) =>
     `The ${what} in the address was ignored. ${error}`,
-  allowedAListOfFilters: "Allowed: a list of filters.",
   allowedZoomXY: "Allowed: zoom,x,y.",
   allowedATimeSuchAs2026: "Allowed: a time such as 2026-11-16T08:30:00Z.",
   theViewCouldNotBeOpened: (name: Value, error: Value) =>

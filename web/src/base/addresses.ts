@@ -33,9 +33,9 @@ export function findingsAddress(filter: Record<string, string>): string {
   return `/findings?${new URLSearchParams(filter).toString()}`;
 }
 
-/** The overview of workloads, with some of them selected. */
-export function selectionAddress(selection: unknown): string {
-  return `/?view=workloads&sel=${encodeURIComponent(JSON.stringify(selection))}`;
+/** The overview of workloads, with those selected that a filter means. */
+export function selectionAddress(filter: { field: string; op: string; value: string }): string {
+  return `/?view=workloads&sel=${encodeURIComponent(JSON.stringify([filter]))}`;
 }
 
 export const SOURCES = "/sources";

@@ -79,7 +79,7 @@ export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
 }
 
 function Facts({ finding }: { finding: Finding }) {
-  const only = [{ field: "workload", op: "eq", value: finding.workload }];
+  const only = { field: "workload", op: "eq", value: finding.workload };
   const rows: [string, string][] = [
     [texts.severity, finding.severity],
     [texts.user, finding.user],

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { selectionAddress } from "@/base/addresses";
 import { parseView } from "@/charts/units/view";
 import { PRESETS, presetView } from "@/features/overview/presets";
 import type { UrlState } from "@/features/overview/url";
@@ -61,4 +62,12 @@ test("every preset is a valid view, and mine knows me", () => {
   );
   expect(presetView("mine", "ada")?.filter).toEqual([{ field: "user", op: "eq", value: "ada" }]);
   expect(presetView("nothing", "")).toBeNull();
+});
+
+test("a link from another page selects what it means", () => {
+  const filter = { field: "workload", op: "eq" as const, value: "4711" };
+  const search = selectionAddress(filter).slice(1);
+  expect(readUrl(search).state.selection).toEqual([filter]);
+  const alone = `?sel=${encodeURIComponent(JSON.stringify(filter))}`;
+  expect(readUrl(alone).state.selection).toEqual([filter]);
 });

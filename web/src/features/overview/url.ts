@@ -55,8 +55,8 @@ export function readUrl(search: string, roomy = true): { state: UrlState; proble
 
 function readSelection(text: string): Predicate[] {
   const parsed: unknown = JSON.parse(text);
-  if (!Array.isArray(parsed)) throw new Error(texts.allowedAListOfFilters);
-  return parsed.map((item) => parsePredicate(item));
+  // One filter alone is a list of one.
+  return (Array.isArray(parsed) ? parsed : [parsed]).map((item) => parsePredicate(item));
 }
 
 function readCamera(text: string): [number, number, number] {

@@ -169,6 +169,6 @@ function ofServer({ kind, id, label }: Document<"SearchHit">): Hit {
   if (kind === "workload")
     return hit(texts.job, label, label === id ? "" : id, to(workloadAddress(id)));
   if (ENTITIES.includes(kind)) return hit(kind, label, "", to(entityAddress(kind, id)));
-  const selection = encodeURIComponent(JSON.stringify({ field: kind, op: "eq", value: id }));
+  const selection = encodeURIComponent(JSON.stringify([{ field: kind, op: "eq", value: id }]));
   return hit(kind, label, "", to(`/?sel=${selection}`));
 }

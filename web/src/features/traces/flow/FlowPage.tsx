@@ -194,7 +194,7 @@ function View({
         ) : (
           <p role="status">{texts.arranging}</p>
         )}
-        <aside className={styles["side"]} aria-label={texts.attributes}>
+        <aside className={styles["side"]} aria-label={texts.attributes} tabIndex={0}>
           {made && chosen >= 0 ? (
             <Attributes
               node={made.flow.nodes[chosen]}

@@ -109,7 +109,7 @@ def main() -> int:
         results.against(
             f"{what} read and joined ({mine.cpu_s:.2f} s CPU)",
             ratio=rival.cpu_s / mine.cpu_s,
-            target=5,
+            target=3,
             rival=f"faster than json.loads and a loop ({rival.cpu_s:.2f} s CPU)",
             size=f"{NODES} nodes, {JOBS} jobs, {(len(nodes) + len(jobs)) / 1e6:.0f} MB",
             at_10x="linear in the jobs",

@@ -285,6 +285,33 @@ def test_gpus_of_others_are_seen_to_be_held(site: SharedSite, mode: Privacy) -> 
         assert len(shares) >= 2
 
 
+@pytest.mark.parametrize(
+    ("mode", "origin"),
+    [
+        (Privacy.OPEN, "configuration"),
+        (Privacy.PROJECT, "configuration"),
+        (Privacy.PSEUDONYMOUS, "withheld"),
+        (Privacy.OWN, "withheld"),
+    ],
+)
+def test_shares_are_told_where_whole_projects_are_seen(
+    site: SharedSite, mode: Privacy, origin: str
+) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        document = client.get("/api/v1/queue-fairness").json()
+    assert document["shares_from"] == origin
+    shares = {row["project"]: row["fair_share"] for row in document["rows"]}
+    if mode is Privacy.OPEN:
+        assert shares[f"{MARK}-vision"] == 0.5
+        assert shares[f"{MARK}-unused"] == 0.25
+    if mode is Privacy.PROJECT:
+        # Own work without a project has none.
+        assert shares == {"p1": 0.25, "others": 0.75, "": 0.0}
+    if origin == "withheld":
+        assert len(set(shares.values())) == 1
+
+
 def test_made_up_names_can_be_followed(site: SharedSite) -> None:
     site.set_privacy(Privacy.PSEUDONYMOUS)
     with open_client(site.service, ADA) as client:

@@ -63,8 +63,10 @@ def test_a_wrong_request_is_refused(client: TestClient) -> None:
 
 
 def test_use_is_told_against_share(client: TestClient) -> None:
-    rows = client.get(f"{ROOT}/queue-fairness").json()["rows"]
-    assert {row["project"] for row in rows} >= {"p1"}
+    document = client.get(f"{ROOT}/queue-fairness").json()
+    assert {row["project"] for row in document["rows"]} >= {"p1"}
+    assert document["shares_from"] == "equal"
+    assert document["sentence"] == "Equal shares: none configured."
 
 
 def test_without_scored_forecasts_the_record_says_so(client: TestClient) -> None:

@@ -38,6 +38,7 @@ TWIN = "qqsecret"
 KEY = bytes(range(32))
 TICKS = 44
 
+SHARES = {"p1": 1.0, f"{MARK}-vision": 2.0, f"{MARK}-unused": 1.0}
 ADA = Identity("ada", Role.RESEARCHER, projects=("p1",))
 BEN = Identity(f"{MARK}-ben", Role.RESEARCHER, projects=(f"{MARK}-vision",))
 OPERATOR = Identity("olga", Role.OPERATOR)
@@ -121,7 +122,7 @@ class SharedSite:
         rules = CollectRules(TICK_MS, 5_000, 60_000)
         uploads = Path(self.folder.name) / "uploads"
         source = TwoProjects()
-        parts = Parts(open_store(None), [source], self.clock, rules, uploads=uploads)
+        parts = Parts(open_store(None), [source], self.clock, rules, uploads=uploads, shares=SHARES)
         self.service = Service(parts)
         self._tick(TICKS // 2)
         source.extra.append(

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from marey.queue.waiting.changes import compare_lines, measure_fairness
+from marey.queue.waiting.changes import compare_lines
 from marey.queue.waiting.explanation import describe_span, explain_wait
+from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
 from marey.queue.waiting.free_room import measure_free_room, measure_stranded
 from marey.queue.waiting.line import Holder, HostRoom, Line, RunningJob, Waiter, sort_line
@@ -107,6 +108,18 @@ def test_what_moved_since_yesterday_is_told_in_words() -> None:
 def test_use_is_compared_with_equal_shares() -> None:
     rows = measure_fairness({"vision": 30.0, "text": 10.0}, [], {})
     assert [(row.project, row.ratio) for row in rows] == [("vision", 1.5), ("text", 0.5)]
+
+
+def test_use_is_compared_with_the_sites_shares_whoever_used_nothing_included() -> None:
+    weights = {"vision": 1.0, "text": 2.0, "speech": 1.0}
+    rows = measure_fairness({"vision": 30.0, "text": 10.0, "guests": 10.0}, [], weights)
+    assert [(row.project, row.fair_share, row.ratio) for row in rows] == [
+        ("vision", 0.25, pytest.approx(2.4)),
+        ("text", 0.5, pytest.approx(0.4)),
+        # Nobody has given guests a share: there is nothing to compare their use with.
+        ("guests", 0.0, None),
+        ("speech", 0.25, 0.0),
+    ]
 
 
 def test_forecasts_still_waiting_past_their_interval_count_as_misses() -> None:

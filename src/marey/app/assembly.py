@@ -178,6 +178,7 @@ def add_rules(parts: Parts, configuration: Configuration) -> Parts:
         privacy=read_privacy(configuration),
         audit_retention_ms=kept_ms,
         links=configuration.server.links,
+        shares=configuration.queue.shares,
     )
     settings = configuration.rules
     folder = Path(settings.folder) if settings.folder else None

@@ -37,6 +37,7 @@ from marey.app.privacy.private_store import PrivateStore
 from marey.app.privacy.private_workspace import PrivateFeed, make_private_workspace
 from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.privacy.withheld import withhold_errors
+from marey.app.queries.project_shares import keep_configured_shares
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.queue_log import QueueLog
 from marey.app.rules.notifications import Notifier
@@ -113,6 +114,8 @@ class Parts:
     audit_retention_ms: int = RETENTION_MS
     # Templates of links to the site's own pages.
     links: Sequence[str] = ()
+    # What each project is meant to have, as weights, where the configuration says so.
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 class Service:
@@ -122,6 +125,7 @@ class Service:
         return_large_blocks()
         self.store = parts.store
         self.links = tuple(parse_link(text) for text in parts.links)
+        keep_configured_shares(parts.store, parts.shares)
         beside = parts.store.path
         self.audit = AuditLog(
             get_audit_folder(beside) if beside else None, parts.audit_retention_ms

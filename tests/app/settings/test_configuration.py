@@ -171,3 +171,21 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(line: str, tmp_pat
         load_configuration(path)
     assert "…@" in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_shares_of_projects_are_read(tmp_path: Path) -> None:
+    text = '[queue.shares]\nvision = 3\n"climate.model" = 1.5\n'
+    assert load(tmp_path, text).queue.shares == {"vision": 3.0, "climate.model": 1.5}
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", '"much"', "true", "nan", "inf"])
+def test_a_wrong_share_is_refused_with_its_line(tmp_path: Path, weight: str) -> None:
+    text = f"[queue.shares]\nvision = 3\n\ntext = {weight}\n"
+    expected = "line 4: queue.shares.text: has .*; allowed: a table of project = weight above 0"
+    with pytest.raises(InvalidInput, match=expected):
+        load(tmp_path, text)
+
+
+def test_shares_that_are_no_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"line 2: queue\.shares: has 3; allowed: a table"):
+        load(tmp_path, "[queue]\nshares = 3\n")

@@ -545,7 +545,7 @@ export interface paths {
         };
         /**
          * Compare use with share per project
-         * @description GPU-hours held over a period (7 days) against equal shares.
+         * @description GPU-hours held over a period (7 days) against the site's shares, equal where none are set.
          */
         get: operations["fairness"];
         put?: never;
@@ -3571,6 +3571,8 @@ export interface components {
         FairnessDocument: {
             from_ms: number;
             to_ms: number;
+            shares_from: string;
+            sentence: string;
             rows: components["schemas"]["ShareDocument"][];
         };
         /**
@@ -5131,7 +5133,7 @@ export interface components {
             used_share: number;
             fair_share: number;
             waiting_gpus: number;
-            ratio: number;
+            ratio: number | null;
         };
         /**
          * SignInWays

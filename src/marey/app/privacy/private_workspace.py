@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +15,11 @@ from marey.diagnose.matrix import WorkloadMatrix
 from marey.live.feed import FrameFeed
 from marey.live.frames import Frame
 from marey.live.seen_frames import OTHERS, anonymise_frame, see_frame
+from marey.model.access.identity import Privacy
 from marey.model.access.sight import Sight
 from marey.model.metrics import EVERYDAY
 from marey.model.protocols import WorkloadQuery
+from marey.queue.waiting.fairness import SharesFrom, SiteShares
 
 _NAMELESS = ("workload", "name", "experiment", "qos", "attributes")
 
@@ -144,6 +147,18 @@ class PrivateWorkspace(Workspace):
             column = pa.array(shown, pa.string())
             table = table.set_column(at, table.schema.field(name), column)
         return table
+
+    def site_shares(self, cluster: str) -> SiteShares:
+        """Return the shares under the names that are shown; none where no project is whole."""
+        shares, scope = self.whole.site_shares(cluster), self.sight.scope
+        if scope.is_open or not shares.weights:
+            return shares
+        if scope.privacy is not Privacy.PROJECT:
+            return SiteShares(origin=SharesFrom.WITHHELD)
+        weights: dict[str, float] = defaultdict(float)
+        for project, weight in shares.weights.items():
+            weights[project if self.sight.knows("", project) else OTHERS] += weight
+        return replace(shares, weights=dict(weights))
 
     def summary(
         self, cluster: str, from_ms: int | None, to_ms: int | None, points: int

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from marey.app.queries.cancellation import RunningWork, Work
 from marey.app.queries.matrix_cache import MatrixCache
+from marey.app.queries.project_shares import read_site_shares
 from marey.app.queries.search import SearchHit, search
 from marey.app.queries.selection import (
     Asker,
@@ -33,6 +34,7 @@ from marey.model.samples import SampleBatch, batch_from_table, concatenate
 from marey.model.times import DAY_MS
 
 if TYPE_CHECKING:
+    from marey.queue.waiting.fairness import SiteShares
     from marey.queue.waiting.queue_record import QueueRecord
 
 _STATISTICS = ("min", "max", "mean", "std", "last")
@@ -151,6 +153,10 @@ class Workspace:
     def workloads_for_sums(self, query: WorkloadQuery) -> pa.Table:
         """Return all workloads that are chosen, for sums; perhaps without names."""
         return self.workloads(query)
+
+    def site_shares(self, cluster: str) -> SiteShares:
+        """Return what each project is meant to have of a cluster."""
+        return read_site_shares(self.store, cluster)
 
     def summary(
         self, cluster: str, from_ms: int | None, to_ms: int | None, points: int

@@ -257,7 +257,8 @@ class ShareDocument(Document):
     used_share: float
     fair_share: float
     waiting_gpus: int
-    ratio: float
+    # Used over fair; none where the project has no share.
+    ratio: float | None
 
 
 class FairnessDocument(Document):
@@ -265,6 +266,9 @@ class FairnessDocument(Document):
 
     from_ms: int
     to_ms: int
+    # equal, configuration, slurm or withheld; and in words.
+    shares_from: str
+    sentence: str
     rows: list[ShareDocument]
 
 

@@ -41,8 +41,9 @@ from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, parse_duration
-from marey.queue.waiting.changes import compare_lines, measure_fairness
+from marey.queue.waiting.changes import compare_lines
 from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait, is_held
+from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import (
     ForecastScore,
     StartForecast,
@@ -219,14 +220,22 @@ class AskFairness(QueueQuestion):
     to_ms: int | None = None
 
     def ask(self, workspace: Workspace) -> FairnessDocument:
-        """Return GPU-hours held per project; without stated shares everybody's is equal."""
+        """Return GPU-hours held per project against its share, and where the shares come from."""
         to_ms = workspace.now_ms() if self.to_ms is None else self.to_ms
         from_ms = to_ms - 7 * DAY_MS if self.from_ms is None else self.from_ms
         if from_ms >= to_ms:
             raise InvalidInput("The span of time is empty: 'from' must be before 'to'.")
         hours = _sum_gpu_hours(workspace, self.cluster, from_ms, to_ms)
-        rows = measure_fairness(hours, read_line(workspace, self.cluster).waiters, {})
-        return FairnessDocument(from_ms, to_ms, [ShareDocument(**asdict(row)) for row in rows])
+        shares = workspace.site_shares(self.cluster)
+        waiters = read_line(workspace, self.cluster).waiters
+        rows = measure_fairness(hours, waiters, shares.weights)
+        return FairnessDocument(
+            from_ms=from_ms,
+            to_ms=to_ms,
+            shares_from=shares.origin.value,
+            sentence=shares.sentence,
+            rows=[ShareDocument(**asdict(row)) for row in rows],
+        )
 
 
 @dataclass(frozen=True)

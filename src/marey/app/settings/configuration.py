@@ -20,7 +20,9 @@ from marey.app.settings.setting_kinds import (
     PREFIX,
     TEXT,
     TEXTS,
+    WEIGHTS,
     Setting,
+    WrongEntry,
     a_path,
     a_timeout,
     a_url,
@@ -52,6 +54,7 @@ __all__ = [
     "OidcSettings",
     "PrometheusSettings",
     "ProxySettings",
+    "QueueSettings",
     "RulesSettings",
     "ServerSettings",
     "SimulatedSettings",
@@ -282,6 +285,20 @@ class TracesSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """The waiting line: what share of the cluster each project is meant to have."""
+
+    shares: Mapping[str, float] = setting(
+        WEIGHTS,
+        "a table of project = weight above 0",
+        "What each project is meant to have of the cluster, as weights; a project that is not "
+        "named has no share. None: equal shares.",
+        default={},
+        shown_as="{}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """All settings of a server."""
 
@@ -291,6 +308,7 @@ class Configuration:
     sources: tuple[Any, ...] = ()
     rules: RulesSettings = RulesSettings()
     traces: TracesSettings = TracesSettings()
+    queue: QueueSettings = field(default_factory=QueueSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     proxy: ProxySettings = field(default_factory=ProxySettings)
     oidc: OidcSettings = field(default_factory=OidcSettings)
@@ -304,6 +322,7 @@ TABLES: Mapping[str, type[Any]] = {
     "collect": CollectSettings,
     "rules": RulesSettings,
     "traces": TracesSettings,
+    "queue": QueueSettings,
     "access": AccessSettings,
     "proxy": ProxySettings,
     "oidc": OidcSettings,
@@ -371,6 +390,9 @@ def _read_table(file: TomlFile, place: Place, kind: type[Any], entry: Any) -> An
         name, setting = settings[key]
         try:
             values[name] = setting.read(value)
+        except WrongEntry as wrong:
+            problem = f"has {shown(value[wrong.name])}; allowed: {setting.takes}."
+            raise file.wrong((*place, key, wrong.name), problem) from None
         except ValueError:
             problem = f"has {_hide_secret(value)}; allowed: {setting.takes}."
             raise file.wrong((*place, key), problem) from None

@@ -44,7 +44,12 @@ def make_source_schema(kind: str) -> dict[str, Any]:
 
 def make_table_schema(kind: type[Any]) -> dict[str, Any]:
     """Return one table: its keys, what each takes and means, and its default."""
-    defaults = {entry.name: entry.default for entry in dataclasses.fields(kind)}
+    defaults = {
+        entry.name: entry.default
+        if entry.default_factory is dataclasses.MISSING
+        else entry.default_factory()
+        for entry in dataclasses.fields(kind)
+    }
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip(),

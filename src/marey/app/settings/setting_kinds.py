@@ -24,6 +24,7 @@ MOMENT_PATTERN = (
 NETWORK_PATTERN = r"^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(/[0-9]{1,3})?$"
 # A path below which a proxy shows the server: /marey, /node/login1/8600.
 ORIGIN_PATTERN = r"https?://[A-Za-z0-9.*_-]+(:[0-9]{1,5})?"
+MOST_WEIGHT = 1_000_000_000
 PREFIX_PATTERN = r"(/[A-Za-z0-9_.~-]*[A-Za-z0-9_~-])+"
 
 
@@ -37,6 +38,14 @@ class Kind:
     def __call__(self, value: Any) -> Any:
         """Return the value as settings have it."""
         return self.read(value)
+
+
+class WrongEntry(ValueError):
+    """One entry of a table of the site's own names is wrong; its name says which."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,21 @@ def _read_links(value: Any) -> tuple[str, ...]:
     return texts
 
 
+def _read_weights(value: Any) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise ValueError
+    read = number(0.0, MOST_WEIGHT)
+    weights: dict[str, float] = {}
+    for name, weight in value.items():
+        try:
+            weights[_read_text(name)] = read(weight)
+        except ValueError:
+            raise WrongEntry(name) from None
+        if weights[name] == 0.0:
+            raise WrongEntry(name)
+    return weights
+
+
 def _read_moment(value: Any) -> int | None:
     """Return a moment in milliseconds; none where nothing is said."""
     if value == "":
@@ -187,6 +211,18 @@ ORIGINS = Kind(
 LINKS = Kind(
     _read_links,
     {"type": "array", "items": {**_TEXT_SCHEMA, "pattern": LINK_PATTERN}},
+)
+WEIGHTS = Kind(
+    _read_weights,
+    {
+        "type": "object",
+        "propertyNames": {"minLength": 1, "maxLength": NAME_LIMIT},
+        "additionalProperties": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MOST_WEIGHT,
+        },
+    },
 )
 PREFIX = Kind(
     _read_prefix,

@@ -172,7 +172,8 @@ def _free(args: argparse.Namespace, out: Output) -> None:
 def _fairness(args: argparse.Namespace, out: Output) -> None:
     span = span_of(args)
     document = answer_of(args, AskFairness(args.cluster, span["from_ms"], span["to_ms"]))
-    out.answer(document, as_table(document["rows"], _SHARE_COLUMNS))
+    table = as_table(document["rows"], _SHARE_COLUMNS)
+    out.answer(document, f"{table}\n{document['sentence']}")
 
 
 def _trend(args: argparse.Namespace, out: Output) -> None:

@@ -38,7 +38,9 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
           </button>
         ))}
       </div>
-      <p className={ui["muted"]}>{texts.fairnessIntro}</p>
+      <p className={ui["muted"]}>
+        {texts.fairnessIntro} <span data-testid="queue-shares-from">{fairness.data?.sentence}</span>
+      </p>
       {fairness.isError && <p role="alert">{fairness.error.message}</p>}
       {fairness.data && (
         <div className={pageStyles["page-scroll"]}>
@@ -68,7 +70,9 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
                   <td>
                     <ShareBar used={row.used_share} fair={row.fair_share} />
                   </td>
-                  <td className={pageStyles["figure"]}>{`${row.ratio.toFixed(1)}×`}</td>
+                  <td className={pageStyles["figure"]}>
+                    {row.ratio === null ? texts.noShare : `${row.ratio.toFixed(1)}×`}
+                  </td>
                   <td className={pageStyles["figure"]}>{formatCount(row.waiting_gpus)}</td>
                 </tr>
               ))}

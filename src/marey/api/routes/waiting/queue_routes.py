@@ -140,7 +140,7 @@ def ask_start(
 def fairness(
     service: TheService, from_ms: FromMs, to_ms: ToMs, cluster: Cluster = DEFAULT
 ) -> Answer[FairnessDocument]:
-    """GPU-hours held over a period (7 days) against equal shares."""
+    """GPU-hours held over a period (7 days) against the site's shares, equal where none are set."""
     return Answer(AskFairness(cluster, from_ms, to_ms).ask(service.workspace))
 
 

@@ -1,0 +1,45 @@
+"""Shares of projects: kept with the store, configured ones before Slurm's, told on the command
+line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marey.app.queries.project_shares import (
+    keep_configured_shares,
+    keep_slurm_shares,
+    read_site_shares,
+)
+from marey.cli import main
+from marey.queue.waiting.fairness import SharesFrom
+from marey.store.embedded.embedded_store import open_store
+
+
+def test_configured_shares_come_before_those_of_slurm() -> None:
+    store = open_store(None)
+    assert read_site_shares(store, "h6").origin is SharesFrom.EQUAL
+    keep_slurm_shares(store, "h6", {"nlp": 0.5})
+    assert read_site_shares(store, "h6").weights == {"nlp": 0.5}
+    assert read_site_shares(store, "another").origin is SharesFrom.EQUAL
+    keep_configured_shares(store, {"nlp": 3.0})
+    assert read_site_shares(store, "h6").origin is SharesFrom.CONFIGURATION
+    # A configuration that names none any more.
+    keep_configured_shares(store, {})
+    assert read_site_shares(store, "h6").origin is SharesFrom.SLURM
+    store.close()
+
+
+def test_the_command_line_knows_the_shares_that_the_store_keeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "site.duckdb"
+    store = open_store(path)
+    keep_configured_shares(store, {"vision": 3.0, "text": 1.0})
+    store.close()
+    assert main(["queue", "fairness", "--store", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "Shares from [queue.shares] in marey.toml." in said
+    assert "0.75" in next(line for line in said.splitlines() if line.startswith("vision"))

@@ -7050,6 +7050,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description More than the stated limit. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description A parameter is not allowed. */
             422: {
                 headers: {
@@ -7457,6 +7466,15 @@ export interface operations {
             };
             /** @description No such thing. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More than the stated limit. */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -40,7 +40,7 @@ _PAGE: dict[int | str, dict[str, Any]] = {
     operation_id="jobs",
     summary="List jobs of any state in any order, a page at a time",
     response_description="The page, the total and the counts by state; or a file.",
-    responses=_FILES | described(404, 422),
+    responses=_FILES | described(404, 413, 422),
 )
 def jobs(
     *,

@@ -42,7 +42,7 @@ REPORTS_LIMIT = 1000
     operation_id="workloads",
     summary="List workloads, newest first, a page at a time",
     response_description="The table.",
-    responses=also_arrow() | described(404, 422),
+    responses=also_arrow() | described(404, 413, 422),
 )
 def workloads(
     *,

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from marey.model.errors import Conflict, MareyError, StoreError
+from marey.model.errors import Conflict, MareyError, StoreError, TooLarge
 from marey.model.system.atomic_file import move_file
 from marey.model.system.private_files import protect_file
 from marey.store.database.damaged_log import (
@@ -167,6 +167,11 @@ class Database:
             try:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 yield connection
+            except duckdb.OutOfMemoryException as error:
+                raise TooLarge(
+                    f"This needs more than the {self._memory_mb} MB of memory that the store may "
+                    "use. Ask for less: fewer rows, a shorter span or a narrower filter."
+                ) from error
             finally:
                 self._undo(connection)
                 self._forget(connection)

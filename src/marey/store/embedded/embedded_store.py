@@ -23,6 +23,7 @@ from marey.store.embedded.imported_spans import IMPORTED_KIND
 from marey.store.embedded.maintenance import Retention
 from marey.store.records import record_queries
 from marey.store.records.record_writer import Records
+from marey.store.records.workload_queries import KnownWorkloads, read_workloads
 from marey.store.samples.charts import Charts
 from marey.store.samples.sample_queries import Reader
 from marey.store.samples.sample_tables import SampleTables
@@ -57,6 +58,7 @@ class EmbeddedStore:
         self._maintained_ms: int | None = None
         self._records = Records()
         self._samples = SampleTables()
+        self._known_workloads = KnownWorkloads()
         try:
             self._refresh()
         except BaseException:
@@ -87,6 +89,7 @@ class EmbeddedStore:
                 samples.load(connection)
             self._records, self._samples = records, samples
             self._loaded = generation
+            self._known_workloads = KnownWorkloads()
 
     def _make_reader(self, connection: duckdb.DuckDBPyConnection) -> Reader:
         return Reader(connection, self._samples)
@@ -106,7 +109,7 @@ class EmbeddedStore:
         """Take over observations, samples and documents (by kind and name) as one commit."""
         with self._lock:
             self._refresh()
-            with self._database.write() as connection:
+            with self._watch_workloads(), self._database.write() as connection:
                 self._records.apply_all(connection, list(observations))
                 imported = (documents_by_kind or {}).get(IMPORTED_KIND, {})
                 restored = [(one["from_ms"], one["to_ms"]) for one in imported.values()]
@@ -117,6 +120,16 @@ class EmbeddedStore:
                 for kind, named in (documents_by_kind or {}).items():
                     for name, document in named.items():
                         documents.put(connection, kind, name, document)
+
+    @contextmanager
+    def _watch_workloads(self) -> Iterator[None]:
+        """Forget what is known about all workloads if one of them is changed meanwhile."""
+        before = self._records.workload_changes
+        try:
+            yield
+        finally:
+            if self._records.workload_changes != before:
+                self._known_workloads = KnownWorkloads()
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
         """Yield the samples themselves, each once, in order of time within a batch."""
@@ -203,13 +216,16 @@ class EmbeddedStore:
 
         ``after`` is the id of the last one of a page.
         """
+        # Taken before the snapshot: what this reader adds cannot outlive a later change.
+        known = self._known_workloads
         with self._database.read() as connection:
-            return record_queries.read_workloads(connection, query)
+            return read_workloads(connection, query, known)
 
     def count_workloads(self, query: WorkloadQuery) -> dict[str, int]:
         """Return how many workloads a query means in all, by state."""
+        known = self._known_workloads
         with self._database.read() as connection:
-            return record_queries.count_workloads(connection, query)
+            return known.count(connection, query)
 
     def workload(self, cluster: str, workload: str) -> dict[str, Any]:
         """Return one workload, with its intervals under ``states`` and ``allocations``."""

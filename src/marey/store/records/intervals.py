@@ -57,6 +57,8 @@ class Timeline:
         self.kind = kind
         self.open: dict[str, dict[Key, Held]] = {}
         self.edits = Edits()
+        # How often edits were taken to be written.
+        self.changes = 0
         self._reported: dict[str, LastReport] = {}
 
     def is_told(
@@ -169,6 +171,7 @@ class Timeline:
     def take_edits(self) -> Edits:
         """Return the edits so far; the next begin anew."""
         taken, self.edits = self.edits, Edits()
+        self.changes += bool(taken)
         return taken
 
 

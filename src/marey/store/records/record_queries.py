@@ -1,23 +1,17 @@
-"""Reading records: a cluster at any time, workloads, intervals, progress and events."""
+"""Reading records: a cluster at any time, one workload, intervals, progress and events."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from marey.model import tables
-from marey.model.errors import InvalidInput, NotFound, shown, unknown
+from marey.model.errors import NotFound, shown
 from marey.model.names import bounded
-from marey.model.predicates import And, Comparison, Not, Or, Predicate, select
-from marey.model.protocols import Moment, WorkloadQuery
+from marey.model.protocols import Moment
 from marey.store.database.database_file import fetch_arrow
 from marey.store.database.facts import (
     ALLOCATIONS,
@@ -30,9 +24,6 @@ from marey.store.database.facts import (
     WORKLOADS,
     Kind,
 )
-from marey.store.records.predicate_sql import compile_predicate
-
-_ATTRIBUTE = "attributes."
 
 
 def _select_rows_at(kind: Kind) -> str:
@@ -66,19 +57,19 @@ _GPUS_AT = (
     'ORDER BY host, "index", instance'
 )
 # A workload of which only one of facts and state was reported is shown all the same.
-_STATE_GUESS = (
+STATE_GUESS = (
     "coalesce(s.state, CASE WHEN w.end_ms IS NOT NULL THEN 'completed' "
     "WHEN w.start_ms IS NOT NULL THEN 'running' ELSE 'pending' END)"
 )
-_WORKLOAD_NAMES = [name for name, _ in WORKLOADS.columns if name not in ("workload", "attributes")]
-_WORKLOAD_FIELDS = (
+WORKLOAD_NAMES = [name for name, _ in WORKLOADS.columns if name not in ("workload", "attributes")]
+WORKLOAD_FIELDS = (
     "coalesce(w.cluster, s.cluster) AS cluster, coalesce(w.workload, s.workload) AS workload, "
-    + ", ".join(f'w."{name}"' for name in _WORKLOAD_NAMES)
-    + f", {_STATE_GUESS} AS state, coalesce(s.reason, '') AS reason, "
+    + ", ".join(f'w."{name}"' for name in WORKLOAD_NAMES)
+    + f", {STATE_GUESS} AS state, coalesce(s.reason, '') AS reason, "
     "coalesce(s.priority, 0.0) AS priority, coalesce(w.attributes, '{}') AS attributes"
 )
 _WORKLOADS_AT = (
-    f"SELECT {_WORKLOAD_FIELDS} FROM {_select_rows_at(WORKLOADS)} w "
+    f"SELECT {WORKLOAD_FIELDS} FROM {_select_rows_at(WORKLOADS)} w "
     f"FULL OUTER JOIN {_select_rows_at(STATES)} s ON w.workload = s.workload"
 )
 
@@ -120,131 +111,12 @@ def read_moment(connection: duckdb.DuckDBPyConnection, cluster: str, time_ms: in
     )
 
 
-_BEGIN = "coalesce(submit_ms, eligible_ms, start_ms, 0)"
-
-
-_WAITED = (
-    "CASE WHEN start_ms IS NOT NULL THEN start_ms WHEN state = 'pending' THEN $now END - submit_ms"
-)
-_RAN = "CASE WHEN state = 'running' THEN $now ELSE until_ms END - start_ms"
-# What workloads can be ordered by beside their own columns.
-_COMPUTED = {"wait_ms": _WAITED, "run_ms": _RAN, "gpu_ms": f"gpus_requested * ({_RAN})"}
-
-
-def _select_workloads(query: WorkloadQuery) -> tuple[str, list[str], dict[str, Any], bool]:
-    """Return the rows a query chooses from, its conditions and values, and whether they say all.
-
-    A predicate over free attributes is none for the database: it is looked at afterwards.
-    """
-    values: dict[str, Any] = {"cluster": bounded(query.cluster)}
-    conditions = ["cluster = $cluster"]
-    if query.states:
-        conditions.append("state IN (SELECT unnest($states))")
-        values["states"] = [str(state) for state in query.states]
-    if query.to_ms is not None:
-        conditions.append(f"{_BEGIN} < $to")
-        values["to"] = query.to_ms
-    if query.from_ms is not None:
-        conditions.append("(until_ms IS NULL OR until_ms > $from)")
-        values["from"] = query.from_ms
-    latest = (
-        f"SELECT {_WORKLOAD_FIELDS}, coalesce(w.end_ms, CASE WHEN {_STATE_GUESS} NOT IN "
-        "('pending', 'running') THEN s.valid_from_ms END) AS until_ms "
-        f"FROM {WORKLOADS.now} w FULL OUTER JOIN {STATES.now} s "
-        "ON w.cluster = s.cluster AND w.workload = s.workload"
-    )
-    added = dict(values)
-    compiled = compile_predicate(query.where, tables.WORKLOADS, added)
-    # A half-compiled predicate leaves values behind that no condition names.
-    if compiled is not None:
-        values = added
-        conditions.append(compiled)
-    return latest, conditions, values, compiled is not None
-
-
-def read_workloads(connection: duckdb.DuckDBPyConnection, query: WorkloadQuery) -> pa.Table:
-    """Return workloads with their latest state, newest submission first unless told otherwise."""
-    latest, conditions, values, says_all = _select_workloads(query)
-    order = f"{_BEGIN} DESC, workload DESC"
-    if query.order_by:
-        order, values = _order_workloads(query, values)
-    if query.after is not None:
-        values["after"] = bounded(query.after)
-        conditions.append(
-            f"({_BEGIN}, workload) < (SELECT ({_BEGIN}, workload) FROM ({latest}) "
-            "WHERE cluster = $cluster AND workload = $after)"
-        )
-    limit = ""
-    if says_all:
-        limit = "LIMIT $limit OFFSET $offset"
-        values |= {"limit": max(0, query.limit), "offset": max(0, query.offset)}
-    table = fetch_arrow(
-        connection,
-        f"SELECT * FROM ({latest}) WHERE {' AND '.join(conditions)} ORDER BY {order} {limit}",
-        values,
-    )
-    found = fit_schema(table, tables.WORKLOADS)
-    if not limit:
-        kept = np.flatnonzero(select(query.where, add_attributes(found, query.where)))
-        found = found.take(kept[query.offset :][: max(0, query.limit)])
-    return found
-
-
-def _order_workloads(query: WorkloadQuery, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the order of a query; those without a value come last either way."""
-    known = {*tables.WORKLOADS.names, *_COMPUTED}
-    if query.order_by not in known:
-        raise InvalidInput(unknown("order", query.order_by, known))
-    way = "DESC" if query.descending else "ASC"
-    column = _COMPUTED.get(query.order_by, f'"{query.order_by}"')
-    if query.order_by in _COMPUTED:
-        values = {**values, "now": query.to_ms or time.time_ns() // 1_000_000}
-    return f"{column} {way} NULLS LAST, {_BEGIN} DESC, workload DESC", values
-
-
-def count_workloads(connection: duckdb.DuckDBPyConnection, query: WorkloadQuery) -> dict[str, int]:
-    """Return how many workloads a query means in all, by state."""
-    latest, conditions, values, says_all = _select_workloads(query)
-    if not says_all:
-        everything = replace(query, limit=1 << 40, offset=0, after=None, order_by="")
-        states = read_workloads(connection, everything)["state"].to_pylist()
-        return dict(sorted(Counter(states).items()))
-    rows = connection.execute(
-        f"SELECT state, count(*) FROM ({latest}) WHERE {' AND '.join(conditions)} GROUP BY state "
-        "ORDER BY state",
-        values,
-    ).fetchall()
-    return {str(state): int(count) for state, count in rows}
-
-
-def add_attributes(table: pa.Table, where: Predicate) -> pa.Table:
-    """Return the table with a column for each free attribute that the predicate names."""
-    wanted = sorted({f for f in _list_fields(where) if f.startswith(_ATTRIBUTE)})
-    if not wanted:
-        return table
-    parsed = [json.loads(text or "{}") for text in table.column("attributes").to_pylist()]
-    for field in wanted:
-        values = [attributes.get(field[len(_ATTRIBUTE) :]) for attributes in parsed]
-        table = table.append_column(field, pa.array(values, pa.string()))
-    return table
-
-
-def _list_fields(predicate: Predicate) -> Iterator[str]:
-    if isinstance(predicate, Comparison):
-        yield predicate.field
-    elif isinstance(predicate, Not):
-        yield from _list_fields(predicate.part)
-    elif isinstance(predicate, And | Or):
-        for part in predicate.parts:
-            yield from _list_fields(part)
-
-
 def read_workload(connection: duckdb.DuckDBPyConnection, cluster: str, name: str) -> dict[str, Any]:
     """Return one workload with its intervals."""
     values = {"cluster": bounded(cluster), "workload": bounded(name)}
     row = fetch_arrow(
         connection,
-        f"SELECT {_WORKLOAD_FIELDS} FROM "
+        f"SELECT {WORKLOAD_FIELDS} FROM "
         f"(FROM {WORKLOADS.now} WHERE cluster = $cluster AND workload = $workload) w "
         f"FULL OUTER JOIN (FROM {STATES.now} WHERE cluster = $cluster AND workload = $workload) s "
         "ON w.workload = s.workload",

@@ -59,6 +59,11 @@ class Records:
                 self._get_holders(cluster).setdefault(key[0], set()).add(key)
         self._clusters = {row[0] for row in connection.execute("SELECT * FROM clusters").fetchall()}
 
+    @property
+    def workload_changes(self) -> int:
+        """How often facts or states of workloads were changed so far."""
+        return sum(self._timelines[kind.name].changes for kind in (WORKLOADS, STATES))
+
     def _get_holders(self, cluster: str) -> dict[str, set[Key]]:
         return self._by_workload.setdefault(cluster, {})
 

@@ -1,9 +1,9 @@
 """Recorded jobs replayed (Philly on 800 GPUs): jobs per CPU second, and against a plain Python
 loop.
 
-The plain loop is asked for the same 20,000 jobs in strict order. Measured on 2 busy cores: 184,000
-jobs per CPU second against its 40,000, which is 4.6×. The aim of 100× is missed and printed so: the
-loop is not made slower than a person would write it.
+The plain loop is asked for the same 20,000 jobs in strict order. Measured on 2 busy cores:
+3,000,000 jobs per CPU second against its 41,000, which is 74×. The aim of 100× is missed and
+printed so: the loop is not made slower than a person would write it.
 """
 
 from __future__ import annotations
@@ -105,11 +105,6 @@ def main() -> int:
         replay_policy(jobs, policy, replays=1)
         spent = measure_cpu(partial(replay_policy, jobs, policy, replays=1))
         rates[backfill] = JOBS / spent
-        if backfill == "conservative":
-            results.line(
-                "conservative", f"{rates[backfill]:,.0f} jobs per CPU s", size=size, at_10x="linear"
-            )
-            continue
         results.against(
             f"{backfill}: jobs per CPU second",
             ratio=rates[backfill] / 10_000,

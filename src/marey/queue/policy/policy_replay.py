@@ -136,6 +136,7 @@ def _replay_once(
         project_gpus=np.zeros(max(1, len(jobs.projects)), np.int64),
         partition_gpus=np.zeros((len(jobs.owners), len(layout.partitions)), np.int64),
         partition_limit=layout.partition_limits,
+        closed=np.zeros(len(layout.partitions), np.int64),
     )
     reserved = site.plans.counts[1]
     moments = Moments(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from marey.sim.passes.compiling import njit
 from marey.sim.passes.host_room import NEVER, WHOLE_GPU, Floats, Ints, Requests
 from marey.sim.passes.planned_starts import Rules, Site
 from marey.sim.passes.scheduler_passes import (
@@ -93,24 +93,26 @@ def build_line(run: Ints, owners: int) -> WaitingLine:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _drop_old_ends(line: WaitingLine) -> None:
-    """Forget the ends that evictions have made void; a sorted list is a heap."""
+    """Forget the ends that evictions have made void."""
     used = line.counts[RUNNING]
-    order = np.argsort(line.ends[:used], kind="mergesort")
-    ends, ending = line.ends[order].copy(), line.ending[order].copy()
-    kept = 0
+    line.counts[RUNNING] = 0
     for i in range(used):
-        if line.end_at[ending[i]] == ends[i]:
-            line.ends[kept], line.ending[kept] = ends[i], ending[i]
-            kept += 1
-    line.counts[RUNNING] = kept
+        at, job = line.ends[i], line.ending[i]
+        if line.end_at[job] == at:
+            _sift_up(line, at, job)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _push_end(line: WaitingLine, at: int, job: int) -> None:
     if line.counts[RUNNING] == len(line.ends):
         _drop_old_ends(line)
+    _sift_up(line, at, job)
+
+
+@njit
+def _sift_up(line: WaitingLine, at: int, job: int) -> None:
     i = line.counts[RUNNING]
     while i > 0:
         up = (i - 1) >> 1
@@ -122,7 +124,7 @@ def _push_end(line: WaitingLine, at: int, job: int) -> None:
     line.counts[RUNNING] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _pop_end(line: WaitingLine) -> int:
     first = line.ending[0]
     used = line.counts[RUNNING] - 1
@@ -143,33 +145,36 @@ def _pop_end(line: WaitingLine) -> int:
     return int(first)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _compute_priority(line: WaitingLine, order: Order, owner: int, job: int, waited: int) -> float:
     """Return a job's priority; Slurm's are whole numbers, so less than one apart is equal."""
     if not order.dynamic:
         return float(np.floor(order.fixed[job]))
     age = min(1.0, waited / order.max_age) if order.max_age > 0 else 0.0
     factor = 1.0
-    total = line.usage.sum() if order.share_weight > 0 else 0.0
+    total = 0.0
+    if order.share_weight > 0:
+        for used in line.usage:
+            total += used
     if total > 0:
-        used = line.usage[owner] / total
-        factor = 2.0 ** (-used / max(order.share[owner], 1e-9))
+        part = line.usage[owner] / total
+        factor = 2.0 ** (-part / max(order.share[owner], 1e-9))
     value = order.fixed[job] + order.age_weight * age + order.share_weight * factor
     return float(np.floor(value))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _join_line(line: WaitingLine, job: int) -> None:
     """Put a job behind those of its priority that came before it."""
     if line.counts[TAIL] == len(line.waiting):
         many = line.counts[TAIL] - line.counts[HEAD]
-        line.waiting[:many] = line.waiting[line.counts[HEAD] : line.counts[TAIL]].copy()
+        for place in range(many):
+            line.waiting[place] = line.waiting[line.counts[HEAD] + place]
         line.counts[HEAD], line.counts[TAIL] = 0, many
     i = line.counts[TAIL]
     while i > line.counts[HEAD]:
         other = line.waiting[i - 1]
-        ahead = line.priority[other] > line.priority[job]
-        if ahead or (line.priority[other] == line.priority[job] and other < job):
+        if _comes_before(line, other, job):
             break
         line.waiting[i] = other
         i -= 1
@@ -177,28 +182,42 @@ def _join_line(line: WaitingLine, job: int) -> None:
     line.counts[TAIL] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _sort_line(line: WaitingLine, jobs: Requests, moments: Moments, order: Order, now: int) -> None:
-    """Compute all priorities anew and put the line in their order."""
+    """Compute all priorities anew and put the line in their order (Shell's sort, in place)."""
     waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
-    waiting[:] = np.sort(waiting)
-    ranks = np.empty(len(waiting))
-    for i in range(len(waiting)):
-        job = waiting[i]
+    for job in waiting:
         waited = now - moments.submit[job]
         line.priority[job] = _compute_priority(line, order, jobs.owner[job], job, waited)
-        ranks[i] = -line.priority[job]
-    waiting[:] = waiting[np.argsort(ranks, kind="mergesort")]
+    gap = 1
+    while gap < len(waiting) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(gap, len(waiting)):
+            job, i = waiting[place], place
+            while i >= gap and _comes_before(line, job, waiting[i - gap]):
+                waiting[i] = waiting[i - gap]
+                i -= gap
+            waiting[i] = job
+        gap //= 3
 
 
-@njit(cache=True, nogil=True)
+@njit
+def _comes_before(line: WaitingLine, job: int, other: int) -> bool:
+    """Return whether a job stands before another: by priority, then by submission."""
+    if line.priority[job] != line.priority[other]:
+        return bool(line.priority[job] > line.priority[other])
+    return job < other
+
+
+@njit
 def _add_usage(line: WaitingLine, use: Use, order: Order, passed: int) -> None:
     decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
     for owner in range(len(line.usage)):
         line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
     """Add to the sums what was free and what of it was stranded."""
     free, stranded = 0, 0.0
@@ -209,7 +228,7 @@ def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
     line.sums[1] += stranded * passed
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _end_jobs(
     line: WaitingLine, jobs: Requests, site: Site, use: Use, rules: Rules, now: int
 ) -> bool:
@@ -224,7 +243,7 @@ def _end_jobs(
     return ended
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _note_outcome(
     line: WaitingLine, jobs: Requests, moments: Moments, outcome: Outcome, now: int
 ) -> None:
@@ -257,7 +276,7 @@ def _note_outcome(
         _join_line(line, job)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _find_tick(moments: Moments, phase: int, at: int) -> Any:
     """Return the first moment from another on at which the scheduler looks."""
     if moments.tick == 0:
@@ -265,7 +284,7 @@ def _find_tick(moments: Moments, phase: int, at: int) -> Any:
     return phase - (phase - at) // moments.tick * moments.tick
 
 
-@njit(cache=True, nogil=True)
+@njit
 def replay_jobs(
     jobs: Requests,
     moments: Moments,

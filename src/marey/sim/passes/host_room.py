@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from marey.sim.passes.compiling import njit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,31 +97,35 @@ def build_mask(chosen: NDArray[np.bool_]) -> Words:
     return words
 
 
-@njit(cache=True, nogil=True)
+@njit
 def copy_room(source: Room, target: Room) -> None:
     """Make one room equal to another."""
-    target.free[:] = source.free
-    target.cpus[:] = source.cpus
-    target.memory[:] = source.memory
-    target.left[:] = source.left
-    target.level[:] = source.level
-    target.counts[:] = source.counts
+    for host in range(len(source.free)):
+        target.free[host] = source.free[host]
+        target.cpus[host] = source.cpus[host]
+        target.memory[host] = source.memory[host]
+        for gpu in range(source.left.shape[1]):
+            target.left[host, gpu] = source.left[host, gpu]
+    for level in range(len(source.counts)):
+        target.counts[level] = source.counts[level]
+        for word in range(source.level.shape[1]):
+            target.level[level, word] = source.level[level, word]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def find_place(bits: Any) -> Any:
     """Return the place of the lowest set bit."""
     low = bits & (~bits + _ONE)
     return _PLACES[np.int64((low * _SEQUENCE) >> _SHIFT)]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def is_set(mask: Words, host: int) -> bool:
     """Return whether a host's bit is set."""
     return bool((mask[host >> 6] >> np.uint64(host & 63)) & _ONE)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def find_biggest(room: Room) -> int:
     """Return the most whole free GPUs of one host."""
     level = len(room.counts) - 1
@@ -129,7 +134,7 @@ def find_biggest(room: Room) -> int:
     return level
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _move(room: Room, host: int, free: int) -> None:
     """Note a new number of whole free GPUs."""
     old = room.free[host]
@@ -143,7 +148,7 @@ def _move(room: Room, host: int, free: int) -> None:
     room.free[host] = free
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _fits(room: Room, jobs: Requests, job: int, host: int) -> bool:
     """Return whether a host has what a job asks for there."""
     if room.cpus[host] < jobs.cpus[job] or room.memory[host] < jobs.memory[job]:
@@ -153,7 +158,7 @@ def _fits(room: Room, jobs: Requests, job: int, host: int) -> bool:
     return _find_gpu(room, host, jobs.share[job]) >= 0
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _find_gpu(room: Room, host: int, share: int) -> int:
     """Return the fullest GPU of a host that has a share left."""
     best = -1
@@ -164,17 +169,21 @@ def _find_gpu(room: Room, host: int, share: int) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
-def _rank_level(free: int, need: int, placement: int, stranded: Floats) -> float:
-    """Return how bad it is to take GPUs of a host with so many free; lower is better."""
-    if placement == MOST_ALLOCATED:
-        return float(free)
-    if placement == LEAST_ALLOCATED:
-        return float(-free)
-    return float(stranded[free - need] - stranded[free])
+@njit
+def _find_next_level(need: int, last: int, stranded: Floats) -> int:
+    """Return the level after another in the order of GPUs that get stranded; −1: none is left."""
+    best, least = -1, 0.0
+    after = stranded[last - need] - stranded[last] if last >= 0 else 0.0
+    for level in range(need, len(stranded)):
+        added = stranded[level - need] - stranded[level]
+        if last >= 0 and (added < after or (added == after and level <= last)):
+            continue
+        if best < 0 or added < least:
+            best, least = level, added
+    return best
 
 
-@njit(cache=True, nogil=True)
+@njit
 def pick_hosts(
     room: Room,
     jobs: Requests,
@@ -209,7 +218,7 @@ def pick_hosts(
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _pick_in_order(room: Room, jobs: Requests, job: int, allowed: Words, chosen: Ints) -> bool:
     """Take the first hosts that fit; shares go to the host whose GPU they fill best."""
     found = 0
@@ -237,19 +246,16 @@ def _pick_in_order(room: Room, jobs: Requests, job: int, allowed: Words, chosen:
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _pick_by_score(
     room: Room, jobs: Requests, job: int, allowed: Words, stranded: Floats, chosen: Ints
 ) -> bool:
     """Take hosts level by level, in the order in which the fewest GPUs get stranded."""
     need, found = jobs.gpus[job], 0
-    levels = np.arange(need, len(room.counts))
-    ranks = np.empty(len(levels))
-    for i in range(len(levels)):
-        ranks[i] = _rank_level(levels[i], need, FRAGMENTATION, stranded)
-    for i in np.argsort(ranks, kind="mergesort"):
+    level = _find_next_level(need, -1, stranded)
+    while level >= 0:
         for word in range(len(allowed)):
-            bits = room.level[levels[i], word] & allowed[word]
+            bits = room.level[level, word] & allowed[word]
             while bits:
                 host = word * 64 + find_place(bits)
                 bits &= bits - _ONE
@@ -258,10 +264,11 @@ def _pick_by_score(
                     found += 1
                     if found == len(chosen):
                         return True
+        level = _find_next_level(need, level, stranded)
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def take_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Words) -> None:
     """Give a job its part of each host; note which GPUs, where GPUs are shared."""
     shared = room.left.shape[1] > 0
@@ -290,7 +297,7 @@ def take_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Wor
         gpus_taken[i] = taken
 
 
-@njit(cache=True, nogil=True)
+@njit
 def give_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Words) -> None:
     """Take a job's part of each host back."""
     shared = room.left.shape[1] > 0

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from marey.sim.passes.compiling import njit
 from marey.sim.passes.host_room import (
     NEVER,
     Floats,
@@ -107,7 +107,7 @@ def build_running(most: int) -> Running:
     return Running(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(1, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def add_running(running: Running, job: int, end_s: int) -> None:
     """Put a job where its time limit ends it; equal ones in the order of their start."""
     i = running.counts[0]
@@ -118,7 +118,7 @@ def add_running(running: Running, job: int, end_s: int) -> None:
     running.counts[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit
 def remove_running(running: Running, job: int) -> None:
     """Forget a job that has ended."""
     many = running.counts[0]
@@ -130,19 +130,20 @@ def remove_running(running: Running, job: int) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@njit
 def list_open_hosts(
     plans: Plans, pool: Words, owner: int, begin_s: int, end_s: int, allowed: Words
 ) -> None:
     """Fill ``allowed`` with the hosts of a pool that no plan keeps within a span."""
-    allowed[:] = pool
+    for word in range(len(allowed)):
+        allowed[word] = pool[word]
     for p in range(plans.counts[0]):
         if plans.begin[p] <= end_s and plans.end[p] > begin_s and plans.owner[p] != owner:
             for word in range(len(allowed)):
                 allowed[word] &= ~plans.hosts[p, word]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _find_next_edge(plans: Plans, after_s: int) -> Any:
     """Return the first moment after another at which a plan begins or ends."""
     edge = NEVER
@@ -154,7 +155,7 @@ def _find_next_edge(plans: Plans, after_s: int) -> Any:
     return edge
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _overlaps(plans: Plans, owner: int, begin_s: int, end_s: int, chosen: Ints) -> bool:
     for p in range(plans.counts[0]):
         if plans.begin[p] < end_s and plans.end[p] > begin_s and plans.owner[p] != owner:
@@ -164,15 +165,16 @@ def _overlaps(plans: Plans, owner: int, begin_s: int, end_s: int, chosen: Ints) 
     return False
 
 
-@njit(cache=True, nogil=True)
-def _covers(hosts: Ints, allowed: Words) -> bool:
+@njit
+def covers_any(hosts: Ints, allowed: Words) -> bool:
+    """Return whether one of the hosts is in a mask."""
     for host in hosts:  # noqa: SIM110 (numba compiles the loop)
         if is_set(allowed, host):
             return True
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints) -> Any:
     """Return when a job fits on ``site.allowed`` if limits end what runs; fill ``chosen``."""
     exact = rules.backfill == EASY
@@ -188,7 +190,7 @@ def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
             begin = jobs.first[other]
             held = site.held[begin : begin + jobs.hosts[other]]
             i += 1
-            if not _covers(held, site.allowed):
+            if not covers_any(held, site.allowed):
                 continue
             if base < 0:
                 base = end + _FIRST_WINDOW_S - end % _FIRST_WINDOW_S
@@ -206,7 +208,7 @@ def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
     return NEVER
 
 
-@njit(cache=True, nogil=True)
+@njit
 def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints) -> Any:
     """Return the planned start of a job between the plans there are; fill ``chosen``."""
     plans, pool = site.plans, site.pools[jobs.pool[job]]
@@ -220,7 +222,8 @@ def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
         # The same hosts give the same start: an edge of somebody else's plan changes nothing.
         if not known or not _equal(site.before, site.allowed):
             found = find_start(site, jobs, rules, job, now_s, chosen)
-            site.before[:] = site.allowed
+            for word in range(len(site.before)):
+                site.before[word] = site.allowed[word]
             known = True
         at = max(found, begin)
         if found < NEVER and at <= now_s:
@@ -239,7 +242,7 @@ def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
     return NEVER
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _equal(one: Words, other: Words) -> bool:
     for i in range(len(one)):  # noqa: SIM110 (numba compiles the loop)
         if one[i] != other[i]:
@@ -247,14 +250,15 @@ def _equal(one: Words, other: Words) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit
 def keep_hosts(plans: Plans, begin_s: int, end_s: int, chosen: Ints) -> None:
     """Keep hosts whole for a planned job."""
     p = plans.counts[0]
     if p >= len(plans.begin):
         return
     plans.begin[p], plans.end[p], plans.owner[p] = begin_s, end_s, -1
-    plans.hosts[p, :] = np.uint64(0)
+    for word in range(plans.hosts.shape[1]):
+        plans.hosts[p, word] = np.uint64(0)
     for host in chosen:
         plans.hosts[p, host >> 6] |= np.uint64(1) << np.uint64(host & 63)
     plans.counts[0] += 1

@@ -11,26 +11,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from marey.sim.passes.compiling import njit
 from marey.sim.passes.host_room import (
     NEVER,
     WHOLE_GPU,
-    Floats,
     Ints,
     Requests,
     copy_room,
     find_biggest,
     give_room,
-    is_set,
     pick_hosts,
     take_room,
 )
 from marey.sim.passes.planned_starts import (
     EASY,
     Rules,
+    Running,
     Site,
     add_running,
+    covers_any,
     keep_hosts,
     list_open_hosts,
     plan_start,
@@ -47,6 +47,8 @@ class Use(NamedTuple):
     # GPUs of a user within a partition, and how many are allowed there.
     partition_gpus: Ints
     partition_limit: Ints
+    # Partitions that the main pass has closed to those behind (1).
+    closed: Ints
 
 
 class Outcome(NamedTuple):
@@ -62,7 +64,7 @@ def build_outcome(jobs: int) -> Outcome:
     return Outcome(np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.zeros(2, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def is_limited(use: Use, jobs: Requests, rules: Rules, job: int) -> bool:
     """Return whether a limit keeps a job back now."""
     owner, gpus = jobs.owner[job], jobs.gpus[job] * jobs.hosts[job]
@@ -77,7 +79,15 @@ def is_limited(use: Use, jobs: Requests, rules: Rules, job: int) -> bool:
     return bool(limit > 0 and use.partition_gpus[owner, jobs.partition[job]] + gpus > limit)
 
 
-@njit(cache=True, nogil=True)
+@njit
+def _has_limit(limits: Ints) -> bool:
+    for limit in limits:  # noqa: SIM110 (numba compiles the loop)
+        if limit > 0:
+            return True
+    return False
+
+
+@njit
 def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
     owner, gpus = jobs.owner[job], sign * jobs.gpus[job] * jobs.hosts[job]
     use.gpus[owner] += gpus
@@ -86,7 +96,7 @@ def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
     use.partition_gpus[owner, jobs.partition[job]] += gpus
 
 
-@njit(cache=True, nogil=True)
+@njit
 def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_s: int) -> None:
     """Start a job on the hosts that stand in its row."""
     first = jobs.first[job]
@@ -97,7 +107,7 @@ def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_
         add_running(site.running, job, now_s + jobs.limit[job])
 
 
-@njit(cache=True, nogil=True)
+@njit
 def end_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int) -> None:
     """Take back what a job held."""
     first = jobs.first[job]
@@ -108,7 +118,7 @@ def end_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int) -> Non
         remove_running(site.running, job)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _open_pool(site: Site, jobs: Requests, job: int, now_s: int) -> None:
     """Fill ``site.allowed`` with the hosts that a job may start on in the main pass."""
     pool = site.pools[jobs.pool[job]]
@@ -124,20 +134,23 @@ def _open_pool(site: Site, jobs: Requests, job: int, now_s: int) -> None:
         site.allowed[word] = pool[word] & site.unblocked[word]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def run_main_pass(
     site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
 ) -> None:
     """Start jobs in order; who does not fit closes its partition's hosts to those behind."""
-    outcome.counts[:] = 0
+    outcome.counts[0] = 0
+    outcome.counts[1] = 0
     limits = rules.max_gpus_per_user + rules.max_jobs_per_user + rules.max_gpus_per_project
-    limited = limits > 0 or use.partition_limit.any()
-    closed = np.zeros(len(site.partitions), np.bool_)
-    left = len(closed)
-    site.unblocked[:] = ~np.uint64(0)
+    limited = limits > 0 or _has_limit(use.partition_limit)
+    left = len(use.closed)
+    for partition in range(left):
+        use.closed[partition] = 0
+    for word in range(len(site.unblocked)):
+        site.unblocked[word] = ~np.uint64(0)
     for i in range(len(order)):
         job = order[i]
-        if closed[jobs.partition[job]] or (limited and is_limited(use, jobs, rules, job)):
+        if use.closed[jobs.partition[job]] or (limited and is_limited(use, jobs, rules, job)):
             continue
         first = jobs.first[job]
         chosen = site.held[first : first + jobs.hosts[job]]
@@ -155,7 +168,7 @@ def run_main_pass(
             outcome.started[outcome.counts[0]] = i
             outcome.counts[0] += 1
             continue
-        closed[jobs.partition[job]] = True
+        use.closed[jobs.partition[job]] = 1
         left -= 1
         if left == 0:
             return
@@ -163,7 +176,48 @@ def run_main_pass(
             site.unblocked[word] &= ~site.partitions[jobs.partition[job], word]
 
 
-@njit(cache=True, nogil=True)
+@njit
+def _find_next_victim(running: Running, jobs: Requests, job: int, last: int) -> int:
+    """Return the place of whom to evict after another (−1: first): the lowest, the youngest."""
+    best = -1
+    for i in range(running.counts[0]):
+        if jobs.tier[running.job[i]] >= jobs.tier[job]:
+            continue
+        if last >= 0 and not _goes_before(running, jobs, last, i):
+            continue
+        if best < 0 or _goes_before(running, jobs, i, best):
+            best = i
+    return best
+
+
+@njit
+def _goes_before(running: Running, jobs: Requests, one: int, other: int) -> bool:
+    """Return whether one that runs is evicted before another."""
+    tier, other_tier = jobs.tier[running.job[one]], jobs.tier[running.job[other]]
+    if tier != other_tier:
+        return bool(tier < other_tier)
+    began = running.end[one] - jobs.limit[running.job[one]]
+    other_began = running.end[other] - jobs.limit[running.job[other]]
+    return bool(began > other_began or (began == other_began and one < other))
+
+
+@njit
+def _fits_without_lower_tiers(
+    site: Site, jobs: Requests, rules: Rules, job: int, chosen: Ints
+) -> bool:
+    """Return whether a job would fit if nobody of a lower tier ran."""
+    copy_room(site.room, site.future)
+    for i in range(site.running.counts[0]):
+        other = site.running.job[i]
+        if jobs.tier[other] < jobs.tier[job]:
+            first, last = jobs.first[other], jobs.first[other] + jobs.hosts[other]
+            give_room(site.future, jobs, other, site.held[first:last], site.taken[first:last])
+    return bool(
+        pick_hosts(site.future, jobs, job, site.allowed, rules.placement, site.stranded, chosen)
+    )
+
+
+@njit
 def _evict_for(
     site: Site,
     jobs: Requests,
@@ -174,28 +228,22 @@ def _evict_for(
     outcome: Outcome,
 ) -> bool:
     """Evict as few jobs of lower tiers as make room, the lowest and youngest first."""
-    victims = np.empty(site.running.counts[0], np.int64)
-    ranks = np.empty(len(victims))
-    many = 0
-    for i in range(len(victims)):
-        other = site.running.job[i]
-        if jobs.tier[other] < jobs.tier[job]:
-            began = site.running.end[i] - jobs.limit[other]
-            victims[many] = other
-            ranks[many] = jobs.tier[other] * 1e12 - began
-            many += 1
+    if not _fits_without_lower_tiers(site, jobs, rules, job, chosen):
+        return False
     copy_room(site.room, site.future)
-    for i in np.argsort(ranks[:many], kind="mergesort"):
-        other = victims[i]
+    victim = _find_next_victim(site.running, jobs, job, -1)
+    while victim >= 0:
+        other = site.running.job[victim]
         first, last = jobs.first[other], jobs.first[other] + jobs.hosts[other]
         give_room(site.future, jobs, other, site.held[first:last], site.taken[first:last])
         if pick_hosts(site.future, jobs, job, site.allowed, rules.placement, site.stranded, chosen):
-            _evict_from(site, jobs, use, rules, job, chosen, outcome, victims[:many], ranks[:many])
+            _evict_from(site, jobs, use, rules, job, chosen, outcome)
             return True
+        victim = _find_next_victim(site.running, jobs, job, victim)
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _evict_from(
     site: Site,
     jobs: Requests,
@@ -204,38 +252,53 @@ def _evict_from(
     job: int,
     chosen: Ints,
     outcome: Outcome,
-    victims: Ints,
-    ranks: Floats,
 ) -> None:
     """End victims on the chosen hosts until the job fits there."""
-    site.before[:] = np.uint64(0)
+    for word in range(len(site.before)):
+        site.before[word] = np.uint64(0)
     for host in chosen:
         site.before[host >> 6] |= np.uint64(1) << np.uint64(host & 63)
-    for i in np.argsort(ranks, kind="mergesort"):
-        if pick_hosts(site.room, jobs, job, site.before, rules.placement, site.stranded, chosen):
+    while not pick_hosts(site.room, jobs, job, site.before, rules.placement, site.stranded, chosen):
+        victim = _find_victim_on_hosts(site, jobs, job)
+        if victim < 0:
             return
-        other = victims[i]
-        for h in range(jobs.first[other], jobs.first[other] + jobs.hosts[other]):
-            if is_set(site.before, site.held[h]):
-                end_job(site, jobs, use, rules, other)
-                outcome.evicted[outcome.counts[1]] = other
-                outcome.counts[1] += 1
-                break
-    pick_hosts(site.room, jobs, job, site.before, rules.placement, site.stranded, chosen)
+        other = site.running.job[victim]
+        end_job(site, jobs, use, rules, other)
+        outcome.evicted[outcome.counts[1]] = other
+        outcome.counts[1] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit
+def _find_victim_on_hosts(site: Site, jobs: Requests, job: int) -> int:
+    """Return the place of whom to evict first of those on the hosts of ``site.before``; or −1."""
+    running, best = site.running, -1
+    for i in range(running.counts[0]):
+        other = running.job[i]
+        if jobs.tier[other] >= jobs.tier[job]:
+            continue
+        first = jobs.first[other]
+        touches = covers_any(site.held[first : first + jobs.hosts[other]], site.before)
+        if touches and (best < 0 or _goes_before(running, jobs, i, best)):
+            best = i
+    return best
+
+
+@njit
 def run_backfill_pass(
     site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
 ) -> None:
     """Start jobs that delay nobody whose hosts are kept; keep hosts for those that wait."""
-    outcome.counts[:] = 0
+    outcome.counts[0] = 0
+    outcome.counts[1] = 0
     site.plans.counts[0] = site.plans.counts[1]
     limits = rules.max_gpus_per_user + rules.max_jobs_per_user + rules.max_gpus_per_project
-    limited = limits > 0 or use.partition_limit.any()
+    limited = limits > 0 or _has_limit(use.partition_limit)
     tested, kept = 0, False
     reach = len(order) if limited else min(len(order), rules.depth)
-    for i in range(_find_last_candidate(site, jobs, order[:reach]) + 1):
+    i = -1
+    last = _find_last_candidate(site, jobs, rules, order[:reach], i + 1, now_s)
+    while i < last:
+        i += 1
         job = order[i]
         if limited and is_limited(use, jobs, rules, job):
             continue
@@ -259,27 +322,55 @@ def run_backfill_pass(
             end = at + jobs.limit[job]
             keep_hosts(site.plans, at // step * step, end // step * step, chosen)
             kept = True
+        if at < NEVER:
+            last = _find_last_candidate(site, jobs, rules, order[: last + 1], i + 1, now_s)
 
 
-@njit(cache=True, nogil=True)
-def _find_last_candidate(site: Site, jobs: Requests, order: Ints) -> int:
-    """Return the last place whose job could fit now: plans of those behind it change nothing."""
-    biggest = find_biggest(site.room)
-    for i in range(len(order) - 1, -1, -1):
+@njit
+def _find_last_candidate(
+    site: Site, jobs: Requests, rules: Rules, order: Ints, begin: int, now_s: int
+) -> int:
+    """Return the last place whose job could start now, −1 if nobody can.
+
+    Within a pass room and open hosts only get fewer, and plans of those behind change nothing.
+    """
+    failed = -1
+    for i in range(len(order) - 1, begin - 1, -1):
         job = order[i]
-        if jobs.share[job] < WHOLE_GPU or jobs.gpus[job] <= biggest:
+        if failed >= 0 and _asks_as_much(jobs, job, failed):
+            continue
+        first = jobs.first[job]
+        chosen = site.held[first : first + jobs.hosts[job]]
+        if _starts_beside(site, jobs, rules, job, now_s, chosen):
             return i
+        pool = site.pools[jobs.pool[job]]
+        if not pick_hosts(site.room, jobs, job, pool, rules.placement, site.stranded, chosen):
+            failed = job
     return -1
 
 
-@njit(cache=True, nogil=True)
+@njit
+def _asks_as_much(jobs: Requests, job: int, other: int) -> bool:
+    """Return whether a job cannot fit where another does not."""
+    return bool(
+        jobs.pool[job] == jobs.pool[other]
+        and jobs.share[job] == jobs.share[other]
+        and jobs.gpus[job] >= jobs.gpus[other]
+        and jobs.hosts[job] >= jobs.hosts[other]
+        and jobs.cpus[job] >= jobs.cpus[other]
+        and jobs.memory[job] >= jobs.memory[other]
+    )
+
+
+@njit
 def _starts_beside(
     site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints
 ) -> bool:
     """Return whether a job fits now without touching hosts that are kept before it ends."""
     if jobs.share[job] == WHOLE_GPU and jobs.gpus[job] > find_biggest(site.room):
         return False
-    end = now_s + jobs.limit[job] - 1
+    # Slurm counts the last second as kept, EASY as it was published does not.
+    end = now_s + jobs.limit[job] - (1 if rules.backfill == EASY else 0)
     list_open_hosts(
         site.plans, site.pools[jobs.pool[job]], jobs.owner[job], now_s, end, site.allowed
     )

@@ -107,6 +107,8 @@ def test_a_moment_has_everything_with_the_schemas_of_the_model(new_record_store:
     assert (first["user"], first["state"], first["start_ms"]) == ("ada", "running", 900)
     assert json.loads(first["attributes"]) == {"lr": "0.1"}
     assert holding(now) == {"n0:0": "a", "n0:1.2": "a"}
+    assert store.gpus(C, 1000).equals(now.gpus)
+    assert store.gpus(C, 999).num_rows == 0
     assert store.moment(C, 999).gpus.num_rows == 0
     assert store.moment("elsewhere", 1000).gpus.num_rows == 0
     assert store.clusters() == [C]

@@ -226,6 +226,7 @@ class Grid:
         row = place[batch.entity]
         at = (batch.time_ms - self.time_ms[0]) // self.step_ms
         good = (row >= 0) & (at >= 0) & (at < len(self.time_ms))
+        cell = row * np.int64(len(self.time_ms)) + at
         for metric, values in batch.columns.items():
             known = good & ~np.isnan(values)
             if not known.any():
@@ -234,9 +235,11 @@ class Grid:
                 self.columns[metric] = np.full(
                     (len(self.rows), len(self.time_ms)), np.nan, np.float32
                 )
-            self.columns[metric][row[known], at[known]] = values[known]
+            # Mostly nothing is missing, and nothing need be picked.
+            kept: slice | NDArray[np.bool_] = slice(None) if known.all() else known
+            self.columns[metric].reshape(-1)[cell[kept]] = values[kept]
             if self.coarse:
-                self._note_extremes(metric, at[known], values[known])
+                self._note_extremes(metric, at[kept], values[kept])
 
     def _note_extremes(
         self, metric: str, at: NDArray[np.int64], values: NDArray[np.float32]

@@ -193,6 +193,9 @@ class RecordStore(Protocol):
     def moment(self, cluster: str, time_ms: int) -> Moment:
         """Return the whole cluster at any time, past or present."""
 
+    def gpus(self, cluster: str, time_ms: int) -> pa.Table:
+        """Return the GPUs of a cluster at any time; schema ``tables.GPUS``."""
+
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return workloads with their latest state; schema ``tables.WORKLOADS``."""
 

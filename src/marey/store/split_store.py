@@ -44,6 +44,10 @@ class _RecordsBehind:
         """Return the whole cluster at any time, past or present."""
         return self._records.moment(cluster, time_ms)
 
+    def gpus(self, cluster: str, time_ms: int) -> pa.Table:
+        """Return the GPUs of a cluster at any time."""
+        return self._records.gpus(cluster, time_ms)
+
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return workloads with their latest state."""
         return self._records.workloads(query)

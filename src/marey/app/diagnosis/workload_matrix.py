@@ -174,7 +174,8 @@ class Tally:
 
     def add(self, metric: str, values: NDArray[np.float32]) -> None:
         """Count these samples in."""
-        known = values[~np.isnan(values)]
+        missing = np.isnan(values)
+        known = values[~missing] if missing.any() else values
         if not len(known):
             return
         total, count, low, high = self.metrics.get(metric, (0.0, 0, np.inf, -np.inf))
@@ -245,9 +246,7 @@ def list_nodes(attributes: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _read_gpus(workspace: Workspace, record: dict[str, Any], span: Span) -> list[GpuFacts]:
-    known = {
-        row["gpu"]: row for row in workspace.store.moment(span.cluster, span.to_ms).gpus.to_pylist()
-    }
+    known = {row["gpu"]: row for row in workspace.store.gpus(span.cluster, span.to_ms).to_pylist()}
     ranked = sorted(
         record["allocations"], key=lambda a: (a["global_rank"] is None, a["global_rank"], a["gpu"])
     )

@@ -108,6 +108,10 @@ class PrivateStore:
         """Return the clusters there are."""
         return self._whole.clusters()
 
+    def gpus(self, cluster: str, time_ms: int) -> pa.Table:
+        """Return the GPUs of a cluster at a time: they name nobody."""
+        return self._whole.gpus(cluster, time_ms)
+
     def moment(self, cluster: str, time_ms: int) -> Moment:
         """Return the cluster at a time, with the work that is shown."""
         moment = self._whole.moment(cluster, time_ms)

@@ -229,7 +229,7 @@ class Workspace:
         frame = self.frames.get(cluster)
         table = frame.units.still if frame else None
         if table is None:
-            table = self.store.moment(cluster, min(at_ms, self.now_ms())).gpus
+            table = self.store.gpus(cluster, min(at_ms, self.now_ms()))
         known = dict(zip(table["gpu"].to_pylist(), table[name].to_pylist(), strict=True))
         values = [known.get(gpu) for gpu in gpus]
         return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -154,7 +154,7 @@ def _list_held_gpus(
             power_limit_w=row["power_limit_w"],
             memory_mib=row["memory_mib"],
         )
-        for row in store.moment(cluster, to_ms).gpus.to_pylist()
+        for row in store.gpus(cluster, to_ms).to_pylist()
     }
     held: dict[str, list[HeldGpu]] = defaultdict(list)
     table = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms).select(list(_SEATED))

@@ -211,6 +211,11 @@ class EmbeddedStore:
         with self._database.read() as connection:
             return record_queries.read_moment(connection, cluster, time_ms)
 
+    def gpus(self, cluster: str, time_ms: int) -> pa.Table:
+        """Return the GPUs of a cluster at any time, past or present."""
+        with self._database.read() as connection:
+            return record_queries.read_gpus(connection, cluster, time_ms)
+
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return workloads with their latest state.
 

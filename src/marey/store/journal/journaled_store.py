@@ -168,6 +168,10 @@ class JournaledStore:
         """Return the whole cluster at any time, past or present."""
         return self._settle_and_get_store().moment(cluster, time_ms)
 
+    def gpus(self, cluster: str, time_ms: int) -> pa.Table:
+        """Return the GPUs of a cluster at any time."""
+        return self._settle_and_get_store().gpus(cluster, time_ms)
+
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return workloads with their latest state."""
         return self._settle_and_get_store().workloads(query)

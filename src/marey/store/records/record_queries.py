@@ -85,6 +85,12 @@ def fit_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def read_gpus(connection: duckdb.DuckDBPyConnection, cluster: str, time_ms: int) -> pa.Table:
+    """Return the GPUs of a cluster at a time."""
+    values = {"cluster": bounded(cluster), "time": time_ms}
+    return fit_schema(fetch_arrow(connection, _GPUS_AT, values), tables.GPUS)
+
+
 def read_moment(connection: duckdb.DuckDBPyConnection, cluster: str, time_ms: int) -> Moment:
     """Return the whole cluster at a time."""
     values = {"cluster": bounded(cluster), "time": time_ms}
@@ -97,7 +103,7 @@ def read_moment(connection: duckdb.DuckDBPyConnection, cluster: str, time_ms: in
         cluster=cluster,
         time_ms=time_ms,
         hosts=ask(_HOSTS_AT, tables.HOSTS),
-        gpus=ask(_GPUS_AT, tables.GPUS),
+        gpus=read_gpus(connection, cluster, time_ms),
         partitions=ask(
             f"SELECT * FROM {_select_rows_at(PARTITIONS)} ORDER BY partition", tables.PARTITIONS
         ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter, defaultdict
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -98,6 +100,49 @@ def test_no_page_is_wider_than_the_window(overview: Overview, demo: Demo, width:
         if page.evaluate("document.documentElement.scrollWidth") > width:
             wide.append(name)
     assert wide == []
+
+
+def test_in_a_narrow_window_no_page_is_cut_off_and_the_menu_has_the_rest(
+    overview: Overview, demo: Demo
+) -> None:
+    page = overview.page
+    bar = page.get_by_role("navigation", name="Pages")
+    page.set_viewport_size({"width": 1440, "height": 820})
+    page.goto(overview.url + "/findings")
+    names = set(bar.get_by_role("link").all_inner_texts())
+    page.set_viewport_size({"width": 420, "height": 820})
+    bar.locator("a[data-wrapped]").first.wait_for(state="attached")
+    edges = bar.locator("div").first.bounding_box()
+    assert edges is not None
+    shown = bar.get_by_role("link").all()
+    for link in shown:
+        box = link.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= edges["x"] + edges["width"] + 0.5
+        assert box["y"] + box["height"] <= edges["y"] + edges["height"] + 0.5
+    fitting = {link.inner_text() for link in shown}
+    assert fitting
+    bar.get_by_role("button", name="More").click()
+    menu = page.get_by_role("dialog", name="More pages")
+    assert names <= fitting | set(menu.get_by_role("link").all_inner_texts())
+    menu.get_by_role("link", name="Waste", exact=True).click()
+    page.wait_for_url("**/waste*")
+
+
+def test_in_a_narrow_window_the_card_of_a_waiting_workload_lies_over_the_panel(
+    overview: Overview, demo: Demo
+) -> None:
+    workload = demo.get("/queue?limit=1")["rows"][0]["workload"]
+    chosen = json.dumps([{"field": "workload", "op": "eq", "value": workload}])
+    page = overview.page
+    page.set_viewport_size({"width": 420, "height": 820})
+    page.goto(f"{overview.url}/?view=workloads&panel=1&sel={quote(chosen)}")
+    card = page.get_by_test_id("card")
+    card.wait_for()
+    # Clicked as people click: whatever lies over it would take the click.
+    card.get_by_role("heading").first.click(trial=True, timeout=20_000)
+    card.get_by_role("button", name="Close").click(timeout=20_000)
+    card.wait_for(state="detached")
 
 
 def test_pages_print_without_their_controls(overview: Overview, demo: Demo) -> None:

@@ -2004,10 +2004,10 @@ export const queueTexts = {
   project: "Project",
   gpuHours: "GPU-hours",
   usedAgainstShare: "Usage and share",
-  usedOfShare: (used: Value, fair: Value) => `Used ${used} %, share ${fair} %`,
+  usedOfShare: (used: Value, fair: Value) => `${used} % of use, share ${fair} %`,
   ratio: "Of its share",
   noShare: "no share",
-  gpusWaiting: "GPUs requested",
+  gpusWaiting: "GPUs waited for",
   slowHosts: "Slow hosts",
   slowHostsIntro: "Repeated runs of 60 days, each compared with its own application's history.",
   noSlowHosts: "No host is persistently slow.",
@@ -2021,13 +2021,13 @@ export const queueTexts = {
   order: "Order",
   backfill: "Backfill",
   placement: "Placement",
-  addHosts: "Hosts to add or remove",
+  addHosts: "Hosts added (−: removed)",
   replayPolicy: "Replay",
   replaying: "Replaying…",
   replayed: (jobs: Value, partition: Value, policy: Value, was: Value, now: Value, error: Value) =>
-    `${jobs} workloads of ${partition}. Mean wait recorded: ${was}; ` +
-    `replayed (${policy} explains it best): ${now}, error ${error}.`,
-  meanWaitBecomes: (now: Value, then: Value) => `Mean wait: ${now} → ${then}.`,
+    `${jobs} workloads of ${partition}. The current policy is taken to be ${policy}. As a check, ` +
+    `those that started were replayed under it: mean wait ${now}, recorded ${was} (error ${error}).`,
+  meanWaitBecomes: (now: Value, then: Value) => `Mean wait of all: ${now} → ${then}.`,
   useBecomes: (now: Value, then: Value) => `GPUs in use: ${now} → ${then}.`,
   strandedBecomes: (now: Value, then: Value) => `Free GPUs stranded: ${now} → ${then}.`,
   neverStart: (jobs: Value) => `${jobs} would never start.`,
@@ -2040,10 +2040,17 @@ export const queueTexts = {
   largeFirst: "large ones first",
   bySize: "By size",
   byUser: "By user, biggest change first",
-  gpusFrom: "GPUs from",
+  policyChoices: { fifo: "FIFO", easy: "EASY", fgd: "FGD" },
+  policyWords: {
+    fifo: "FIFO",
+    multifactor: "multifactor",
+    none: "no backfill",
+    easy: "EASY backfill",
+    conservative: "conservative backfill",
+  } as Record<string, string>,
   jobs: "Jobs",
   waitNow: "Mean wait now",
-  waitThen: "Then",
+  waitThen: "With this policy",
 };
 
 /** Training runs compared. */

@@ -4480,6 +4480,7 @@ export interface components {
             policy: components["schemas"]["PolicyDocument"];
             current: components["schemas"]["PolicyDocument"];
             recorded_mean_wait_s: number;
+            replayed_mean_wait_s: number;
             current_mean_wait_s: number | null;
             error: number;
             near: number;

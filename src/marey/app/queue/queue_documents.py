@@ -111,8 +111,10 @@ class PolicyAnswer(Document):
     jobs: int
     policy: PolicyDocument
     current: PolicyDocument
-    # The current policy, replayed, against what was recorded.
+    # Of the jobs whose start was recorded: as it was, and with the current policy replayed.
     recorded_mean_wait_s: float
+    replayed_mean_wait_s: float
+    # Of all jobs, with the current policy replayed: what another policy is compared with.
     current_mean_wait_s: float | None
     error: float
     near: float

@@ -18,7 +18,7 @@ from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS
-from marey.queue.policy.gains_and_losses import judge_change, mean_wait
+from marey.queue.policy.gains_and_losses import describe_size, judge_change, mean_wait
 from marey.queue.policy.policy import BACKFILLS, Policy, parse_policy
 from marey.queue.policy.policy_replay import replay_policy
 from marey.queue.policy.recorded_jobs import UNKNOWN_MS, Hosts, RecordedJobs
@@ -78,6 +78,7 @@ class AskPolicy(QueueQuestion):
             policy=PolicyDocument(policy.order, policy.backfill, policy.placement),
             current=PolicyDocument(current.order, current.backfill, current.placement),
             recorded_mean_wait_s=fidelity["recorded_mean_wait_s"],
+            replayed_mean_wait_s=fidelity["replayed_mean_wait_s"],
             current_mean_wait_s=mean_wait(now.wait_s),
             error=fidelity["error"],
             near=fidelity["near"],
@@ -122,7 +123,7 @@ class AskPolicy(QueueQuestion):
 def _list_compared(compared: dict[str, Any], part: str, name: str) -> list[ComparedWaits]:
     return [
         ComparedWaits(
-            name=str(row[name]),
+            name=describe_size(row[name]) if name == "gpus_from" else str(row[name]),
             jobs=row["jobs"],
             mean_wait_now_s=row["mean_wait_now_s"],
             mean_wait_s=row["mean_wait_s"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,10 +244,12 @@ def _what_if_here(args: argparse.Namespace, path: Path, out: Output) -> None:
         f"{document['jobs']} workloads of {document['partition']}; recorded mean wait "
         f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
         f"{document['current']['order']}/{document['current']['backfill']} "
-        f"{_print_seconds(document['current_mean_wait_s'])} (error {document['error']:+.1%}).",
-        document["refused"] or f"Mean wait {_print_seconds(document['mean_wait_s'])}.",
+        f"{_print_seconds(document['replayed_mean_wait_s'])} (error {document['error']:+.1%}).",
+        document["refused"]
+        or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
+        f"{_print_seconds(document['mean_wait_s'])}.",
     ]
-    out.answer(document, "\n".join([*lines, *_print_changes(document, "name")]))
+    out.answer(document, "\n".join([*lines, *_print_changes(document, lambda row: row["name"])]))
 
 
 def _require_path(path: Path | None, what: str) -> Path:
@@ -280,16 +283,18 @@ def _print_what_if(document: dict[str, Any]) -> str:
         f"(recorded: {_print_seconds(current['recorded_mean_wait_s'])}, "
         f"error {current['error']:+.1%}).",
     ]
-    lines += _print_changes(document, "gpus_from")
+    lines += _print_changes(document, lambda row: f"from {row['gpus_from']:>2}")
     if document["never_started_jobs"]:
         lines.append(f"  {document['never_started_jobs']} jobs could never start as requested.")
     return "\n".join([*lines, *document["notes"]])
 
 
-def _print_changes(document: dict[str, Any], name: str) -> list[str]:
+def _print_changes(
+    document: dict[str, Any], describe: Callable[[dict[str, Any]], str]
+) -> list[str]:
     """Return waits by size, use, fragmentation, and who loses and gains."""
     lines = [
-        f"  from {row[name]:>2} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
+        f"  {describe(row)} GPUs: {_print_seconds(row['mean_wait_now_s'])} → "
         f"{_print_seconds(row['mean_wait_s'])} ({row['jobs']} jobs)"
         for row in document["by_size"]
     ]

@@ -97,13 +97,16 @@ def judge_change(row: dict[str, Any]) -> str:
     return "loses" if then > now else "gains"
 
 
-def _name_size(gpus: int) -> str:
+def describe_size(gpus: int) -> str:
+    """Return the numbers of GPUs that are counted together from this one on, such as 2 to 3."""
     if gpus == 1:
-        return "Workloads of 1 GPU"
+        return "1"
     high = next((size for size in _SIZES if size > gpus), 0)
-    return (
-        f"Workloads of {gpus} to {high - 1} GPUs" if high else f"Workloads of {gpus} GPUs or more"
-    )
+    return f"{gpus} to {high - 1}" if high else f"{gpus} or more"
+
+
+def _name_size(gpus: int) -> str:
+    return f"Workloads of {describe_size(gpus)} GPU{'' if gpus == 1 else 's'}"
 
 
 def _describe(name: str, row: dict[str, Any]) -> str:
@@ -111,9 +114,10 @@ def _describe(name: str, row: dict[str, Any]) -> str:
         return f"{name}: {row['never_start']} of {row['jobs']} would never start."
     now, then = float(row["mean_wait_now_s"]), float(row["mean_wait_s"])
     times = ""
-    if min(now, then) >= 1.0:
-        factor = max(now, then) / min(now, then)
-        times = f", {factor:.1f} times as {'long' if then > now else 'short'}"
+    if then < now:
+        times = f", {100.0 * (1.0 - then / now):.0f} % less"
+    elif now >= 1.0:
+        times = f", {then / now:.1f} times as long"
     waits = "waits" if name.startswith(("Project", "User")) else "wait"
     return (
         f"{name} {waits} {describe_span(then)} instead of {describe_span(now)}{times} "

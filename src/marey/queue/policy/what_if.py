@@ -116,6 +116,7 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
     if not known.any():
         return {
             "recorded_mean_wait_s": float("nan"),
+            "replayed_mean_wait_s": float("nan"),
             "error": float("nan"),
             "within_10s": 0.0,
             "near": 0.0,
@@ -128,6 +129,7 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
     near = np.abs(told - truth) <= np.maximum(NEAR_S, 0.25 * truth)
     return {
         "recorded_mean_wait_s": mean,
+        "replayed_mean_wait_s": mean_told,
         "error": error,
         "within_10s": float((np.abs(told - truth) <= NEAR_S).mean()),
         "near": float(near.mean()),

@@ -1,7 +1,7 @@
 /** What stands at the top of every page: the name, the pages, and what the page adds. */
 
-import type { ReactNode } from "react";
-import { useContext } from "react";
+import type { ReactNode, RefObject } from "react";
+import { useContext, useLayoutEffect, useRef, useState } from "react";
 import { usePathname } from "@/base/router";
 import { useTheme } from "@/base/theme";
 import { AccountMenu } from "@/base/ui/AccountMenu";
@@ -13,17 +13,19 @@ import { PagesContext } from "@/base/ui/navigation";
 import { PageLink } from "@/base/ui/PageLink";
 import styles from "@/base/ui/PageHead.module.css";
 import pageStyles from "@/base/ui/page.module.css";
-import ui from "@/base/ui/ui.module.css";
 import { baseTexts as texts } from "@/texts";
 
-/** The pages of the app; the present one is marked. */
+/** The pages of the app; the present one is marked, and what does not fit stands in the menu. */
 export function Nav() {
   const entries = useContext(PagesContext);
-  const more = entries.filter((entry) => entry.more);
+  const inBar = entries.filter((entry) => !entry.more);
+  const bar = useRef<HTMLDivElement>(null);
+  const wrapped = useWrapped(bar);
+  const more = entries.filter((entry) => entry.more || wrapped.has(entry.path));
   return (
     <nav className={styles["pages"]} aria-label={texts.pages}>
-      <div className={styles["entries"]}>
-        <Entries entries={entries.filter((entry) => !entry.more)} />
+      <div className={styles["entries"]} ref={bar}>
+        <Entries entries={inBar} hidden={wrapped} />
       </div>
       {more.length > 0 && (
         <Popover
@@ -34,7 +36,7 @@ export function Nav() {
             </button>
           }
         >
-          <div className={ui["settings"]}>
+          <div className={styles["menu"]}>
             <Entries entries={more} />
           </div>
         </Popover>
@@ -43,10 +45,43 @@ export function Nav() {
   );
 }
 
-function Entries({ entries }: { entries: readonly PageEntry[] }) {
+const NONE: ReadonlySet<string> = new Set();
+
+/** Return the paths of the links that did not fit on the first line of a bar. */
+function useWrapped(bar: RefObject<HTMLDivElement | null>): ReadonlySet<string> {
+  const [wrapped, setWrapped] = useState(NONE);
+  useLayoutEffect(() => {
+    const line = bar.current;
+    if (!line) return;
+    const measure = () => {
+      const shown = [...line.children].filter((link) => link.getClientRects().length > 0);
+      const first = shown[0]?.getBoundingClientRect().bottom ?? 0;
+      const below = shown.filter((link) => link.getBoundingClientRect().top >= first);
+      const paths = below.map((link) => link.getAttribute("data-path") ?? "");
+      setWrapped((before) => (paths.join() === [...before].join() ? before : new Set(paths)));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(line);
+    return () => observer.disconnect();
+  }, [bar]);
+  return wrapped;
+}
+
+interface EntriesProps {
+  entries: readonly PageEntry[];
+  hidden?: ReadonlySet<string>;
+}
+
+function Entries({ entries, hidden = NONE }: EntriesProps) {
   const here = usePathname();
   return entries.map(({ path, label }) => (
-    <PageLink key={path} href={path} {...(path === here ? { "aria-current": "page" } : {})}>
+    <PageLink
+      key={path}
+      href={path}
+      data-path={path}
+      data-wrapped={hidden.has(path) || undefined}
+      {...(path === here ? { "aria-current": "page" } : {})}
+    >
       {label}
     </PageLink>
   ));

@@ -322,7 +322,8 @@ function Metrics({
   const life = useLifeStatistics(
     workload,
     useMemo(() => summary.metrics.map((one) => one.metric), [summary.metrics]),
-    live,
+    // What waits has measured nothing yet.
+    live && summary.gpus > 0,
   );
   if (summary.gpus === 0) return null;
   const points = (metric: string) =>

@@ -22,6 +22,9 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
       getJson<Fairness>("/queue-fairness", { from_ms: String(nowMs - days * DAY_MS) }, signal),
     enabled: nowMs > 0,
   });
+  const rows = fairness.data?.rows.slice(0, 20) ?? [];
+  // One scale for all, so that the marks can be compared down the column.
+  const whole = Math.max(0.01, ...rows.map((row) => Math.max(row.used_share, row.fair_share)));
   return (
     <section className={styles["section"]} aria-label={texts.fairness}>
       <div className={pageStyles["page-line"]}>
@@ -55,7 +58,7 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
               </tr>
             </thead>
             <tbody>
-              {fairness.data.rows.slice(0, 20).map((row) => (
+              {rows.map((row) => (
                 <tr key={row.project}>
                   <td>
                     {row.project ? (
@@ -68,7 +71,7 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
                   </td>
                   <td className={pageStyles["figure"]}>{formatCount(row.gpu_hours)}</td>
                   <td>
-                    <ShareBar used={row.used_share} fair={row.fair_share} />
+                    <ShareBar used={row.used_share} fair={row.fair_share} whole={whole} />
                   </td>
                   <td className={pageStyles["figure"]}>
                     {row.ratio === null ? texts.noShare : `${row.ratio.toFixed(1)}×`}
@@ -84,15 +87,14 @@ export function FairnessTable({ nowMs }: { nowMs: number }) {
   );
 }
 
-function ShareBar({ used, fair }: { used: number; fair: number }) {
-  const whole = Math.max(0.5, used, fair);
+function ShareBar({ used, fair, whole }: { used: number; fair: number; whole: number }) {
   return (
-    <span
-      className={styles["share"]}
-      title={texts.usedOfShare(Math.round(used * 100), Math.round(fair * 100))}
-    >
-      <b style={{ width: `${(used / whole) * 100}%` }} data-over={used > fair} />
-      <i style={{ left: `${(fair / whole) * 100}%` }} />
+    <span className={styles["share-cell"]}>
+      <span className={styles["share"]} aria-hidden="true">
+        <b style={{ width: `${(used / whole) * 100}%` }} data-over={used > fair} />
+        <i style={{ left: `${(fair / whole) * 100}%` }} />
+      </span>
+      {texts.usedOfShare(Math.round(used * 100), Math.round(fair * 100))}
     </span>
   );
 }

@@ -15,7 +15,11 @@ const CHOICES = {
   placement: ["most_allocated", "least_allocated", "fgd", "node_order"],
   favor_small: ["false", "true"],
 } as const;
-const WORDS: Record<string, string> = { true: texts.smallFirst, false: texts.largeFirst };
+const WORDS: Record<string, string> = {
+  true: texts.smallFirst,
+  false: texts.largeFirst,
+  ...texts.policyChoices,
+};
 const FIRST = {
   partition: "",
   days: "7",
@@ -91,8 +95,14 @@ export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
   );
 }
 
-const span = (seconds: number | null) => (seconds === null ? "–" : formatDuration(seconds));
-const percent = (share: number | null) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+/** Whole minutes, rounded as the sentences are: the two stand side by side. */
+const span = (seconds: number | null) =>
+  seconds === null ? "–" : formatDuration(seconds < 60 ? seconds : Math.round(seconds / 60) * 60);
+const signed = (share: number) =>
+  `${share < 0 ? "−" : "+"}${Math.round(Math.abs(share) * 100)}\u00a0%`;
+const policyWord = (word: string) => texts.policyWords[word] ?? word;
+const percent = (share: number | null) =>
+  share === null ? "–" : `${Math.round(share * 100)}\u00a0%`;
 
 function Outcome({ answer }: { answer: PolicyAnswer }) {
   return (
@@ -101,10 +111,10 @@ function Outcome({ answer }: { answer: PolicyAnswer }) {
         {texts.replayed(
           formatCount(answer.jobs),
           answer.partition,
-          `${answer.current.order}, ${answer.current.backfill}`,
+          `${policyWord(answer.current.order)}, ${policyWord(answer.current.backfill)}`,
           span(answer.recorded_mean_wait_s),
-          span(answer.current_mean_wait_s),
-          `${answer.error > 0 ? "+" : ""}${Math.round(answer.error * 100)} %`,
+          span(answer.replayed_mean_wait_s),
+          signed(answer.error),
         )}
       </p>
       {answer.refused ? (
@@ -124,7 +134,7 @@ function Outcome({ answer }: { answer: PolicyAnswer }) {
             <Sentences label={texts.whoGains} rows={answer.gains} change="gains" />
           </div>
           <div className={styles["pair"]}>
-            <Compared rows={answer.by_size} label={texts.bySize} name={texts.gpusFrom} />
+            <Compared rows={answer.by_size} label={texts.bySize} name={texts.gpus} />
             <Compared rows={answer.by_user.slice(0, 12)} label={texts.byUser} name={texts.user} />
             {answer.by_project.length > 0 && (
               <Compared

@@ -93,7 +93,7 @@ def build_line(run: Ints, owners: int) -> WaitingLine:
     )
 
 
-@njit
+@njit()
 def _drop_old_ends(line: WaitingLine) -> None:
     """Forget the ends that evictions have made void."""
     used = line.counts[RUNNING]
@@ -104,14 +104,14 @@ def _drop_old_ends(line: WaitingLine) -> None:
             _sift_up(line, at, job)
 
 
-@njit
+@njit()
 def _push_end(line: WaitingLine, at: int, job: int) -> None:
     if line.counts[RUNNING] == len(line.ends):
         _drop_old_ends(line)
     _sift_up(line, at, job)
 
 
-@njit
+@njit()
 def _sift_up(line: WaitingLine, at: int, job: int) -> None:
     i = line.counts[RUNNING]
     while i > 0:
@@ -124,7 +124,7 @@ def _sift_up(line: WaitingLine, at: int, job: int) -> None:
     line.counts[RUNNING] += 1
 
 
-@njit
+@njit()
 def _pop_end(line: WaitingLine) -> int:
     first = line.ending[0]
     used = line.counts[RUNNING] - 1
@@ -145,7 +145,7 @@ def _pop_end(line: WaitingLine) -> int:
     return int(first)
 
 
-@njit
+@njit()
 def _compute_priority(line: WaitingLine, order: Order, owner: int, job: int, waited: int) -> float:
     """Return a job's priority; Slurm's are whole numbers, so less than one apart is equal."""
     if not order.dynamic:
@@ -163,7 +163,7 @@ def _compute_priority(line: WaitingLine, order: Order, owner: int, job: int, wai
     return float(np.floor(value))
 
 
-@njit
+@njit()
 def _join_line(line: WaitingLine, job: int) -> None:
     """Put a job behind those of its priority that came before it."""
     if line.counts[TAIL] == len(line.waiting):
@@ -182,7 +182,7 @@ def _join_line(line: WaitingLine, job: int) -> None:
     line.counts[TAIL] += 1
 
 
-@njit
+@njit()
 def _sort_line(line: WaitingLine, jobs: Requests, moments: Moments, order: Order, now: int) -> None:
     """Compute all priorities anew and put the line in their order (Shell's sort, in place)."""
     waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
@@ -202,7 +202,7 @@ def _sort_line(line: WaitingLine, jobs: Requests, moments: Moments, order: Order
         gap //= 3
 
 
-@njit
+@njit()
 def _comes_before(line: WaitingLine, job: int, other: int) -> bool:
     """Return whether a job stands before another: by priority, then by submission."""
     if line.priority[job] != line.priority[other]:
@@ -210,14 +210,14 @@ def _comes_before(line: WaitingLine, job: int, other: int) -> bool:
     return job < other
 
 
-@njit
+@njit()
 def _add_usage(line: WaitingLine, use: Use, order: Order, passed: int) -> None:
     decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
     for owner in range(len(line.usage)):
         line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
 
 
-@njit
+@njit(inlined=True)
 def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
     """Add to the sums what was free and what of it was stranded."""
     free, stranded = 0, 0.0
@@ -228,7 +228,7 @@ def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
     line.sums[1] += stranded * passed
 
 
-@njit
+@njit(inlined=True)
 def _end_jobs(
     line: WaitingLine, jobs: Requests, site: Site, use: Use, rules: Rules, now: int
 ) -> bool:
@@ -243,7 +243,7 @@ def _end_jobs(
     return ended
 
 
-@njit
+@njit(inlined=True)
 def _note_outcome(
     line: WaitingLine, jobs: Requests, moments: Moments, outcome: Outcome, now: int
 ) -> None:
@@ -276,7 +276,7 @@ def _note_outcome(
         _join_line(line, job)
 
 
-@njit
+@njit()
 def _find_tick(moments: Moments, phase: int, at: int) -> Any:
     """Return the first moment from another on at which the scheduler looks."""
     if moments.tick == 0:
@@ -284,7 +284,7 @@ def _find_tick(moments: Moments, phase: int, at: int) -> Any:
     return phase - (phase - at) // moments.tick * moments.tick
 
 
-@njit
+@njit()
 def replay_jobs(
     jobs: Requests,
     moments: Moments,

@@ -97,7 +97,7 @@ def build_mask(chosen: NDArray[np.bool_]) -> Words:
     return words
 
 
-@njit
+@njit()
 def copy_room(source: Room, target: Room) -> None:
     """Make one room equal to another."""
     for host in range(len(source.free)):
@@ -112,20 +112,20 @@ def copy_room(source: Room, target: Room) -> None:
             target.level[level, word] = source.level[level, word]
 
 
-@njit
+@njit()
 def find_place(bits: Any) -> Any:
     """Return the place of the lowest set bit."""
     low = bits & (~bits + _ONE)
     return _PLACES[np.int64((low * _SEQUENCE) >> _SHIFT)]
 
 
-@njit
+@njit()
 def is_set(mask: Words, host: int) -> bool:
     """Return whether a host's bit is set."""
     return bool((mask[host >> 6] >> np.uint64(host & 63)) & _ONE)
 
 
-@njit
+@njit()
 def find_biggest(room: Room) -> int:
     """Return the most whole free GPUs of one host."""
     level = len(room.counts) - 1
@@ -134,7 +134,7 @@ def find_biggest(room: Room) -> int:
     return level
 
 
-@njit
+@njit()
 def _move(room: Room, host: int, free: int) -> None:
     """Note a new number of whole free GPUs."""
     old = room.free[host]
@@ -148,7 +148,7 @@ def _move(room: Room, host: int, free: int) -> None:
     room.free[host] = free
 
 
-@njit
+@njit()
 def _fits(room: Room, jobs: Requests, job: int, host: int) -> bool:
     """Return whether a host has what a job asks for there."""
     if room.cpus[host] < jobs.cpus[job] or room.memory[host] < jobs.memory[job]:
@@ -158,7 +158,7 @@ def _fits(room: Room, jobs: Requests, job: int, host: int) -> bool:
     return _find_gpu(room, host, jobs.share[job]) >= 0
 
 
-@njit
+@njit()
 def _find_gpu(room: Room, host: int, share: int) -> int:
     """Return the fullest GPU of a host that has a share left."""
     best = -1
@@ -169,7 +169,7 @@ def _find_gpu(room: Room, host: int, share: int) -> int:
     return best
 
 
-@njit
+@njit()
 def _find_next_level(need: int, last: int, stranded: Floats) -> int:
     """Return the level after another in the order of GPUs that get stranded; −1: none is left."""
     best, least = -1, 0.0
@@ -183,7 +183,7 @@ def _find_next_level(need: int, last: int, stranded: Floats) -> int:
     return best
 
 
-@njit
+@njit()
 def pick_hosts(
     room: Room,
     jobs: Requests,
@@ -218,7 +218,7 @@ def pick_hosts(
     return False
 
 
-@njit
+@njit()
 def _pick_in_order(room: Room, jobs: Requests, job: int, allowed: Words, chosen: Ints) -> bool:
     """Take the first hosts that fit; shares go to the host whose GPU they fill best."""
     found = 0
@@ -246,7 +246,7 @@ def _pick_in_order(room: Room, jobs: Requests, job: int, allowed: Words, chosen:
     return False
 
 
-@njit
+@njit()
 def _pick_by_score(
     room: Room, jobs: Requests, job: int, allowed: Words, stranded: Floats, chosen: Ints
 ) -> bool:
@@ -268,7 +268,7 @@ def _pick_by_score(
     return False
 
 
-@njit
+@njit()
 def take_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Words) -> None:
     """Give a job its part of each host; note which GPUs, where GPUs are shared."""
     shared = room.left.shape[1] > 0
@@ -297,7 +297,7 @@ def take_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Wor
         gpus_taken[i] = taken
 
 
-@njit
+@njit()
 def give_room(room: Room, jobs: Requests, job: int, hosts: Ints, gpus_taken: Words) -> None:
     """Take a job's part of each host back."""
     shared = room.left.shape[1] > 0

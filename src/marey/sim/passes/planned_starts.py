@@ -107,7 +107,7 @@ def build_running(most: int) -> Running:
     return Running(np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(1, np.int64))
 
 
-@njit
+@njit()
 def add_running(running: Running, job: int, end_s: int) -> None:
     """Put a job where its time limit ends it; equal ones in the order of their start."""
     i = running.counts[0]
@@ -118,7 +118,7 @@ def add_running(running: Running, job: int, end_s: int) -> None:
     running.counts[0] += 1
 
 
-@njit
+@njit()
 def remove_running(running: Running, job: int) -> None:
     """Forget a job that has ended."""
     many = running.counts[0]
@@ -130,7 +130,7 @@ def remove_running(running: Running, job: int) -> None:
             return
 
 
-@njit
+@njit()
 def list_open_hosts(
     plans: Plans, pool: Words, owner: int, begin_s: int, end_s: int, allowed: Words
 ) -> None:
@@ -143,7 +143,7 @@ def list_open_hosts(
                 allowed[word] &= ~plans.hosts[p, word]
 
 
-@njit
+@njit()
 def _find_next_edge(plans: Plans, after_s: int) -> Any:
     """Return the first moment after another at which a plan begins or ends."""
     edge = NEVER
@@ -155,7 +155,7 @@ def _find_next_edge(plans: Plans, after_s: int) -> Any:
     return edge
 
 
-@njit
+@njit()
 def _overlaps(plans: Plans, owner: int, begin_s: int, end_s: int, chosen: Ints) -> bool:
     for p in range(plans.counts[0]):
         if plans.begin[p] < end_s and plans.end[p] > begin_s and plans.owner[p] != owner:
@@ -165,7 +165,7 @@ def _overlaps(plans: Plans, owner: int, begin_s: int, end_s: int, chosen: Ints) 
     return False
 
 
-@njit
+@njit()
 def covers_any(hosts: Ints, allowed: Words) -> bool:
     """Return whether one of the hosts is in a mask."""
     for host in hosts:  # noqa: SIM110 (numba compiles the loop)
@@ -174,7 +174,7 @@ def covers_any(hosts: Ints, allowed: Words) -> bool:
     return False
 
 
-@njit
+@njit()
 def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints) -> Any:
     """Return when a job fits on ``site.allowed`` if limits end what runs; fill ``chosen``."""
     exact = rules.backfill == EASY
@@ -208,7 +208,7 @@ def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
     return NEVER
 
 
-@njit
+@njit()
 def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints) -> Any:
     """Return the planned start of a job between the plans there are; fill ``chosen``."""
     plans, pool = site.plans, site.pools[jobs.pool[job]]
@@ -242,7 +242,7 @@ def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
     return NEVER
 
 
-@njit
+@njit()
 def _equal(one: Words, other: Words) -> bool:
     for i in range(len(one)):  # noqa: SIM110 (numba compiles the loop)
         if one[i] != other[i]:
@@ -250,7 +250,7 @@ def _equal(one: Words, other: Words) -> bool:
     return True
 
 
-@njit
+@njit()
 def keep_hosts(plans: Plans, begin_s: int, end_s: int, chosen: Ints) -> None:
     """Keep hosts whole for a planned job."""
     p = plans.counts[0]

@@ -64,7 +64,7 @@ def build_outcome(jobs: int) -> Outcome:
     return Outcome(np.empty(jobs, np.int64), np.empty(jobs, np.int64), np.zeros(2, np.int64))
 
 
-@njit
+@njit()
 def is_limited(use: Use, jobs: Requests, rules: Rules, job: int) -> bool:
     """Return whether a limit keeps a job back now."""
     owner, gpus = jobs.owner[job], jobs.gpus[job] * jobs.hosts[job]
@@ -79,7 +79,7 @@ def is_limited(use: Use, jobs: Requests, rules: Rules, job: int) -> bool:
     return bool(limit > 0 and use.partition_gpus[owner, jobs.partition[job]] + gpus > limit)
 
 
-@njit
+@njit()
 def _has_limit(limits: Ints) -> bool:
     for limit in limits:  # noqa: SIM110 (numba compiles the loop)
         if limit > 0:
@@ -87,7 +87,7 @@ def _has_limit(limits: Ints) -> bool:
     return False
 
 
-@njit
+@njit(inlined=True)
 def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
     owner, gpus = jobs.owner[job], sign * jobs.gpus[job] * jobs.hosts[job]
     use.gpus[owner] += gpus
@@ -96,7 +96,7 @@ def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
     use.partition_gpus[owner, jobs.partition[job]] += gpus
 
 
-@njit
+@njit(inlined=True)
 def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_s: int) -> None:
     """Start a job on the hosts that stand in its row."""
     first = jobs.first[job]
@@ -107,7 +107,7 @@ def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_
         add_running(site.running, job, now_s + jobs.limit[job])
 
 
-@njit
+@njit(inlined=True)
 def end_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int) -> None:
     """Take back what a job held."""
     first = jobs.first[job]
@@ -118,7 +118,7 @@ def end_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int) -> Non
         remove_running(site.running, job)
 
 
-@njit
+@njit(inlined=True)
 def _open_pool(site: Site, jobs: Requests, job: int, now_s: int) -> None:
     """Fill ``site.allowed`` with the hosts that a job may start on in the main pass."""
     pool = site.pools[jobs.pool[job]]
@@ -134,7 +134,7 @@ def _open_pool(site: Site, jobs: Requests, job: int, now_s: int) -> None:
         site.allowed[word] = pool[word] & site.unblocked[word]
 
 
-@njit
+@njit(inlined=True)
 def run_main_pass(
     site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
 ) -> None:
@@ -176,7 +176,7 @@ def run_main_pass(
             site.unblocked[word] &= ~site.partitions[jobs.partition[job], word]
 
 
-@njit
+@njit()
 def _find_next_victim(running: Running, jobs: Requests, job: int, last: int) -> int:
     """Return the place of whom to evict after another (−1: first): the lowest, the youngest."""
     best = -1
@@ -190,7 +190,7 @@ def _find_next_victim(running: Running, jobs: Requests, job: int, last: int) -> 
     return best
 
 
-@njit
+@njit()
 def _goes_before(running: Running, jobs: Requests, one: int, other: int) -> bool:
     """Return whether one that runs is evicted before another."""
     tier, other_tier = jobs.tier[running.job[one]], jobs.tier[running.job[other]]
@@ -201,7 +201,7 @@ def _goes_before(running: Running, jobs: Requests, one: int, other: int) -> bool
     return bool(began > other_began or (began == other_began and one < other))
 
 
-@njit
+@njit()
 def _fits_without_lower_tiers(
     site: Site, jobs: Requests, rules: Rules, job: int, chosen: Ints
 ) -> bool:
@@ -217,7 +217,7 @@ def _fits_without_lower_tiers(
     )
 
 
-@njit
+@njit()
 def _evict_for(
     site: Site,
     jobs: Requests,
@@ -243,7 +243,7 @@ def _evict_for(
     return False
 
 
-@njit
+@njit()
 def _evict_from(
     site: Site,
     jobs: Requests,
@@ -268,7 +268,7 @@ def _evict_from(
         outcome.counts[1] += 1
 
 
-@njit
+@njit()
 def _find_victim_on_hosts(site: Site, jobs: Requests, job: int) -> int:
     """Return the place of whom to evict first of those on the hosts of ``site.before``; or −1."""
     running, best = site.running, -1
@@ -283,7 +283,7 @@ def _find_victim_on_hosts(site: Site, jobs: Requests, job: int) -> int:
     return best
 
 
-@njit
+@njit()
 def run_backfill_pass(
     site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
 ) -> None:
@@ -326,7 +326,7 @@ def run_backfill_pass(
             last = _find_last_candidate(site, jobs, rules, order[: last + 1], i + 1, now_s)
 
 
-@njit
+@njit()
 def _find_last_candidate(
     site: Site, jobs: Requests, rules: Rules, order: Ints, begin: int, now_s: int
 ) -> int:
@@ -349,7 +349,7 @@ def _find_last_candidate(
     return -1
 
 
-@njit
+@njit()
 def _asks_as_much(jobs: Requests, job: int, other: int) -> bool:
     """Return whether a job cannot fit where another does not."""
     return bool(
@@ -362,7 +362,7 @@ def _asks_as_much(jobs: Requests, job: int, other: int) -> bool:
     )
 
 
-@njit
+@njit()
 def _starts_beside(
     site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints
 ) -> bool:

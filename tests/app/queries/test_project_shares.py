@@ -1,6 +1,4 @@
-"""Shares of projects: kept with the store, configured ones before Slurm's, told on the command
-line.
-"""
+"""Shares of projects: kept with the store, told on the command line."""
 
 from __future__ import annotations
 
@@ -8,27 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from marey.app.queries.project_shares import (
-    keep_configured_shares,
-    keep_slurm_shares,
-    read_site_shares,
-)
+from marey.app.queries.project_shares import keep_configured_shares, read_site_shares
 from marey.cli import main
 from marey.queue.waiting.fairness import SharesFrom
 from marey.store.embedded.embedded_store import open_store
 
 
-def test_configured_shares_come_before_those_of_slurm() -> None:
+def test_shares_are_kept_until_the_configuration_names_none() -> None:
     store = open_store(None)
-    assert read_site_shares(store, "h6").origin is SharesFrom.EQUAL
-    keep_slurm_shares(store, "h6", {"nlp": 0.5})
-    assert read_site_shares(store, "h6").weights == {"nlp": 0.5}
-    assert read_site_shares(store, "another").origin is SharesFrom.EQUAL
+    assert read_site_shares(store).origin is SharesFrom.EQUAL
     keep_configured_shares(store, {"nlp": 3.0})
-    assert read_site_shares(store, "h6").origin is SharesFrom.CONFIGURATION
-    # A configuration that names none any more.
+    assert read_site_shares(store).weights == {"nlp": 3.0}
+    keep_configured_shares(store, {"nlp": 1.0, "text": 1.0})
+    assert read_site_shares(store).weights == {"nlp": 1.0, "text": 1.0}
     keep_configured_shares(store, {})
-    assert read_site_shares(store, "h6").origin is SharesFrom.SLURM
+    assert read_site_shares(store).origin is SharesFrom.EQUAL
     store.close()
 
 

@@ -14,7 +14,6 @@ class SharesFrom(StrEnum):
 
     EQUAL = "equal"
     CONFIGURATION = "configuration"
-    SLURM = "slurm"
     # There are shares, but whoever asks does not see whole projects.
     WITHHELD = "withheld"
 
@@ -22,7 +21,6 @@ class SharesFrom(StrEnum):
 SENTENCES: Mapping[SharesFrom, str] = {
     SharesFrom.EQUAL: "Equal shares: none configured.",
     SharesFrom.CONFIGURATION: "Shares from [queue.shares] in marey.toml.",
-    SharesFrom.SLURM: "Shares from Slurm (sshare).",
     SharesFrom.WITHHELD: (
         "Equal shares: this site's privacy mode does not show you whole projects, "
         "so their shares say nothing here."

@@ -3,7 +3,7 @@ with.
 
 Each of several futures lets what runs and what waits end after a share of its time limit, drawn
 from the shares that ended workloads used (or a broad guess), and replays the line with EASY
-backfill: within 0.1 of a decade of planning every job as Slurm does, at a tenth of the cost. The
+backfill: within 0.1 of a decade of planning every job as Slurm does, at a sixth of the cost. The
 spread of the futures is the interval; its coverage is not yet known.
 """
 

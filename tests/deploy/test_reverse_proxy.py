@@ -97,7 +97,7 @@ def test_the_page_and_everything_it_loads_come_from_below_the_prefix(proxied: Pr
 def test_the_live_connection_passes_through_nginx(proxied: Proxied) -> None:
     url = proxied.url.replace("https:", "wss:") + "/marey/api/v1/live"
     origin: Any = proxied.url
-    with connect(url, ssl=proxied.context, origin=origin, max_size=None) as live:
+    with connect(url, ssl=proxied.context, origin=origin, max_size=None, open_timeout=90) as live:
         live.send(json.dumps({"subscribe": ["util"]}))
         assert len(bytes(live.recv(60))) > 100
 

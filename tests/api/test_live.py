@@ -42,7 +42,8 @@ def lively() -> Iterator[tuple[SmallService, str]]:
 
 
 def live(url: str) -> ClientConnection:
-    return connect(f"{url.replace('http', 'ws')}/api/v1/live", max_size=None, legacy=True)
+    address = f"{url.replace('http', 'ws')}/api/v1/live"
+    return connect(address, max_size=None, open_timeout=90, legacy=True)
 
 
 def subscribe(client: ClientConnection, *metrics: str, cluster: str = "default") -> None:

@@ -26,7 +26,7 @@ class Encoding(StrEnum):
 
 
 # Of a file that is packed once and kept.
-BEST_LEVELS = {Encoding.ZSTD: 12, Encoding.GZIP: 9}
+BEST_LEVELS = {Encoding.ZSTD: 19, Encoding.GZIP: 9}
 LEVELS = {Encoding.ZSTD: 3, Encoding.GZIP: 4}
 
 

@@ -67,7 +67,7 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(overview: Overview)
     overview.hold()
     nameless = page.evaluate(
         """() => [...document.querySelectorAll('button, select, input, [tabindex="0"], a')]
-            .filter(e => e.type !== 'file')
+            .filter(e => e.type !== 'file' && e.checkVisibility({visibilityProperty: true}))
             .filter(e => !(e.getAttribute('aria-label') || e.labels?.[0]?.innerText
                            || e.innerText?.trim() || e.title))
             .map(e => e.outerHTML.slice(0, 120))"""
@@ -75,7 +75,8 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(overview: Overview)
     assert nameless == []
     wanted = page.evaluate(
         """() => [...document.querySelectorAll('button, select, input, a, [tabindex="0"]')]
-            .filter(e => e.offsetParent && !e.disabled && e.tabIndex >= 0).length"""
+            .filter(e => e.offsetParent && !e.disabled && e.tabIndex >= 0)
+            .filter(e => e.checkVisibility({visibilityProperty: true})).length"""
     )
     page.evaluate("document.body.focus()")
     reached = set()

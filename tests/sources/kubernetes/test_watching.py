@@ -249,8 +249,10 @@ def test_an_api_server_that_refuses_everybody_for_moments_is_taken_up_again(
     api.put("pods", pod("train-x1", 8, on="n1", phase="Running", owner=owner))
     with source(api) as made:
         eventually(made, lambda o: states(o) == {"train": "running"})
+        kinds = {"jobs", "pods", "nodes"}
+        until(lambda: all(api.watching[kind] for kind in kinds), "everything is watched")
         # A restart: watches are cut, and roles are not loaded yet.
-        api.forbidden = {"jobs", "pods", "nodes"}
+        api.forbidden = kinds
         api.drop_watches(cut=True)
         (jobs,) = (r for r in made.reflectors if r.path.endswith("/jobs"))
         until(lambda: bool(jobs.state.given_up), "jobs are done without")

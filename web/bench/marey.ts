@@ -6,7 +6,7 @@ import { makeFlow } from "@/charts/flow/synthetic";
 import { paintBands } from "@/charts/marey/bands";
 import { paintCells } from "@/charts/marey/cells";
 import { makePalette } from "@/charts/marey/kinds";
-import { imageOf, makePicture } from "@/charts/marey/picture";
+import { imageOf, makePicture } from "@/charts/marey/image/picture";
 import type { RowLayout } from "@/charts/marey/rows";
 import { fitRowPx, layoutRows, visibleRows } from "@/charts/marey/rows";
 import type { SyntheticStep } from "@/charts/marey/synthetic";

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { continuousScheme } from "@/base/colour";
-import { makePicture } from "@/charts/marey/picture";
+import { makePicture } from "@/charts/marey/image/picture";
 import { cellAt, paintMatrix, rangeOf } from "@/charts/matrix";
 
 describe("a matrix", () => {

@@ -2,7 +2,7 @@
 
 import { interpolate, packed } from "@/base/colour";
 import type { Rgb } from "@/base/colour";
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 
 export interface Matrix {
   rows: number;

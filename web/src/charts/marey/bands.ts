@@ -9,7 +9,7 @@
 import { BAR, barOf, mixed } from "@/charts/marey/cells";
 import { CoverageLine } from "@/charts/marey/coverage";
 import { isAbove, isUnder } from "@/charts/marey/kinds";
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 import type { RowLayout } from "@/charts/marey/rows";
 import { CELLS_BELOW_PX, LABELS_FROM_PX } from "@/charts/marey/rows";
 import type { TimeWindow } from "@/charts/marey/window";

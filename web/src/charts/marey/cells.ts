@@ -1,7 +1,7 @@
 /** Cells: what ranks do in each slice of time, as the server counted it, painted pixel by pixel. */
 
 import type { Palette } from "@/charts/marey/kinds";
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 import type { RowLayout } from "@/charts/marey/rows";
 import type { TimeWindow } from "@/charts/marey/window";
 import { spanNs } from "@/charts/marey/window";

@@ -3,7 +3,7 @@ import { paintBands } from "@/charts/marey/bands";
 import { barOf } from "@/charts/marey/cells";
 import { fadePicture, findFollowed, largestBatch } from "@/charts/marey/follow";
 import { makePalette } from "@/charts/marey/kinds";
-import { makePicture } from "@/charts/marey/picture";
+import { makePicture } from "@/charts/marey/image/picture";
 import { layoutRows } from "@/charts/marey/rows";
 import { makeStep } from "@/charts/marey/synthetic";
 

@@ -1,7 +1,7 @@
 /** Following one micro-batch through the stages: it stays as it is, everything else turns pale. */
 
 import { mixed } from "@/charts/marey/cells";
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 
 const PALE = 0.2;
 

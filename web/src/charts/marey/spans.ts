@@ -2,7 +2,7 @@
 
 import { barOf } from "@/charts/marey/cells";
 import { CoverageLine } from "@/charts/marey/coverage";
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 import type { RowLayout } from "@/charts/marey/rows";
 import type { TimeWindow } from "@/charts/marey/window";
 import { spanNs } from "@/charts/marey/window";

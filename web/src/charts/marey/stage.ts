@@ -15,12 +15,12 @@ import { findHit, findOperator } from "@/charts/marey/hit";
 import type { Palette } from "@/charts/marey/kinds";
 import type { MemoryLine, Overlay, StepMark } from "@/charts/marey/overlay";
 import { AXIS_PX, drawOverlay } from "@/charts/marey/overlay";
-import { imageOf, makePicture } from "@/charts/marey/picture";
+import { imageOf, makePicture } from "@/charts/marey/image/picture";
 import type { Row, RowLayout } from "@/charts/marey/rows";
 import { CELLS_BELOW_PX, fitRowPx, layoutRows, scrollTo, visibleRows } from "@/charts/marey/rows";
 import type { Spans } from "@/charts/marey/spans";
 import { paintSpans } from "@/charts/marey/spans";
-import { makeSvg } from "@/charts/marey/svg";
+import { makeSvg } from "@/charts/marey/image/svg";
 import type { TimeWindow } from "@/charts/marey/window";
 import { clampWindow, panWindow, spanNs, zoomWindow } from "@/charts/marey/window";
 

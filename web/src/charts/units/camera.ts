@@ -1,6 +1,6 @@
 /** Moving over the canvas: fit, zoom around a point, fly. */
 
-import type { Camera } from "@/charts/units/scene";
+import type { Camera } from "@/charts/units/drawing/scene";
 
 export interface Frame {
   width: number;

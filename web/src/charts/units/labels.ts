@@ -1,7 +1,7 @@
 /** Labels of groups: one per label band, shortened to fit, so that no two ever overlap. */
 
 import type { UnitLayout } from "@/charts/units/layout";
-import type { Camera } from "@/charts/units/scene";
+import type { Camera } from "@/charts/units/drawing/scene";
 
 export interface Label {
   group: number;

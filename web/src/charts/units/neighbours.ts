@@ -1,7 +1,7 @@
 /** Walking over groups and units with arrow keys: the nearest one in a direction, into a group and out of it. */
 
 import type { UnitLayout } from "@/charts/units/layout";
-import type { Mark } from "@/charts/units/overlay";
+import type { Mark } from "@/charts/units/drawing/overlay";
 
 export type Direction = "left" | "right" | "up" | "down";
 

@@ -3,7 +3,7 @@
 import type { TextColumn } from "@/base/columns";
 import type { Frame } from "@/charts/units/camera";
 import type { UnitLayout } from "@/charts/units/layout";
-import type { Camera } from "@/charts/units/scene";
+import type { Camera } from "@/charts/units/drawing/scene";
 
 /** How many units of each group violate the rule of each place. */
 export interface RuleCounts {

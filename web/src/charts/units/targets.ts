@@ -5,7 +5,7 @@ import { select } from "@/base/predicate";
 import { valueAt } from "@/base/columns";
 import type { Units } from "@/base/units";
 import type { UnitLayout } from "@/charts/units/layout";
-import type { Mark } from "@/charts/units/overlay";
+import type { Mark } from "@/charts/units/drawing/overlay";
 import type { Plan } from "@/charts/units/plan";
 
 /** What is true of all units of a group: one condition per layer down to it. */

@@ -13,13 +13,13 @@ import { IconButton } from "@/base/ui/controls";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import type { Span } from "@/charts/span";
-import { Bivariate } from "@/features/diagnostics/Bivariate";
-import { ClusterPanel } from "@/features/diagnostics/ClusterPanel";
+import { Bivariate } from "@/features/diagnostics/panels/Bivariate";
+import { ClusterPanel } from "@/features/diagnostics/panels/ClusterPanel";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { stableNumbers } from "@/features/diagnostics/colours";
-import { Comparison } from "@/features/diagnostics/Comparison";
+import { Comparison } from "@/features/diagnostics/panels/Comparison";
 import type { Diagnosis } from "@/features/diagnostics/documents";
-import { Multiples } from "@/features/diagnostics/Multiples";
+import { Multiples } from "@/features/diagnostics/panels/Multiples";
 import {
   between,
   useClusters,
@@ -28,7 +28,7 @@ import {
 } from "@/features/diagnostics/queries";
 import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
-import { TimelinePanel } from "@/features/diagnostics/TimelinePanel";
+import { TimelinePanel } from "@/features/diagnostics/panels/TimelinePanel";
 import { Waiting } from "@/features/diagnostics/Waiting";
 import { counted } from "@/features/diagnostics/words";
 import { useWorkloadBoard } from "@/features/diagnostics/workloadRules";

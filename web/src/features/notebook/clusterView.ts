@@ -15,11 +15,11 @@ import type { ClusterState, Units } from "@/base/units";
 import { buildUnits } from "@/base/units";
 import type { UnitLayout } from "@/charts/units/layout";
 import { layoutUnits } from "@/charts/units/layout";
-import type { ColourMemory, Legend } from "@/charts/units/paint";
-import { paintUnits, towards } from "@/charts/units/paint";
+import type { ColourMemory, Legend } from "@/charts/units/drawing/paint";
+import { paintUnits, towards } from "@/charts/units/drawing/paint";
 import type { Plan } from "@/charts/units/plan";
 import { planLayout } from "@/charts/units/plan";
-import { Stage } from "@/charts/units/stage";
+import { Stage } from "@/charts/units/drawing/stage";
 import {
   groupPredicate,
   layerOf,

@@ -19,7 +19,7 @@ import {
   Slider,
   Toggle,
 } from "@/base/ui/controls";
-import type { Legend as LegendData } from "@/charts/units/paint";
+import type { Legend as LegendData } from "@/charts/units/drawing/paint";
 import type { ColourSpec } from "@/charts/units/view";
 import { useAttributeOptions } from "@/features/overview/attributeOptions";
 import { useShared } from "@/features/overview/context";

@@ -3,8 +3,8 @@
 import { cssColour } from "@/base/colour";
 import type { Theme } from "@/base/colour";
 import { letterMeasure, placeLabels } from "@/charts/units/labels";
-import { FONT } from "@/charts/units/overlay";
-import type { Picture } from "@/charts/units/stage";
+import { FONT } from "@/charts/units/drawing/overlay";
+import type { Picture } from "@/charts/units/drawing/stage";
 import { overviewTexts as texts } from "@/texts";
 
 const INK: Record<Theme, { page: string; text: string; boxes: string[] }> = {

@@ -3,7 +3,7 @@ import type { Theme } from "@/base/colour";
 import { continuousScheme, interpolate } from "@/base/colour";
 import { useTheme } from "@/base/theme";
 import { makePalette } from "@/charts/marey/kinds";
-import { imageOf, makePicture } from "@/charts/marey/picture";
+import { imageOf, makePicture } from "@/charts/marey/image/picture";
 import type { Matrix } from "@/charts/matrix";
 import { cellAt, paintMatrix, rangeOf } from "@/charts/matrix";
 import ui from "@/base/ui/ui.module.css";

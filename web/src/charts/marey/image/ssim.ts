@@ -1,6 +1,6 @@
 /** Structural similarity of two pictures (Wang et al., 2004) on luminance, in windows of 8 × 8 pixels. */
 
-import type { Picture } from "@/charts/marey/picture";
+import type { Picture } from "@/charts/marey/image/picture";
 
 const SIDE = 8;
 const C1 = (0.01 * 255) ** 2;

@@ -1,7 +1,7 @@
 /** The WebGL2 renderer: points zoomed out, indexed quads zoomed in; places are mixed in the shader. */
 
-import type { Camera, Flash, Renderer, Scene } from "@/charts/units/scene";
-import { drawnLayers, QUADS_FROM_PX, unitSide, visibleUnits } from "@/charts/units/scene";
+import type { Camera, Flash, Renderer, Scene } from "@/charts/units/drawing/scene";
+import { drawnLayers, QUADS_FROM_PX, unitSide, visibleUnits } from "@/charts/units/drawing/scene";
 
 // Instanced drawing costs twenty times as much per unit in software GL, so there is none of it here.
 // Three small programs, because every instruction counts a hundred thousand times: units that stand

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { makePalette } from "@/charts/marey/kinds";
 import type { Overlay } from "@/charts/marey/overlay";
 import { layoutRows } from "@/charts/marey/rows";
-import { escapeXml, makeSvg } from "@/charts/marey/svg";
+import { escapeXml, makeSvg } from "@/charts/marey/image/svg";
 import { makeStep } from "@/charts/marey/synthetic";
 
 const step = makeStep(3, 8, []);

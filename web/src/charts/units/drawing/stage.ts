@@ -14,15 +14,15 @@ import {
 import type { UnitLayout } from "@/charts/units/layout";
 import type { Identity } from "@/charts/units/motion";
 import { Places } from "@/charts/units/motion";
-import type { Overlay, OverlayMarks } from "@/charts/units/overlay";
-import { drawOverlay } from "@/charts/units/overlay";
+import type { Overlay, OverlayMarks } from "@/charts/units/drawing/overlay";
+import { drawOverlay } from "@/charts/units/drawing/overlay";
 import type { Hit } from "@/charts/units/pick";
 import { pick, unitsWithin } from "@/charts/units/pick";
 import type { PlacedRules, RuleSpot } from "@/charts/units/rules";
 import { ruleAt } from "@/charts/units/rules";
-import type { Camera, Flash, Renderer, Scene } from "@/charts/units/scene";
-import { createSoftwareRenderer } from "@/charts/units/software";
-import { createWebglRenderer } from "@/charts/units/webgl";
+import type { Camera, Flash, Renderer, Scene } from "@/charts/units/drawing/scene";
+import { createSoftwareRenderer } from "@/charts/units/drawing/software";
+import { createWebglRenderer } from "@/charts/units/drawing/webgl";
 
 /** A laid-out view, ready to be shown. */
 export interface Picture {

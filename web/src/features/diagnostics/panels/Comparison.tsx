@@ -10,7 +10,7 @@ import { useComparison, useSideBand } from "@/features/diagnostics/queries";
 import { useChosen } from "@/features/diagnostics/store";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/diagnostics/Comparison.module.css";
+import styles from "@/features/diagnostics/panels/Comparison.module.css";
 import partStyles from "@/features/diagnostics/parts.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
 

@@ -1,7 +1,7 @@
 /** The renderer for machines without a GPU driver: plain pixels, filled on the CPU. */
 
-import type { Camera, Flash, Renderer, Scene } from "@/charts/units/scene";
-import { drawnLayers, unitSide } from "@/charts/units/scene";
+import type { Camera, Flash, Renderer, Scene } from "@/charts/units/drawing/scene";
+import { drawnLayers, unitSide } from "@/charts/units/drawing/scene";
 import { chartsTexts as texts } from "@/texts";
 
 /** A renderer on a canvas that works everywhere. */

@@ -13,7 +13,7 @@ import { change, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/diagnostics/Bivariate.module.css";
+import styles from "@/features/diagnostics/panels/Bivariate.module.css";
 import partStyles from "@/features/diagnostics/parts.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
 

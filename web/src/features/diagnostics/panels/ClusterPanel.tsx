@@ -12,7 +12,7 @@ import type { Order } from "@/charts/gpuOrder";
 import type { Method } from "@/features/diagnostics/store";
 import { change, choose, usePicked } from "@/features/diagnostics/store";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/diagnostics/ClusterPanel.module.css";
+import styles from "@/features/diagnostics/panels/ClusterPanel.module.css";
 import partStyles from "@/features/diagnostics/parts.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
 

@@ -15,7 +15,7 @@ import { choose, useChosen, usePicked } from "@/features/diagnostics/store";
 import { prepared, token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/diagnostics/Multiples.module.css";
+import styles from "@/features/diagnostics/panels/Multiples.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
 
 const STRIPS_FROM = 256;

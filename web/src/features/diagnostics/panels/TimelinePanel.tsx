@@ -16,7 +16,7 @@ import { timelineStyle } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import { marksOf, shadesOf } from "@/features/diagnostics/words";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/diagnostics/TimelinePanel.module.css";
+import styles from "@/features/diagnostics/panels/TimelinePanel.module.css";
 import partStyles from "@/features/diagnostics/parts.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
 

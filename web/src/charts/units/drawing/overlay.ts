@@ -8,8 +8,8 @@ import type { UnitLayout } from "@/charts/units/layout";
 import { unitsWithin } from "@/charts/units/pick";
 import type { PlacedRules, RuleCounts } from "@/charts/units/rules";
 import { drawRules, placeRules } from "@/charts/units/rules";
-import type { Camera } from "@/charts/units/scene";
-import type { Picture } from "@/charts/units/stage";
+import type { Camera } from "@/charts/units/drawing/scene";
+import type { Picture } from "@/charts/units/drawing/stage";
 
 /** A group or one unit, by its place in the layout. */
 export type Mark = { group: number } | { position: number };

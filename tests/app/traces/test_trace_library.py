@@ -9,6 +9,7 @@ import pytest
 
 from marey.app.access import upload_usage
 from marey.app.settings.configuration import TracesSettings
+from marey.app.traces.converter import Conversion
 from marey.app.traces.received_files import FILES_LIMIT
 from marey.app.traces.trace_library import TraceLibrary
 from marey.model.errors import NotFound, TooLarge
@@ -118,3 +119,20 @@ def test_a_server_that_ended_while_it_deleted_shows_no_ghost(tmp_path: Path) -> 
     (tmp_path / "traces" / run).rename(left)
     assert library.list_runs() == []
     assert not left.exists()
+
+
+def test_a_record_read_before_its_conversion_ended_is_not_called_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = TraceLibrary(tmp_path / "traces")
+    run = library.create("quick").id
+    ended = Conversion(run, doing="writing", over=True)
+    early = library.get(run)
+    early.state = "converting"
+    library._save(early)
+    monkeypatch.setattr(library._converter, "find", lambda _: ended)
+    assert library.summarise(early).state == "converting"
+    ended.error = "no events"
+    library._finish(ended)
+    monkeypatch.setattr(library._converter, "find", lambda _: None)
+    assert library.summarise(early).state == "failed"

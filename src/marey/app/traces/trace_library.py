@@ -207,13 +207,18 @@ class TraceLibrary:
     def summarise(self, record: RunRecord) -> TraceRunSummary:
         """Return what the list shows of a run."""
         under_way = self._converter.find(record.id)
+        if record.state in ("converting", "waiting") and (under_way is None or under_way.over):
+            # It may have begun or ended since the record was read: both are written under the lock.
+            with self._lock:
+                record = self._load(record.id) or record
+                under_way = self._converter.find(record.id)
         files, size = self._measure(record)
         first = record.verdicts[0] if record.verdicts else None
         state: RunState = record.state
         if under_way is not None and not under_way.over:
             state = "waiting" if under_way.doing == "waiting" else "converting"
         elif state in ("converting", "waiting"):
-            state = "cancelled"
+            state = "cancelled" if under_way is None else "converting"
         return TraceRunSummary(
             id=record.id,
             name=record.name,

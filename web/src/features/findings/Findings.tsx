@@ -94,14 +94,11 @@ function Filters({
       .filter(Boolean)
       .sort()
       .map((value) => ({ value, label: value }));
-  const titles = (rules.data ?? []).map((rule) => ({
-    value: rule.id,
-    label: rule.title || rule.id,
-  }));
-  const listed =
-    shown.rule === "" || titles.some((one) => one.value === shown.rule)
-      ? titles
-      : [...titles, { value: shown.rule, label: shown.rule }];
+  const titles = new Map((rules.data ?? []).map((rule) => [rule.id, rule.title || rule.id]));
+  // Findings outlive their rule: a deleted one can still be chosen.
+  for (const id of [shown.rule, ...rows.map((row) => row.rule)])
+    if (id && !titles.has(id)) titles.set(id, id);
+  const listed = [...titles].map(([value, label]) => ({ value, label }));
   return (
     <div className={pageStyles["page-line"]}>
       <Choice

@@ -21,6 +21,7 @@ from marey.app.queue.queue_queries import (
     AskWhy,
 )
 from marey.app.queue.what_if_folder import answer_what_if
+from marey.app.queue.what_if_report import write_what_if_report
 from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
@@ -99,6 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="whatif: a policy in JSON or a slurm.conf; placement: names, such as best_fit,fgd",
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="whatif: write the report to this file too"
     )
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="placement: nodes in CSV")
     parser.add_argument("--pods", type=Path, metavar="FILE", help="placement: pods in CSV")
@@ -227,7 +231,14 @@ def _what_if(args: argparse.Namespace, out: Output) -> None:
         _what_if_here(args, policy, out)
         return
     document = answer_what_if(args.history, policy, current=args.current, unchecked=args.unchecked)
-    out.answer(document, _print_what_if(document))
+    lines = _print_what_if(document)
+    _write_report(args, document, [lines[0], *document["notes"]])
+    out.answer(document, "\n".join(lines))
+
+
+def _write_report(args: argparse.Namespace, document: dict[str, Any], summary: list[str]) -> None:
+    if args.html is not None:
+        args.html.write_text(write_what_if_report(document, summary), encoding="utf-8")
 
 
 def _what_if_here(args: argparse.Namespace, path: Path, out: Output) -> None:
@@ -249,6 +260,7 @@ def _what_if_here(args: argparse.Namespace, path: Path, out: Output) -> None:
         or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
         f"{_print_seconds(document['mean_wait_s'])}.",
     ]
+    _write_report(args, document, lines)
     out.answer(document, "\n".join([*lines, *_print_changes(document, lambda row: row["name"])]))
 
 
@@ -275,7 +287,7 @@ def _print_scores(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _print_what_if(document: dict[str, Any]) -> str:
+def _print_what_if(document: dict[str, Any]) -> list[str]:
     current = document["current"]
     lines = [
         f"Mean wait {_print_seconds(document['mean_wait_s'])}; "
@@ -286,7 +298,7 @@ def _print_what_if(document: dict[str, Any]) -> str:
     lines += _print_changes(document, lambda row: f"from {row['gpus_from']:>2}")
     if document["never_started_jobs"]:
         lines.append(f"  {document['never_started_jobs']} jobs could never start as requested.")
-    return "\n".join([*lines, *document["notes"]])
+    return [*lines, *document["notes"]]
 
 
 def _print_changes(

@@ -1,0 +1,47 @@
+"""Write what another policy would do as one HTML page: the error first, who loses, then waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from marey.diagnose.report import STYLE, policy
+from marey.queue.policy.gains_and_losses import describe_size
+
+
+def write_what_if_report(document: dict[str, Any], summary: Sequence[str]) -> str:
+    """Return the page of an answer from a folder or from the store, under these sentences."""
+    owners = document.get("by_user", document.get("by_owner", []))
+    return _open_page().render(
+        summary=summary,
+        changes=[("Who loses", document["losses"]), ("Who gains", document["gains"])],
+        tables=[
+            ("Waits by number of GPUs", _name_rows(document["by_size"])),
+            ("Waits by project", _name_rows(document["by_project"])),
+            ("Waits by user", _name_rows(owners)),
+        ],
+        style=STYLE,
+        policy=policy(None),
+    )
+
+
+def _name_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    return [(_name_row(row), row) for row in rows]
+
+
+def _name_row(row: dict[str, Any]) -> str:
+    if "gpus_from" in row:
+        return describe_size(row["gpus_from"])
+    return str(row.get("name") or row.get("project") or row.get("owner") or "–")
+
+
+@cache
+def _open_page() -> Template:
+    world = Environment(autoescape=True, undefined=StrictUndefined)
+    world.filters["seconds"] = lambda value: "–" if value is None else f"{value:,.0f} s"
+    text = files("marey.app.queue").joinpath("what_if_report.html").read_text(encoding="utf-8")
+    return world.from_string(text)

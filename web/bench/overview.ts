@@ -2,7 +2,7 @@
 
 import type { Metric } from "@/base/attributes";
 import { attributeList } from "@/base/attributes";
-import { Cluster } from "@/base/cluster";
+import { Cluster } from "@/base/live/cluster";
 import type { TextColumn } from "@/base/columns";
 import { SLOTS } from "@/base/verdicts/slots";
 import type { Verdicts } from "@/base/verdicts/verdicts";
@@ -10,8 +10,8 @@ import type { ClusterState } from "@/base/units";
 import { QUADS_FROM_PX } from "@/charts/units/drawing/scene";
 import { Stage } from "@/charts/units/drawing/stage";
 import { parseView } from "@/charts/units/view";
-import { Engine } from "@/features/overview/engine";
-import { Layouts } from "@/features/overview/layouts";
+import { Engine } from "@/features/overview/drawing/engine";
+import { Layouts } from "@/features/overview/drawing/layouts";
 import { snapshot, tick } from "./fake";
 
 const WIDTH = 1440;

@@ -10,7 +10,7 @@ import { PREFIX, withoutPrefix } from "@/api/prefix";
 import type { Route } from "@/app/routes";
 import { ENTRIES, ROUTES } from "@/app/routes";
 import { useMyself } from "@/base/account";
-import { fetchCatalogue } from "@/base/catalogue";
+import { fetchCatalogue } from "@/base/live/catalogue";
 import { PagesContext } from "@/base/ui/navigation";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";

@@ -8,7 +8,7 @@
 import type { ComponentType } from "react";
 import { lazy } from "react";
 import { useSearch } from "@/base/router";
-import type { Catalogue } from "@/base/catalogue";
+import type { Catalogue } from "@/base/live/catalogue";
 import type { PageEntry } from "@/base/ui/navigation";
 import { openSession } from "@/app/session";
 import { SignInPage } from "@/features/account/SignIn";

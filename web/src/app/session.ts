@@ -1,7 +1,7 @@
 import { chosenCluster } from "@/api/chosen";
 import { connect, liveUrl } from "@/api/live";
 import { fetchMoment } from "@/api/moments";
-import { LiveSession } from "@/base/live";
+import { LiveSession } from "@/base/live/session";
 
 let session: LiveSession | null = null;
 

@@ -5,7 +5,7 @@ import { inCluster } from "@/api/chosen";
 import { ApiError } from "@/api/client";
 import { withPrefix } from "@/api/prefix";
 import { tracesAddress } from "@/base/addresses";
-import type { Catalogue } from "@/base/catalogue";
+import type { Catalogue } from "@/base/live/catalogue";
 import { formatTime } from "@/base/format";
 import type { RuleBoard } from "@/base/verdicts/queries";
 import type { RuleBarComponent } from "@/base/verdicts/ruleBar";

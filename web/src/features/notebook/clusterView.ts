@@ -4,7 +4,7 @@ import type { Document } from "@/api/documents";
 import { readMessage } from "@/api/wire";
 import type { Attribute } from "@/base/attributes";
 import { attributeList, lowIsNotable } from "@/base/attributes";
-import { Cluster } from "@/base/cluster";
+import { Cluster } from "@/base/live/cluster";
 import type { Theme } from "@/base/colour";
 import { packed } from "@/base/colour";
 import { valueAt } from "@/base/columns";

@@ -3,13 +3,13 @@ import { useQuery } from "@tanstack/react-query";
 import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import { formatCount } from "@/base/format";
-import { useLive } from "@/base/live";
+import { useLive } from "@/base/live/session";
 import { IconButton, Sparkline } from "@/base/ui/controls";
 import { useShared } from "@/features/overview/context";
 import type { Numbers as Values } from "@/features/overview/numbers";
 import { NumberHistory } from "@/features/overview/numbers";
 import { useOverview } from "@/features/overview/store";
-import { ViewPicker } from "@/features/overview/ViewPicker";
+import { ViewPicker } from "@/features/overview/views/ViewPicker";
 import styles from "@/features/overview/Numbers.module.css";
 import { overviewTexts as texts } from "@/texts";
 

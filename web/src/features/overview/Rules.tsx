@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "react";
 import type { Attribute } from "@/base/attributes";
-import { useLive } from "@/base/live";
+import { useLive } from "@/base/live/session";
 import type { Lens } from "@/base/verdicts/documents";
 import { useRuleBoard } from "@/base/verdicts/queries";
 import type { RuleBarComponent } from "@/base/verdicts/ruleBar";

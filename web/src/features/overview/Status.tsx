@@ -4,7 +4,7 @@ import type { Document } from "@/api/documents";
 import { ApiError, getJson, putJson } from "@/api/client";
 import type { SourceState } from "@/api/wire";
 import { formatDuration, formatTime } from "@/base/format";
-import { useLive } from "@/base/live";
+import { useLive } from "@/base/live/session";
 import { useTheme } from "@/base/theme";
 import { SOURCES } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";

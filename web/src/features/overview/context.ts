@@ -2,8 +2,8 @@
 
 import { createContext, useContext } from "react";
 import type { Attribute, Metric } from "@/base/attributes";
-import type { LiveSession } from "@/base/live";
-import type { Engine } from "@/features/overview/engine";
+import type { LiveSession } from "@/base/live/session";
+import type { Engine } from "@/features/overview/drawing/engine";
 
 export interface OverviewContext {
   session: LiveSession;

@@ -5,9 +5,9 @@ import type { Predicate } from "@/base/predicate";
 import type { RuleEntry } from "@/base/verdicts/slots";
 import { VIOLATED } from "@/base/verdicts/verdicts";
 import type { Layer, View } from "@/charts/units/view";
-import type { Drawn } from "@/features/overview/engine";
+import type { Drawn } from "@/features/overview/drawing/engine";
 import type { Numbers } from "@/features/overview/numbers";
-import { presetView } from "@/features/overview/presets";
+import { presetView } from "@/features/overview/views/presets";
 import type { UrlState } from "@/features/overview/url";
 
 export interface OverviewState {

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { selectionAddress } from "@/base/addresses";
 import { parseView } from "@/charts/units/view";
-import { PRESETS, presetView } from "@/features/overview/presets";
+import { PRESETS, presetView } from "@/features/overview/views/presets";
 import type { UrlState } from "@/features/overview/url";
 import { printUrl, readUrl } from "@/features/overview/url";
 

@@ -1,8 +1,8 @@
 import type { KeyboardEvent, PointerEvent } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { formatTime } from "@/base/format";
-import type { LiveSession } from "@/base/live";
-import { useLive } from "@/base/live";
+import type { LiveSession } from "@/base/live/session";
+import { useLive } from "@/base/live/session";
 import { IconButton, Select } from "@/base/ui/controls";
 import { useFullness, useHistorySpan, useMarks } from "@/features/timetravel/marks";
 import type { Direction, Mark, Span } from "@/features/timetravel/walk";

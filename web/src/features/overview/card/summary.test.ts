@@ -3,7 +3,7 @@ import type { Column } from "@/base/columns";
 import { numberColumn, textColumn } from "@/base/columns";
 import type { ClusterState } from "@/base/units";
 import { countNumbers } from "@/features/overview/numbers";
-import { meanLine, summarise, workloadFacts } from "@/features/overview/summary";
+import { meanLine, summarise, workloadFacts } from "@/features/overview/card/summary";
 
 const state: ClusterState = {
   timeMs: 10_000,

@@ -5,7 +5,7 @@ import type { RuleSpot } from "@/charts/units/rules";
 import { useShared } from "@/features/overview/context";
 import { useOverview } from "@/features/overview/store";
 import { layerOf } from "@/charts/units/targets";
-import styles from "@/features/overview/Tooltip.module.css";
+import styles from "@/features/overview/drawing/Tooltip.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 export interface Hover {

@@ -12,15 +12,15 @@ import type { Hit } from "@/charts/units/pick";
 import { Stage } from "@/charts/units/drawing/stage";
 import { attributesOf } from "@/charts/units/view";
 import { useShared } from "@/features/overview/context";
-import { Engine } from "@/features/overview/engine";
-import { Layouts } from "@/features/overview/layouts";
+import { Engine } from "@/features/overview/drawing/engine";
+import { Layouts } from "@/features/overview/drawing/layouts";
 import { countNumbers } from "@/features/overview/numbers";
 import { choose, useOverview } from "@/features/overview/store";
 import { groupPredicate, layerOf, unitPredicate, unitsPredicate } from "@/charts/units/targets";
-import type { Hover } from "@/features/overview/Tooltip";
-import { Tooltip } from "@/features/overview/Tooltip";
+import type { Hover } from "@/features/overview/drawing/Tooltip";
+import { Tooltip } from "@/features/overview/drawing/Tooltip";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/overview/Canvas.module.css";
+import styles from "@/features/overview/drawing/Canvas.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 /** The canvas with every GPU on it. */

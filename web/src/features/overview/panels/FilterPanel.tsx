@@ -4,14 +4,14 @@ import { formatCount, formatValue } from "@/base/format";
 import type { Comparison, Predicate } from "@/base/predicate";
 import { buildUnits } from "@/base/units";
 import { Choice, IconButton, Popover, Select } from "@/base/ui/controls";
-import { useAttributeOptions } from "@/features/overview/attributeOptions";
+import { useAttributeOptions } from "@/features/overview/panels/attributeOptions";
 import { useShared } from "@/features/overview/context";
 import { editView, useOverview } from "@/features/overview/store";
 import { useClusterState } from "@/features/overview/useClusterState";
 import { predicateText } from "@/features/overview/words";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/overview/FilterPanel.module.css";
-import panelStyles from "@/features/overview/panel.module.css";
+import styles from "@/features/overview/panels/FilterPanel.module.css";
+import panelStyles from "@/features/overview/panels/panel.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 /** The conditions that must all hold, each with its editor. */

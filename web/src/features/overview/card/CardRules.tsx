@@ -10,7 +10,7 @@ import { buildUnits } from "@/base/units";
 import { isFilteredBy, toggleRuleFilter, useOverview } from "@/features/overview/store";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
-import styles from "@/features/overview/CardRules.module.css";
+import styles from "@/features/overview/card/CardRules.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 interface Line {

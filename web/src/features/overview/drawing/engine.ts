@@ -1,7 +1,7 @@
 /** From the cluster's state and a view to a picture on the stage: plan, lay out, paint, and again when it changes. */
 
 import type { Attribute } from "@/base/attributes";
-import type { Change } from "@/base/cluster";
+import type { Change } from "@/base/live/cluster";
 import type { Theme } from "@/base/colour";
 import { packed } from "@/base/colour";
 import { valueAt } from "@/base/columns";
@@ -21,8 +21,8 @@ import { countRules } from "@/charts/units/rules";
 import type { Stage } from "@/charts/units/drawing/stage";
 import type { View } from "@/charts/units/view";
 import { attributesOf } from "@/charts/units/view";
-import { Identities } from "@/features/overview/identities";
-import type { Layouts } from "@/features/overview/layouts";
+import { Identities } from "@/features/overview/drawing/identities";
+import type { Layouts } from "@/features/overview/drawing/layouts";
 import { layerOf, selectionMarks } from "@/charts/units/targets";
 import { overviewTexts as texts } from "@/texts";
 

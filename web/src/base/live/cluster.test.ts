@@ -2,7 +2,7 @@ import { list, tableFromArrays, utf8 } from "@uwdata/flechette";
 import { expect, test } from "vitest";
 
 import type { Header, LiveMessage, OwnRows } from "@/api/wire";
-import { Cluster } from "@/base/cluster";
+import { Cluster } from "@/base/live/cluster";
 
 function header(type: "snapshot" | "tick", seq: number): Header {
   return { type, seq, time_ms: seq, cluster: "default", rows: 2, speed: 1, sources: [], parts: [] };

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { lifeRange } from "@/features/overview/lifeStatistics";
+import { lifeRange } from "@/features/overview/card/lifeStatistics";
 
 const LIFE = {
   "n1:0": { util: { p5: 10, median: 50, p95: 90 }, power: { p5: null, median: null, p95: null } },

@@ -3,7 +3,7 @@ import type { IconName } from "@/base/ui/Icon";
 import type { LayoutKind } from "@/charts/units/arrange";
 import type { Aggregate } from "@/charts/units/group";
 import type { Layer, Sort, UnitLayer } from "@/charts/units/view";
-import { useAttributeOptions } from "@/features/overview/attributeOptions";
+import { useAttributeOptions } from "@/features/overview/panels/attributeOptions";
 import { useShared } from "@/features/overview/context";
 import ui from "@/base/ui/ui.module.css";
 import { overviewTexts as texts } from "@/texts";

@@ -21,11 +21,11 @@ import {
 } from "@/base/ui/controls";
 import type { Legend as LegendData } from "@/charts/units/drawing/paint";
 import type { ColourSpec } from "@/charts/units/view";
-import { useAttributeOptions } from "@/features/overview/attributeOptions";
+import { useAttributeOptions } from "@/features/overview/panels/attributeOptions";
 import { useShared } from "@/features/overview/context";
 import { editView, setCondition, useOverview } from "@/features/overview/store";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/overview/Legend.module.css";
+import styles from "@/features/overview/panels/Legend.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 const WIDTH = 264;

@@ -8,13 +8,13 @@ import { Choice, IconButton, Popover, PopoverClose } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { parseView, printView, ViewError } from "@/charts/units/view";
 import { useShared } from "@/features/overview/context";
-import { canvasPng, download, pictureSvg } from "@/features/overview/exporting";
-import { PRESETS } from "@/features/overview/presets";
+import { canvasPng, download, pictureSvg } from "@/features/overview/views/exporting";
+import { PRESETS } from "@/features/overview/views/presets";
 import { chooseMe, choosePreset, showView, useOverview } from "@/features/overview/store";
 import { useClusterState } from "@/features/overview/useClusterState";
 import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/overview/ViewPicker.module.css";
+import styles from "@/features/overview/views/ViewPicker.module.css";
 import { overviewTexts as texts } from "@/texts";
 
 const SAVED = "saved:";

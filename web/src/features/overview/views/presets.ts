@@ -3,7 +3,7 @@
 import type { Predicate } from "@/base/predicate";
 import type { View } from "@/charts/units/view";
 import { parseView } from "@/charts/units/view";
-import presetList from "@/features/overview/presets.json";
+import presetList from "@/features/overview/views/presets.json";
 
 export interface Preset {
   id: string;

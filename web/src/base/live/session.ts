@@ -3,8 +3,8 @@
 import { create } from "zustand";
 import type { ClusterFeed, ConnectionState, FeedListener } from "@/api/live";
 import type { LiveMessage, SourceState } from "@/api/wire";
-import type { Change } from "@/base/cluster";
-import { Cluster } from "@/base/cluster";
+import type { Change } from "@/base/live/cluster";
+import { Cluster } from "@/base/live/cluster";
 import type { Verdicts } from "@/base/verdicts/verdicts";
 import type { ClusterState } from "@/base/units";
 import { baseTexts as texts } from "@/texts";

@@ -12,13 +12,13 @@ import numpy as np
 from bench.report import Results
 from marey.api.own_metrics import resident_bytes
 from marey.app.assembly import open_service
+from marey.app.collect.simulated_cluster import SimulatedCluster
 from marey.app.service import Service
 from marey.app.settings.configuration import Configuration, SimulatedSettings, StoreSettings
 from marey.model.metrics import EVERYDAY
 from marey.model.observation import Observation
 from marey.model.times import HOUR_MS, SECOND_MS
 from marey.sim import Simulation
-from marey.sources.simulated import SimulatedSource
 
 GPUS = 10_000
 TICK_MS = 15 * SECOND_MS
@@ -70,7 +70,7 @@ def service_at(folder: Path) -> tuple[Service, SteppedClock, PreparedSource]:
     store = StoreSettings(path=str(folder / "bench.duckdb"))
     service = open_service(Configuration(store=store, sources=(settings,)))
     polled = service.collector.sources.polled[0]
-    assert isinstance(polled.source, SimulatedSource)
+    assert isinstance(polled.source, SimulatedCluster)
     simulation: Simulation = polled.source.simulation
     clock, source = SteppedClock(simulation.config.start_ms), PreparedSource(simulation)
     polled.source = source

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,6 +56,18 @@ def show(places: Any) -> str:
 def test_no_folder_holds_more_modules_than_one_looks_through(house: Any, tree: Any) -> None:
     found = house.find_large_folders(tree)
     assert len(found) <= MOST_LARGE_FOLDERS, show(found)
+
+
+def test_no_folder_of_the_web_app_holds_more_modules_either(house: Any) -> None:
+    sources = SCRIPT.parents[1] / "web" / "src"
+    modules = [
+        path
+        for path in sources.rglob("*.ts*")
+        if path.suffix in {".ts", ".tsx"} and not path.stem.endswith((".test", ".d"))
+    ]
+    counts = Counter(str(path.parent.relative_to(sources)) for path in modules)
+    assert sum(counts.values()) > 200
+    assert {f: n for f, n in counts.items() if n > house.MOST_MODULES_IN_A_FOLDER} == {}
 
 
 def test_every_package_says_in_one_sentence_what_belongs_there(house: Any) -> None:

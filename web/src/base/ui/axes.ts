@@ -2,7 +2,7 @@
 
 import type { RefObject } from "react";
 import { useEffect, useRef, useState } from "react";
-import { roundTicks } from "@/base/ticks";
+import { roundTicks } from "@/base/ui/ticks";
 
 /** The width that an element has on the screen, so that text in a drawing keeps its size. */
 export function useWidth(usual: number): [RefObject<HTMLElement | null>, number] {

@@ -7,7 +7,7 @@ import {
   DEFAULT_CATEGORICAL,
   DEFAULT_CONTINUOUS,
 } from "@/base/colour";
-import { roundTicks } from "@/base/ticks";
+import { roundTicks } from "@/base/ui/ticks";
 import { formatCount, formatValue } from "@/base/format";
 import type { Comparison } from "@/base/predicate";
 import {

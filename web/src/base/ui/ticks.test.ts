@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { formatDuration } from "@/base/format";
-import { roundTicks } from "@/base/ticks";
+import { roundTicks } from "@/base/ui/ticks";
 
 test("numbers are marked at round values", () => {
   expect(roundTicks(0, 100, "%")).toEqual([0, 50, 100]);

@@ -164,6 +164,63 @@ def test_graphs_recorded_as_wholes_are_work(tmp_path: Path, stated: bool) -> Non
     assert row["idle_host_ms"] == pytest.approx(row["idle_ms"])
 
 
+def test_an_export_without_names_threads_or_correlations_is_read_as_far_as_it_says(
+    tmp_path: Path,
+) -> None:
+    """Versions of nsys differ in columns; what a table lacks is not known, and no error."""
+    with sqlite3.connect(tmp_path / "report.sqlite") as base:
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER)")
+        base.execute("CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, text TEXT)")
+        for n in range(20):
+            at = 10_000_000 * n
+            kernel_times, call = (at + 30_000, at + 4_030_000), (at, at + 25_000)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?)", kernel_times)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?)", call)
+            base.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,'step')", (at, None))
+    document = report_document(tmp_path / "report.sqlite", cache=tmp_path / "cache")
+    assert [row["compute_ms"] for row in document["ranks"]] == [pytest.approx(80.0)]
+    assert all(verdict["confidence"] < 0.6 for verdict in document["verdicts"])
+
+
+def test_a_database_of_nvprof_is_refused_with_what_would_work(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "profile.nvvp") as base:
+        base.execute("CREATE TABLE StringTable (_id_ INTEGER, value TEXT)")
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
+    with pytest.raises(InvalidInput, match=r"nvprof.*nsys export --type sqlite"):
+        report_document(tmp_path, cache=tmp_path / "cache")
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def test_a_real_profile_of_tensorflow_on_a_host_waits_for_its_generator(tmp_path: Path) -> None:
+    """TensorFlow 2.21: the generator slept 0.1 s for each of twelve batches of a Keras fit."""
+    path = RECORDED / "tensorflow-slow-input.xplane.pb.gz"
+    document = report_document(path, cache=tmp_path / "cache")
+    row, first = document["ranks"][0], document["verdicts"][0]
+    assert (first["kind"], first["confidence"] > 0.6) == ("input_bound", True)
+    # TensorFlow itself recorded 1,073.58 ms in IteratorGetNextOp::DoCompute, in parts elsewhere.
+    assert row["idle_input_ms"] == pytest.approx(1073.5, abs=0.5)
+    assert 0.1 < row["compute_ms"] / row["span_ms"] < 0.15
+
+
+def test_a_recording_of_nothing_but_host_marks_says_that_no_work_was_recorded(
+    tmp_path: Path,
+) -> None:
+    events = names(1, "/host:CPU", {1: "python"})
+    events.append({"ph": "X", "pid": 1, "tid": 1, "ts": 5, "dur": 100, "name": "EagerExecute"})
+    first = report(tmp_path, events)["verdicts"][0]
+    assert (first["kind"], first["confidence"]) == ("none", 0)
+    assert "work of devices" in first["evidence"][0]
+
+
+def test_a_log_of_tensorboard_names_the_profile_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "events.out.tfevents.1700000000.host.1.0.v2").write_bytes(b"\x18" * 40)
+    with pytest.raises(InvalidInput, match=r"xplane\.pb"):
+        report_document(tmp_path, cache=tmp_path / "cache")
+
+
 def test_a_database_of_another_tool_is_refused_with_its_own_way_out(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "results.db") as base:
         base.execute("CREATE TABLE rocpd_kernel_dispatch (id INTEGER)")

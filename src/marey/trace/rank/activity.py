@@ -63,7 +63,7 @@ CARRIED = (
 # What data loaders and the people who annotate them call the wait for input.
 INPUT_NAMES = re.compile(
     r"data\s*_?loader|data\s*_?loading|load\s*_?(?:data|batch)|next\s*_?batch|get\s*_?batch"
-    r"|fetch\s*_?(?:data|batch)|input\s*_?pipeline|GetNext(?:-op\d+)?$|DataPipe|_next_data",
+    r"|fetch\s*_?(?:data|batch)|input\s*_?pipeline|GetNext(?:-op\d+)?$|IteratorGetNext|DataPipe|_next_data",
     re.IGNORECASE,
 )
 STEP_NAME = re.compile(

@@ -37,6 +37,9 @@ _TIMELINE_STREAM = re.compile(r"/stream:")
 _TIMELINE = re.compile(r"^/(?:job:|device:).* (?:Compute|Tensors)$")
 # A TPU names an operation by its whole text: "%all-gather.3 = bf16[8]{0} all-gather(…)".
 _HLO_TEXT = re.compile(r"^%?([\w.-]+) = ")
+# TensorFlow on a host: "model/dense/MatMul:MatMul" on the threads of its executor is an operator.
+_OPERATOR = re.compile(r"^[^:]+:_?[A-Z]\w*$")
+_EXECUTOR = re.compile(r"^tf_(?:Compute|inter_op|numa\S*_inter)", re.IGNORECASE)
 _COPY = re.compile(r"^(?:memcpy|copy-start|copy-done|infeed|outfeed)", re.IGNORECASE)
 
 
@@ -131,7 +134,8 @@ def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> Ran
     order = order_by_start(start, dur)
     events = [events[n] for n in order]
     has_device = any(_DEVICE.search(e.process) for e in events)
-    rows = [_row(e, has_device) for e in events]
+    by_operator = not has_device and not any(e.hlo_op for e in events)
+    rows = [_row(e, has_device, by_operator=by_operator) for e in events]
     symbols = Symbols()
     modules = [symbols.add(e.hlo_module) if e.hlo_module else NO_VALUE for e in events]
     columns: dict[str, Any] = {
@@ -210,8 +214,11 @@ def _device_name(events: Sequence[JaxEvent]) -> str | None:
     return next((f.group().removeprefix("/device:") for f in found if f), None)
 
 
-def _row(event: JaxEvent, has_device: bool) -> _Row:
-    """XLA's operations are the device activity, also where the host is the device."""
+def _row(event: JaxEvent, has_device: bool, *, by_operator: bool) -> _Row:
+    """XLA's operations are the device activity, also where the host is the device.
+
+    Without XLA the operators of TensorFlow's executor stand for them (``by_operator``).
+    """
     device = _DEVICE.search(event.process)
     number = int(device.group(1)) if device else min(max(event.device, NO_VALUE), 2**31 - 1)
     if device and _SUMMARY.match(event.line):
@@ -225,10 +232,20 @@ def _row(event: JaxEvent, has_device: bool) -> _Row:
             return _Row(communication_kind(collective), True, number, collective)
         copies = _COPY.match(event.name) is not None
         return _Row(EventKind.MEMCPY if copies else EventKind.COMPUTE, True, number, "")
+    if by_operator and _is_host_operator(event):
+        return _Row(EventKind.COMPUTE, True, NO_VALUE, "")
     if event.name.startswith("$"):
         return _Row(EventKind.PYTHON, False, NO_VALUE, "")
-    kind = EventKind.ANNOTATION if event.step != NO_VALUE else EventKind.RUNTIME
+    marks = event.step != NO_VALUE or "IteratorGetNext" in event.name
+    kind = EventKind.ANNOTATION if marks else EventKind.RUNTIME
     return _Row(kind, False, NO_VALUE, "")
+
+
+def _is_host_operator(event: JaxEvent) -> bool:
+    """Whether TensorFlow's executor computed this; waiting for the next batch is no work."""
+    if not _EXECUTOR.match(event.line) or "IteratorGetNext" in event.name:
+        return False
+    return _OPERATOR.match(event.name) is not None
 
 
 def _steps(events: Sequence[JaxEvent], start_ns: Any) -> Any:

@@ -69,6 +69,12 @@ def report_document(
     return document
 
 
+NO_TIMES = "This trace has no times, so nothing is judged."
+NO_WORK = (
+    "Neither work of devices nor operators that stand for it were recorded, so nothing is judged."
+)
+
+
 class _Stages:
     """One progress for several stages, and the one place that looks for a cancellation."""
 
@@ -92,7 +98,7 @@ def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> di
         "schema": SCHEMA_VERSION,
         "marey": version("marey"),
         "run": _run_facts(run, analysis, reports),
-        "verdicts": _verdicts(analysis, reports),
+        "verdicts": _verdicts(run, analysis, reports),
         "ranks": [_rank(r) for r in reports],
         "collectives": _collectives(analysis),
         "clock": _clock(analysis),
@@ -164,12 +170,12 @@ def _run_facts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> 
     }
 
 
-def _verdicts(analysis: Analysis, reports: list[RankReport]) -> list[dict[str, Any]]:
+def _verdicts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> list[dict[str, Any]]:
     if any(report.breakdown["span_ms"] > 0 for report in reports):
         return [_verdict(v) for v in analysis.verdicts]
     # Execution traces have an order but no times: "nothing is wrong" would be a guess.
-    silent = Verdict(VerdictKind.NONE, evidence=("This trace has no times, so nothing is judged.",))
-    return [_verdict(silent)]
+    timed = any(run.info(rank).timed for rank in run.ranks)
+    return [_verdict(Verdict(VerdictKind.NONE, evidence=(NO_WORK if timed else NO_TIMES,)))]
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

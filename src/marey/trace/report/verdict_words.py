@@ -159,7 +159,7 @@ def sentence(
 def advice(verdict: Mapping[str, Any]) -> str:
     """Return what to try first."""
     if describe_unjudged(verdict):
-        return "Record the run with a profiler that keeps times."
+        return "Record the run with a profiler that keeps times and what the devices do."
     wording = WORDINGS.get(verdict["kind"])
     return wording.advice if wording else ""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +27,13 @@ from marey.trace.readers.spans import RankEvents, order_by_start
 from marey.trace.readers.trace_info import RankInfo
 
 NAME = "nsys-sqlite"
-VERSION = 2
+VERSION = 3
 UNTRIED = "an SQLite export of Nsight Systems"
 MOST_EVENTS = 50_000_000
 _MAGIC = b"SQLite format 3\x00"
 _KERNELS, _GRAPHS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_WORK = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 # A process that the export does not state: that of the call which launched the work.
 _UNSTATED = -1
 # NVTX ranges that were pushed and popped, or started and ended.
@@ -60,7 +62,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
     try:
         with contextlib.closing(_connect(path)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-            if not tables & {_KERNELS, _GRAPHS}:
+            if not tables & {_KERNELS, _GRAPHS} or "StringTable" in tables:
                 return FileEvents(iter(()), [_refuse(tables)])
             rows = list(_rows(database, tables))
     except sqlite3.Error as error:
@@ -74,6 +76,11 @@ def _refuse(tables: set[str]) -> str:
         return (
             "is a rocpd database of ROCm's profiler; convert it with rocpd2pftrace and traceconv "
             "json, or record with torch.profiler"
+        )
+    if "StringTable" in tables:
+        return (
+            "is a database of nvprof, which is not read; record with torch.profiler, or with nsys "
+            "and export it: nsys export --type sqlite REPORT"
         )
     if any(name.startswith(("CUPTI_", "NVTX_", "TARGET_INFO")) for name in tables):
         return "has no kernels; record with nsys profile --trace=cuda,nvtx and export again"
@@ -100,36 +107,29 @@ def _rows(database: sqlite3.Connection, tables: set[str]) -> Iterator[_Row]:
     ):
         if table in tables:
             yield from _works(database, table, kind)
-    if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
+    if _RUNTIME in tables:
         yield from _calls(database, names)
     if "NVTX_EVENTS" in tables:
         yield from _ranges(database, names)
 
 
-def _find_process(database: sqlite3.Connection, table: str) -> str:
-    """Return the column of the process, or a null where older versions have none."""
-    return "globalPid" if "globalPid" in _columns(database, table) else "NULL"
-
-
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+def _select(database: sqlite3.Connection, table: str, wanted: tuple[str, ...]) -> Iterator[Any]:
+    """Rows of these columns; versions differ, and what a table lacks is null."""
+    present = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+    columns = ", ".join(f'"{name}"' if name in present else "NULL" for name in wanted)
+    ended = "start IS NOT NULL AND end IS NOT NULL"
+    return database.execute(f"SELECT {columns} FROM {table} WHERE {ended} LIMIT {MOST_EVENTS}")
 
 
 def _kernels(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
-    table = _KERNELS
-    process = _find_process(database, table)
-    query = (
-        f"SELECT start, end, deviceId, streamId, correlationId, demangledName, {process} "
-        f"FROM {table} LIMIT {MOST_EVENTS}"
-    )
-    for start, end, device, stream, correlation, name, pid in database.execute(query):
-        text = names.get(name, str(name))
+    labels = ("demangledName", "shortName", "mangledName")
+    for *work, full, short, mangled in _select(database, _KERNELS, (*_WORK, *labels)):
+        known = next((key for key in (full, short, mangled) if key is not None), None)
+        text = "kernel" if known is None else names.get(known, str(known))
         kind = EventKind.COMPUTE
         if is_communication_kernel(text):
             kind = communication_kind(collective_name(text))
-        place: dict[str, Any] = {"process": _pid(pid), "device": device, "stream": stream}
-        place["on_device"] = True
-        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=text)
+        yield _on_device(work, kind, text)
 
 
 _NAMES = {
@@ -140,40 +140,42 @@ _NAMES = {
 
 
 def _works(database: sqlite3.Connection, table: str, kind: EventKind) -> Iterator[_Row]:
-    process = _find_process(database, table)
-    query = (
-        f"SELECT start, end, deviceId, streamId, correlationId, {process} FROM {table} "
-        f"LIMIT {MOST_EVENTS}"
+    for work in _select(database, table, _WORK):
+        yield _on_device(work, kind, _NAMES[kind])
+
+
+def _on_device(work: Sequence[int | None], kind: EventKind, name: str) -> _Row:
+    start, end, device, stream, correlation, process = work
+    return _Row(
+        process=_pid(process),
+        kind=kind,
+        on_device=True,
+        device=device or 0,
+        stream=stream or 0,
+        start=start or 0,
+        end=end or 0,
+        correlation=NO_VALUE if correlation is None else correlation,
+        name=name,
     )
-    for start, end, device, stream, correlation, pid in database.execute(query):
-        name = _NAMES[kind]
-        place: dict[str, Any] = {"process": _pid(pid), "device": device, "stream": stream}
-        place["on_device"] = True
-        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=name)
 
 
 def _calls(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
-    query = (
-        "SELECT start, end, globalTid, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME "
-        f"LIMIT {MOST_EVENTS}"
-    )
-    for start, end, thread, correlation, name in database.execute(query):
-        text = names.get(name, str(name)).split("_v", 1)[0]
+    wanted = ("start", "end", "globalTid", "correlationId", "nameId")
+    for start, end, thread, correlation, name in _select(database, _RUNTIME, wanted):
+        text = "call" if name is None else names.get(name, str(name)).split("_v", 1)[0]
         place = _on_host(thread)
-        kind = EventKind.RUNTIME
-        yield _Row(**place, kind=kind, start=start, end=end, correlation=correlation, name=text)
+        place["correlation"] = NO_VALUE if correlation is None else correlation
+        yield _Row(**place, kind=EventKind.RUNTIME, start=start, end=end, name=text)
 
 
 def _ranges(database: sqlite3.Connection, names: dict[Any, str]) -> Iterator[_Row]:
-    query = (
-        "SELECT start, end, globalTid, text, textId FROM NVTX_EVENTS "
-        f"WHERE eventType IN {_RANGES} AND end IS NOT NULL LIMIT {MOST_EVENTS}"
-    )
-    for start, end, thread, text, key in database.execute(query):
-        name = str(text) if text is not None else names.get(key, "")
-        place = _on_host(thread)
-        kind = EventKind.ANNOTATION
-        yield _Row(**place, kind=kind, start=start, end=end, correlation=NO_VALUE, name=name)
+    wanted = ("start", "end", "globalTid", "text", "textId", "eventType")
+    for start, end, thread, text, key, event_type in _select(database, "NVTX_EVENTS", wanted):
+        if event_type is None or event_type in _RANGES:
+            name = str(text) if text is not None else names.get(key, "")
+            place = _on_host(thread)
+            place["correlation"] = NO_VALUE
+            yield _Row(**place, kind=EventKind.ANNOTATION, start=start, end=end, name=name)
 
 
 def _on_host(thread: int | None) -> dict[str, Any]:
@@ -191,7 +193,8 @@ def _settle_processes(rows: list[_Row]) -> list[_Row]:
     """The rows with every unstated process filled in from the call, or from the only process."""
     if not any(row.process == _UNSTATED for row in rows):
         return rows
-    calls = {row.correlation: row.process for row in rows if row.kind == EventKind.RUNTIME}
+    stated = (row for row in rows if row.kind == EventKind.RUNTIME and row.process != _UNSTATED)
+    calls = {row.correlation: row.process for row in stated if row.correlation != NO_VALUE}
     hosts = {row.process for row in rows if not row.on_device} - {_UNSTATED}
     rest = hosts.pop() if len(hosts) == 1 else 0
     return [
@@ -244,5 +247,6 @@ def _events(rows: list[_Row], info: RankInfo) -> RankEvents:
 
 def _launches(rows: list[_Row]) -> Any:
     calls = {row.correlation: n for n, row in enumerate(rows) if row.kind == EventKind.RUNTIME}
+    calls.pop(NO_VALUE, None)
     found = [calls.get(row.correlation, NO_VALUE) if row.on_device else NO_VALUE for row in rows]
     return np.array(found, np.int64)

@@ -49,6 +49,12 @@ REFUSALS: tuple[Refusal, ...] = (
         "is a report of Nsight Systems; export it: nsys export --type sqlite REPORT",
     ),
     Refusal(
+        re.compile(r"\.tfevents\."),
+        None,
+        "is a log of TensorBoard, which has scalars and no time line; give the profile beside it "
+        "(plugins/profile/…/*.xplane.pb or *.trace.json.gz)",
+    ),
+    Refusal(
         re.compile(r"\.(?:pftrace|perfetto-trace)$"),
         None,
         "is a Perfetto trace; convert it: traceconv json TRACE OUT.json",

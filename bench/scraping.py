@@ -1,24 +1,36 @@
-"""Scraping many exporters: CPU of the whole scrape against that of reading its text alone."""
+"""Scraping many exporters: CPU of the whole scrape against that of reading its text alone.
+
+Fetching is also measured without reading, beside urllib3, which Marey uses everywhere else: the
+same exporters, connections kept, the same limits of time and size.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+
+import urllib3
 
 from bench.exposition import GPUS, exporter_text
 from bench.report import Results, peak_rss_mb, timed
 from marey.sources.dcgm import DcgmSource, ScrapeRules
 from marey.sources.endpoints import read_endpoint_addresses
 from marey.sources.exposition import ExpositionReader
+from marey.sources.http_fetch import BODY_LIMIT, Address, Fetcher, FetchRules, make_loop
 
 # Every exporter has an address of its own; one process could not open a socket for each.
 PER_PROCESS = 2_500
 INTERVAL_S = 15
+FETCHED = 1_000
+AT_ONCE = 256
+# What keeps a client of our own worth its code.
+FASTER_THAN_A_LIBRARY = 2.0
 _HOST = "node00000"
 
 
@@ -77,14 +89,79 @@ def exporters(count: int) -> Iterator[list[str]]:
 def main() -> int:
     """1,000 and 10,000 exporters × 8 GPUs, polls of the source against reading the same text."""
     results = Results()
+    _compare_with_library(results)
     _measure(results, 1_000, 5)
     _measure(results, 10_000, 2)
     return results.missed
 
 
+def _compare_with_library(results: Results) -> None:
+    """Fetch the same pages with our client and with urllib3 at its best number of threads."""
+    with exporters(FETCHED) as names:
+        addresses = read_endpoint_addresses(names)
+        ours = _time_own_client(addresses)
+        rivals = {threads: _time_library(addresses, threads) for threads in (1, 4, 16)}
+    threads = min(rivals, key=lambda one: rivals[one])
+    results.against(
+        f"CPU of fetching a page ({ours * 1e6 / FETCHED:.0f} µs)",
+        ratio=rivals[threads] / ours,
+        target=FASTER_THAN_A_LIBRARY,
+        rival=f"less than urllib3: {rivals[threads] * 1e6 / FETCHED:.0f} µs (pool per exporter, "
+        f"{threads} of {'/'.join(map(str, rivals))} threads)",
+        size=f"{FETCHED:,} exporters, pages of {len(exporter_text(_HOST)):,} bytes, only fetched",
+        at_10x="ten times both",
+    )
+
+
+def _time_own_client(addresses: list[Address]) -> float:
+    loop, fetcher = make_loop(), Fetcher(FetchRules(30, AT_ONCE, kept=len(addresses)))
+
+    async def fetch_all() -> list[bytes]:
+        return await asyncio.gather(*map(fetcher.fetch, addresses))
+
+    try:
+        return _time_pages(lambda: loop.run_until_complete(fetch_all()))
+    finally:
+        fetcher.close()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def _time_library(addresses: list[Address], threads: int) -> float:
+    limits = urllib3.Timeout(30)
+    pools = [urllib3.HTTPConnectionPool(a.host, a.port, timeout=limits) for a in addresses]
+
+    def fetch(at: int) -> bytes:
+        answer = pools[at].request("GET", addresses[at].path, preload_content=False, retries=False)
+        body = answer.read(BODY_LIMIT)
+        # An empty read at the end gives the connection back.
+        answer.drain_conn()
+        answer.release_conn()
+        return body
+
+    with ThreadPoolExecutor(threads) as executor:
+        try:
+            return _time_pages(lambda: list(executor.map(fetch, range(len(pools)))))
+        finally:
+            for pool in pools:
+                pool.close()
+
+
+def _time_pages(fetch_all: Callable[[], list[bytes]]) -> float:
+    """Return the least CPU seconds of a round once connections are open; every page must come."""
+    expected = len(exporter_text(_HOST)) * FETCHED
+    assert sum(map(len, fetch_all())) == expected
+    rounds = []
+    for _ in range(5):
+        began = time.process_time()
+        fetch_all()
+        rounds.append(time.process_time() - began)
+    return min(rounds)
+
+
 def _measure(results: Results, count: int, rounds: int) -> None:
     with exporters(count) as names:
-        rules = ScrapeRules(at_once=256, timeout_s=30)
+        rules = ScrapeRules(at_once=AT_ONCE, timeout_s=30)
         source = DcgmSource("bench", read_endpoint_addresses(names), rules)
         clock = iter(range(10**12, 10**13, 15_000))
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.report import Results, peak_rss_mb
 from bench.web_pages import ask, started
 from marey.app.assembly import open_service
-from marey.app.rules.state_file import CourtKeeper
+from marey.app.rules.state_file import EvaluationLoopFiles
 from marey.app.service import Service
 from marey.app.settings.configuration import (
     CollectSettings,
@@ -149,9 +149,9 @@ def open_simulated_service(path: Path) -> Service:
 
 def rebuild(service: Service, fine_ms: int | None) -> float:
     """Return the CPU seconds of judging the whole store; all of it by the minute if told so."""
-    keeper = CourtKeeper(service.store, None, lambda: False)
+    keeper = EvaluationLoopFiles(service.store, None, lambda: False)
     if fine_ms is not None:
-        keeper = CourtKeeper(service.store, None, lambda: False, fine_ms=fine_ms)
+        keeper = EvaluationLoopFiles(service.store, None, lambda: False, fine_ms=fine_ms)
     begun = time.process_time()
     keeper.open("default", service.rule_book.all(), [], service.workspace.now_ms())
     return time.process_time() - begun

@@ -1,4 +1,4 @@
-"""Real receivers on loopback: an HTTP server that does as it is told, and kept parcels."""
+"""Real receivers on loopback: an HTTP server that does as it is told, and kept deliveries."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def hook() -> Iterator[Hook]:
 
 
 class Kept:
-    """Parcels kept in memory as the documents that a store would hold."""
+    """Deliveries kept in memory as the documents that a store would hold."""
 
     def __init__(self) -> None:
         self.documents: dict[str, str] = {}

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from marey.notify.chat import write_attachments, write_teams_card
-from marey.notify.notices import Notice, Parcel
+from marey.notify.notices import Delivery, Notice
 from marey.notify.settings import parse_settings
 
 NOTICE = Notice(
@@ -65,10 +65,10 @@ def test_each_kind_of_chat_is_configured_and_posts_its_form() -> None:
         kinds = ("slack", "mattermost", "teams")
         table = {"receiver": [{"name": kind, "kind": kind, "url": url} for kind in kinds]}
         for receiver in parse_settings(table).receivers.values():
-            parcel = Parcel(
+            delivery = Delivery(
                 id="p", receiver="x", group="", notices=[NOTICE], created_ms=0, due_ms=0
             )
-            receiver.deliver(parcel)
+            receiver.deliver(delivery)
         server.shutdown()
     assert ["text" in document for document in heard] == [True, True, False]
     assert heard[2]["type"] == "message"

@@ -7,7 +7,7 @@ import pytest
 
 from marey.model.errors import InvalidInput, MareyError, Unavailable
 from marey.model.system.secrets import Secret
-from marey.notify.notices import Notice, Parcel, write_subject, write_text
+from marey.notify.notices import Delivery, Notice, write_subject, write_text
 from marey.notify.outbox import HOUR_MS, KEEP_MS, LONGEST_PAUSE_MS, Outbox, Route
 from marey.notify.receivers import Endpoint, Webhook
 from marey.notify.settings import parse_settings
@@ -47,7 +47,7 @@ def test_nothing_is_sent_in_a_dry_run_but_the_log_says_what_would_be(
     assert box.log[-1].outcome == "dry run"
 
 
-def test_a_parcel_survives_a_restart_and_is_delivered_after_it(
+def test_a_delivery_survives_a_restart_and_is_delivered_after_it(
     hook: Any, kept: Any, notice: Make
 ) -> None:
     hook.answers = [500]
@@ -68,9 +68,9 @@ def test_a_receiver_that_answers_500_for_an_hour_gets_it_in_the_end(
     while now < T0 + HOUR_MS:
         hook.answers = [500]
         box.run_due(now)
-        (parcel,) = box.parcels.values()
-        assert now < parcel.due_ms <= now + LONGEST_PAUSE_MS
-        now, tries = parcel.due_ms, tries + 1
+        (delivery,) = box.deliveries.values()
+        assert now < delivery.due_ms <= now + LONGEST_PAUSE_MS
+        now, tries = delivery.due_ms, tries + 1
     assert tries < 15
     hook.answers = []
     assert box.run_due(now) == 1
@@ -83,7 +83,7 @@ def test_it_is_given_up_after_a_day_and_the_log_says_so(hook: Any, kept: Any, no
     box.submit([notice()], T0)
     hook.answers = [500]
     box.run_due(T0 + KEEP_MS + 1)
-    assert box.parcels == {}
+    assert box.deliveries == {}
     assert kept.documents == {}
     assert "given up" in box.log[-1].error
 
@@ -97,7 +97,7 @@ def test_a_webhook_that_hangs_is_left_at_its_deadline(
     box.submit([notice()], T0)
     assert box.run_due(T0) == 0
     assert not hook.waited_out
-    assert len(box.parcels) == 1
+    assert len(box.deliveries) == 1
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -176,21 +176,21 @@ def test_the_token_comes_from_file_or_environment_and_is_in_no_log(
         box.submit([notice()], T0)
         box.run_due(T0)
         assert hook.headers[0]["Authorization"] == f"Bearer {value}"
-        everything = repr(box.log) + repr(kept.documents) + repr(box.parcels)
+        everything = repr(box.log) + repr(kept.documents) + repr(box.deliveries)
         assert "s3cret" not in everything
         kept.documents.clear()
     with pytest.raises(Unavailable, match="NOT_THERE"):
         Secret(env="NOT_THERE").read(Unavailable)
 
 
-def test_kept_parcels_of_another_version_do_not_block_the_rest(hook: Any, kept: Any) -> None:
+def test_kept_deliveries_of_another_version_do_not_block_the_rest(hook: Any, kept: Any) -> None:
     kept.put("old", {"something": "else"})
     box = outbox(hook, kept)
-    assert box.parcels == {}
+    assert box.deliveries == {}
     assert kept.documents == {}
 
 
-def test_a_removed_receiver_drops_its_parcels(hook: Any, kept: Any, notice: Make) -> None:
+def test_a_removed_receiver_drops_its_deliveries(hook: Any, kept: Any, notice: Make) -> None:
     outbox(hook, kept).submit([notice()], T0)
     after = Outbox({}, [], kept, dry_run=False)
     after.run_due(T0)
@@ -253,13 +253,13 @@ def test_an_error_inside_a_receiver_does_not_stop_the_others(kept: Any, notice: 
     class Broken:
         name = "broken"
 
-        def deliver(self, parcel: Parcel) -> None:
+        def deliver(self, delivery: Delivery) -> None:
             raise RuntimeError("a bug")
 
     class Fine:
         name = "fine"
 
-        def deliver(self, parcel: Parcel) -> None:
+        def deliver(self, delivery: Delivery) -> None:
             return
 
     routes = [Route(("broken", "fine"), group_wait_ms=0)]
@@ -269,21 +269,21 @@ def test_an_error_inside_a_receiver_does_not_stop_the_others(kept: Any, notice: 
     assert issubclass(InvalidInput, MareyError)
 
 
-def test_a_parcel_that_was_tried_takes_up_no_others_because_its_id_may_be_known(
+def test_a_delivery_that_was_tried_takes_up_no_others_because_its_id_may_be_known(
     hook: Any, kept: Any, notice: Make
 ) -> None:
     box = outbox(hook, kept, rate_per_hour=1, route=Route(("hook",), group_wait_ms=0, group_by=()))
     hook.answers = [500]
     box.submit([notice("tried")], T0)
     box.run_due(T0)
-    tried = next(iter(box.parcels))
+    tried = next(iter(box.deliveries))
     box.submit([notice("told")], T0 + 1)
     box.run_due(T0 + 1)
     for i in range(5):
         box.submit([notice(str(i))], T0 + 10_000 + i)
     box.run_due(T0 + 20_000)
-    assert [len(p.notices) for p in box.parcels.values() if p.id == tried] == [1]
-    assert sorted(len(p.notices) for p in box.parcels.values()) == [1, 5]
+    assert [len(p.notices) for p in box.deliveries.values() if p.id == tried] == [1]
+    assert sorted(len(p.notices) for p in box.deliveries.values()) == [1, 5]
     for hours in (2, 4):
         box.run_due(T0 + hours * HOUR_MS)
     assert sum(len(document["notices"]) for document in hook.got) == 7

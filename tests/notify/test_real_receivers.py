@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from marey.model.errors import Unavailable
-from marey.notify.notices import Notice, Parcel
+from marey.notify.notices import Delivery, Notice
 from marey.notify.receivers import Alertmanager, Endpoint, Mail
 from tests.waiting import answers, free_port, until
 
 Make = Callable[..., Notice]
 
 
-def parcel(*notices: Notice) -> Parcel:
-    return Parcel(id="p1", receiver="r", group="", notices=list(notices), created_ms=0, due_ms=0)
+def delivery(*notices: Notice) -> Delivery:
+    return Delivery(id="p1", receiver="r", group="", notices=list(notices), created_ms=0, due_ms=0)
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_a_real_alertmanager_takes_the_finding_and_its_end(alertmanager: str, no
     now_ms = int(time.time() * 1000)
     nasty = 'quote " back\\slash\nnew line <b>'
     firing = notice(time_ms=now_ms, opened_ms=now_ms - 60_000, user=nasty)
-    receiver.deliver(parcel(firing, notice("2", time_ms=now_ms, opened_ms=now_ms)))
+    receiver.deliver(delivery(firing, notice("2", time_ms=now_ms, opened_ms=now_ms)))
     found = {alert["labels"]["workload"]: alert for alert in alerts(alertmanager)}
     assert set(found) == {"41001", "41002"}
     assert found["41001"]["labels"]["alertname"] == "stalled"
     assert "util p5" in found["41001"]["annotations"]["evidence"]
     ended = notice(status="resolved", time_ms=now_ms, opened_ms=now_ms - 60_000, user=nasty)
-    receiver.deliver(parcel(ended))
+    receiver.deliver(delivery(ended))
     until(lambda: len(alerts(alertmanager)) <= 1, "the end of the alert")
     assert [alert["labels"]["workload"] for alert in alerts(alertmanager)] == ["41002"]
 
@@ -96,18 +96,18 @@ def smtp(need_module: Callable[[str], Any]) -> Iterator[tuple[Box, int]]:
 
 
 @pytest.mark.real
-def test_a_real_mail_server_gets_one_mail_per_parcel(smtp: tuple[Box, int], notice: Make) -> None:
+def test_a_real_mail_server_gets_one_mail_per_delivery(smtp: tuple[Box, int], notice: Make) -> None:
     box, port = smtp
     receiver = Mail("mail", "127.0.0.1", "marey@example.org", ["ops@example.org"], port)
     nasty = "x\r\nBcc: other@example.org"
-    receiver.deliver(parcel(notice(title="Stalled"), notice("2", workload=nasty, title=nasty)))
+    receiver.deliver(delivery(notice(title="Stalled"), notice("2", workload=nasty, title=nasty)))
     (envelope,) = box.mails
     assert envelope.rcpt_tos == ["ops@example.org"]
     message = email.message_from_bytes(envelope.content)
     assert message["Subject"].startswith("[Marey] 2 critical")
     assert message["Bcc"] is None
     # A second attempt is the same mail, so that whoever gets both shows one.
-    again = [receiver.message(parcel(notice(title="Stalled")))["Message-ID"] for _ in range(2)]
+    again = [receiver.message(delivery(notice(title="Stalled")))["Message-ID"] for _ in range(2)]
     assert again == [message["Message-ID"]] * 2
     body = message.get_payload(decode=True).decode()
     assert "util p5[5m] > 90%" in body
@@ -121,7 +121,7 @@ def test_a_mail_server_that_refuses_is_an_error_to_try_again(
     box.refuse = True
     receiver = Mail("mail", "127.0.0.1", "marey@example.org", ["ops@example.org"], port)
     with pytest.raises(Unavailable, match="did not take the mail"):
-        receiver.deliver(parcel(notice()))
+        receiver.deliver(delivery(notice()))
     gone = Mail("mail", "127.0.0.1", "marey@example.org", ["ops@example.org"], free_port())
     with pytest.raises(Unavailable):
-        gone.deliver(parcel(notice()))
+        gone.deliver(delivery(notice()))

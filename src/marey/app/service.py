@@ -47,8 +47,8 @@ from marey.app.settings.configuration import TracesSettings
 from marey.app.settings.site_links import parse_link
 from marey.app.traces.callgraph_queries import CallGraphCache
 from marey.app.traces.trace_library import TraceLibrary
-from marey.app.traces.what_if.prediction_book import PredictionBook
-from marey.app.traces.what_if.replays import ReplayDesk
+from marey.app.traces.what_if.prediction_log import PredictionLog
+from marey.app.traces.what_if.replays import ReplayQueries
 from marey.live.feed import FrameFeed
 from marey.live.summary import SummaryLog
 from marey.model.access.current import current_identity
@@ -149,8 +149,8 @@ class Service:
         kept = parts.uploads or Path(self._own_folder.name if self._own_folder else "")
         self.uploads = Uploads(kept)
         self.traces = TraceLibrary(kept / "traces", parts.traces, is_workload=self._is_workload)
-        self.replays = ReplayDesk(
-            self.traces.trace_paths, PredictionBook(kept / "predictions.json")
+        self.replays = ReplayQueries(
+            self.traces.trace_paths, PredictionLog(kept / "predictions.json")
         )
         self.traces.on_ready = self._score_predictions
         self.call_graphs = CallGraphCache(self.uploads, self.traces)

@@ -183,7 +183,7 @@ def _reaches_end(finding: Finding, matrix: WorkloadMatrix) -> bool:
 def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
     """Return "healthy", or that there is too little to say so."""
     if not matrix.columns or not len(matrix.time_ms):
-        return _make_untold(
+        return _make_open_question(
             matrix,
             FaultKind.NOT_MEASURED,
             "No samples of this workload are stored in this window, so nothing can be said.",
@@ -191,7 +191,7 @@ def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
         )
     if is_short(matrix):
         seconds = len(matrix.time_ms) * matrix.step_ms / 1000
-        return _make_untold(
+        return _make_open_question(
             matrix,
             FaultKind.TOO_SHORT,
             f"Too short to tell: {seconds:.0f} seconds of samples, and at least "
@@ -200,7 +200,7 @@ def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
         )
     signals = Signals(matrix)
     if not signals.has("util"):
-        return _make_untold(
+        return _make_open_question(
             matrix,
             FaultKind.NOT_MEASURED,
             "The utilization of its GPUs is not measured, so whether it works cannot be said.",
@@ -209,7 +209,9 @@ def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
     return to_finding(matrix, _claim_healthy(signals))
 
 
-def _make_untold(matrix: WorkloadMatrix, kind: FaultKind, summary: str, advice: str) -> Finding:
+def _make_open_question(
+    matrix: WorkloadMatrix, kind: FaultKind, summary: str, advice: str
+) -> Finding:
     facts = matrix.facts
     times = matrix.time_ms
     begin = int(times[0]) if len(times) else facts.start_ms or facts.submit_ms or 0

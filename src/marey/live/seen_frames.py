@@ -208,7 +208,7 @@ class SeenFrame(Frame):
     def _encode_masked(self, name: str, form: str) -> Part:
         whole, hides = self._whole, self._sight.scope.hides
         if name == "workloads":
-            listed = () if hides else _list_told(whole, form)
+            listed = () if hides else _list_reported(whole, form)
             return table_part(name, self._masked.build_table(listed))
         show = _show_nothing if hides else self._masked.get_id
         units = replace(whole.units, workloads=_ShownHolders(whole.units.workloads, show))
@@ -220,7 +220,7 @@ class SeenFrame(Frame):
         return ["units"] if self._sight.scope.hides and "units" in told else told
 
     def _find_own_parts(self, form: str) -> list[Part]:
-        about = self._find_told("workloads", form), self._find_told("units", form)
+        about = self._find_reported("workloads", form), self._find_reported("units", form)
         if not any(about):
             return []
         key = ("own", form, self._sight.scope.hides, *about)
@@ -233,14 +233,14 @@ class SeenFrame(Frame):
         whole = self._whole
         rows = whole.note(("held", form), lambda: _find_held_rows(whole, form))
         held = {row: self.units.workloads[row] for name in holders for row in rows.get(name, ())}
-        places = whole.note(("places", form), lambda: _number(_list_told(whole, form)))
+        places = whole.note(("places", form), lambda: _number(_list_reported(whole, form)))
         return {
             "at": [] if self._sight.scope.hides else [places[name] for name in workloads],
             "workloads": list_columns([whole.workloads[n] for n in workloads], whole.positions()),
             "holders": held,
         }
 
-    def _find_told(self, name: str, form: str) -> tuple[str, ...]:
+    def _find_reported(self, name: str, form: str) -> tuple[str, ...]:
         """Return which of the workloads that a part tells of are shown under their real names."""
         whole = self._whole
         if form == "full":
@@ -289,7 +289,7 @@ class SeenFrame(Frame):
 
     def _show_all(self) -> dict[str, LiveWorkload]:
         whole = self._whole
-        known = self._find_told("workloads", "full")
+        known = self._find_reported("workloads", "full")
         if self._sight.scope.hides:
             return {name: whole.workloads[name] for name in known}
         own = frozenset(known)
@@ -311,7 +311,7 @@ def _show_nothing(_: str) -> None:
     return None
 
 
-def _list_told(frame: Frame, form: str) -> Iterable[str]:
+def _list_reported(frame: Frame, form: str) -> Iterable[str]:
     """Return the workloads of a part, in its order."""
     return frame.workloads if form == "full" else frame.changes.workloads
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marey.model.system.secrets import Secret
-from marey.notify.notices import Notice, Parcel, make_one_line, write_subject
+from marey.notify.notices import Delivery, Notice, make_one_line, write_subject
 from marey.notify.receivers import Endpoint, post_json
 
 SHOWN = 10
@@ -28,10 +28,10 @@ class Chat:
         """Return the token of the address."""
         return self.endpoint.token
 
-    def deliver(self, parcel: Parcel) -> None:
-        """POST the parcel in the channel's form."""
+    def deliver(self, delivery: Delivery) -> None:
+        """POST the delivery in the channel's form."""
         write = write_teams_card if self.form == "teams" else write_attachments
-        post_json(self.endpoint, "", write(parcel.notices), {})
+        post_json(self.endpoint, "", write(delivery.notices), {})
 
 
 def write_attachments(notices: Sequence[Notice]) -> dict[str, Any]:

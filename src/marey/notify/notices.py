@@ -39,7 +39,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
 
 
-class Parcel(msgspec.Struct, kw_only=True):
+class Delivery(msgspec.Struct, kw_only=True):
     """Notices on their way to one receiver, kept until they are delivered."""
 
     id: str

@@ -14,7 +14,7 @@ import msgspec
 
 from marey.model.errors import InvalidInput, MareyError, unknown
 from marey.model.times import HOUR_MS, MINUTE_MS, SECOND_MS
-from marey.notify.notices import SEVERITIES, Notice, Parcel, write_subject
+from marey.notify.notices import SEVERITIES, Delivery, Notice, write_subject
 from marey.notify.receivers import Receiver
 
 FIRST_PAUSE_MS = 10 * SECOND_MS
@@ -25,8 +25,8 @@ PARCEL_LIMIT = 200
 OUTBOX_LIMIT = 10_000
 
 
-class Keeper(Protocol):
-    """Where parcels are kept over a restart."""
+class DeliveryKeeper(Protocol):
+    """Where deliveries are kept over a restart."""
 
     def put(self, name: str, document: Any) -> None:
         """Keep a document."""
@@ -65,7 +65,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """What became of a parcel, as people may see it."""
+    """What became of a delivery, as people may see it."""
 
     time_ms: int
     receiver: str
@@ -81,7 +81,7 @@ class Outbox:
 
     receivers: Mapping[str, Receiver]
     routes: Sequence[Route]
-    keeper: Keeper
+    keeper: DeliveryKeeper
     dry_run: bool = True
     # Deliveries per receiver and hour; what comes beyond waits and travels as one.
     rate_per_hour: int = 30
@@ -94,18 +94,18 @@ class Outbox:
                     raise InvalidInput(unknown("receiver", name, self.receivers))
         self._lock = threading.Lock()
         self._delivered: dict[str, deque[int]] = {}
-        self.parcels: dict[str, Parcel] = {}
+        self.deliveries: dict[str, Delivery] = {}
         for name, document in self.keeper.all().items():
             try:
-                self.parcels[name] = msgspec.convert(document, Parcel)
+                self.deliveries[name] = msgspec.convert(document, Delivery)
             except msgspec.ValidationError:
                 # Of an older version: it cannot be sent any more, and must not block the rest.
                 self.keeper.delete(name)
 
     def submit(self, notices: Iterable[Notice], now_ms: int) -> None:
         """Take notices; when this returns, they are kept."""
-        touched: dict[str, Parcel] = {}
-        # Until all are kept nothing is delivered: a parcel must not be kept after it has gone.
+        touched: dict[str, Delivery] = {}
+        # Until all are kept nothing is delivered: a delivery must not be kept after it has gone.
         with self._lock:
             for notice in notices:
                 reported: set[str] = set()
@@ -114,26 +114,26 @@ class Outbox:
                         continue
                     for name in [r for r in route.receivers if r not in reported]:
                         reported.add(name)
-                        parcel = self._put(name, route, notice, now_ms)
-                        if parcel is not None:
-                            touched[parcel.id] = parcel
-            for parcel in touched.values():
-                self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+                        delivery = self._put(name, route, notice, now_ms)
+                        if delivery is not None:
+                            touched[delivery.id] = delivery
+            for delivery in touched.values():
+                self.keeper.put(delivery.id, msgspec.to_builtins(delivery))
 
-    def _put(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> Parcel | None:
-        """Put a notice into the parcel it travels in; None where it does not travel."""
+    def _put(self, receiver: str, route: Route, notice: Notice, now_ms: int) -> Delivery | None:
+        """Put a notice into the delivery it travels in; None where it does not travel."""
         if self.dry_run:
             self._record_outcome(now_ms, receiver, "dry run", notices=[notice])
             return None
         group = "\0".join(str(getattr(notice, name, "")) for name in route.group_by)
-        parcel = self._find_waiting(receiver, group)
-        if parcel is None:
-            if len(self.parcels) >= OUTBOX_LIMIT:
+        delivery = self._find_waiting(receiver, group)
+        if delivery is None:
+            if len(self.deliveries) >= OUTBOX_LIMIT:
                 self._record_outcome(
                     now_ms, receiver, "dropped: the outbox is full", notices=[notice]
                 )
                 return None
-            parcel = Parcel(
+            delivery = Delivery(
                 id=_make_name(receiver, group, notice.id, now_ms),
                 receiver=receiver,
                 group=group,
@@ -141,42 +141,42 @@ class Outbox:
                 created_ms=now_ms,
                 due_ms=now_ms + route.group_wait_ms,
             )
-            self.parcels[parcel.id] = parcel
-        if all(known.id != notice.id for known in parcel.notices):
-            parcel.notices.append(notice)
-        return parcel
+            self.deliveries[delivery.id] = delivery
+        if all(known.id != notice.id for known in delivery.notices):
+            delivery.notices.append(notice)
+        return delivery
 
-    def _find_waiting(self, receiver: str, group: str) -> Parcel | None:
-        for parcel in self.parcels.values():
-            same = parcel.receiver == receiver and parcel.group == group
-            if same and parcel.attempts == 0 and len(parcel.notices) < PARCEL_LIMIT:
-                return parcel
+    def _find_waiting(self, receiver: str, group: str) -> Delivery | None:
+        for delivery in self.deliveries.values():
+            same = delivery.receiver == receiver and delivery.group == group
+            if same and delivery.attempts == 0 and len(delivery.notices) < PARCEL_LIMIT:
+                return delivery
         return None
 
     def run_due(self, now_ms: int) -> int:
-        """Try every parcel whose time has come; returns how many were delivered."""
+        """Try every delivery whose time has come; returns how many were delivered."""
         delivered = 0
-        for receiver in {parcel.receiver for parcel in list(self.parcels.values())}:
+        for receiver in {delivery.receiver for delivery in list(self.deliveries.values())}:
             delivered += self._deliver_to(receiver, now_ms)
         return delivered
 
     def _deliver_to(self, name: str, now_ms: int) -> int:
         delivered = 0
-        for parcel in sorted(self._list_due(name, now_ms), key=lambda p: p.created_ms):
-            if parcel.id not in self.parcels:
+        for delivery in sorted(self._list_due(name, now_ms), key=lambda p: p.created_ms):
+            if delivery.id not in self.deliveries:
                 continue
             if name not in self.receivers:
-                self._drop(parcel, now_ms, "the receiver was removed")
+                self._drop(delivery, now_ms, "the receiver was removed")
                 continue
             free_ms = self._find_free_ms(name, now_ms)
             if free_ms > now_ms:
                 self._postpone(name, free_ms)
                 break
-            delivered += self._try(parcel, now_ms)
+            delivered += self._try(delivery, now_ms)
         return delivered
 
-    def _list_due(self, name: str, now_ms: int) -> list[Parcel]:
-        return [p for p in self.parcels.values() if p.receiver == name and p.due_ms <= now_ms]
+    def _list_due(self, name: str, now_ms: int) -> list[Delivery]:
+        return [p for p in self.deliveries.values() if p.receiver == name and p.due_ms <= now_ms]
 
     def _find_free_ms(self, name: str, now_ms: int) -> int:
         """Return when the receiver may be notified again without breaking its limit."""
@@ -186,61 +186,65 @@ class Outbox:
         return now_ms if len(times) < self.rate_per_hour else times[0] + HOUR_MS
 
     def _postpone(self, name: str, until_ms: int) -> None:
-        """Put what waits for a receiver into as few parcels as hold it, for later.
+        """Put what waits for a receiver into as few deliveries as hold it, for later.
 
         One that was tried stays as it is: the receiver may have taken it, and know its id.
         """
         with self._lock:
-            waiting = [p for p in self.parcels.values() if p.receiver == name]
+            waiting = [p for p in self.deliveries.values() if p.receiver == name]
             fresh = [p for p in waiting if p.attempts == 0]
             for first, other in itertools.pairwise(fresh):
                 if len(first.notices) + len(other.notices) <= PARCEL_LIMIT:
                     other.notices[:0] = first.notices
                     other.created_ms = first.created_ms
                     self.keeper.put(other.id, msgspec.to_builtins(other))
-                    del self.parcels[first.id]
+                    del self.deliveries[first.id]
                     self.keeper.delete(first.id)
-            for parcel in waiting:
-                if parcel.id in self.parcels:
-                    parcel.due_ms = max(parcel.due_ms, until_ms)
-                    self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+            for delivery in waiting:
+                if delivery.id in self.deliveries:
+                    delivery.due_ms = max(delivery.due_ms, until_ms)
+                    self.keeper.put(delivery.id, msgspec.to_builtins(delivery))
 
-    def _try(self, parcel: Parcel, now_ms: int) -> int:
+    def _try(self, delivery: Delivery, now_ms: int) -> int:
         with self._lock:
             # From here on no notice is put into it: it would be forgotten with the delivered ones.
-            parcel.attempts += 1
+            delivery.attempts += 1
         try:
-            self.receivers[parcel.receiver].deliver(parcel)
+            self.receivers[delivery.receiver].deliver(delivery)
         except MareyError as error:
-            self._record_failure(parcel, str(error), now_ms)
+            self._record_failure(delivery, str(error), now_ms)
             return 0
         except Exception as error:
-            self._record_failure(parcel, type(error).__name__, now_ms)
+            self._record_failure(delivery, type(error).__name__, now_ms)
             return 0
-        self._delivered.setdefault(parcel.receiver, deque()).append(now_ms)
-        self._record_outcome(now_ms, parcel.receiver, "delivered", notices=parcel.notices)
-        self._forget(parcel)
+        self._delivered.setdefault(delivery.receiver, deque()).append(now_ms)
+        self._record_outcome(now_ms, delivery.receiver, "delivered", notices=delivery.notices)
+        self._forget(delivery)
         return 1
 
-    def _record_failure(self, parcel: Parcel, error: str, now_ms: int) -> None:
-        parcel.error = error
-        if now_ms - parcel.created_ms > KEEP_MS:
-            self._drop(parcel, now_ms, f"given up: {error}")
+    def _record_failure(self, delivery: Delivery, error: str, now_ms: int) -> None:
+        delivery.error = error
+        if now_ms - delivery.created_ms > KEEP_MS:
+            self._drop(delivery, now_ms, f"given up: {error}")
             return
-        pause = min(FIRST_PAUSE_MS * 2 ** min(parcel.attempts - 1, 20), LONGEST_PAUSE_MS)
-        parcel.due_ms = now_ms + pause
-        self.keeper.put(parcel.id, msgspec.to_builtins(parcel))
+        pause = min(FIRST_PAUSE_MS * 2 ** min(delivery.attempts - 1, 20), LONGEST_PAUSE_MS)
+        delivery.due_ms = now_ms + pause
+        self.keeper.put(delivery.id, msgspec.to_builtins(delivery))
         outcome = "failed, will be tried again"
-        self._record_outcome(now_ms, parcel.receiver, outcome, notices=parcel.notices, error=error)
+        self._record_outcome(
+            now_ms, delivery.receiver, outcome, notices=delivery.notices, error=error
+        )
 
-    def _drop(self, parcel: Parcel, now_ms: int, why: str) -> None:
-        self._record_outcome(now_ms, parcel.receiver, "dropped", notices=parcel.notices, error=why)
-        self._forget(parcel)
+    def _drop(self, delivery: Delivery, now_ms: int, why: str) -> None:
+        self._record_outcome(
+            now_ms, delivery.receiver, "dropped", notices=delivery.notices, error=why
+        )
+        self._forget(delivery)
 
-    def _forget(self, parcel: Parcel) -> None:
+    def _forget(self, delivery: Delivery) -> None:
         with self._lock:
-            self.parcels.pop(parcel.id, None)
-            self.keeper.delete(parcel.id)
+            self.deliveries.pop(delivery.id, None)
+            self.keeper.delete(delivery.id)
 
     def _record_outcome(
         self,

@@ -1,4 +1,4 @@
-"""The ways out: webhook, e-mail, Alertmanager. Each delivers a parcel whole, or raises."""
+"""The ways out: webhook, e-mail, Alertmanager. Each delivers a delivery whole, or raises."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.system.secrets import NO_SECRET, Secret
 from marey.notify.notices import (
     GPUS_NAMED,
+    Delivery,
     Notice,
-    Parcel,
     make_one_line,
     write_subject,
     write_text,
@@ -43,8 +43,8 @@ class Receiver(Protocol):
     def secret(self) -> Secret:
         """What opens it; one that is not given where nothing does."""
 
-    def deliver(self, parcel: Parcel) -> None:
-        """Tell it; raises ``Unavailable`` where it did not take the parcel."""
+    def deliver(self, delivery: Delivery) -> None:
+        """Tell it; raises ``Unavailable`` where it did not take the delivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One JSON document per parcel: ``{"version": 1, "id": …, "notices": […]}``."""
+    """One JSON document per delivery: ``{"version": 1, "id": …, "notices": […]}``."""
 
     name: str
     endpoint: Endpoint
@@ -130,15 +130,15 @@ class Webhook:
         """Return the token of the address."""
         return self.endpoint.token
 
-    def deliver(self, parcel: Parcel) -> None:
-        """POST the parcel; its id is also the idempotency key."""
+    def deliver(self, delivery: Delivery) -> None:
+        """POST the delivery; its id is also the idempotency key."""
         document = {
             "version": 1,
-            "id": parcel.id,
-            "subject": write_subject(parcel.notices),
-            "notices": [msgspec.to_builtins(notice) for notice in parcel.notices],
+            "id": delivery.id,
+            "subject": write_subject(delivery.notices),
+            "notices": [msgspec.to_builtins(notice) for notice in delivery.notices],
         }
-        post_json(self.endpoint, "", document, {"Idempotency-Key": parcel.id})
+        post_json(self.endpoint, "", document, {"Idempotency-Key": delivery.id})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +153,9 @@ class Alertmanager:
         """Return the token of the address."""
         return self.endpoint.token
 
-    def deliver(self, parcel: Parcel) -> None:
+    def deliver(self, delivery: Delivery) -> None:
         """POST every notice as an alert."""
-        post_json(self.endpoint, "/api/v2/alerts", [make_alert(n) for n in parcel.notices], {})
+        post_json(self.endpoint, "/api/v2/alerts", [make_alert(n) for n in delivery.notices], {})
 
 
 def make_alert(notice: Notice) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _format_rfc3339(time_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """One mail per parcel over SMTP."""
+    """One mail per delivery over SMTP."""
 
     name: str
     host: str
@@ -213,9 +213,9 @@ class Mail:
         """Return the password of the account."""
         return self.password
 
-    def deliver(self, parcel: Parcel) -> None:
-        """Send the mail; the message id is the parcel's, so that doubles can be seen."""
-        self.send(self.message(parcel))
+    def deliver(self, delivery: Delivery) -> None:
+        """Send the mail; the message id is the delivery's, so that doubles can be seen."""
+        self.send(self.message(delivery))
 
     def send(self, message: EmailMessage) -> None:
         """Hand a mail to the server; raises ``Unavailable`` where it does not take it."""
@@ -232,12 +232,12 @@ class Mail:
                 f"{self.host} did not take the mail: {type(error).__name__}."
             ) from None
 
-    def message(self, parcel: Parcel) -> EmailMessage:
+    def message(self, delivery: Delivery) -> EmailMessage:
         """Return the mail; header values are single lines, whatever the names in them hold."""
-        message = self.make_message(write_subject(parcel.notices), self.to)
+        message = self.make_message(write_subject(delivery.notices), self.to)
         # The same for every attempt: a mail that arrives twice is shown once.
-        message["Message-ID"] = f"<{parcel.id}@marey.invalid>"
-        message.set_content(write_text(parcel.notices))
+        message["Message-ID"] = f"<{delivery.id}@marey.invalid>"
+        message.set_content(write_text(delivery.notices))
         return message
 
     def make_message(self, subject: str, to: Sequence[str]) -> EmailMessage:

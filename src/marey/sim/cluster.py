@@ -20,7 +20,7 @@ from marey.sim.config import Placement, Policy, SimConfig
 from marey.sim.hardware import Hardware
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.behaviour import healthy
-from marey.sim.metrics.gpu_state import Lanes, Regime
+from marey.sim.metrics.gpu_state import GpuStates, Regime
 from marey.sim.metrics.progress import Tracks
 from marey.sim.scheduling.event_queue import Agenda, What
 from marey.sim.scheduling.jobs import Job
@@ -54,7 +54,7 @@ class Cluster:
             config.backfill,
         )
         self.now_ms = config.start_ms - config.warmup_ms
-        self.lanes = Lanes(hardware, config)
+        self.gpu_states = GpuStates(hardware, config)
         self.tracks = Tracks()
         # What has happened since the records were last taken: (moment, record).
         self.log: list[tuple[int, Any]] = []
@@ -224,11 +224,11 @@ class Cluster:
         for host in np.unique(self.hardware.gpu_host[gpus]).tolist():
             self.host_jobs[host].add(job.seq)
         model = self.hardware.parts[job.partition].model
-        job.regime = healthy(job, self.lanes, model, self.config.seed)
+        job.regime = healthy(job, self.gpu_states, model, self.config.seed)
         # The part that knows faults may change the regime before anything is seen of it.
         for hear in self.on_start:
             hear(job)
-        self.lanes.begin(gpus, job.regime, job.seq, self.now_ms)
+        self.gpu_states.begin(gpus, job.regime, job.seq, self.now_ms)
         self.tracks.begin(job, job.regime, self.now_ms, model.speed)
         self.schedule_end(job, self.now_ms + job.duration_ms, job.outcome)
         self.tell(job.record())
@@ -262,14 +262,16 @@ class Cluster:
         """From now on the workload behaves like this."""
         regime.roles[:, k.REGIME_MS] = self.now_ms
         old, job.regime = job.regime, regime
-        alive = ~self.lanes.is_silent(job.gpu_numbers)
+        alive = ~self.gpu_states.is_silent(job.gpu_numbers)
         if alive.all():
-            self.lanes.begin(job.gpu_numbers, regime, job.seq, self.now_ms)
+            self.gpu_states.begin(job.gpu_numbers, regime, job.seq, self.now_ms)
         else:
-            some = Regime(regime.roles, regime.role_of[alive], regime.lanes[alive], regime.rate)
-            self.lanes.begin(job.gpu_numbers[alive], some, job.seq, self.now_ms)
+            some = Regime(
+                regime.roles, regime.role_of[alive], regime.gpu_states[alive], regime.rate
+            )
+            self.gpu_states.begin(job.gpu_numbers[alive], some, job.seq, self.now_ms)
             regime.rows = some.rows
-        self.lanes.retire(old)
+        self.gpu_states.retire(old)
         self.tracks.begin(job, regime, self.now_ms, self.hardware.parts[job.partition].model.speed)
 
     def _end(self, seq: int, token: int, outcome: WorkloadState) -> None:
@@ -287,11 +289,11 @@ class Cluster:
         for host in np.unique(self.hardware.gpu_host[gpus]).tolist():
             self.host_jobs[host].discard(job.seq)
         self.user_gpus[job.partition][job.user_number] -= job.gpus
-        silent = self.lanes.is_silent(gpus)
-        self.lanes.rest(gpus[~silent], self.now_ms)
+        silent = self.gpu_states.is_silent(gpus)
+        self.gpu_states.rest(gpus[~silent], self.now_ms)
         if silent.any():
-            self.lanes.release(gpus[silent], self.now_ms)
-        self.lanes.retire(job.regime)
+            self.gpu_states.release(gpus[silent], self.now_ms)
+        self.gpu_states.retire(job.regime)
         self.tracks.end(job.seq, self.now_ms)
         self.finish(job, outcome)
         self.call_pass(job.partition)

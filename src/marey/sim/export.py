@@ -92,7 +92,7 @@ def write_run(
 def _write(
     simulation: Simulation, hours: float, directory: Path, told: Callable[[float], None]
 ) -> Summary:
-    ledger = Ledger(simulation.config.cluster)
+    records = RunRecords(simulation.config.cluster)
     gpu_rows = host_rows = 0
     with (
         _sample_writer(directory / "samples.parquet", EVERYDAY, held=True) as gpus,
@@ -101,7 +101,7 @@ def _write(
     ):
         waiting: list[Future[None]] = []
         for block in simulation.blocks(hours, ahead=True):
-            ledger.take(block)
+            records.take(block)
             gpu_rows += len(block.samples[0])
             host_rows += sum(len(batch) for batch in block.samples[1:])
             waiting.append(writer.submit(_append, (gpus, hosts), block.samples))
@@ -111,7 +111,7 @@ def _write(
         for future in waiting:
             future.result()
     truth = simulation.truth()
-    counts = ledger.write(directory, simulation)
+    counts = records.write(directory, simulation)
     _write_truth(directory / "truth.json", truth)
     return Summary(
         directory=str(directory),
@@ -158,7 +158,7 @@ def _write_truth(path: Path, truth: Sequence[Truth]) -> None:
 
 
 @dataclass(slots=True)
-class Ledger:
+class RunRecords:
     """Records of a run, gathered block by block, with their exact moments."""
 
     cluster: str

@@ -39,7 +39,7 @@ def merge_observations(
     )
 
 
-def changes_told(time_ms: int, cluster: str, entries: list[Any]) -> Observation:
+def make_change_report(time_ms: int, cluster: str, entries: list[Any]) -> Observation:
     """Records as one observation; of a workload's several records the last one counts."""
     workloads: dict[str, Workload] = {}
     statuses: dict[str, WorkloadStatus] = {}

@@ -29,7 +29,7 @@ from marey.sim.faults.incidents import Incidents
 from marey.sim.hardware import Hardware, build
 from marey.sim.metrics.gpu_state import Shot
 from marey.sim.metrics.progress import Reports
-from marey.sim.observations import changes_told, merge_observations
+from marey.sim.observations import make_change_report, merge_observations
 from marey.sim.scheduling.demand import new_job
 from marey.sim.scheduling.intake import Intake
 from marey.sim.scheduling.jobs import Kind
@@ -101,7 +101,7 @@ class Simulation:
             time_ms = self.next_tick_ms
             records = self._records(time_ms)
             reports = self.cluster.tracks.reports(time_ms - self.config.tick_ms, time_ms)
-            samples = self.cluster.lanes.samples(self._next_tick, 1)
+            samples = self.cluster.gpu_states.samples(self._next_tick, 1)
             self._next_tick += 1
         return replace(records, samples=samples, progress=reports.records())
 
@@ -129,7 +129,7 @@ class Simulation:
         """
         end_tick = self._next_tick + max(1, round(hours * HOUR_MS / self.config.tick_ms))
         size = min(BLOCK_TICKS, max(1, BLOCK_ROWS // self.hardware.gpus))
-        lanes, coming = self.cluster.lanes, None
+        gpu_states, coming = self.cluster.gpu_states, None
         with ThreadPoolExecutor(1) as worker:
             while self._next_tick < end_tick:
                 first = self._next_tick
@@ -139,8 +139,8 @@ class Simulation:
                 if coming is not None:
                     yield self._finish(*coming)
                 with self._lock:
-                    shot = lanes.snapshot(first, count)
-                coming = (lived, shot, worker.submit(lanes.render, shot))
+                    shot = gpu_states.snapshot(first, count)
+                coming = (lived, shot, worker.submit(gpu_states.render, shot))
                 if not ahead:
                     yield self._finish(*coming)
                     coming = None
@@ -149,7 +149,7 @@ class Simulation:
 
     def _finish(self, lived: Block, shot: Shot, samples: Future[tuple[SampleBatch, ...]]) -> Block:
         made = samples.result()
-        self.cluster.lanes.settle(shot)
+        self.cluster.gpu_states.settle(shot)
         return replace(lived, samples=made)
 
     def _live(self, first: int, count: int) -> Block:
@@ -181,13 +181,13 @@ class Simulation:
         self._next_tick = max(self._next_tick, past)
 
     def _live_through(self, to_ms: int) -> None:
-        self.cluster.lanes.stop_recording()
+        self.cluster.gpu_states.stop_recording()
         # In steps, so that what is told to nobody does not pile up.
         while self.cluster.now_ms < to_ms:
             self.cluster.run_until(min(to_ms, self.cluster.now_ms + 10 * MINUTE_MS))
             self.cluster.log.clear()
             self.cluster.tracks.forget()
-        self.cluster.lanes.start_recording()
+        self.cluster.gpu_states.start_recording()
         self._complete = True
 
     # -- records --------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Simulation:
         self.cluster.run_until(time_ms)
         entries = [record for _, record in self.cluster.log]
         self.cluster.log.clear()
-        changes = changes_told(time_ms, self.config.cluster, entries)
+        changes = make_change_report(time_ms, self.config.cluster, entries)
         if not self._complete:
             return changes
         self._complete = False

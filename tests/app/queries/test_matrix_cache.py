@@ -39,61 +39,61 @@ def whole(moments: int = 100, gpus: int = 4) -> tuple[Window, WorkloadMatrix]:
 
 
 def test_what_was_kept_is_found_and_a_window_of_it_is_cut() -> None:
-    shelf = MatrixCache()
+    cache = MatrixCache()
     window, made = whole()
-    shelf.keep(window, UTIL, made)
-    assert shelf.find(window, UTIL) is made
+    cache.keep(window, UTIL, made)
+    assert cache.find(window, UTIL) is made
     part = replace(window, from_ms=BEGIN_MS + 10 * STEP_MS, to_ms=BEGIN_MS + 20 * STEP_MS)
-    found = shelf.find(part, UTIL)
+    found = cache.find(part, UTIL)
     assert found is not None
     np.testing.assert_array_equal(found.columns["util"], made.columns["util"][:, 10:20])
 
 
 def test_another_workload_metric_or_a_longer_window_is_not_known() -> None:
-    shelf = MatrixCache()
+    cache = MatrixCache()
     window, made = whole()
-    shelf.keep(window, UTIL, made)
-    assert shelf.find(replace(window, workload="v"), UTIL) is None
-    assert shelf.find(window, frozenset({"util", "power"})) is None
-    assert shelf.find(replace(window, to_ms=window.to_ms + 1), UTIL) is None
-    assert shelf.find(replace(window, cluster="other"), UTIL) is None
+    cache.keep(window, UTIL, made)
+    assert cache.find(replace(window, workload="v"), UTIL) is None
+    assert cache.find(window, frozenset({"util", "power"})) is None
+    assert cache.find(replace(window, to_ms=window.to_ms + 1), UTIL) is None
+    assert cache.find(replace(window, cluster="other"), UTIL) is None
 
 
 def test_a_running_workload_is_read_again_when_its_picture_lags() -> None:
-    shelf = MatrixCache()
+    cache = MatrixCache()
     window, made = whole()
-    shelf.keep(replace(window, open_end=True), UTIL, made)
+    cache.keep(replace(window, open_end=True), UTIL, made)
     later = replace(window, open_end=True, to_ms=window.to_ms + LAG_MS)
-    assert shelf.find(later, UTIL) is made
-    assert shelf.find(replace(later, to_ms=later.to_ms + 1), UTIL) is None
+    assert cache.find(later, UTIL) is made
+    assert cache.find(replace(later, to_ms=later.to_ms + 1), UTIL) is None
     newest = replace(later, from_ms=window.to_ms - STEP_MS)
-    assert shelf.find(newest, UTIL) is None, "what is appended must be new"
+    assert cache.find(newest, UTIL) is None, "what is appended must be new"
 
 
 def test_a_coarse_matrix_is_not_cut_into_a_window_that_could_be_finer() -> None:
-    shelf = MatrixCache()
+    cache = MatrixCache()
     window, made = whole()
     low = np.zeros(100, np.float32)
-    shelf.keep(window, UTIL, replace(made, extremes={"util": (low, low)}))
-    assert shelf.find(window, UTIL) is not None
-    assert shelf.find(replace(window, from_ms=window.from_ms + STEP_MS), UTIL) is None
+    cache.keep(window, UTIL, replace(made, extremes={"util": (low, low)}))
+    assert cache.find(window, UTIL) is not None
+    assert cache.find(replace(window, from_ms=window.from_ms + STEP_MS), UTIL) is None
 
 
-def test_the_shelf_is_bounded_and_forgets_what_nobody_looks_at() -> None:
+def test_the_cache_is_bounded_and_forgets_what_nobody_looks_at() -> None:
     clock = Clock()
     size = 4 * 100 * 4
-    shelf = MatrixCache(most_bytes=2 * size, clock=clock)
+    cache = MatrixCache(most_bytes=2 * size, clock=clock)
     window, made = whole()
     for name in ("a", "b", "c"):
         clock.now += 1
-        shelf.keep(replace(window, workload=name), UTIL, made)
-    assert shelf.find(replace(window, workload="a"), UTIL) is None
-    assert shelf.find(replace(window, workload="b"), UTIL) is not None
+        cache.keep(replace(window, workload=name), UTIL, made)
+    assert cache.find(replace(window, workload="a"), UTIL) is None
+    assert cache.find(replace(window, workload="b"), UTIL) is not None
     large, huge = whole(moments=1000)
-    shelf.keep(large, UTIL, huge)
-    assert shelf.find(large, UTIL) is None, "what does not fit is not kept"
+    cache.keep(large, UTIL, huge)
+    assert cache.find(large, UTIL) is None, "what does not fit is not kept"
     clock.now += KEPT_S
-    assert shelf.find(replace(window, workload="c"), UTIL) is None
+    assert cache.find(replace(window, workload="c"), UTIL) is None
 
 
 def test_another_number_of_clusters_cuts_the_tree_that_is_known(

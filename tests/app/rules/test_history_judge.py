@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from marey.app.assembly import open_service
-from marey.app.rules.state_file import CourtKeeper
+from marey.app.rules.state_file import EvaluationLoopFiles
 from marey.app.service import Service
 from marey.app.settings.configuration import (
     CollectSettings,
@@ -51,7 +51,7 @@ def test_a_history_that_was_just_made_is_judged_when_it_is_served(service: Servi
 
 def test_judging_while_it_is_made_finds_what_a_rebuild_finds(service: Service) -> None:
     watch, now_ms = service.rule_watch, service.workspace.now_ms()
-    keeper = CourtKeeper(service.store, None, lambda: False)
+    keeper = EvaluationLoopFiles(service.store, None, lambda: False)
     opened = keeper.open("default", service.rule_book.all(), [], now_ms)
     rebuilt = {(f.rule, f.workload) for f in opened.feed.loop.book.findings.values()}
     judged = {(f.rule, f.workload) for f in watch.findings.all("default")}

@@ -233,8 +233,8 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
-    def deliver(self, parcel: Any) -> None:
-        self.heard += parcel.notices
+    def deliver(self, delivery: Any) -> None:
+        self.heard += delivery.notices
 
 
 def test_people_hear_of_a_finding_once_and_of_its_end_unless_it_is_muted(folder: Path) -> None:

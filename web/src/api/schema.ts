@@ -4301,7 +4301,7 @@ export interface components {
         Notifications: {
             dry_run: boolean;
             receivers: string[];
-            waiting: components["schemas"]["WaitingParcel"][];
+            waiting: components["schemas"]["WaitingDelivery"][];
             log: components["schemas"]["NotificationEntry"][];
             digests: components["schemas"]["PlannedDigest"][];
         };
@@ -5998,6 +5998,17 @@ export interface components {
             p90_s: number | null;
         };
         /**
+         * WaitingDelivery
+         * @description Notices that wait for a receiver.
+         */
+        WaitingDelivery: {
+            receiver: string;
+            notices: number;
+            attempts: number;
+            due_ms: number;
+            error: string;
+        };
+        /**
          * WaitingLine
          * @description Everybody who waits, in the scheduler's order.
          */
@@ -6006,17 +6017,6 @@ export interface components {
             rows: components["schemas"]["WaiterDocument"][];
             total: number;
             method: string;
-        };
-        /**
-         * WaitingParcel
-         * @description Notices that wait for a receiver.
-         */
-        WaitingParcel: {
-            receiver: string;
-            notices: number;
-            attempts: number;
-            due_ms: number;
-            error: string;
         };
         /**
          * WasteBy

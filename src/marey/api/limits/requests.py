@@ -61,25 +61,25 @@ def get_requester(scope: Scope) -> str:
 class RequestBook:
     """How many requests each has in hand, and their line of expensive ones."""
 
-    in_hand: Counter[str] = field(default_factory=Counter)
+    running: Counter[str] = field(default_factory=Counter)
     in_line: Counter[str] = field(default_factory=Counter)
     _places: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
     def has_room(self, who: str) -> bool:
         """Return whether one more request of theirs is taken."""
         limit = REQUESTS_PER_USER if who else REQUESTS_IN_ALL
-        return self.in_hand[who] < limit and self.in_hand.total() < REQUESTS_IN_ALL
+        return self.running[who] < limit and self.running.total() < REQUESTS_IN_ALL
 
     @asynccontextmanager
     async def hold(self, who: str) -> AsyncIterator[None]:
         """Count a request while it is answered."""
-        self.in_hand[who] += 1
+        self.running[who] += 1
         try:
             yield
         finally:
-            self.in_hand[who] -= 1
-            if not self.in_hand[who]:
-                del self.in_hand[who]
+            self.running[who] -= 1
+            if not self.running[who]:
+                del self.running[who]
 
     @asynccontextmanager
     async def queue(self, who: str) -> AsyncIterator[None]:

@@ -235,8 +235,8 @@ def difference(
 ) -> Answer[documents.CallGraphDifference]:
     """`source` is before, `with` is after; the test and its correction are stated."""
     other = AskedProfiles(tuple(against), asked.split, asked.metric)
-    shelf = service.call_graphs
-    return Answer(queries.ask_difference(shelf.graphs(asked), shelf.graphs(other)))
+    library = service.call_graphs
+    return Answer(queries.ask_difference(library.graphs(asked), library.graphs(other)))
 
 
 @router.get(

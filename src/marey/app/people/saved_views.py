@@ -43,7 +43,7 @@ class ViewRow(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ViewFolder:
     """Where views are kept: of whom, and under which scope."""
 
     scope: ViewScope
@@ -55,7 +55,7 @@ class Shelf:
         return f"{self.owner}/{name}" if self.owner else name
 
     def read_name(self, key: str) -> str | None:
-        """Return what a view of this shelf is called; None for another shelf's."""
+        """Return what a view of this folder is called; None for another folder's."""
         if not self.owner:
             return key
         owner, _, name = key.rpartition("/")
@@ -72,22 +72,24 @@ class SavedViews:
     def list_rows(self, identity: Identity) -> list[ViewRow]:
         """Return the views that somebody sees, their own first."""
         return [
-            ViewRow(name, shelf.scope, self._get_project(shelf), self._may_change(identity, shelf))
-            for shelf in self._list_shelves(identity)
-            for name in self._read_shelf(shelf)
+            ViewRow(
+                name, folder.scope, self._get_project(folder), self._may_change(identity, folder)
+            )
+            for folder in self._list_folders(identity)
+            for name in self._read_folder(folder)
         ]
 
     def find_all(self, identity: Identity) -> dict[str, Any]:
         """Return every view that somebody sees, by name."""
         found: dict[str, Any] = {}
-        for shelf in reversed(self._list_shelves(identity)):
-            found |= self._read_shelf(shelf)
+        for folder in reversed(self._list_folders(identity)):
+            found |= self._read_folder(folder)
         return found
 
     def get(self, identity: Identity, name: str, scope: str = "", project: str = "") -> Any:
         """Return one view."""
-        for shelf in self._choose(identity, scope, project):
-            found = self._read_shelf(shelf)
+        for folder in self._choose(identity, scope, project):
+            found = self._read_folder(folder)
             if name in found:
                 return found[name]
         raise NotFound(f"There is no view named '{shown(name)}'.")
@@ -97,30 +99,30 @@ class SavedViews:
     ) -> None:
         """Keep a view: the site's by default for operators, one's own for everybody else."""
         chosen = scope or choose_scope(identity)
-        shelves = self._choose(identity, chosen, project)
-        if not shelves:
+        folders = self._choose(identity, chosen, project)
+        if not folders:
             raise InvalidInput("There is nobody whose view it would be; sign in first.")
-        shelf = shelves[0]
-        self._check_change(identity, shelf)
-        known = self._read_shelf(shelf)
-        limit = VIEWS_PER_OWNER if shelf.owner else VIEWS_LIMIT
+        folder = folders[0]
+        self._check_change(identity, folder)
+        known = self._read_folder(folder)
+        limit = VIEWS_PER_OWNER if folder.owner else VIEWS_LIMIT
         if name not in known and len(known) >= limit:
             raise TooLarge(f"There are {limit} views already; delete some first.")
-        self._store.put_document(KINDS[shelf.scope], shelf.make_key(name), document)
+        self._store.put_document(KINDS[folder.scope], folder.make_key(name), document)
 
     def delete(self, identity: Identity, name: str, scope: str = "", project: str = "") -> None:
         """Forget a view; without a scope the first of this name that is seen."""
-        for shelf in self._choose(identity, scope, project):
-            if name in self._read_shelf(shelf):
-                self._check_change(identity, shelf)
-                self._store.delete_document(KINDS[shelf.scope], shelf.make_key(name))
+        for folder in self._choose(identity, scope, project):
+            if name in self._read_folder(folder):
+                self._check_change(identity, folder)
+                self._store.delete_document(KINDS[folder.scope], folder.make_key(name))
                 return
         raise NotFound(f"There is no view named '{shown(name)}'.")
 
-    def _list_shelves(self, identity: Identity) -> list[Shelf]:
-        own = [Shelf(ViewScope.PERSONAL, identity.user)] if identity.user else []
-        projects = [Shelf(ViewScope.PROJECT, name) for name in self.list_projects(identity)]
-        return [*own, *projects, Shelf(ViewScope.SITE)]
+    def _list_folders(self, identity: Identity) -> list[ViewFolder]:
+        own = [ViewFolder(ViewScope.PERSONAL, identity.user)] if identity.user else []
+        projects = [ViewFolder(ViewScope.PROJECT, name) for name in self.list_projects(identity)]
+        return [*own, *projects, ViewFolder(ViewScope.SITE)]
 
     def list_projects(self, identity: Identity) -> list[str]:
         """Return the projects of somebody: of their groups, or else those they worked in."""
@@ -128,32 +130,32 @@ class SavedViews:
             return []
         return sorted(identity.projects or self._find_projects(identity.user))
 
-    def _choose(self, identity: Identity, scope: str, project: str) -> list[Shelf]:
+    def _choose(self, identity: Identity, scope: str, project: str) -> list[ViewFolder]:
         if project and scope != ViewScope.PROJECT:
             raise InvalidInput("A project is given only with the scope 'project'.")
-        shelves = [s for s in self._list_shelves(identity) if not scope or s.scope == scope]
+        folders = [s for s in self._list_folders(identity) if not scope or s.scope == scope]
         if scope != ViewScope.PROJECT:
-            return shelves
-        chosen = [shelf for shelf in shelves if not project or shelf.owner == project]
+            return folders
+        chosen = [folder for folder in folders if not project or folder.owner == project]
         if len(chosen) != 1:
-            names = ", ".join(shelf.owner for shelf in shelves) or "none"
+            names = ", ".join(folder.owner for folder in folders) or "none"
             raise InvalidInput(f"Say of which project of yours it is; allowed: {names}.")
         return chosen
 
-    def _read_shelf(self, shelf: Shelf) -> dict[str, Any]:
-        named = self._store.documents(KINDS[shelf.scope])
-        read = ((shelf.read_name(key), document) for key, document in named.items())
+    def _read_folder(self, folder: ViewFolder) -> dict[str, Any]:
+        named = self._store.documents(KINDS[folder.scope])
+        read = ((folder.read_name(key), document) for key, document in named.items())
         return {name: document for name, document in read if name is not None}
 
-    def _get_project(self, shelf: Shelf) -> str:
-        return shelf.owner if shelf.scope is ViewScope.PROJECT else ""
+    def _get_project(self, folder: ViewFolder) -> str:
+        return folder.owner if folder.scope is ViewScope.PROJECT else ""
 
-    def _may_change(self, identity: Identity, shelf: Shelf) -> bool:
-        needed = Permission.OPERATE if shelf.scope is ViewScope.SITE else Permission.CONTRIBUTE
+    def _may_change(self, identity: Identity, folder: ViewFolder) -> bool:
+        needed = Permission.OPERATE if folder.scope is ViewScope.SITE else Permission.CONTRIBUTE
         return identity.may(needed)
 
-    def _check_change(self, identity: Identity, shelf: Shelf) -> None:
-        if not self._may_change(identity, shelf):
+    def _check_change(self, identity: Identity, folder: ViewFolder) -> None:
+        if not self._may_change(identity, folder):
             raise NotPermitted("Views of the whole site are changed by operators; save your own.")
 
 

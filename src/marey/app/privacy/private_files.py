@@ -13,7 +13,7 @@ from marey.app.history.uploads import Receiver, UploadedFile, Uploads
 from marey.app.privacy.private_store import PrivateStore
 from marey.app.traces.trace_documents import RunRecord
 from marey.app.traces.trace_library import TraceLibrary
-from marey.app.traces.what_if.replays import ReplayDesk
+from marey.app.traces.what_if.replays import ReplayQueries
 from marey.model.errors import Conflict, NotFound, shown
 from marey.model.names import DEFAULT_CLUSTER
 
@@ -93,7 +93,7 @@ def make_private_traces(whole: TraceLibrary, store: PrivateStore, user: str) -> 
     )
 
 
-def make_private_replays(whole: ReplayDesk, traces: TraceLibrary) -> ReplayDesk:
+def make_private_replays(whole: ReplayQueries, traces: TraceLibrary) -> ReplayQueries:
     """Return the replays of a scope's runs, and the predictions made from them."""
 
     def is_visible(run: str) -> bool:

@@ -85,8 +85,8 @@ class PrivateFeed(FrameFeed):
 
 
 @dataclass(slots=True)
-class PrivateShelf(MatrixCache):
-    """The one shelf of matrices, with a place of its own for each scope."""
+class PrivateMatrixCache(MatrixCache):
+    """The one cache of matrices, with a place of its own for each scope."""
 
     whole: MatrixCache = field(default_factory=MatrixCache)
     sight: Sight | None = None
@@ -96,7 +96,7 @@ class PrivateShelf(MatrixCache):
         return self.whole.find(self._place(window), metrics)
 
     def keep(self, window: Window, metrics: frozenset[str], matrix: WorkloadMatrix) -> None:
-        """Put a matrix on the shelf."""
+        """Put a matrix into the cache."""
         self.whole.keep(self._place(window), metrics, matrix)
 
     def _place(self, window: Window) -> Window:
@@ -168,14 +168,16 @@ class PrivateWorkspace(Workspace):
 
 
 def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) -> PrivateWorkspace:
-    """Return the workspace of a scope over the same clock, figures and shelf."""
-    shelf = PrivateShelf(spans=SpanNotes(), trees=TreeNotes(), whole=whole.matrices, sight=sight)
+    """Return the workspace of a scope over the same clock, figures and cache."""
+    cache = PrivateMatrixCache(
+        spans=SpanNotes(), trees=TreeNotes(), whole=whole.matrices, sight=sight
+    )
     return PrivateWorkspace(
         store,
         whole.clock,
         SeenFrames(whole.frames, sight),
         whole.summaries,
-        matrices=shelf,
+        matrices=cache,
         past=whole.past,
         snapshots=whole.snapshots,
         preparing=whole.preparing,

@@ -1,7 +1,7 @@
 """Matrices of workloads that were read a moment ago, so that the next look need not read again.
 
 A reader of the diagnostics page changes the metric, the number of clusters, the window: each
-question would read the same samples. The shelf holds a bounded number of bytes, nothing for long.
+question would read the same samples. The cache holds a bounded number of bytes, nothing for long.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Window:
 
 @dataclass(slots=True)
 class Kept:
-    """A matrix on the shelf."""
+    """A matrix into the cache."""
 
     window: Window
     metrics: frozenset[str]
@@ -133,7 +133,7 @@ class MatrixCache:
         return None
 
     def keep(self, window: Window, metrics: frozenset[str], matrix: WorkloadMatrix) -> None:
-        """Put a matrix on the shelf; the ones that were not used for longest make room."""
+        """Put a matrix into the cache; the ones that were not used for longest make room."""
         size = sum(values.nbytes for values in matrix.columns.values())
         if size > self.most_bytes:
             return

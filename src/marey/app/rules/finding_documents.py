@@ -61,7 +61,7 @@ class WasteSums(Document):
     share_read: float | None = None
 
 
-class WaitingParcel(Document):
+class WaitingDelivery(Document):
     """Notices that wait for a receiver."""
 
     receiver: str
@@ -99,6 +99,6 @@ class Notifications(Document):
 
     dry_run: bool
     receivers: list[str]
-    waiting: list[WaitingParcel]
+    waiting: list[WaitingDelivery]
     log: list[NotificationEntry]
     digests: list[PlannedDigest] = msgspec.field(default_factory=list)

@@ -12,7 +12,7 @@ from marey.app.rules.finding_documents import (
     NotificationEntry,
     Notifications,
     PlannedDigest,
-    WaitingParcel,
+    WaitingDelivery,
 )
 from marey.app.rules.finding_store import FindingStore
 from marey.app.rules.muted_notices import HeldNotices
@@ -26,29 +26,30 @@ from marey.rules.engine.findings import Change, ChangeKind, Finding
 from marey.rules.ownership import read_mark
 
 log = logging.getLogger(__name__)
+# Files on disk have this name from before.
 KIND = "parcel"
 PAUSE_S = 1.0
 
 
-class StoredParcels:
-    """Parcels as documents of the store, so that a restart loses none."""
+class StoredDeliveries:
+    """Deliveries as documents of the store, so that a restart loses none."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def put(self, name: str, document: Any) -> None:
-        """Keep a parcel."""
+        """Keep a delivery."""
         self._store.put_document(KIND, name, document)
 
     def delete(self, name: str) -> None:
-        """Forget a parcel that was delivered."""
+        """Forget a delivery that was delivered."""
         try:
             self._store.delete_document(KIND, name)
         except NotFound:
             return
 
     def all(self) -> Mapping[str, Any]:
-        """Return every parcel that waits."""
+        """Return every delivery that waits."""
         return self._store.documents(KIND)
 
 
@@ -103,7 +104,7 @@ class Notifier:
         self.outbox = Outbox(
             chosen.receivers,
             chosen.routes,
-            StoredParcels(store),
+            StoredDeliveries(store),
             dry_run=chosen.dry_run,
             rate_per_hour=chosen.rate_per_hour,
         )
@@ -174,14 +175,14 @@ class Notifier:
     def document(self) -> Notifications:
         """Return which notifications were sent lately, and which wait."""
         waiting = [
-            WaitingParcel(
-                receiver=parcel.receiver,
-                notices=len(parcel.notices),
-                attempts=parcel.attempts,
-                due_ms=parcel.due_ms,
-                error=parcel.error,
+            WaitingDelivery(
+                receiver=delivery.receiver,
+                notices=len(delivery.notices),
+                attempts=delivery.attempts,
+                due_ms=delivery.due_ms,
+                error=delivery.error,
             )
-            for parcel in list(self.outbox.parcels.values())
+            for delivery in list(self.outbox.deliveries.values())
         ]
         return Notifications(
             dry_run=self.settings.dry_run,
@@ -192,7 +193,7 @@ class Notifier:
         )
 
     def log_documents(self) -> list[NotificationEntry]:
-        """Return what became of every parcel lately, newest first."""
+        """Return what became of every delivery lately, newest first."""
         return [
             NotificationEntry(
                 time_ms=entry.time_ms,

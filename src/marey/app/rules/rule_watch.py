@@ -23,7 +23,7 @@ from marey.app.rules.rule_documents import (
     Verdicts,
 )
 from marey.app.rules.rule_windows import fill_windows
-from marey.app.rules.state_file import CourtKeeper, find_missed_changes
+from marey.app.rules.state_file import EvaluationLoopFiles, find_missed_changes
 from marey.model.access.current import current_identity
 from marey.model.errors import Conflict, MareyError
 from marey.model.observation import Observation
@@ -73,7 +73,7 @@ class RuleWatch:
         self._wake, self._stop = threading.Event(), threading.Event()
         # How much of the past has been read for clusters whose loop does not know all of it yet.
         self._shares: dict[str, float] = {}
-        self.keeper = CourtKeeper(store, beside, self._stop.is_set, self._note_share)
+        self.keeper = EvaluationLoopFiles(store, beside, self._stop.is_set, self._note_share)
         self._thread: threading.Thread | None = None
         self._past_thread: threading.Thread | None = None
 

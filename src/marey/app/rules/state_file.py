@@ -47,7 +47,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class CourtKeeper:
+class EvaluationLoopFiles:
     """Opens and keeps loops; the files stand beside the store's."""
 
     store: Store

@@ -6,16 +6,16 @@ import os
 import time
 from pathlib import Path
 
-from marey.app.traces.what_if.prediction_book import PredictionBook
+from marey.app.traces.what_if.prediction_log import PredictionLog
 from marey.cli.output import Output
 from marey.replay.model import Prediction, ReplayModel
 from marey.replay.verification import keep_prediction
 
 
-def open_book() -> PredictionBook:
+def open_book() -> PredictionLog:
     """Return the user's own book of predictions."""
     root = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return PredictionBook(Path(root) / "marey" / "predictions.json")
+    return PredictionLog(Path(root) / "marey" / "predictions.json")
 
 
 def name_run(path: str | Path) -> str:

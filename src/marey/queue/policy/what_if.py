@@ -123,13 +123,13 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
             "scored_jobs": 0,
         }
     mean = float(truth.mean())
-    mean_told = replayed.mean_wait_s if known.all() else float(told.mean())
+    mean_replayed_s = replayed.mean_wait_s if known.all() else float(told.mean())
     # A second of difference in a mean of nothing is no error of many hundred percent.
-    error = (mean_told - mean) / max(mean, NEAR_S)
+    error = (mean_replayed_s - mean) / max(mean, NEAR_S)
     near = np.abs(told - truth) <= np.maximum(NEAR_S, 0.25 * truth)
     return {
         "recorded_mean_wait_s": mean,
-        "replayed_mean_wait_s": mean_told,
+        "replayed_mean_wait_s": mean_replayed_s,
         "error": error,
         "within_10s": float((np.abs(told - truth) <= NEAR_S).mean()),
         "near": float(near.mean()),

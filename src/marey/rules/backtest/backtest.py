@@ -275,14 +275,14 @@ def _cut_at_verdicts(batch: SampleBatch, loop: EvaluationLoop) -> Iterator[Sampl
         at = end
 
 
-Telling = Callable[[EvaluationLoop], None]
+Report = Callable[[EvaluationLoop], None]
 
 
 class _Past:
     """Tells the loop what was known by a moment, in order."""
 
     def __init__(self, history: History) -> None:
-        self.todo: list[tuple[int, int, Telling]] = []
+        self.todo: list[tuple[int, int, Report]] = []
         for past in history.workloads:
             self._add_workload(past, history.from_ms)
         for event in history.events:
@@ -300,10 +300,10 @@ class _Past:
     def tell(self, loop: EvaluationLoop, until_ms: int) -> None:
         """Report everything up to this moment that was not reported yet."""
         while self.todo and self.todo[-1][0] <= until_ms:
-            time_ms, place, telling = self.todo.pop()
-            # What is reported the moment a workload begins counts; it is told after that.
+            time_ms, place, report = self.todo.pop()
+            # What is reported the moment a workload begins counts; it is reported after that.
             self._reports.tell(loop, time_ms if place else time_ms - 1)
-            telling(loop)
+            report(loop)
         self._reports.tell(loop, until_ms)
 
 
@@ -317,14 +317,14 @@ class _Reports:
         who = np.repeat(np.arange(len(times), dtype=np.int32), [len(each) for each in times])
         order = np.argsort(time_ms, kind="stable")
         self._time_ms, self._who = time_ms[order], who[order]
-        self._told = 0
+        self._reported = 0
 
     def tell(self, loop: EvaluationLoop, until_ms: int) -> None:
         """Pass on every progress report up to this moment that was not passed on yet."""
-        begin = self._told
+        begin = self._reported
         if begin == len(self._time_ms) or self._time_ms[begin] > until_ms:
             return
-        self._told = end = int(np.searchsorted(self._time_ms, until_ms, side="right"))
+        self._reported = end = int(np.searchsorted(self._time_ms, until_ms, side="right"))
         reports = zip(self._who[begin:end].tolist(), self._time_ms[begin:end].tolist(), strict=True)
         for who, time_ms in reports:
             loop.progress(self._names[who], time_ms)

@@ -49,7 +49,7 @@ class Screen:
         self._metric_history = metric_history
         self._clauses = [clause for rule in rules for _, clause in rule.variants()]
         # What happened before somebody was heard would not be known of them.
-        self._everyone = any(_is_told(clause) for clause in self._clauses)
+        self._everyone = any(_is_reported_clause(clause) for clause in self._clauses)
         self.heard: set[str] = set()
 
     def choose(self) -> list[str]:
@@ -136,7 +136,7 @@ class Screen:
         return values[place]
 
 
-def _is_told(clause: Clause) -> bool:
+def _is_reported_clause(clause: Clause) -> bool:
     lefts = (condition.left for condition in conditions(clause.expression))
     return any(isinstance(left, Fact) and left.name in TOLD for left in lefts)
 

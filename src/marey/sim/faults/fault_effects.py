@@ -160,8 +160,8 @@ def stall(case: Case) -> NDArray[np.bool_]:
     """Utilization 100 %, power near idle, no steps."""
     for role in case.regime.roles:
         _spin(role, case.dice)
-    case.regime.lanes[:, k.K_UTIL] = 1.0
-    case.regime.lanes[:, k.JITTER] = 0.15
+    case.regime.gpu_states[:, k.K_UTIL] = 1.0
+    case.regime.gpu_states[:, k.JITTER] = 0.15
     case.regime.rate = 0.0
     return case.everyone()
 
@@ -177,11 +177,11 @@ def _idle_gpus(case: Case) -> NDArray[np.bool_]:
         idle = local >= max(1, round(case.job.per_host * dice.between(0.25, 0.75)))
         if not idle.any():
             idle[-1] = True
-    lanes = case.regime.lanes
-    lanes[idle, k.K_UTIL : k.K_TX + 1] = 0.0
-    lanes[idle, k.HOST_CPU : k.HOST_IO + 1] = 0.0
+    gpu_states = case.regime.gpu_states
+    gpu_states[idle, k.K_UTIL : k.K_TX + 1] = 0.0
+    gpu_states[idle, k.HOST_CPU : k.HOST_IO + 1] = 0.0
     # Some frameworks open a context on every visible GPU.
-    lanes[idle, k.MEM_MIB] = 430.0 if dice.chance(0.5) else 3.0
+    gpu_states[idle, k.MEM_MIB] = 430.0 if dice.chance(0.5) else 3.0
     return idle
 
 
@@ -202,25 +202,26 @@ def _apply_biased_load(case: Case) -> NDArray[np.bool_]:
     master = _add_role(regime, masters)
     master[k.UTIL] = dice.between(0.95, 0.99)
     master[k.WAVE_FLOOR], master[k.WAVE_UTIL] = dice.between(0.5, 0.7), dice.between(0.94, 0.99)
-    lanes = regime.lanes
-    lanes[masters, k.MEM_MIB] = np.minimum(
-        lanes[masters, k.MEM_MIB] * dice.between(1.1, 1.25), lanes[masters, k.MEM_CAP] * 0.98
+    gpu_states = regime.gpu_states
+    gpu_states[masters, k.MEM_MIB] = np.minimum(
+        gpu_states[masters, k.MEM_MIB] * dice.between(1.1, 1.25),
+        gpu_states[masters, k.MEM_CAP] * 0.98,
     )
-    lanes[~masters, k.MEM_MIB] *= dice.between(0.62, 0.78)
+    gpu_states[~masters, k.MEM_MIB] *= dice.between(0.62, 0.78)
     regime.rate = float(follower[k.WAVE_DUTY])
     return masters
 
 
 def _memory_imbalance(case: Case) -> NDArray[np.bool_]:
     """Some ranks hold far more than peers in the same place of the model."""
-    dice, lanes, count = case.dice, case.regime.lanes, case.job.gpus
+    dice, gpu_states, count = case.dice, case.regime.gpu_states, case.job.gpus
     heavy_count = max(1, round(count * dice.between(0.05, 0.25)))
     order = np.argsort([dice.uniform() for _ in range(count)])
     heavy = np.zeros(count, np.bool_)
     heavy[order[:heavy_count]] = True
-    lanes[~heavy, k.MEM_MIB] *= dice.between(0.45, 0.6)
-    lanes[heavy, k.MEM_MIB] = np.minimum(
-        lanes[heavy, k.MEM_MIB] * dice.between(1.0, 1.15), lanes[heavy, k.MEM_CAP] * 0.985
+    gpu_states[~heavy, k.MEM_MIB] *= dice.between(0.45, 0.6)
+    gpu_states[heavy, k.MEM_MIB] = np.minimum(
+        gpu_states[heavy, k.MEM_MIB] * dice.between(1.0, 1.15), gpu_states[heavy, k.MEM_CAP] * 0.985
     )
     return heavy
 
@@ -275,14 +276,14 @@ def _apply_throttled_gpu(case: Case) -> NDArray[np.bool_]:
     before, slow = _hold_up(case, victim, (0.5, 0.78))
     slow[k.SM] = min(0.96, before[k.SM] * 1.05)
     slow[k.UTIL] = 0.995
-    lanes, rate = regime.lanes, regime.rate
-    lanes[victim, k.CLOCK] = np.floor(lanes[victim, k.CLOCK] * rate / 15.0) * 15.0
-    lanes[victim, k.GAIN] *= rate**0.6
+    gpu_states, rate = regime.gpu_states, regime.rate
+    gpu_states[victim, k.CLOCK] = np.floor(gpu_states[victim, k.CLOCK] * rate / 15.0) * 15.0
+    gpu_states[victim, k.GAIN] *= rate**0.6
     # Hot, although it draws less: its cooling is what has failed.
-    draw = lanes[victim, k.IDLE_W] + (lanes[victim, k.LIMIT_W] - lanes[victim, k.IDLE_W]) * (
-        nominal_share(slow[None, :])[0] * lanes[victim, k.GAIN]
-    )
-    lanes[victim, k.AMBIENT] = dice.between(86.0, 92.0) - lanes[victim, k.KELVIN] * draw
+    draw = gpu_states[victim, k.IDLE_W] + (
+        gpu_states[victim, k.LIMIT_W] - gpu_states[victim, k.IDLE_W]
+    ) * (nominal_share(slow[None, :])[0] * gpu_states[victim, k.GAIN])
+    gpu_states[victim, k.AMBIENT] = dice.between(86.0, 92.0) - gpu_states[victim, k.KELVIN] * draw
     return victim
 
 
@@ -310,21 +311,21 @@ def _slow_fabric(case: Case) -> NDArray[np.bool_]:
 
 def _memory_leak(case: Case) -> NDArray[np.bool_]:
     """Memory grows on every rank; the device is full within some hours."""
-    lanes = case.regime.lanes
+    gpu_states = case.regime.gpu_states
     if case.fresh:
-        lanes[:, k.MEM_MIB] *= case.dice.between(0.55, 0.75)
-    room = float((lanes[:, k.MEM_CAP] - lanes[:, k.MEM_MIB]).min())
-    lanes[:, k.LEAK_MIB] = room * 1000.0 / (case.dice.between(1.5, 7.0) * HOUR_MS)
+        gpu_states[:, k.MEM_MIB] *= case.dice.between(0.55, 0.75)
+    room = float((gpu_states[:, k.MEM_CAP] - gpu_states[:, k.MEM_MIB]).min())
+    gpu_states[:, k.LEAK_MIB] = room * 1000.0 / (case.dice.between(1.5, 7.0) * HOUR_MS)
     if case.job.severity is not None:
-        lanes[:, k.LEAK_MIB] = lanes[:, k.MEM_CAP] * case.job.severity * 1000.0 / HOUR_MS
+        gpu_states[:, k.LEAK_MIB] = gpu_states[:, k.MEM_CAP] * case.job.severity * 1000.0 / HOUR_MS
     return case.everyone()
 
 
 def leak_time_ms(regime: Regime) -> int:
     """Return how long after its beginning a leak has filled the first device."""
-    lanes = regime.lanes
-    room = lanes[:, k.MEM_CAP] - lanes[:, k.MEM_MIB]
-    return int(float((room / np.maximum(lanes[:, k.LEAK_MIB], 1e-9)).min()) * 1000.0)
+    gpu_states = regime.gpu_states
+    room = gpu_states[:, k.MEM_CAP] - gpu_states[:, k.MEM_MIB]
+    return int(float((room / np.maximum(gpu_states[:, k.LEAK_MIB], 1e-9)).min()) * 1000.0)
 
 
 def _apply_oversized(case: Case) -> NDArray[np.bool_]:
@@ -336,7 +337,7 @@ def _apply_oversized(case: Case) -> NDArray[np.bool_]:
     role[k.DRAM] = dice.between(0.015, 0.04)
     role[[k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX, k.FS_READ]] *= 0.1
     role[k.NOISE] = 0.08
-    regime.lanes[:, k.MEM_MIB] = regime.lanes[:, k.MEM_CAP] * dice.between(0.03, 0.08)
+    regime.gpu_states[:, k.MEM_MIB] = regime.gpu_states[:, k.MEM_CAP] * dice.between(0.03, 0.08)
     return case.everyone()
 
 
@@ -348,7 +349,7 @@ def _apply_underused(case: Case) -> NDArray[np.bool_]:
     role[k.SM], role[k.TENSOR] = dice.between(0.14, 0.26), dice.between(0.012, 0.045)
     role[k.DRAM] = dice.between(0.06, 0.13)
     role[[k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX]] *= 0.4
-    regime.lanes[:, k.MEM_MIB] = regime.lanes[:, k.MEM_CAP] * dice.between(0.10, 0.22)
+    regime.gpu_states[:, k.MEM_MIB] = regime.gpu_states[:, k.MEM_CAP] * dice.between(0.10, 0.22)
     return case.everyone()
 
 
@@ -356,8 +357,8 @@ def fill_memory(case: Case) -> NDArray[np.bool_]:
     """Ranks whose device fills up to the last mebibyte: one, some or all of them."""
     share = case.dice.uniform()
     ranks = case.one_rank() if share < 0.4 else case.one_host() if share < 0.7 else case.everyone()
-    lanes = case.regime.lanes
-    lanes[ranks, k.MEM_MIB] = lanes[ranks, k.MEM_CAP] * case.dice.between(0.985, 0.998)
+    gpu_states = case.regime.gpu_states
+    gpu_states[ranks, k.MEM_MIB] = gpu_states[ranks, k.MEM_CAP] * case.dice.between(0.985, 0.998)
     return ranks
 
 

@@ -91,9 +91,9 @@ class Hosts:
             if cluster.failed_gpus.pop(gpu, None) is not None:
                 cluster.tell(GpuStatus(cluster.hardware.gpu_names[gpu], False))
         cluster.until[gpus] = 0
-        silent = cluster.lanes.is_silent(gpus)
+        silent = cluster.gpu_states.is_silent(gpus)
         if silent.any():
-            cluster.lanes.rest(gpus[silent], cluster.now_ms)
+            cluster.gpu_states.rest(gpus[silent], cluster.now_ms)
         state = self.states.get(host)
         was_down = state is not None and state.state is HostState.DOWN
         self.set_state(host, HostState.UP, "")

@@ -206,7 +206,7 @@ class Incidents:
     ) -> None:
         hardware = self.cluster.hardware
         gpu = int(job.gpu_numbers[affected][0])
-        clock = float(case.regime.lanes[affected, k.CLOCK][0])
+        clock = float(case.regime.gpu_states[affected, k.CLOCK][0])
         self.cluster.tell(
             Event(
                 self.cluster.now_ms,
@@ -294,7 +294,7 @@ class Incidents:
 
     def _break_gpu(self, job: Job, *, gpu: int, host: int, number: int, dice: Dice) -> None:
         cluster, hardware = self.cluster, self.cluster.hardware
-        cluster.lanes.silence(np.array([gpu]), cluster.now_ms)
+        cluster.gpu_states.silence(np.array([gpu]), cluster.now_ms)
         status = GpuStatus(hardware.gpu_names[gpu], True, f"XID {number}")
         cluster.failed_gpus[gpu] = status
         cluster.tell(status)
@@ -310,7 +310,7 @@ class Incidents:
         case = self._case(job, FaultKind.NODE_FAILURE)
         host = int(case.hosts[case.dice.integer(len(case.hosts))])
         cluster.host_up[host] = False
-        cluster.lanes.silence(self.hosts.gpus(host), cluster.now_ms)
+        cluster.gpu_states.silence(self.hosts.gpus(host), cluster.now_ms)
         for seq in sorted(cluster.host_jobs[host]):
             other = cluster.jobs[seq]
             self._close(seq)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from marey.model.times import MINUTE_MS, SECOND_MS
 from marey.sim.hardware import GpuModel
 from marey.sim.metrics import sample_kernels as k
-from marey.sim.metrics.gpu_state import Lanes, Regime, nominal_share
-from marey.sim.metrics.new_gpu_state import vary_lanes
+from marey.sim.metrics.gpu_state import GpuStates, Regime, nominal_share
+from marey.sim.metrics.new_gpu_state import vary_states
 from marey.sim.random_draws import Dice, key
 from marey.sim.scheduling.jobs import Job, Kind
 
@@ -24,14 +24,14 @@ NET_MB_S = {"single": 0.0, "ddp": 1_900.0, "fsdp": 3_600.0, "tp": 1_400.0}
 RANK_SPREAD = np.array([0.004, 0.012, 0.012, 0.012, 0.02, 0.05, 0.05])
 
 
-def healthy(job: Job, lanes: Lanes, model: GpuModel, seed: int) -> Regime:
+def healthy(job: Job, gpu_states: GpuStates, model: GpuModel, seed: int) -> Regime:
     """The regime of a workload with which nothing is wrong, for the GPUs it has been given."""
     dice = Dice(seed, 71, job.seq)
     role = _role(job, model, dice, key(seed, 72, job.seq))
     regime = Regime(
         roles=role[None, :],
         role_of=np.zeros(job.gpus, np.int64),
-        lanes=_lanes(job, lanes, dice, seed),
+        gpu_states=_make_states(job, gpu_states, dice, seed),
     )
     return regime
 
@@ -86,10 +86,10 @@ def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -
     role[k.FS_WRITE] = job.recipe.memory * 900.0
 
 
-def _lanes(job: Job, lanes: Lanes, dice: Dice, seed: int) -> NDArray[np.float32]:
-    table = lanes.busy_lanes(job.gpu_numbers)
+def _make_states(job: Job, gpu_states: GpuStates, dice: Dice, seed: int) -> NDArray[np.float32]:
+    table = gpu_states.make_busy_states(job.gpu_numbers)
     noise_key = np.uint64(key(seed, 73, job.seq))
-    vary_lanes(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))
+    vary_states(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))
     # The first rank logs, evaluates and keeps a few tensors more.
     table[0, k.MEM_MIB] *= 1.015
     if job.pipeline_parallel > 1:
@@ -115,13 +115,15 @@ def _shape_stages(table: NDArray[np.float32], place: NDArray[np.float64]) -> Non
 
 
 def settle_heat(regime: Regime, before: Regime) -> None:
-    """Scale each lane's warmth by how its multipliers differ from the healthy lane's."""
+    """Scale each GPU state's warmth by how its multipliers differ from the healthy GPU state's."""
     roles = regime.roles[regime.role_of]
     own = roles.copy()
-    own[:, k.UTIL] *= regime.lanes[:, k.K_UTIL]
-    own[:, k.SM] *= regime.lanes[:, k.K_SM]
-    own[:, k.TENSOR] *= regime.lanes[:, k.K_TENSOR]
-    own[:, k.DRAM] *= regime.lanes[:, k.K_DRAM]
+    own[:, k.UTIL] *= regime.gpu_states[:, k.K_UTIL]
+    own[:, k.SM] *= regime.gpu_states[:, k.K_SM]
+    own[:, k.TENSOR] *= regime.gpu_states[:, k.K_TENSOR]
+    own[:, k.DRAM] *= regime.gpu_states[:, k.K_DRAM]
     base = np.maximum(nominal_share(roles), 1e-6)
-    gain = regime.lanes[:, k.GAIN] / np.maximum(before.lanes[:, k.GAIN], 1e-6)
-    regime.lanes[:, k.HEAT_GAIN] = before.lanes[:, k.GAIN] * gain * nominal_share(own) / base
+    gain = regime.gpu_states[:, k.GAIN] / np.maximum(before.gpu_states[:, k.GAIN], 1e-6)
+    regime.gpu_states[:, k.HEAT_GAIN] = (
+        before.gpu_states[:, k.GAIN] * gain * nominal_share(own) / base
+    )

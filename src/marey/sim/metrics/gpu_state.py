@@ -16,7 +16,7 @@ from marey.sim.config import SimConfig
 from marey.sim.hardware import Hardware
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.host_kernels import add_hosts, finish_hosts
-from marey.sim.metrics.new_gpu_state import steady_excess, switch_lanes
+from marey.sim.metrics.new_gpu_state import steady_excess, switch_states
 from marey.sim.random_draws import key
 from marey.sim.scheduling.jobs import FIRST_ID
 
@@ -40,18 +40,18 @@ THREADED_ROWS = 60_000
 
 @dataclass(slots=True)
 class Regime:
-    """How one workload behaves from a moment on: its roles, and each rank's lane."""
+    """How one workload behaves from a moment on: its roles, and each rank's GPU state."""
 
     roles: NDArray[np.float64]
     role_of: NDArray[np.int64]
-    lanes: NDArray[np.float32]
+    gpu_states: NDArray[np.float32]
     # Steps made per second against the healthy workload.
     rate: float = 1.0
     rows: NDArray[np.int64] | None = None
 
     def copy(self) -> Regime:
         """Return the same, to be changed."""
-        return Regime(self.roles.copy(), self.role_of.copy(), self.lanes.copy(), self.rate)
+        return Regime(self.roles.copy(), self.role_of.copy(), self.gpu_states.copy(), self.rate)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Closed:
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
     roles: NDArray[np.int64]
-    lanes: NDArray[np.float32]
+    gpu_states: NDArray[np.float32]
     codes: NDArray[np.int64]
 
 
@@ -78,8 +78,8 @@ class Shot:
     retired: list[NDArray[np.int64]]
 
 
-class Lanes:
-    """Every GPU's current lane, and those that ended since the last samples were taken."""
+class GpuStates:
+    """Every GPU's current GPU state, and those that ended since the last samples were taken."""
 
     def __init__(self, hardware: Hardware, config: SimConfig) -> None:
         self.hardware, self.config = hardware, config
@@ -90,7 +90,7 @@ class Lanes:
         self._role = np.zeros(count, np.int64)
         self._code = np.full(count, NO_WORKLOAD, np.int64)
         self._idle, self._busy = self._idle_table(), self._busy_table()
-        self._lane = self._idle.copy()
+        self._state = self._idle.copy()
         self._excess = np.zeros(count, np.float64)
         self._closed: list[_Closed] = []
         self._roles = np.zeros((256, k.ROLE_COLUMNS), np.float64)
@@ -116,41 +116,41 @@ class Lanes:
 
     def _idle_table(self) -> NDArray[np.float32]:
         hardware = self.hardware
-        lanes = np.zeros((hardware.gpus, k.LANE_COLUMNS), np.float32)
-        lanes[:, k.MEM_MIB] = IDLE_MEMORY_MIB
-        lanes[:, k.MEM_CAP] = hardware.memory_mib
-        lanes[:, k.JITTER] = 1.0
-        lanes[:, k.CLOCK] = hardware.idle_clock_mhz
-        lanes[:, k.IDLE_W] = hardware.idle_w
-        lanes[:, k.LIMIT_W] = hardware.limit_w
-        lanes[:, k.GAIN] = hardware.silicon
-        lanes[:, k.AMBIENT] = hardware.ambient_c
-        lanes[:, k.KELVIN] = hardware.kelvin_per_w
-        return lanes
+        gpu_states = np.zeros((hardware.gpus, k.STATE_COLUMNS), np.float32)
+        gpu_states[:, k.MEM_MIB] = IDLE_MEMORY_MIB
+        gpu_states[:, k.MEM_CAP] = hardware.memory_mib
+        gpu_states[:, k.JITTER] = 1.0
+        gpu_states[:, k.CLOCK] = hardware.idle_clock_mhz
+        gpu_states[:, k.IDLE_W] = hardware.idle_w
+        gpu_states[:, k.LIMIT_W] = hardware.limit_w
+        gpu_states[:, k.GAIN] = hardware.silicon
+        gpu_states[:, k.AMBIENT] = hardware.ambient_c
+        gpu_states[:, k.KELVIN] = hardware.kelvin_per_w
+        return gpu_states
 
     def _busy_table(self) -> NDArray[np.float32]:
-        lanes = self._idle_table()
-        lanes[:, k.CLOCK] = self.hardware.clock_mhz
+        gpu_states = self._idle_table()
+        gpu_states[:, k.CLOCK] = self.hardware.clock_mhz
         # An open context keeps the clocks up, whatever the GPU does.
-        lanes[:, k.IDLE_W] += CONTEXT_SHARE * self.hardware.limit_w
-        lanes[:, k.HOST_CPU] = lanes[:, k.HOST_IO] = 1.0
-        lanes[:, k.HEAT_GAIN] = self.hardware.silicon
-        return lanes
+        gpu_states[:, k.IDLE_W] += CONTEXT_SHARE * self.hardware.limit_w
+        gpu_states[:, k.HOST_CPU] = gpu_states[:, k.HOST_IO] = 1.0
+        gpu_states[:, k.HEAT_GAIN] = self.hardware.silicon
+        return gpu_states
 
-    def busy_lanes(self, gpus: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the devices' part of the lanes of GPUs that somebody holds."""
+    def make_busy_states(self, gpus: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the devices' part of the GPU states of GPUs that somebody holds."""
         return self._busy[gpus]
 
     def begin(self, gpus: NDArray[np.int64], regime: Regime, seq: int, time_ms: int) -> None:
         """From this moment on these GPUs behave like this, for that workload."""
         rows = self._allocate(regime.roles)
         regime.rows = rows
-        excess = steady_excess(regime.roles, regime.role_of, regime.lanes)
+        excess = steady_excess(regime.roles, regime.role_of, regime.gpu_states)
         codes = np.full(len(gpus), seq, np.int64)
         self._switch(
             gpus,
             roles=rows[regime.role_of],
-            lanes=regime.lanes,
+            gpu_states=regime.gpu_states,
             codes=codes,
             excess=excess,
             time_ms=time_ms,
@@ -167,24 +167,26 @@ class Lanes:
     def rest(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """From this moment on these GPUs are idle."""
         nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
-        self._switch_to_no_role(gpus, lanes=self._idle[gpus], codes=nobody, time_ms=time_ms)
+        self._switch_to_no_role(gpus, gpu_states=self._idle[gpus], codes=nobody, time_ms=time_ms)
 
     def silence(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """From this moment on these GPUs say nothing, whoever holds them."""
-        lanes = self._lane[gpus]
-        lanes[:, k.DEAD] = 1.0
-        self._switch_to_no_role(gpus, lanes=lanes, codes=self._code[gpus], time_ms=time_ms)
+        gpu_states = self._state[gpus]
+        gpu_states[:, k.DEAD] = 1.0
+        self._switch_to_no_role(
+            gpus, gpu_states=gpu_states, codes=self._code[gpus], time_ms=time_ms
+        )
 
     def release(self, gpus: NDArray[np.int64], time_ms: int) -> None:
         """Silent GPUs stay silent, but nobody holds them any more."""
         nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
-        self._switch_to_no_role(gpus, lanes=self._lane[gpus], codes=nobody, time_ms=time_ms)
+        self._switch_to_no_role(gpus, gpu_states=self._state[gpus], codes=nobody, time_ms=time_ms)
 
     def _switch_to_no_role(
         self,
         gpus: NDArray[np.int64],
         *,
-        lanes: NDArray[np.float32],
+        gpu_states: NDArray[np.float32],
         codes: NDArray[np.int64],
         time_ms: int,
     ) -> None:
@@ -192,7 +194,7 @@ class Lanes:
         self._switch(
             gpus,
             roles=np.full(len(gpus), IDLE_ROLE, np.int64),
-            lanes=lanes,
+            gpu_states=gpu_states,
             codes=codes,
             excess=np.zeros(len(gpus)),
             time_ms=time_ms,
@@ -200,7 +202,7 @@ class Lanes:
 
     def is_silent(self, gpus: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of these GPUs say nothing."""
-        silent: NDArray[np.bool_] = self._lane[gpus, k.DEAD] > 0.0
+        silent: NDArray[np.bool_] = self._state[gpus, k.DEAD] > 0.0
         return silent
 
     def _switch(
@@ -208,7 +210,7 @@ class Lanes:
         gpus: NDArray[np.int64],
         *,
         roles: NDArray[np.int64],
-        lanes: NDArray[np.float32],
+        gpu_states: NDArray[np.float32],
         codes: NDArray[np.int64],
         excess: NDArray[np.float64],
         time_ms: int,
@@ -221,21 +223,21 @@ class Lanes:
                     begins=self._begins[gpus],
                     ends=np.full(len(gpus), tick, np.int64),
                     roles=self._role[gpus],
-                    lanes=self._lane[gpus],
+                    gpu_states=self._state[gpus],
                     codes=self._code[gpus],
                 )
             )
-        switch_lanes(
+        switch_states(
             gpus,
             tick,
             self.config.tick_ms / k.TIME_CONSTANT_MS,
             self._begins,
             self._role,
-            self._lane,
+            self._state,
             self._code,
             self._excess,
             roles,
-            lanes,
+            gpu_states,
             codes,
             excess,
         )
@@ -333,14 +335,14 @@ class Lanes:
         return (gpus,) if hosts is None else (gpus, hosts)
 
     def _groups(self, end: int) -> list[_Closed]:
-        """Return what has ended and what goes on, as groups of lanes with an end."""
+        """Return what has ended and what goes on, as groups of GPU states with an end."""
         ends = np.full(len(self._gpus), end, np.int64)
         now = _Closed(
             gpus=self._gpus,
             begins=self._begins.copy(),
             ends=ends,
             roles=self._role.copy(),
-            lanes=self._lane.copy(),
+            gpu_states=self._state.copy(),
             codes=self._code.copy(),
         )
         if not self._closed:
@@ -375,14 +377,14 @@ class Lanes:
             codes[group.codes == NO_WORKLOAD] = NO_WORKLOAD
 
             def work(low: int, high: int, g: _Closed = group, c: NDArray[np.int64] = codes) -> None:
-                k.fill_lanes(
+                k.fill_states(
                     low,
                     high,
                     g.gpus,
                     g.begins,
                     g.ends,
                     g.roles,
-                    g.lanes,
+                    g.gpu_states,
                     levels,
                     first,
                     count,
@@ -433,7 +435,7 @@ class Lanes:
                 group.begins,
                 group.ends,
                 group.roles,
-                group.lanes,
+                group.gpu_states,
                 levels,
                 first,
                 count,

@@ -1,4 +1,4 @@
-"""Host metrics from what the lanes on a host ask of it."""
+"""Host metrics from what the GPU states on a host ask of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_hosts(
     begins: Ints,
     ends: Ints,
     role_of: Ints,
-    lanes: Singles,
+    gpu_states: Singles,
     levels: Singles,
     first: int,
     count: int,
@@ -40,18 +40,18 @@ def add_hosts(
     gpu_host: NDArray[np.int32],
     sums: Ints,
 ) -> None:
-    """Add what each lane asks of its host (cores, reads, writes, network) at the host's ticks.
+    """Add what each GPU state asks of its host (cores, reads, writes, network) at the host's ticks.
 
-    The sums are integers (fixed point), so they do not depend on the order of the lanes.
+    The sums are integers (fixed point), so they do not depend on the order of the GPU states.
     """
     for i in range(len(gpus)):
         host = gpu_host[gpus[i]]
-        if lanes[i, DEAD] > 0.0:
+        if gpu_states[i, DEAD] > 0.0:
             for t in range(max(begins[i], first), min(ends[i], first + count)):
                 if t % every == 0:
                     sums[host, t // every - (first + every - 1) // every, 5] += 1
             continue
-        cpu, io = lanes[i, HOST_CPU], lanes[i, HOST_IO]
+        cpu, io = gpu_states[i, HOST_CPU], gpu_states[i, HOST_IO]
         for t in range(max(begins[i], first), min(ends[i], first + count)):
             if t % every:
                 continue
@@ -60,8 +60,8 @@ def add_hosts(
             into[0] += np.int64(levels[r, L_CPU, n] * cpu * FIXED)
             into[1] += np.int64(levels[r, L_READ, n] * io * FIXED)
             into[2] += np.int64(levels[r, L_WRITE, n] * FIXED)
-            into[3] += np.int64(levels[r, L_NET, n] * lanes[i, K_NVLINK] * FIXED)
-            into[4] += np.int64(levels[r, L_MEM, n] * lanes[i, MEM_MIB] * FIXED)
+            into[3] += np.int64(levels[r, L_NET, n] * gpu_states[i, K_NVLINK] * FIXED)
+            into[4] += np.int64(levels[r, L_MEM, n] * gpu_states[i, MEM_MIB] * FIXED)
 
 
 @njit(cache=True, nogil=True)

@@ -1,8 +1,9 @@
 """Sample values as pure functions of (GPU, tick): what a workload does, and what its GPU shows.
 
 A *role* is what a group of ranks of one workload does over time: phases and levels, no noise of
-single GPUs. A *lane* is one GPU while it plays a role: multipliers, memory, clocks, temperature.
-Every value depends on role, lane, tick and a hash only, so any slicing of time gives equal bytes.
+single GPUs. A *GPU state* is one GPU while it plays a role: multipliers, memory, clocks,
+temperature. Every value depends on role, state, tick and a hash only, so any slicing of time gives
+equal bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ PATTERN_TRAIN, PATTERN_SERVE, PATTERN_NOTEBOOK, PATTERN_FLAT = 0, 1, 2, 3
 ) = range(13)
 LEVEL_COLUMNS = 13
 
-# Columns of a lane (float32).
+# Columns of a GPU state (float32).
 (
     K_UTIL,
     K_SM,
@@ -95,7 +96,7 @@ LEVEL_COLUMNS = 13
     HOST_CPU,
     HOST_IO,
 ) = range(22)
-LANE_COLUMNS = 22
+STATE_COLUMNS = 22
 
 # How the draw of power follows activity; fitted by eye to the A100 jobs of JUWELS Booster
 # (68 % util with little tensor work: 200-250 W of 400; spinning only: about 100 W).
@@ -253,14 +254,14 @@ def fill_levels(
 
 
 @njit(cache=True, nogil=True)
-def fill_lanes(
+def fill_states(
     low: int,
     high: int,
     gpus: Ints,
     begins: Ints,
     ends: Ints,
     role_of: Ints,
-    lanes: Singles,
+    gpu_states: Singles,
     levels: Singles,
     first: int,
     count: int,
@@ -271,7 +272,7 @@ def fill_lanes(
     workload: NDArray[np.int32],
     out: Singles,
 ) -> None:
-    """Write the twelve everyday metrics of lanes ``low`` to ``high`` into rows gpu x tick."""
+    """Write the twelve everyday metrics of GPU states ``low`` to ``high`` into rows gpu x tick."""
     one, ten = np.float32(1.0), np.float32(10.0)
     tenth = np.float32(0.1)
     zero, full = np.float32(0.0), np.float32(100.0)
@@ -287,26 +288,35 @@ def fill_lanes(
             continue
         g = gpus[i]
         r = role_of[i]
-        lane = lanes[i]
+        gpu_state = gpu_states[i]
         base = g * count - first
         code = codes[i]
-        if lane[DEAD] > 0.0:
+        if gpu_state[DEAD] > 0.0:
             for t in range(a, b):
                 workload[base + t] = code
                 for m in range(12):
                     out[m, base + t] = np.nan
             continue
         key = mix(np.uint64(seed) + np.uint64(g))
-        jitter = lane[JITTER] * unit
-        calm = min(one, lane[JITTER]) * unit
-        idle_w, range_w = lane[IDLE_W], lane[LIMIT_W] - lane[IDLE_W]
-        k_util, k_sm, k_tensor, k_dram = lane[K_UTIL], lane[K_SM], lane[K_TENSOR], lane[K_DRAM]
-        k_nvlink, k_rx, k_tx = lane[K_NVLINK], lane[K_RX], lane[K_TX]
-        mem, leak, cap = lane[MEM_MIB], lane[LEAK_MIB] * np.float32(tick_s), lane[MEM_CAP]
-        gain, heat_gain, warm = lane[GAIN], lane[HEAT_GAIN], lane[WARM]
-        cool = lane[AMBIENT] + lane[KELVIN] * idle_w
-        kelvin = lane[KELVIN] * range_w
-        clock = lane[CLOCK]
+        jitter = gpu_state[JITTER] * unit
+        calm = min(one, gpu_state[JITTER]) * unit
+        idle_w, range_w = gpu_state[IDLE_W], gpu_state[LIMIT_W] - gpu_state[IDLE_W]
+        k_util, k_sm, k_tensor, k_dram = (
+            gpu_state[K_UTIL],
+            gpu_state[K_SM],
+            gpu_state[K_TENSOR],
+            gpu_state[K_DRAM],
+        )
+        k_nvlink, k_rx, k_tx = gpu_state[K_NVLINK], gpu_state[K_RX], gpu_state[K_TX]
+        mem, leak, cap = (
+            gpu_state[MEM_MIB],
+            gpu_state[LEAK_MIB] * np.float32(tick_s),
+            gpu_state[MEM_CAP],
+        )
+        gain, heat_gain, warm = gpu_state[GAIN], gpu_state[HEAT_GAIN], gpu_state[WARM]
+        cool = gpu_state[AMBIENT] + gpu_state[KELVIN] * idle_w
+        kelvin = gpu_state[KELVIN] * range_w
+        clock = gpu_state[CLOCK]
         begun = begins[i]
         for t in range(a, b):
             n = t - first

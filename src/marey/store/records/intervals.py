@@ -61,7 +61,7 @@ class Timeline:
         self.changes = 0
         self._reported: dict[str, LastReport] = {}
 
-    def is_told(
+    def is_reported(
         self, cluster: str, values: Sequence[Any], time_ms: int, *, as_all: bool = False
     ) -> bool:
         """Return whether the same values came before (as all there is), and nothing changed since.
@@ -73,7 +73,9 @@ class Timeline:
             return False
         return reported.as_all or not as_all
 
-    def note_told(self, cluster: str, values: Sequence[Any], time_ms: int, as_all: bool) -> None:
+    def note_reported(
+        self, cluster: str, values: Sequence[Any], time_ms: int, as_all: bool
+    ) -> None:
         """Remember that all of these hold, and whether nothing else does."""
         if isinstance(values, tuple) and values:
             self._reported[cluster] = LastReport(values, time_ms, as_all)

@@ -89,7 +89,7 @@ class Records:
         self.note_cluster(connection, cluster)
         for kind, values in _list_reported_facts(observation):
             timeline = self._timelines[kind.name]
-            if not timeline.is_told(cluster, values, time_ms):
+            if not timeline.is_reported(cluster, values, time_ms):
                 self._put_all(connection, kind, cluster, values=values, time_ms=time_ms)
         if observation.complete and time_ms >= self._complete_ms.get(cluster, time_ms):
             self._complete_ms[cluster] = time_ms
@@ -98,7 +98,7 @@ class Records:
         self._allocate(connection, cluster, observation, time_ms)
         for kind, values in _list_reported_facts(observation)[:3]:
             timeline = self._timelines[kind.name]
-            timeline.note_told(cluster, values, time_ms, observation.complete)
+            timeline.note_reported(cluster, values, time_ms, observation.complete)
         self._forget_ended(cluster, observation.statuses)
 
     def _find_unseen(
@@ -113,7 +113,7 @@ class Records:
                 (ALLOCATIONS, observation.allocations),
             ):
                 timeline = self._timelines[kind.name]
-                if timeline.is_told(cluster, values, observation.time_ms):
+                if timeline.is_reported(cluster, values, observation.time_ms):
                     continue
                 held = timeline.held(cluster)
                 told = (kind.key_of(value) for value in values)
@@ -184,7 +184,7 @@ class Records:
     ) -> None:
         for kind, values in ((HOSTS, observation.hosts), (GPUS, observation.gpus)):
             timeline = self._timelines[kind.name]
-            if timeline.is_told(cluster, values, time_ms, as_all=True):
+            if timeline.is_reported(cluster, values, time_ms, as_all=True):
                 continue
             held = timeline.held(cluster)
             there = {timeline.key(held, value) for value in values}
@@ -232,7 +232,7 @@ class Records:
         """Allocations of a workload replace those it had."""
         if not observation.allocations:
             return
-        if self._timelines[ALLOCATIONS.name].is_told(cluster, observation.allocations, time_ms):
+        if self._timelines[ALLOCATIONS.name].is_reported(cluster, observation.allocations, time_ms):
             return
         wanted: dict[str, dict[Key, Allocation]] = {}
         timeline = self._timelines[ALLOCATIONS.name]
@@ -251,7 +251,7 @@ class Records:
         self._put_all(connection, ALLOCATIONS, cluster, values=values, time_ms=time_ms)
         self._update_index(cluster, wanted)
         if not ended:
-            timeline.note_told(cluster, observation.allocations, time_ms, observation.complete)
+            timeline.note_reported(cluster, observation.allocations, time_ms, observation.complete)
 
     def _update_index(self, cluster: str, wanted: dict[str, dict[Key, Allocation]]) -> None:
         held = self._timelines[ALLOCATIONS.name].held(cluster)

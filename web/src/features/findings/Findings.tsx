@@ -14,7 +14,7 @@ import { Detail } from "@/features/findings/Detail";
 import type { Finding, FindingsDocument, Shown } from "@/features/findings/documents";
 import { openSeconds, printAddress, readAddress } from "@/features/findings/documents";
 import { grouped, narrowed } from "@/features/findings/grouping";
-import { Mutes, NotificationLog } from "@/features/findings/Told";
+import { Mutes, NotificationLog } from "@/features/findings/Notifications";
 import pageStyles from "@/base/ui/page.module.css";
 import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from marey.app.traces.what_if.prediction_book import PredictionBook
+from marey.app.traces.what_if.prediction_log import PredictionLog
 from marey.app.traces.what_if.replay_documents import (
     PredictionDocument,
     PredictionList,
@@ -61,11 +61,11 @@ class OpenReplay:
 
 
 @dataclass
-class ReplayDesk:
+class ReplayQueries:
     """Answers questions about runs by their ids; ``paths`` says where a run's traces are."""
 
     paths: Paths
-    book: PredictionBook
+    book: PredictionLog
     clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     _open: OrderedDict[tuple[str, float | None], OpenReplay] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -25,7 +25,7 @@ MOST_KEPT = 10_000
 
 
 @dataclass
-class PredictionBook:
+class PredictionLog:
     """Predictions in one small JSON file, written whole at every change."""
 
     path: Path

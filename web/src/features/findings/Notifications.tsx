@@ -5,7 +5,7 @@ import type { Mute, Notifications } from "@/features/findings/documents";
 import { MuteLine } from "@/features/findings/Detail";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
-import styles from "@/features/findings/Told.module.css";
+import styles from "@/features/findings/Notifications.module.css";
 import { findingsTexts as texts } from "@/texts";
 
 /** Every mute that is kept. */
@@ -63,15 +63,15 @@ export function NotificationLog() {
           ))}
         </ul>
       )}
-      {data?.waiting.map((parcel, i) => (
+      {data?.waiting.map((delivery, i) => (
         <p key={i}>
           {texts.toWaitingAttemptsSoFarNext(
-            parcel.receiver,
-            formatCount(parcel.notices),
-            formatCount(parcel.attempts),
-            formatTime(parcel.due_ms),
+            delivery.receiver,
+            formatCount(delivery.notices),
+            formatCount(delivery.attempts),
+            formatTime(delivery.due_ms),
           )}{" "}
-          {parcel.error && <span className={ui["muted"]}>({parcel.error})</span>}
+          {delivery.error && <span className={ui["muted"]}>({delivery.error})</span>}
         </p>
       ))}
       {data && data.log.length > 0 && (

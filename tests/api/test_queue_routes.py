@@ -26,8 +26,8 @@ def test_the_line_can_be_asked_for_one_user_only(client: TestClient) -> None:
 def test_the_blocking_host_and_workload_are_named(client: TestClient) -> None:
     document = client.get(f"{ROOT}/queue/2").json()
     sentence = document["sentences"][0]
-    assert sentence.startswith("It needs 4 GPUs on each of 2 hosts; ")
-    assert sentence.endswith("the first to have it is n1, no limit says when.")
+    assert sentence.startswith("Needs 4 GPUs on each of 2 hosts; ")
+    assert sentence.endswith("the next to have enough is n1, no time limit.")
     assert "1" in document["blocking_workloads"]
     assert document["ahead"]["jobs"] == 1
     assert document["start"]["method"].startswith("simulation")

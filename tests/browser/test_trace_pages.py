@@ -295,7 +295,7 @@ def test_files_are_dropped_converted_compared_and_deleted(
     page.wait_for_selector("[data-testid=panel-difference] table tbody tr")
     page.get_by_role("tab", name="Communication").click()
     lasso(page, page.get_by_test_id("network"))
-    page.get_by_text("8 ranks chosen").first.wait_for()
+    page.get_by_text("8 ranks selected").first.wait_for()
     # Deleted while somebody looks at it: the page says so.
     assert find_run(demo, run)["state"] == "ready"
     demo.send("DELETE", f"/traces/{run}")

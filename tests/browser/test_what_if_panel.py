@@ -143,7 +143,7 @@ def test_strategies_are_searched_tried_and_kept(overview: Overview, pipeline: st
 def test_a_search_can_be_cancelled(overview: Overview, pipeline: str) -> None:
     page = open_panel(overview, pipeline)
     panel = page.locator("[data-testid=what-if]")
-    panel.get_by_label("Also changes of precision, batch and memory").check()
+    panel.get_by_label("Include precision, batch and memory changes").check()
     panel.get_by_role("button", name="Find strategies").click()
     panel.get_by_role("button", name="Cancel").click()
     # Whatever it had found by then may be there; either way it is over.

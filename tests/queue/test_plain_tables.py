@@ -29,7 +29,7 @@ def test_who_is_ahead_and_what_blocks(example: dict[str, Any]) -> None:
     first, second = example["why"].to_pylist()
     assert (first["workload"], first["verdict"], first["ahead_jobs"]) == ("80", "blocked", 0)
     assert first["blocking_workloads"] == ["71"]
-    assert "the first to have it is a2, by its time limit in 20 min" in first["sentence"]
+    assert "the next to have enough is a2, by its time limit in 20 min" in first["sentence"]
     assert (second["workload"], second["verdict"], second["ahead_gpus"]) == ("81", "behind", 8)
 
 

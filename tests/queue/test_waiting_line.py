@@ -38,8 +38,8 @@ def test_the_concrete_blocker_is_named_with_the_time_it_frees() -> None:
     why = explain_wait(line, 0)
     assert why.verdict == "blocked"
     assert why.sentences[0] == (
-        "It needs 8 GPUs on one host; 0 of 2 hosts have that room; 2 have 3 to 5 free; "
-        "the first to have it is h1, by its time limit in 20 min."
+        "Needs 8 GPUs on one host; 0 of 2 hosts have enough free; 2 have 3 to 5 free; "
+        "the next to have enough is h1, by its time limit in 20 min."
     )
     assert why.blocking_hosts == ("h1",)
     assert why.blocking_workloads == ("on-h1",)
@@ -50,7 +50,7 @@ def test_a_request_larger_than_every_host_will_never_start_as_asked() -> None:
     line = Line(0, [waiter("a", 16, per_host=16)], [host("h1", 8)])
     why = explain_wait(line, 0)
     assert why.verdict == "never"
-    assert "never start as asked" in why.sentences[0]
+    assert "never start as requested" in why.sentences[0]
     assert "the largest host there has 8 GPUs" in why.sentences[0]
 
 

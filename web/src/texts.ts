@@ -14,7 +14,7 @@ export const apiTexts = {
   theServerIsNotResponding: "The server is not responding.",
   theServerAnswered: (status: Value, statusText: Value) =>
     `The server answered ${status} ${statusText}.`,
-  aLiveMessageCouldNotBe: "A live message could not be read; reconnecting.",
+  aLiveMessageCouldNotBe: "Could not read a live update; reconnecting.",
 };
 
 /** The app around the pages. */
@@ -37,7 +37,7 @@ export const appTexts = {
   mareyView: "Marey view",
   executionFlow: "Execution flow",
   callGraphs: "Call graphs",
-  compare: "Runs compared",
+  compare: "Compare runs",
   audit: "Audit",
   account: "Account",
   people: "People",
@@ -88,9 +88,9 @@ export const accountTexts = {
   continueWith: (label: Value) => `Continue with ${label}`,
   theProxySignsIn: "The site's proxy signs people in; open Marey through it.",
   openThePrintedLink:
-    "Everybody on this machine can look. To change something, open the link that the server printed, or enter its key.",
+    "Anyone on this machine can view. To make changes, open the link that the server printed, or enter its key.",
   withAToken: "With an API token",
-  ownersKey: "Key of the server's owner",
+  ownersKey: "Owner's key",
   apiToken: "API token",
   role: "Role",
   mayWord: "Permissions",
@@ -99,7 +99,7 @@ export const accountTexts = {
   whatIsShownOfOthers: "People see",
   signedInUntil: "Signed in until",
   myNotifications: "My notifications",
-  nothingFoundInYourWork: "Nothing was found in your work in the last seven days.",
+  nothingFoundInYourWork: "No findings in your work in the last 7 days.",
   when: "When",
   finding: "Finding",
   workload: "Workload",
@@ -111,7 +111,7 @@ export const accountTexts = {
   nobody: "nobody",
   myTokens: "My tokens",
   aTokenLetsAScript:
-    "A token lets a script or a training run act as you, with the rights that you choose. Keep it like a password.",
+    "A token lets a script or a training run act as you, with the permissions you choose. Treat it like a password.",
   user: "User",
   name: "Name",
   permits: "Permissions",
@@ -128,14 +128,14 @@ export const accountTexts = {
   validFor: "Valid for",
   createToken: "Create token",
   copyItNow: "Copy it now; it is not shown again.",
-  signACommandIn: "Sign in a command",
+  signACommandIn: "Sign in from a terminal",
   typeTheCode: "Run marey login in a terminal and enter the code it shows.",
   code: "Code",
   checkTheCode: "Check",
   unknownMachine: "an unknown machine",
   letItActAsYou: (place: Value, peer: Value) =>
-    `A command on ${place} (${peer}) asks to act as you for 30 days. Continue only if you started it yourself.`,
-  letIt: "Let it act as me",
+    `A command on ${place} (${peer}) wants to act as you for 30 days. Allow it only if you started it yourself.`,
+  letIt: "Allow",
   theCommandIsSignedIn: "The command is signed in. You can revoke its token above.",
   howPeopleSignIn: (mode: Value, privacy: Value) =>
     `Sign-in: ${mode}. Researchers see ${privacy}. Users since the server started, and everybody with a token.`,
@@ -243,17 +243,17 @@ export const chartsTexts = {
 export const tracesTexts = {
   traces: "Traces",
   tracesIntroduction:
-    "Profiler traces of training runs: who makes whom wait, on which rank and in which operator.",
+    "Profiler traces of training runs: which rank holds the others back, and in which operator.",
   ofWorkload: "Workload",
   allTraces: "All traces",
   goToTraces: "Go to the traces",
   filterRuns: "Filter",
   nameWorkloadOrVerdict: "Name, workload or verdict",
   noTracesOfThisWorkload: "No traces of this workload yet. Drop its files above.",
-  noTraces: "No traces yet. Drop profiler files above, or let the configuration name folders.",
+  noTraces: "No traces yet. Drop profiler files above, or list folders in the configuration.",
   noRunMatches: "No run matches the filter.",
   noRunChosen: "No run selected.",
-  convertFirst: "Convert the files of this run once to see its views.",
+  convertFirst: "Convert this run's files to see its views.",
   loading: "Loading…",
   run: "Run",
   workload: "Workload",
@@ -393,7 +393,7 @@ export const tracesTexts = {
   lassoHint: "Drag around ranks to see only their matrix.",
   showAllRanks: "Show all ranks",
   allRanks: "All ranks",
-  ranksChosen: (count: Value) => `${count} ranks chosen`,
+  ranksChosen: (count: Value) => `${count} ranks selected`,
   matrixOf: "Matrix of",
   pairCell: (from: Value, to: Value, value: Value) => `Rank ${from} to rank ${to}: ${value}`,
   pairs: "Pairs of ranks",
@@ -415,7 +415,7 @@ export const tracesTexts = {
   reserved: "Reserved",
   kernels: "Kernels",
   operators: "Operators",
-  nothingRecorded: "Nothing of that kind was recorded.",
+  nothingRecorded: "None recorded.",
   module: "Module",
   kind: "Kind",
   calls: "Calls",
@@ -519,7 +519,7 @@ export const tracesTexts = {
   arranging: "Arranging…",
   attributes: "Attributes",
   flowHint: (shown: Value, all: Value) =>
-    `${shown} nodes stand for ${all} operators. Click one for its attributes; double-click opens it.`,
+    `${shown} nodes for ${all} operators. Click one for its attributes; double-click to open it.`,
   flowLabel: (nodes: Value) =>
     `Execution flow with ${nodes} nodes. n and p choose the next and previous node, Enter opens it.`,
   phase: "Phase",
@@ -574,7 +574,7 @@ export const whatIfTexts = {
   whatIf: "What if",
   close: "Close",
   replaying: "Replaying the run…",
-  cannotReplay: "This run cannot be replayed, so nothing can be predicted for it.",
+  cannotReplay: "This run cannot be replayed, so no predictions are possible.",
   changes: "Changes",
   word: (word: string) => WORD_LABELS[word] ?? word,
   asRecorded: "as recorded",
@@ -591,12 +591,12 @@ export const whatIfTexts = {
   insteadOf: (time: Value) => `instead of ${time} per step`,
   gain: (percent: number) =>
     percent >= 0 ? `${percent} % faster` : `${Math.abs(percent)} % slower`,
-  inEightOfTen: (low: Value, high: Value) => `Between ${low} and ${high} in 8 of 10 cases.`,
+  inEightOfTen: (low: Value, high: Value) => `80 % interval: ${low} to ${high}.`,
   samples: (factor: number) =>
     `A step trains on ${Math.round(factor * 100) / 100} times the samples; the gain is per sample.`,
   reset: "Reset",
   howAndWhy: "How to do it, and why",
-  extrapolated: (what: Value) => `Beyond what the run shows: ${what}.`,
+  extrapolated: (what: Value) => `Extrapolated: ${what}.`,
   peakMemory: (now: Value, then: Value) => `Peak memory of a step: ${now}, then ${then}.`,
   memory: "Memory over a step",
   memoryKinds: {
@@ -608,10 +608,10 @@ export const whatIfTexts = {
   },
   memoryAt: (rank: Value, time: Value, parts: Value) => `Rank ${rank} at ${time}: ${parts}`,
   memoryLabel: (peaks: readonly string[]) => `Peak memory of a step: ${peaks.join(", ")}.`,
-  memoryExplained: "Above what there was at the start of the step. Line: recorded.",
-  memoryNotKnown: "What these changes would make of the memory is not in the trace.",
+  memoryExplained: "Relative to the start of the step. Line: recorded.",
+  memoryNotKnown: "The trace does not show how these changes would affect memory.",
   plainStep: "Step without the profiler (ms)",
-  plainStepExplained: "If you know it: predictions are then scaled to it.",
+  plainStepExplained: "Optional. Predictions are scaled to it.",
   notKnown: "not known",
   keep: "Keep prediction",
   kept: "Kept",
@@ -644,7 +644,7 @@ export const whatIfTexts = {
   memoryLimit: "Memory limit per rank (GB)",
   noLimit: "none",
   findStrategies: "Find strategies",
-  alsoTraining: "Also changes of precision, batch and memory",
+  alsoTraining: "Include precision, batch and memory changes",
   searching: "Searching",
   cancel: "Cancel",
   cancelled: "Cancelled.",
@@ -966,7 +966,7 @@ export const overviewTexts = {
     [gpu, workload, value].filter((part) => part !== "").join(", "),
   repack: "Re-pack",
   clusterOverview: "Cluster overview",
-  workloadsWorstFirst: "Workloads, least used first",
+  workloadsWorstFirst: "Workloads, lowest utilization first",
   yourUserName: "Your user name",
   showMyWork: "Show my work",
   viewFor: "For",
@@ -1302,7 +1302,7 @@ export const rulesTexts = {
   overTheWholeRun: (now: Value, workloads: Value, unknown: Value) =>
     `${now}, ${workloads} over the whole run${unknown}`,
   place: (title: Value, kind: Value, slot: Value, entry: Value, tags: Value) =>
-    `${title}, ${kind}, place ${slot}: ${entry}${tags}`,
+    `${title}, ${kind}, position ${slot}: ${entry}${tags}`,
   lens: "lens",
   workloadsViolatingItNow: "workloads violating it now",
   workloadsViolatingItOverTheWhole: "workloads violating it over the whole run",
@@ -1624,7 +1624,7 @@ export const jobsTexts = {
 /** Pages about users, projects, partitions, hosts and GPUs. */
 export const peopleTexts = {
   kinds: { user: "User", project: "Project", partition: "Partition", host: "Host", gpu: "GPU" },
-  nothingChosen: "Nothing chosen",
+  nothingChosen: "Nothing selected",
   allJobs: "All jobs",
   openFindings: (count: Value) => `${count} open finding${count === 1 ? "" : "s"}`,
   showOnTheOverview: "Show on the overview",
@@ -1659,7 +1659,7 @@ export const peopleTexts = {
 export const capacityTexts = {
   capacity: "Capacity",
   intro:
-    "How fragmented the cluster is, how long work waits, and how changes of the scheduling policy affected both.",
+    "How fragmented the cluster is, how long jobs wait, and how scheduling policy changes affected both.",
   period: "Period",
   n6Hours: "6 h",
   n24Hours: "24 h",
@@ -1682,9 +1682,9 @@ export const capacityTexts = {
   medianWait: "Median wait",
   longestWaiting: "Longest waiting",
   policyChanges: "Policy changes",
-  noPolicyChanges: "No changes of the scheduling policy in this period.",
+  noPolicyChanges: "No scheduling policy changes in this period.",
   compared: (span: Value) =>
-    `Averages over ${span} before and after. Jobs that still wait count with the time they have waited.`,
+    `Averages over ${span} before and after. Jobs still waiting count with their wait so far.`,
   before: "Before",
   after: "After",
   waitOfSize: (size: Value) => `Median wait, ${size} GPU${size === "1" ? "" : "s"}`,
@@ -1707,10 +1707,10 @@ export const searchTexts = {
   rule: "Rule",
   view: "View",
   job: "Job",
-  switchTheme: "Switch between dark and light",
+  switchTheme: "Switch theme",
   switchClock: "Switch times between local and ISO 8601",
   showFailedJobs: "Show failed jobs",
-  showWastefulJobs: "Show the jobs that waste most",
+  showWastefulJobs: "Show the most wasteful jobs",
 };
 
 /** A workload's page: what is known without its samples. */
@@ -1760,11 +1760,11 @@ export const notebookTexts = {
   collapse: "Collapse or open",
   fold: "Fold into caller",
   expandAll: "Show all",
-  selectShown: "Select what is shown",
+  selectShown: "Select visible",
   clear: "Clear selection",
   selectFirst: "Select a node first.",
   tooManyPaths:
-    "That is too much to select one by one; narrow it with the slider and select what is shown.",
+    "Too many to select one by one; narrow the range with the slider, then select the visible ones.",
   more: (count: Value) => `${count} more`,
   hides: (count: Value, name: Value, mean: Value) =>
     `${count} call sites hidden below ${name}, ${mean} exclusive on average. Click to show them.`,
@@ -1774,7 +1774,7 @@ export const notebookTexts = {
   surrogateLegend: "◁ hidden call sites",
   treeHelp:
     "Call tree. Arrow keys move, Enter selects, C collapses, F folds the selection, Escape clears it.",
-  sankeyHelp: "Time that flows between modules. Arrow keys move, Enter selects.",
+  sankeyHelp: "Time between modules. Arrow keys move, Enter selects.",
   target: "Marked profile",
   noTarget: "None",
   splits: {
@@ -1843,7 +1843,7 @@ export const callGraphTexts = {
   target: "Marked profile",
   noTarget: "None",
   sankey: "Time between modules",
-  sankeyHelp: "Modules and the time that flows between them. Arrow keys move, Enter selects.",
+  sankeyHelp: "Modules and the time between them. Arrow keys move, Enter selects.",
   sankeyLegend:
     "Height: inclusive time. Bands: profiles from fastest (top) to slowest. Dashed: recursion. Box plots: spread.",
   folded: (count: Value) => `${count} small modules are in (rest).`,
@@ -1903,7 +1903,7 @@ export const callGraphTexts = {
   difference: "Difference",
   tested: (test: Value, tested: Value, before: Value, after: Value) =>
     `${test}; ${tested} call sites tested, n = ${before} before and ${after} after.`,
-  noDifference: "No call site became slower or faster, appeared or vanished.",
+  noDifference: "No call site changed.",
   groups: {
     slower: (count: Value) => `Slower (${count})`,
     faster: (count: Value) => `Faster (${count})`,
@@ -1931,7 +1931,8 @@ export const callGraphTexts = {
 export const queueTexts = {
   queue: "Queue",
   intro:
-    "Waiting jobs, why they wait and when they should start. Forecasts assume full time limits; early ends only help.",
+    "Waiting jobs, why they wait and when they should start. " +
+    "Forecasts assume full time limits; jobs that finish early only help.",
   loading: "Loading…",
   nobodyWaits: "No jobs are waiting.",
   waitingLine: "Waiting jobs",
@@ -1948,7 +1949,7 @@ export const queueTexts = {
   why: "Reason",
   explain: "Explain",
   more: (rows: Value) => `${rows} more`,
-  never: "cannot start as requested",
+  never: "can never start as requested",
   cannotTell: "unknown",
   stripTitle: "Expected start to the 90 % bound, from one minute (left) to one week (right)",
   inTime: (span: Value) => `in ${span}`,
@@ -1983,7 +1984,7 @@ export const queueTexts = {
   stranded: "Stranded",
   emptiesNext: "Next host to free up",
   largestGangTrend: "Largest job that fits, last 24 h",
-  forecastsSoFar: "Forecasts so far, newest at the bottom (bar: 8 in 10; line: middle)",
+  forecastsSoFar: "Past forecasts, newest at the bottom (bar: 80 % interval; line: median)",
   record: "Forecast accuracy",
   recordIntro:
     "Every forecast is scored when its workload starts; a start after the interval counts as a miss." +
@@ -1995,9 +1996,9 @@ export const queueTexts = {
   coverage: "In the 80 % interval",
   withinTwo: "Within 2×",
   schedulerWithinTwo: "Scheduler within 2×",
-  calibration: "Calibration: stated share (right) against share that started by then (up)",
+  calibration: "Calibration: forecast probability (x) vs. share started by then (y)",
   statedAchieved: (stated: Value, achieved: Value) =>
-    `Stated ${stated} %, started by then ${achieved} %`,
+    `Forecast ${stated} %, started by then ${achieved} %`,
   fairness: "Usage and fair share",
   fairnessIntro: "GPU-hours per project. The mark is the project's share of the total.",
   days: (days: Value) => `${days} d`,
@@ -2005,11 +2006,12 @@ export const queueTexts = {
   gpuHours: "GPU-hours",
   usedAgainstShare: "Usage and share",
   usedOfShare: (used: Value, fair: Value) => `${used} % of use, share ${fair} %`,
-  ratio: "Of its share",
+  ratio: "% of share",
   noShare: "no share",
-  gpusWaiting: "GPUs waited for",
+  gpusWaiting: "Waiting GPUs",
   slowHosts: "Slow hosts",
-  slowHostsIntro: "Repeated runs of 60 days, each compared with its own application's history.",
+  slowHostsIntro:
+    "From repeated runs over 60 days, each compared with its own application's history.",
   noSlowHosts: "No host is persistently slow.",
   slowerBy: (percent: Value) => `${percent} % slower`,
   policyLab: "Policy laboratory",
@@ -2033,11 +2035,11 @@ export const queueTexts = {
   neverStart: (jobs: Value) => `${jobs} would never start.`,
   whoLoses: "Who would wait longer",
   whoGains: "Who would wait less",
-  nobody: "Nobody, by more than a minute and 25 %.",
+  nobody: "No one by more than a minute and 25 %.",
   byProject: "By project, biggest change first",
   sizePriority: "Priority by size",
-  smallFirst: "small ones first",
-  largeFirst: "large ones first",
+  smallFirst: "small jobs first",
+  largeFirst: "large jobs first",
   bySize: "By size",
   byUser: "By user, biggest change first",
   policyChoices: { fifo: "FIFO", easy: "EASY", fgd: "FGD" },
@@ -2055,14 +2057,14 @@ export const queueTexts = {
 
 /** Training runs compared. */
 export const compareTexts = {
-  title: "Runs compared",
+  title: "Compare runs",
   about:
-    "Training progress that workloads reported, side by side. Repetitions share a label; each run is one sample.",
+    "Reported training progress, side by side. Repetitions share a label; each run is one sample.",
   runs: "Workloads",
   runsExample: "base=4711, base=4712, new=4713",
   loss: "Target loss",
   compare: "Compare",
-  nothing: "Name workloads that report progress, such as base=4711, new=4712.",
+  nothing: "Enter workloads that report progress, such as base=4711, new=4712.",
   tested: (baseline: Value, test: Value) => `Baseline: ${baseline}. Test: ${test}.`,
   figure: "Figure",
   group: (label: Value, n: Value) => `${label} (n = ${n})`,

@@ -22,57 +22,63 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("marey.cli.site.demo", "a live simulated cluster in the browser"),
     "serve": ("marey.cli.site.serve", "collect from real sources and serve"),
     "init": ("marey.cli.site.init", "detect sources and write a configuration"),
-    "doctor": ("marey.cli.site.doctor", "test every source and report what is missing"),
+    "doctor": ("marey.cli.site.doctor", "test every source and report problems"),
     "config": ("marey.cli.site.config", "check a configuration, or print its JSON schema"),
     "workloads": ("marey.cli.cluster.workloads", "list workloads"),
     "workload": ("marey.cli.cluster.workload", "show one workload"),
-    "series": ("marey.cli.cluster.series", "values over time"),
+    "series": ("marey.cli.cluster.series", "metrics over time"),
     "stats": ("marey.cli.cluster.statistics", "exact statistics of samples"),
     "histograms": ("marey.cli.cluster.histograms", "distributions of samples"),
-    "progress": ("marey.cli.cluster.progress", "training progress that a workload reported"),
-    "events": ("marey.cli.cluster.events", "what happened"),
+    "progress": ("marey.cli.cluster.progress", "training progress reported by a workload"),
+    "events": ("marey.cli.cluster.events", "events: driver errors, node failures, policy changes"),
     "summary": ("marey.cli.cluster.summary", "cluster totals over time"),
     "queue": ("marey.cli.cluster.queue", "waiting jobs, reasons, expected starts, free GPUs"),
     "rules": (
         "marey.cli.cluster.rules",
         "list, check, explain, test and back-test violation rules",
     ),
-    "findings": ("marey.cli.cluster.findings", "what the rules found, and the GPU-hours it cost"),
-    "digest": ("marey.cli.cluster.digest", "the last week of a user, a project or the site"),
+    "findings": (
+        "marey.cli.cluster.findings",
+        "findings of the rules, and the GPU-hours they cost",
+    ),
+    "digest": ("marey.cli.cluster.digest", "weekly summary for a user, a project or the site"),
     "diagnose": (
         "marey.cli.cluster.diagnose",
         "diagnose a workload and suggest what to try",
     ),
     "import": ("marey.cli.site.import_history", "import history from files into a store"),
-    "sim": ("marey.cli.site.sim", "simulate a cluster into Parquet files, with the truth"),
-    "trace": ("marey.cli.training.trace", "who makes whom wait, from profiler traces"),
-    "callgraph": ("marey.cli.training.callgraph", "call graphs of ranks, steps and runs, compared"),
-    "compare": ("marey.cli.training.compare", "training runs side by side, tested"),
+    "sim": ("marey.cli.site.sim", "simulate a cluster into Parquet files, with ground truth"),
+    "trace": (
+        "marey.cli.training.trace",
+        "analyse profiler traces: which rank holds the others back",
+    ),
+    "callgraph": ("marey.cli.training.callgraph", "compare call graphs of ranks, steps and runs"),
+    "compare": ("marey.cli.training.compare", "compare training runs, with significance tests"),
     "replay": ("marey.cli.training.replay", "replay a recorded training step in simulation"),
     "what-if": ("marey.cli.training.what_if", "predict the step time after a change"),
-    "optimize": ("marey.cli.training.optimize", "which changes would make a training step shorter"),
-    "predictions": ("marey.cli.training.predictions", "what was predicted, and measured since"),
-    "audit": ("marey.cli.site.audit", "who changed what, who signed in, who was refused"),
+    "optimize": ("marey.cli.training.optimize", "find changes that would speed up training"),
+    "predictions": ("marey.cli.training.predictions", "saved predictions, and how they turned out"),
+    "audit": ("marey.cli.site.audit", "log of changes, sign-ins and refusals"),
     "mcp": ("marey.cli.site.mcp", "read-only MCP server for AI assistants"),
     "login": ("marey.cli.account.login", "sign in to a server"),
     "logout": ("marey.cli.account.logout", "sign out of a server"),
     "whoami": ("marey.cli.account.whoami", "show the signed-in user and permissions"),
-    "token": ("marey.cli.account.token", "make, list and revoke API tokens"),
+    "token": ("marey.cli.account.token", "create, list and revoke API tokens"),
     "openapi": ("marey.cli.site.openapi", "print the API's OpenAPI document"),
 }
 
 EPILOG = """\
 every command:
   --json        one JSON document on stdout, everything else on stderr
-  exit status   0 whenever there is an answer, whatever it says;
+  exit status   0 whenever the command could answer, whatever the answer;
                 otherwise non-zero, with one message on stderr
 
 examples:
   marey demo                                a live simulated cluster in the browser
-  marey init && marey doctor                at a real site: what there is, and what is missing
+  marey init && marey doctor                at a real site: detect sources, then test them
   marey serve --config marey.toml           collect and serve it
-  marey diagnose 4711                       what is wrong with a workload
-  marey trace report traces/                who makes whom wait in a training run
+  marey diagnose 4711                       diagnose a workload
+  marey trace report traces/                which rank holds the others back in a training run
 
 `marey COMMAND --help` explains a command, with examples.
 """
@@ -95,7 +101,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser for this command line: every command listed, the chosen one complete."""
     parser = argparse.ArgumentParser(
         prog="marey",
-        description="See what the GPUs of a cluster do, who waits for them, and what to change.",
+        description="See what a cluster's GPUs are doing, who is waiting, and what to change.",
         epilog=EPILOG,
         formatter_class=HelpText,
     )

@@ -45,14 +45,14 @@ def add_store(parser: argparse.ArgumentParser) -> None:
         type=read_server,
         default=given or argparse.SUPPRESS,
         metavar="URL",
-        help=f"ask this server, as whom `marey login` signed in (${SERVER_VARIABLE})",
+        help=f"query this server, signed in with `marey login` (${SERVER_VARIABLE})",
     )
     parser.add_argument(
         "--store",
         type=Path,
         default=argparse.SUPPRESS if given else Path(DEFAULT_STORE),
         metavar="FILE",
-        help=f"the store ({DEFAULT_STORE}); if a server holds it, the server is asked",
+        help=f"the store ({DEFAULT_STORE}); a running server that holds it answers",
     )
     parser.add_argument("--cluster", default=DEFAULT_CLUSTER, help="the cluster (default)")
 
@@ -86,15 +86,15 @@ def ask_place(args: argparse.Namespace, question: Question[Any]) -> Any:
 
 def add_span(parser: argparse.ArgumentParser) -> None:
     """A span of time."""
-    parser.add_argument("--from", dest="from_time", metavar="TIME", help="begin, ISO-8601 UTC")
-    parser.add_argument("--to", dest="to_time", metavar="TIME", help="end (not in it)")
+    parser.add_argument("--from", dest="from_time", metavar="TIME", help="start, ISO 8601 UTC")
+    parser.add_argument("--to", dest="to_time", metavar="TIME", help="end (exclusive)")
 
 
 def add_samples(parser: argparse.ArgumentParser) -> None:
     """Which samples: a workload's or named GPUs', which metrics, when."""
-    parser.add_argument("--workload", default="", metavar="ID", help="GPUs of this workload")
+    parser.add_argument("--workload", default="", metavar="ID", help="this workload's GPUs")
     parser.add_argument("--gpus", default="", metavar="HOST:I,…", help="these GPUs")
-    parser.add_argument("--metrics", default="util", metavar="M,…", help="metric ids (util)")
+    parser.add_argument("--metrics", default="util", metavar="M,…", help="metric IDs (util)")
     add_span(parser)
 
 

@@ -120,18 +120,18 @@ def _share(text: str) -> float | None:
 
 
 WORDS: dict[str, Word] = {
-    "fix-rank": Word(_numbers, "ranks such as 1,3", "these ranks compute as fast as is usual"),
+    "fix-rank": Word(_numbers, "ranks such as 1,3", "these ranks compute at the usual speed"),
     "slow-rank": Word(_rank_factor, "RANK:xF", "this rank's operators take F times as long"),
     "operator": Word(_operator, "NAME:xF", "operators of this name take F times as long"),
     "compute": Word(_factor, "xF", "all operators take F times as long"),
     "batch": Word(_factor, "xF", "F times the samples per rank and step"),
     "launch": Word(
-        _factor_or_off, "xF or off", "the host's time between operators (off: CUDA graphs, fusion)"
+        _factor_or_off, "xF or off", "host time between operators (off: CUDA graphs, fusion)"
     ),
     "fuse": Word(
         lambda t: t if t and len(t) <= 200 else None,
         "elementwise, or the name of a kernel or operator",
-        "neighbouring kernels of this kind on a stream run as one (traces of devices)",
+        "adjacent kernels of this kind on a stream run as one (device traces only)",
     ),
     "loader": Word(_factor_or_off, "xF or off", "loading a batch takes F times as long"),
     "precision": Word(
@@ -139,23 +139,25 @@ WORDS: dict[str, Word] = {
     ),
     "link": Word(_factor, "xF", "all links carry F times as much"),
     "latency": Word(_factor, "xF", "every communication's latency is F times as long"),
-    "fix-link": Word(_numbers, "ranks such as 2", "these ranks' links are as fast as is usual"),
-    "sync": Word(_one_of("allreduce"), "allreduce", "gradients by all-reduce, not by servers"),
+    "fix-link": Word(_numbers, "ranks such as 2", "these ranks' links run at the usual speed"),
+    "sync": Word(_one_of("allreduce"), "allreduce", "all-reduce instead of parameter servers"),
     "servers": Word(_count, "a count", "this many parameter servers"),
     "placement": Word(
-        _one_of("turn", "size"), "turn or size", "how tensors are dealt to the servers"
+        _one_of("turn", "size"), "turn or size", "how tensors are assigned to servers"
     ),
-    "overlap": Word(_one_of("on", "off"), "on or off", "gradients move during the backward pass"),
+    "overlap": Word(
+        _one_of("on", "off"), "on or off", "gradients are sent during the backward pass"
+    ),
     "bucket": Word(_size, "a size such as 25MB, or default", "gradients in buckets of this size"),
-    "first-bucket": Word(_size, "a size such as 1MB", "the first bucket is of this size"),
-    "partition": Word(_size, "a size such as 4MB", "larger buckets are moved in such parts"),
+    "first-bucket": Word(_size, "a size such as 1MB", "size of the first bucket"),
+    "partition": Word(_size, "a size such as 4MB", "larger buckets are sent in parts of this size"),
     "gradients": Word(
-        lambda t: DTYPE_BYTES.get(t), ", ".join(DTYPE_BYTES), "the type gradients are moved in"
+        lambda t: DTYPE_BYTES.get(t), ", ".join(DTYPE_BYTES), "data type gradients are sent in"
     ),
     "sparsity": Word(_share, "a share such as 0.9", "SAMO: this share of weights is pruned"),
     "accumulate": Word(_count, "a count", "this many batches per update"),
     "recompute": Word(
-        _recompute, "all, off or every-N", "activations are computed again in the backward pass"
+        _recompute, "all, off or every-N", "activations are recomputed in the backward pass"
     ),
     "schedule": Word(
         _one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "message-driven"),
@@ -163,11 +165,11 @@ WORDS: dict[str, Word] = {
         "the order of passes in a pipeline",
     ),
     "virtual-stages": Word(_count, "a count", "stages per rank in an interleaved pipeline"),
-    "stages": Word(_numbers, "layers such as 2,2,2,2", "how layers are spread over the stages"),
+    "stages": Word(_numbers, "layers such as 2,2,2,2", "layers per stage"),
     "micro-batches": Word(_count, "a count", "micro-batches per step, of the same batch"),
-    "receives": Word(_one_of("ahead"), "ahead", "receives are posted before they are needed"),
+    "receives": Word(_one_of("ahead"), "ahead", "receives are posted early"),
     "reshard": Word(
-        _one_of("on", "off"), "on or off", "parameters are let go after the forward pass"
+        _one_of("on", "off"), "on or off", "parameters are freed after the forward pass"
     ),
     "zero": Word(
         _one_of("1", "2"), "1 or 2", "ZeRO: optimizer state (and gradients) spread over the ranks"
@@ -179,7 +181,7 @@ WORDS: dict[str, Word] = {
         _count, "a count", "this many ranks, each with the same batch (with batch=xF: strong)"
     ),
     "collective": Word(
-        _collective, "ring, tree or hierarchical:N", "how all-reduce goes (N ranks per host)"
+        _collective, "ring, tree or hierarchical:N", "all-reduce algorithm (N ranks per host)"
     ),
 }
 # Words that may be given several times: each names what it is about in its value.

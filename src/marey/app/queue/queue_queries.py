@@ -60,7 +60,7 @@ from marey.queue.waiting.queue_record import (
 )
 from marey.queue.waiting.simulated_starts import join_line
 
-HELD_START = "It cannot be told when it starts: what holds it back is not the line."
+HELD_START = "No start forecast: something other than the queue holds it back."
 LINE_BOUNDS = (1, 2000)
 _LIST_FUTURES, _WHY_FUTURES, _ASK_FUTURES = 8, 24, 16
 

@@ -23,10 +23,10 @@ from marey.model.errors import InvalidInput, NotSignedIn
 from marey.store.holder import Holder
 
 DESCRIPTION = """\
-Sign in at a Marey server. The command shows a code; type it on the account page of the web app,
-where you are signed in, and the command gets a token of 30 days that you can revoke there. Or
-give a token that you made on that page, on standard input. It is kept in a file that only you
-can read; no password is ever asked for."""
+Sign in to a Marey server. The command shows a code; enter it on the account page of the web app,
+where you are signed in, and the command receives a 30-day token that you can revoke there. Or
+pass a token created on that page on standard input. It is stored in a file that only you can
+read; you are never asked for a password."""
 EXAMPLES = """\
   marey login --server https://marey.example.org
   marey login --server https://marey.example.org --with-token < token.txt

@@ -11,9 +11,7 @@ from marey.cli.output import Output
 from marey.model.errors import MareyError, NotFound
 from marey.store.holder import Holder
 
-DESCRIPTION = (
-    "Sign out at a server: the token of `marey login` is revoked there and forgotten here."
-)
+DESCRIPTION = "Sign out of a server: revoke the token of `marey login` there and delete it here."
 EXAMPLES = """\
   marey logout
   marey logout --server https://marey.example.org

@@ -1,4 +1,4 @@
-"""``marey token``: make, list and revoke API tokens."""
+"""``marey token``: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from marey.cli.store_arguments import as_table
 from marey.model.times import format_time
 
 DESCRIPTION = """\
-Make, list and revoke API tokens of one's own, for scripts and training runs. The text of a new
-token is printed this once. A token permits at most what its owner may."""
+Create, list and revoke your own API tokens, for scripts and training runs. A new token is printed
+only once. A token never permits more than its owner may do."""
 EXAMPLES = """\
   marey token create "nightly report" --scope read --life 30d
   marey token create "run 4711" --scope progress:write --workload 4711
@@ -24,7 +24,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make a token and print it")
+    create = actions.add_parser("create", help="create a token and print it")
     create.add_argument("name", metavar="NAME", help="what it is for")
     create.add_argument(
         "--scope",
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("--life", default="90d", metavar="TIME", help="how long it is valid (90d)")
     create.add_argument("--workload", default="", metavar="ID", help="progress of this one alone")
-    listing = actions.add_parser("list", help="list one's own tokens")
+    listing = actions.add_parser("list", help="list your tokens")
     revoke = actions.add_parser("revoke", help="revoke a token")
     revoke.add_argument("id", metavar="ID", help="id of the token")
     for action in (create, listing, revoke):

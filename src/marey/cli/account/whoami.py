@@ -9,7 +9,7 @@ from marey.cli.account.signed_in_server import add_server, find_server
 from marey.cli.output import Output
 from marey.model.times import format_time
 
-DESCRIPTION = "Show the user and permissions that commands have at a server."
+DESCRIPTION = "Show which user and permissions commands have on a server."
 EXAMPLES = """\
   marey whoami
   marey whoami --server https://marey.example.org --json

@@ -16,8 +16,8 @@ from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
 
 DESCRIPTION = """\
-Say what is wrong with a workload: the kind of fault, exactly which GPUs, since when, the numbers
-that show it, how sure that is, and what to try next; how it ended, or why it does not start.
+Diagnose a workload: the kind of fault, exactly which GPUs, since when, the evidence, the
+confidence and what to try next; how it ended, or why it has not started.
 "Nothing is wrong" is an answer too, and so is "too short to tell".
 """
 EXAMPLES = """\
@@ -32,7 +32,7 @@ GPUS_SHOWN = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("workload", help="id of the workload (`marey workloads` lists them)")
+    parser.add_argument("workload", help="workload ID (`marey workloads` lists them)")
     add_store(parser)
     add_span(parser)
     parser.add_argument(
@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         default=None,
         metavar="ID",
-        help="say what changed since this workload (or, with the same ID, another window)",
+        help="report changes from this workload (or, with the same ID, another window)",
     )
-    parser.add_argument("--against-from", metavar="TIME", help="begin of the other window")
+    parser.add_argument("--against-from", metavar="TIME", help="start of the other window")
     parser.add_argument("--against-to", metavar="TIME", help="end of the other window")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report to send")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML report")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write it as Markdown")
 
 

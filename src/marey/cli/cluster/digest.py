@@ -1,4 +1,4 @@
-"""``marey digest``: the last week of a user, a project or the site, on paper or by mail."""
+"""``marey digest``: weekly summary for a user, a project or the site, on paper or by mail."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from marey.model.errors import InvalidInput, unknown
 from marey.notify.receivers import Mail
 
 DESCRIPTION = """\
-Print what somebody should know about the last week: GPU-hours used and wasted against the week
-before, what cost most and what to try. With --mail it is sent, as HTML and as text. A server sends
-it every week by itself where its notify file has a [[digest]] table."""
+Summarise the last week: GPU-hours used and wasted compared with the week before, what cost most
+and what to try. --mail sends it, as HTML and text. A server sends it every week by itself if its
+notify file has a [[digest]] table."""
 EXAMPLES = """\
   marey digest --store site.duckdb
   marey digest --user ada --html ada.html
@@ -32,13 +32,20 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("--user", default="", help="of this user, instead of the whole site")
-    parser.add_argument("--project", default="", help="of this project")
-    parser.add_argument("--days", type=int, default=7, help="days that it is about (7)")
+    parser.add_argument("--user", default="", help="for this user instead of the whole site")
+    parser.add_argument("--project", default="", help="for this project")
+    parser.add_argument("--days", type=int, default=7, help="number of days covered (7)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page")
-    parser.add_argument("--mail", type=Path, metavar="FILE", help="send it: the receivers' file")
-    parser.add_argument("--receiver", default="", help="the receiver of kind mail (the first)")
-    parser.add_argument("--to", action="append", default=[], help="instead of the receiver's own")
+    parser.add_argument(
+        "--mail", type=Path, metavar="FILE", help="send it, using this receivers file"
+    )
+    parser.add_argument("--receiver", default="", help="which mail receiver to use (the first)")
+    parser.add_argument(
+        "--to",
+        action="append",
+        default=[],
+        help="send to this address instead of the receiver's own",
+    )
     parser.add_argument("--url", default="", help="Marey's address, for a link at the end")
 
 

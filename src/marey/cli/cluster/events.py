@@ -1,4 +1,4 @@
-"""``marey events``: what happened."""
+"""``marey events``: events: driver errors, node failures, policy changes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COLUMNS = ("time", "kind", "host", "gpu", "workload", "value", "text")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("--workload", default="", metavar="ID", help="only of this workload")
+    parser.add_argument("--workload", default="", metavar="ID", help="only this workload")
     parser.add_argument(
-        "--kinds", default="", metavar="KIND,…", help="only of these kinds, such as xid,node_down"
+        "--kinds", default="", metavar="KIND,…", help="only these kinds, such as xid,node_down"
     )
-    parser.add_argument("--limit", type=int, default=1000, help="most rows (1000)")
+    parser.add_argument("--limit", type=int, default=1000, help="maximum rows (1000)")
     add_span(parser)
 
 

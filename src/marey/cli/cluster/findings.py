@@ -1,4 +1,4 @@
-"""``marey findings``: what the rules found, and the GPU-hours it cost."""
+"""``marey findings``: findings of the rules, and the GPU-hours they cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, as_table, ask_place, span_of
 from marey.model.times import format_time
 
-DESCRIPTION = "List findings, open ones first; or sum the GPU-hours that they cost."
+DESCRIPTION = "List findings, open ones first, or sum up the GPU-hours they cost."
 EXAMPLES = """\
   marey findings --state open --store site.duckdb
   marey findings --workload 410023 --json
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", default="", choices=["", "open", "closed"], help="only these")
     for name in ("workload", "rule", "user", "project"):
         parser.add_argument(f"--{name}", default="", help=f"only of this {name}")
-    parser.add_argument("--limit", type=int, default=1000, help="most rows (1000)")
+    parser.add_argument("--limit", type=int, default=1000, help="maximum rows (1000)")
     parser.add_argument(
         "--waste", default="", metavar="BY", help="GPU-hours by user, project, partition or rule"
     )

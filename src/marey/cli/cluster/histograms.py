@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
     add_samples(parser)
-    parser.add_argument("--bins", type=int, default=32, help="how many bins (32)")
+    parser.add_argument("--bins", type=int, default=32, help="number of bins (32)")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

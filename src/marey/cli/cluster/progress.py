@@ -8,7 +8,7 @@ from marey.app.queries.table_queries import AskProgress
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 
-DESCRIPTION = "Print step, throughput and loss that a training script reported."
+DESCRIPTION = "Print the step, throughput and loss reported by a training script."
 EXAMPLES = """\
   marey progress 4711 --store site.duckdb
 """
@@ -16,7 +16,7 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("workload", metavar="ID", help="id of the workload")
+    parser.add_argument("workload", metavar="ID", help="workload ID")
     add_store(parser)
     add_span(parser)
 

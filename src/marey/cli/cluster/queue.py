@@ -28,7 +28,7 @@ from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, 
 from marey.model.errors import InvalidInput
 
 DESCRIPTION = (
-    "The waiting line: who is ahead, when it starts, what is free, what a policy would do."
+    "Waiting jobs: who is ahead, when jobs start, what is free, what another policy would change."
 )
 EXAMPLES = """\
   marey queue list --store site.duckdb
@@ -66,18 +66,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
     parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("what", nargs="?", default="", help="a workload's id, or a policy file")
-    parser.add_argument("--user", default="", help="list: only of this user")
-    parser.add_argument("--project", default="", help="list: only of this project")
+    parser.add_argument("--user", default="", help="list: only this user")
+    parser.add_argument("--project", default="", help="list: only this project")
     parser.add_argument("--partition", default="", help="list, ask: this partition")
-    parser.add_argument("--limit", type=int, default=200, help="list: most rows (200)")
+    parser.add_argument("--limit", type=int, default=200, help="list: maximum rows (200)")
     parser.add_argument("--gpus", type=int, default=1, help="ask: number of GPUs (1)")
-    parser.add_argument("--type", default="", help="ask: GPUs of this type, such as A100")
+    parser.add_argument("--type", default="", help="ask: GPU type, such as A100")
     parser.add_argument("--time", default="1h", help="ask: the time limit (1h)")
     add_span(parser)
-    parser.add_argument("--train", type=Path, metavar="FOLDER", help="poll snapshots to learn from")
-    parser.add_argument("--test", type=Path, metavar="FOLDER", help="poll snapshots to score on")
-    parser.add_argument("--train-until", default="", metavar="DAY", help="last day to learn from")
-    parser.add_argument("--test-from", default="", metavar="DAY", help="first day to score on")
+    parser.add_argument(
+        "--train", type=Path, metavar="FOLDER", help="evaluate: queue snapshots to train on"
+    )
+    parser.add_argument(
+        "--test", type=Path, metavar="FOLDER", help="evaluate: queue snapshots to test on"
+    )
+    parser.add_argument(
+        "--train-until", default="", metavar="DAY", help="evaluate: last day to train on"
+    )
+    parser.add_argument(
+        "--test-from", default="", metavar="DAY", help="evaluate: first day to test on"
+    )
     parser.add_argument(
         "--history",
         type=Path,
@@ -93,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whatif: answer even if the recorded policy is not reproduced",
     )
     parser.add_argument(
-        "--days", type=int, default=7, help="whatif without --history: days of the store (7)"
+        "--days", type=int, default=7, help="whatif without --history: days of stored history (7)"
     )
     parser.add_argument(
         "--policy",
@@ -102,11 +110,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whatif: a policy in JSON or a slurm.conf; placement: names, such as best_fit,fgd",
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="whatif: write the report to this file too"
+        "--html", type=Path, metavar="FILE", help="whatif: also write an HTML report"
     )
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="placement: nodes in CSV")
     parser.add_argument("--pods", type=Path, metavar="FILE", help="placement: pods in CSV")
-    parser.add_argument("--seeds", type=int, default=1, help="placement: orders of arrival (1)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="placement: number of arrival orders (1)"
+    )
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

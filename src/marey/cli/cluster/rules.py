@@ -25,7 +25,7 @@ from marey.rules.language.lexer import RuleError
 from marey.rules.language.printer import rule_text
 from marey.rules.pack import load_shipped_rules
 
-DESCRIPTION = "Violation rules: what is wrong with a workload, judged over its whole life."
+DESCRIPTION = "Violation rules: what is wrong with a workload, evaluated over its whole run."
 EXAMPLES = """\
   marey rules list
   marey rules check site-rules.toml
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
     parser.add_argument("action", choices=["list", "check", "explain", "test", "backtest"])
-    parser.add_argument("what", nargs="?", default="", help="a file, a rule's id or its text")
+    parser.add_argument("what", nargs="?", default="", help="a rule file, a rule's ID or its text")
     parser.add_argument("--workload", default="", metavar="ID", help="test on this workload only")
     parser.add_argument("--since", default="7d", help="how far back a back-test goes (7d)")
 

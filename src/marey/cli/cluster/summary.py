@@ -8,7 +8,7 @@ from marey.app.queries.table_queries import AskSummary
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 
-DESCRIPTION = "Print GPUs by state, waiting work and mean utilization over time."
+DESCRIPTION = "Print GPUs by state, waiting jobs and mean utilization over time."
 EXAMPLES = """\
   marey summary --points 24 --store site.duckdb
 """
@@ -28,7 +28,7 @@ _COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("--points", type=int, default=48, help="most rows (48)")
+    parser.add_argument("--points", type=int, default=48, help="maximum rows (48)")
     add_span(parser)
 
 

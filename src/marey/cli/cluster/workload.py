@@ -17,7 +17,7 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("workload", metavar="ID", help="id of the workload")
+    parser.add_argument("workload", metavar="ID", help="workload ID")
     add_store(parser)
 
 

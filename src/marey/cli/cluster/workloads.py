@@ -19,10 +19,17 @@ _COLUMNS = ("workload", "name", "user", "partition", "state", "reason", "gpus_re
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("--state", default="", help="pending, running, ended, …, by commas")
-    parser.add_argument("--where", default="", metavar="JSON", help="a filter")
-    parser.add_argument("--limit", type=int, default=100, help="most rows (100)")
-    parser.add_argument("--after", default="", metavar="ID", help="`next` of the page before")
+    parser.add_argument(
+        "--state", default="", help="states, comma-separated: pending, running, ended, …"
+    )
+    parser.add_argument("--where", default="", metavar="JSON", help="filter, as JSON")
+    parser.add_argument("--limit", type=int, default=100, help="maximum rows (100)")
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="ID",
+        help="continue after this ID (`next` of the previous page)",
+    )
     add_span(parser)
 
 

@@ -1,4 +1,4 @@
-"""``marey audit``: who changed what, who signed in, who was refused."""
+"""``marey audit``: log of changes, sign-ins and refusals."""
 
 from __future__ import annotations
 
@@ -35,19 +35,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(DEFAULT_STORE),
         metavar="FILE",
-        help=f"the store ({DEFAULT_STORE}); if a server holds it, the server is asked",
+        help=f"the store ({DEFAULT_STORE}); a running server that holds it answers",
     )
-    parser.add_argument("--kind", default="", choices=list(AuditKind), help="only of this kind")
+    parser.add_argument("--kind", default="", choices=list(AuditKind), help="only this kind")
     parser.add_argument("--user", default="", metavar="NAME", help="only by this user")
     parser.add_argument(
-        "--text", default="", metavar="TEXT", help="only where route, object or peer hold this"
+        "--text",
+        default="",
+        metavar="TEXT",
+        help="only entries whose route, object or peer contains this",
     )
-    parser.add_argument("--limit", type=int, default=100, help="most rows of the table (100)")
+    parser.add_argument("--limit", type=int, default=100, help="maximum rows (100)")
     parser.add_argument("--since", metavar="DURATION", help="how far back, such as 7d")
     add_span(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="all that are chosen, as CSV")
-    form.add_argument("--jsonl", action="store_true", help="all that are chosen, as JSON lines")
+    form.add_argument("--csv", action="store_true", help="all matching entries, as CSV")
+    form.add_argument("--jsonl", action="store_true", help="all matching entries, as JSON lines")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

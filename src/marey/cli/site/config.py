@@ -12,8 +12,8 @@ from marey.app.settings.configuration_schema import make_configuration_schema
 from marey.cli.output import Output
 
 DESCRIPTION = """\
-check reads a marey.toml whole and says what is wrong with it, with the line; nothing is started
-or asked. schema prints the JSON schema of marey.toml, for editors."""
+check validates a marey.toml and reports errors with line numbers; it starts and contacts
+nothing. schema prints the JSON schema of marey.toml, for editors."""
 EXAMPLES = """\
   marey config check --config marey.toml
   marey config schema > marey.schema.json

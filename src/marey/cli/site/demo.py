@@ -24,7 +24,7 @@ from marey.model.times import parse_time
 DESCRIPTION = """\
 Start a simulated GPU cluster with a day of history, and serve it: the web app, the
 REST API and the live connection, from one process on loopback. The URL is the first line of the
-output. With --store the cluster goes on where it was when the command is started again."""
+output. With --store, the cluster continues where it left off when you start the command again."""
 EXAMPLES = """\
   marey demo
   marey demo --gpus 512 --seed 7 --speed 60 --port 0
@@ -43,7 +43,7 @@ DEFAULT_SPEED = 15.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--gpus", type=int, default=2048, help="how many GPUs (2048)")
+    parser.add_argument("--gpus", type=int, default=2048, help="number of GPUs (2048)")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same cluster (1)")
     parser.add_argument(
         "--speed",
@@ -51,13 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_SPEED,
         help=f"simulated seconds per second ({DEFAULT_SPEED:g})",
     )
-    parser.add_argument("--hours", type=float, default=24.0, help="history to begin with (24)")
+    parser.add_argument(
+        "--hours", type=float, default=24.0, help="hours of history at the start (24)"
+    )
     parser.add_argument(
         "--until",
         metavar="TIME",
-        help="when that history ends (now); with --seed: the same days again",
+        help="when that history ends (now); with --seed, reproduces the same days",
     )
-    parser.add_argument("--port", type=int, default=8600, help="port (8600); 0: any free one")
+    parser.add_argument("--port", type=int, default=8600, help="port (8600); 0 for any free one")
     parser.add_argument(
         "--no-browser", action="store_true", help="do not open the page in a browser"
     )

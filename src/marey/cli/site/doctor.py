@@ -12,11 +12,11 @@ from marey.app.settings.configuration import load_configuration
 from marey.cli.output import Output
 
 DESCRIPTION = """\
-Test everything that a configuration needs: the address, the store, each source (can it be
-reached, may it be asked, until when is its token valid, which labels and metrics are there, does
-its clock agree), how well scheduler and exporters fit together, rules and notifications. Each
-source is asked once; nothing is written or sent, and a running server is asked, not disturbed.
-The exit status is 0 whenever there is an answer, whatever it says."""
+Test everything a configuration needs: the listen address, the store, each source (reachability,
+permissions, token expiry, labels and metrics, clock), how well scheduler and exporters match up,
+rules and notifications. Each source is queried once; nothing is written or sent, and a running
+server is not disturbed.
+The exit status is 0 whenever the checks ran, whatever they found."""
 EXAMPLES = """\
   marey doctor
   marey doctor --config /etc/marey/marey.toml --json

@@ -40,9 +40,9 @@ DEFAULT_SINCE = "7d"
 DESCRIPTION = """\
 Import history from files into a store: samples of GPUs and the workloads that used them.
 
-Both files are checked whole before anything is written; a bad row is reported with its line
-number, and then nothing is imported. Importing the same files again changes nothing, and brings
-back raw samples that were reduced in the meantime. Nothing that is there is thinned by an import.
+Both files are checked completely before anything is written; a bad row is reported with its line
+number and stops the import. Importing the same files again changes nothing, except that raw
+samples reduced in the meantime are restored. An import never thins existing data.
 
 samples    CSV or Parquet, one row per time, host and gpu (index), then one column per metric,
            by its name in Marey (util, power, …) or in an exporter (DCGM_FI_DEV_GPU_UTIL, …);
@@ -50,9 +50,9 @@ samples    CSV or Parquet, one row per time, host and gpu (index), then one colu
            metrics of a W&B run (CSV of history(stream="system"), or wandb-events.jsonl)
 workloads  CSV or a JSON array: id, name, user, project, partition, state, submit, start, end,
            gpus (host:index separated by spaces); required: id, start, gpus;
-           or what `sacct --json` or `sacct -P` wrote
-sacct      ended GPU jobs, asked of Slurm's accounting here and now
-FOLDER     what `marey sim --out FOLDER` wrote
+           or the output of `sacct --json` or `sacct -P`
+sacct      finished GPU jobs, read from Slurm accounting now
+FOLDER     the output of `marey sim --out FOLDER`
 """
 EXAMPLES = """\
   marey import --samples samples.csv --workloads jobs.csv --store site.duckdb
@@ -66,21 +66,21 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", nargs="?", type=Path, help="a folder that `marey sim` wrote")
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder written by `marey sim`")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="samples, CSV or Parquet")
     parser.add_argument(
-        "--host", metavar="NAME", help="whose log it is, for nvidia-smi and W&B (the file's name)"
+        "--host", metavar="NAME", help="host of an nvidia-smi or W&B log (default: the file name)"
     )
     parser.add_argument("--workloads", type=Path, metavar="FILE", help="workloads, CSV or JSON")
     parser.add_argument(
-        "--sacct", action="store_true", help="ended GPU jobs from Slurm's accounting"
+        "--sacct", action="store_true", help="finished GPU jobs from Slurm accounting"
     )
     parser.add_argument(
-        "--since", metavar="DURATION", help="how far back --sacct asks (default: 7d)"
+        "--since", metavar="DURATION", help="how far back --sacct reads (default: 7d)"
     )
     parser.add_argument(
         "--store", type=Path, default=Path("marey.duckdb"), metavar="FILE",
-        help="the store to write to; created where missing (default: marey.duckdb)",
+        help="the store to write to; created if missing (default: marey.duckdb)",
     )  # fmt: skip
     parser.add_argument(
         "--cluster", default=DEFAULT_CLUSTER, help="the cluster's name (default: default)"
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "[store] retention says (default: forever)",
     )
     parser.add_argument(
-        "--skip-bad-rows", action="store_true", help="leave bad rows out instead of stopping"
+        "--skip-bad-rows", action="store_true", help="skip bad rows instead of stopping"
     )
 
 

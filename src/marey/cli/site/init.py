@@ -19,8 +19,8 @@ from marey.model.errors import Conflict
 DESCRIPTION = """\
 Look for a scheduler (Slurm's commands, slurmrestd, a Kubernetes service account or kubeconfig)
 and for GPU metrics (Prometheus or VictoriaMetrics on their usual ports of this machine,
-dcgm-exporter on port 9400), ask what to use where there is a terminal, and write a commented
-marey.toml. Nothing is installed and nothing else is changed; a file that exists is kept."""
+dcgm-exporter on port 9400), ask what to use (in a terminal), and write a commented
+marey.toml. Nothing is installed and nothing else is changed; an existing file is kept."""
 EXAMPLES = """\
   marey init
   marey init --yes --prometheus http://prometheus:9090 --output /etc/marey/marey.toml
@@ -32,17 +32,23 @@ Asking = Callable[[str], str]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--output", type=Path, default=Path("marey.toml"), metavar="FILE", help="(marey.toml)"
+        "--output",
+        type=Path,
+        default=Path("marey.toml"),
+        metavar="FILE",
+        help="file to write (marey.toml)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask; use what is found")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--prometheus", action="append", default=[], metavar="URL", help="look here; repeatable"
     )
     parser.add_argument(
         "--exporters", default="", metavar="HOST,…", help="look for GPU exporters on these hosts"
     )
-    parser.add_argument("--store", default="marey.duckdb", metavar="FILE", help="(marey.duckdb)")
+    parser.add_argument(
+        "--store", default="marey.duckdb", metavar="FILE", help="store to name in it (marey.duckdb)"
+    )
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

@@ -12,14 +12,14 @@ from marey.model.errors import NotFound, Unavailable
 from marey.store.holder import find_holder
 
 DESCRIPTION = (
-    "Answer an assistant's questions over the Model Context Protocol: what runs, why does it wait, "
-    "what is wrong, what does the trace say, what would help. Only reads; the token's rights and "
-    "privacy hold. Needs the extra marey[mcp] and a running server."
+    "Answer an AI assistant's questions over the Model Context Protocol: what is running, why jobs "
+    "wait, what is wrong, what a trace shows, what would help. Read-only; the token's permissions "
+    "and the site's privacy apply. Needs the extra marey[mcp] and a running server."
 )
 EXAMPLES = """\
   marey mcp --store site.duckdb                  over stdio, as an assistant starts it
-  MAREY_TOKEN=… marey mcp --store site.duckdb    with the rights of this token
-  marey mcp --store site.duckdb --http 8601      on loopback; each caller shows its own token
+  MAREY_TOKEN=… marey mcp --store site.duckdb    with this token's permissions
+  marey mcp --store site.duckdb --http 8601      on loopback; each caller sends its own token
 """
 
 
@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(DEFAULT_STORE),
         metavar="FILE",
-        help=f"the store ({DEFAULT_STORE}) whose server is asked",
+        help=f"the store ({DEFAULT_STORE}) whose server answers",
     )
     parser.add_argument(
-        "--http", type=int, metavar="PORT", help="over HTTP on this port of loopback, at /mcp"
+        "--http", type=int, metavar="PORT", help="serve over HTTP on this loopback port, at /mcp"
     )
 
 

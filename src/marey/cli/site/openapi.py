@@ -8,7 +8,7 @@ import json
 from marey.api.application import build_app
 from marey.cli.output import Output
 
-DESCRIPTION = "Print the OpenAPI document of the API, as the server offers it."
+DESCRIPTION = "Print the API's OpenAPI document."
 EXAMPLES = """\
   marey openapi > openapi.json
 """

@@ -11,9 +11,9 @@ from marey.cli.output import Output
 from marey.model.errors import InvalidInput
 
 DESCRIPTION = """\
-Collect from the sources of a configuration, keep their history, and serve it: the web app, the
+Collect from the configured sources, keep their history, and serve it: the web app, the
 REST API and the live connection, from one process. The URL is the first line of the output.
-SIGHUP, or POST /api/v1/sources/reload, reads the sources of the file again without a restart."""
+SIGHUP or POST /api/v1/sources/reload reloads the sources without a restart."""
 EXAMPLES = """\
   marey serve --config marey.toml
   marey serve --config marey.toml --port 0 --json
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the configuration, TOML"
     )
-    parser.add_argument("--port", type=int, help="instead of the configuration's; 0: any free one")
+    parser.add_argument("--port", type=int, help="override the configured port; 0 for any free one")
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

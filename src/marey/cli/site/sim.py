@@ -16,7 +16,7 @@ from marey.sim.export import Summary, write_run
 
 DESCRIPTION = (
     "Simulate a GPU cluster and write workloads, states, allocations, samples, progress and\n"
-    "events as Parquet, and every fault that was injected as truth.json. The same options give\n"
+    "events as Parquet, and every injected fault as truth.json. The same options give\n"
     "the same files. 'marey import DIR' reads them back."
 )
 EXAMPLES = """\
@@ -30,14 +30,14 @@ LONGEST_HOURS = 24.0 * 366
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--gpus", default="2048", help="how many GPUs, 8 to 131072 (2048)")
+    parser.add_argument("--gpus", default="2048", help="number of GPUs, 8 to 131072 (2048)")
     parser.add_argument("--hours", default="24", help="hours to simulate (24)")
     parser.add_argument("--seed", default="0", help="random seed (0)")
     parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty directory")
     parser.add_argument(
         "--policy",
         default=Policy.MULTIFACTOR.value,
-        help=f"order of the waiting pool: {', '.join(Policy)} ({Policy.MULTIFACTOR})",
+        help=f"queue order: {', '.join(Policy)} ({Policy.MULTIFACTOR})",
     )
     parser.add_argument(
         "--placement",
@@ -45,9 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which host: {', '.join(Placement)} ({Placement.MOST_ALLOCATED})",
     )
     parser.add_argument(
-        "--no-backfill", action="store_true", help="no job may overtake the first in the queue"
+        "--no-backfill",
+        action="store_true",
+        help="disable backfill: no job may overtake the first in the queue",
     )
-    parser.add_argument("--start", help="when it begins, ISO-8601 or Unix seconds (a Monday)")
+    parser.add_argument("--start", help="start time, ISO 8601 or Unix seconds (a Monday)")
     parser.add_argument("--tick", default="15s", help="time between samples (15s)")
     parser.add_argument(
         "--faults", default="0.08", help="share of longer workloads with a fault, 0 to 1 (0.08)"

@@ -23,18 +23,18 @@ from marey.cli.training.callgraph_text import diff_text, ensemble_text, sites_te
 from marey.model.errors import InvalidInput
 
 DESCRIPTION = """\
-Read call graphs, unite those of many ranks, steps or runs into one tree, and say which call
-site differs where: which rank, which step, what regressed between two sets of runs.
+Read call graphs of many ranks, steps or runs, merge them into one tree, and report which call
+sites differ: on which rank, in which step, and what regressed between two sets of runs.
 
 PATH is a file or a folder: profiler traces, Caliper (.cali, JSON), HPCToolkit, cProfile,
 speedscope (py-spy), pprof, collapsed stacks, TAU, gprof2dot, Hatchet literals. A folder of traces
 is one run; of profiles, each file is one."""
 EXAMPLES = """\
   marey callgraph show traces/                          the tree, most time first
-  marey callgraph ensemble traces/ --json               box plots per call site, who stands out
+  marey callgraph ensemble traces/ --json               spread per call site, and outliers
   marey callgraph ensemble traces/ --split step
   marey callgraph ensemble 1core.json 8cores.json 27cores.json --parameter ranks
-  marey callgraph diff before/ after/                   what became slower, tested
+  marey callgraph diff before/ after/                   what got slower, with a significance test
   marey callgraph query 'main > * > MPI_*' profile.json
   marey callgraph export traces/ --format speedscope --out traces.speedscope.json"""
 
@@ -42,25 +42,27 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the questions one can ask of call graphs."""
     questions = parser.add_subparsers(dest="question", metavar="QUESTION", required=True)
-    show = _question(questions, "show", "the united tree, most time first")
+    show = _question(questions, "show", "the merged tree, most time first")
     _add_paths(show)
     _add_limit(show, 40)
-    ensemble = _question(questions, "ensemble", "a box plot per call site, and who stands out")
+    ensemble = _question(questions, "ensemble", "spread per call site, and outliers")
     _add_paths(ensemble)
     _add_limit(ensemble, None)
     ensemble.add_argument(
         "--parameter", metavar="NAME", help="how call sites scale with it: ranks, or a metadata key"
     )
     ensemble.add_argument("--clusters", type=_count, metavar="N", help="so many groups of profiles")
-    diff = _question(questions, "diff", "what became slower or faster, appeared or vanished")
+    diff = _question(
+        questions, "diff", "call sites that got slower or faster, appeared or disappeared"
+    )
     diff.add_argument("a", metavar="A", help="the profiles before")
     diff.add_argument("b", metavar="B", help="the profiles after")
     _add_limit(diff, 25)
-    query = _question(questions, "query", "the call sites that a query selects")
+    query = _question(questions, "query", "call sites that match a query")
     query.add_argument("query", metavar="QUERY", help="'main > * > MPI_*', or a JSON document")
     _add_paths(query)
     _add_limit(query, None)
-    out = _question(questions, "export", "the profiles in another tool's format")
+    out = _question(questions, "export", "export profiles to another tool's format")
     _add_paths(out)
     out.add_argument("--format", required=True, choices=sorted(EXPORTS), help="which format")
     out.add_argument("--out", metavar="FILE", type=Path, required=True, help="where to write")

@@ -13,9 +13,9 @@ from marey.cli.store_arguments import add_store
 from marey.compare.comparison import compare_runs
 
 DESCRIPTION = """\
-Compare training runs: throughput, time per step, memory, communication, scaling, loss against time
-and samples, and the GPU-hours to a given loss. Runs of one label are repetitions; each run is one
-sample of a test, and with fewer than three on a side nothing is tested.
+Compare training runs: throughput, time per step, memory, communication, scaling, loss over time
+and samples, and GPU-hours to a given loss. Runs with the same label are repetitions; each run is
+one sample, and significance is tested only with at least three runs per side.
 
 RUN is [LABEL=]PLACE; a place is a folder of TensorBoard event files, a folder of profiler traces,
 mlflow:URL#EXPERIMENT, or workload:ID of the store."""
@@ -41,10 +41,14 @@ WORDS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="[LABEL=]PLACE")
-    parser.add_argument("--baseline", metavar="LABEL", help="compare with this (the first)")
-    parser.add_argument("--loss", type=float, metavar="L", help="cost of reaching this loss")
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of runs that do not say it")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report to send")
+    parser.add_argument("--baseline", metavar="LABEL", help="label to compare with (the first)")
+    parser.add_argument(
+        "--loss", type=float, metavar="L", help="target loss, for the cost of reaching it"
+    )
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="GPU count for runs that do not report one"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML report")
     add_store(parser)
 
 

@@ -1,4 +1,4 @@
-"""``marey optimize``: which changes would make a training step shorter, and how to make them."""
+"""``marey optimize``: find changes that would speed up training, and how to make them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         metavar="SIZE",
         type=_size,
-        help="most that a rank may allocate above the start of a step, such as 80GB",
+        help="memory limit per rank, above the start of a step, such as 80GB",
     )
     parser.add_argument(
-        "--allow", metavar="WORDS", type=_words, help="which changes to try, separated by commas"
+        "--allow", metavar="WORDS", type=_words, help="changes to try, comma-separated"
     )
     parser.add_argument(
-        "--budget", metavar="TIME", type=_seconds, default=30.0, help="time to search (default 30s)"
+        "--budget",
+        metavar="TIME",
+        type=_seconds,
+        default=30.0,
+        help="time limit for the search (30s)",
     )
     add_model_arguments(parser)
 

@@ -17,9 +17,9 @@ from marey.model.errors import InvalidInput
 from marey.replay.verification import measured_step, score_predictions
 
 DESCRIPTION = """\
-List the predictions that `marey what-if --keep` kept, with what was measured since. A run that has
-the structure a prediction was about scores it when `marey replay` reads it; for changes that leave
-no mark on a run's structure (a faster link, a repaired rank), name the run."""
+List the predictions saved by `marey what-if --keep`, with the measurements since. A run with the
+predicted structure scores a prediction when `marey replay` reads it; for changes that are not
+visible in a run's structure (a faster link, a repaired rank), name the run."""
 EXAMPLES = """\
   marey what-if traces/before bucket=1MB --keep
   marey replay traces/after                       scores it: the buckets are those predicted

@@ -23,9 +23,9 @@ from marey.trace.run.trace_run import open_run
 
 MEGABYTE = 1 << 20
 DESCRIPTION = """\
-Build the data-flow graph of a training run from its traces and replay it: mean running times of
-every rank, waiting derived again from queues and shared links. Shows how well the replay reproduces
-the recorded step, the critical path, and how busy ranks and links are.
+Build the data-flow graph of a training run from its traces and replay it, with each rank's mean
+operator times and waits recomputed from queues and shared links. Shows how closely the replay
+reproduces the recorded step, the critical path, and how busy ranks and links are.
 
 PATH is a file, a folder or a quoted glob of traces, with at least three marked steps."""
 EXAMPLES = """\
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("path", metavar="PATH", help="a file, a folder or a quoted glob of traces")
     add_model_arguments(parser)
-    parser.add_argument("--out", metavar="DIR", type=Path, help="write graph and timeline there")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="write the graph and timeline to this folder"
+    )
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +50,13 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--plain-step-ms",
         metavar="X",
         type=float,
-        help="the time of a step without the profiler, if you know it",
+        help="step time without the profiler, if known",
     )
     parser.add_argument(
         "--cache",
         metavar="DIR",
         type=Path,
-        help="where converted traces are kept (default: the user's cache)",
+        help="cache for converted traces (default: the user's cache)",
     )
 
 

@@ -30,8 +30,8 @@ from marey.trace.report.run_profile import RunProfile, profile_run
 from marey.trace.run.trace_run import TraceRun, open_run
 
 DESCRIPTION = """\
-Read the profiler traces of a training run, one per rank, and say how the time was spent,
-which rank, operator or link holds the others back, and what fixing it would win.
+Read the profiler traces of a training run, one per rank, and report how the time was spent,
+which rank, operator or link holds the others back, and what fixing it would gain.
 
 PATH is a file, a folder or a quoted glob: PyTorch (Kineto), JAX, Chakra, Chrome traces, plain or
 compressed. Traces are converted once into a cache; nothing is written beside them."""
@@ -41,7 +41,7 @@ EXAMPLES = """\
   marey trace report traces/                     the verdict, then the figures
   marey trace report traces/ --html report.html  one page to send to a colleague
   marey trace report traces/ --json | jq .verdicts
-  marey trace diff before/ after/                what appeared, vanished, slowed
+  marey trace diff before/ after/                what appeared, disappeared or got slower
   marey trace diff run/ run/ --steps-a 3-5 --steps-b 8-10
   marey trace steps traces/ --where "rank=3,7-9 and step=5"
   marey trace collectives traces/
@@ -52,20 +52,22 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the questions one can ask of a trace."""
     questions = parser.add_subparsers(dest="question", metavar="QUESTION", required=True)
-    report = _add_question(questions, "report", "how the time was spent and who holds whom back")
+    report = _add_question(
+        questions, "report", "where the time went, and which rank holds the others back"
+    )
     _add_path(report)
     report.add_argument("--html", metavar="FILE", type=Path, help="write one self-contained page")
-    steps = _add_question(questions, "steps", "every step: how long, and spent on what")
+    steps = _add_question(questions, "steps", "the duration and breakdown of every step")
     _add_path(steps)
     _add_where(steps)
     collectives = _add_question(
-        questions, "collectives", "matched across ranks: waits and bandwidth"
+        questions, "collectives", "collectives matched across ranks, with waits and bandwidth"
     )
     _add_path(collectives)
     _add_where(collectives)
     collectives.add_argument("--limit", type=_count, default=20, metavar="N", help="rows to show")
     _add_critical_path(questions)
-    diff = _add_question(questions, "diff", "what B does differently from A")
+    diff = _add_question(questions, "diff", "differences between runs A and B")
     _add_path(diff, "a")
     _add_path(diff, "b")
     diff.add_argument("--steps-a", type=step_list, metavar="STEPS", help="of A, such as 3-5 or 3,7")
@@ -80,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_critical_path(questions: Any) -> None:
     path = _add_question(
-        questions, "critical-path", "the chain of work that one rank's time is made of"
+        questions, "critical-path", "the chain of work that determines a rank's time"
     )
     _add_path(path)
     path.add_argument("--rank", type=int, metavar="R", help="which rank (default: the first)")
@@ -126,7 +128,7 @@ def _add_question(questions: Any, name: str, summary: str) -> argparse.ArgumentP
         "--cache",
         metavar="DIR",
         type=Path,
-        help="where converted traces are kept (default: the user's cache)",
+        help="cache for converted traces (default: the user's cache)",
     )
     return parser
 

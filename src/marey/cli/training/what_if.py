@@ -26,7 +26,7 @@ from marey.replay.pairs import pairs_document, score_pairs
 _WORDS = "\n".join(f"  {name + '=':16s}{w.meaning} ({w.takes})" for name, w in WORDS.items())
 DESCRIPTION = f"""\
 Predict the step time of a training run with changes, from the traces of the unchanged run: a number
-with an interval that holds the truth in 8 of 10 cases, or a refusal that says what is missing.
+with an 80 % interval, or a refusal that says what is missing.
 
 changes (any number, they compose):
 {_WORDS}
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs",
         metavar="FOLDER",
         type=Path,
-        help="score every pair of the folder's truth.json instead",
+        help="instead, score every pair in the folder's truth.json",
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the prediction, to be scored by a later run"
+        "--keep", action="store_true", help="save the prediction, so that a later run can score it"
     )
     add_model_arguments(parser)
 

@@ -17,7 +17,7 @@ NEVER, BLOCKED, BEHIND, HELD, STARTS = "never", "blocked", "behind", "held", "st
 # The scheduler's words for what the workload itself or its limits are waiting for.
 _HELD_WORDS = {
     "Dependency": "It waits for another workload that it depends on.",
-    "DependencyNeverSatisfied": "What it depends on failed: it will never start as asked.",
+    "DependencyNeverSatisfied": "What it depends on failed: it will never start as requested.",
     "BeginTime": "Its own earliest start has not come yet.",
     "JobHeldUser": "Its owner holds it back; releasing it lets it join the line.",
     "JobHeldAdmin": "An administrator holds it back.",
@@ -151,26 +151,32 @@ def _judge(
     if waiter.reason in _NEVER_REASONS:
         return NEVER, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
     if len(room.large) < waiter.hosts:
-        return NEVER, [f"It will never start as asked: it needs {wish}; {_describe_largest(room)}."]
+        return NEVER, [
+            f"It can never start as requested: it needs {wish}; {_describe_largest(room)}."
+        ]
     if waiter.reason in _HELD_WORDS:
         return HELD, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
     if _is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
-        return HELD, [f"A limit holds it back ({text}), not the line: it starts when use falls."]
+        return HELD, [
+            f"Held back by a limit ({text}), not by the queue; it starts when usage drops."
+        ]
     if len(room.usable) < waiter.hosts:
         out = [host for host in room.large if not host.usable]
         return BLOCKED, [
-            f"It needs {wish}; {len(out)} of the {len(room.large)} hosts that could take it are "
+            f"Needs {wish}; {len(out)} of the {len(room.large)} hosts that could take it are "
             f"out of service, first {out[0].host}{f' ({out[0].reason})' if out[0].reason else ''}."
         ]
     if len(room.ready) >= waiter.hosts:
         if same:
             return BEHIND, [
-                f"There is room for it now, but {len(same)} "
+                f"It would fit now, but {len(same)} "
                 f"{'job is' if len(same) == 1 else 'jobs are'} ahead in "
-                f"{waiter.partition or 'the line'}; the room is kept for them."
+                f"{waiter.partition or 'the queue'}; the free GPUs are reserved for them."
             ]
-        return STARTS, ["It is first in line and there is room: it should start at the next pass."]
+        return STARTS, [
+            "First in the queue, and there is room: it should start at the next scheduling pass."
+        ]
     return BLOCKED, [_describe_block(line, waiter, room, wish)]
 
 
@@ -211,7 +217,7 @@ def _describe_largest(room: _Room) -> str:
 
 def _describe_block(line: Line, waiter: Waiter, room: _Room, wish: str) -> str:
     partly = [host for host in room.usable if 0 < host.free < waiter.per_host]
-    parts = [f"It needs {wish}; {len(room.ready)} of {len(room.usable)} hosts have that room"]
+    parts = [f"Needs {wish}; {len(room.ready)} of {len(room.usable)} hosts have enough free"]
     if partly:
         low, high = min(h.free for h in partly), max(h.free for h in partly)
         some = f"{low} to {high}" if low != high else str(low)
@@ -222,9 +228,9 @@ def _describe_block(line: Line, waiter: Waiter, room: _Room, wish: str) -> str:
         when = (
             f"by its time limit in {describe_span((at - line.time_ms) / 1000)}"
             if at
-            else "no limit says when"
+            else "no time limit"
         )
-        parts.append(f"the first to have it is {waiting_for[0].host}, {when}")
+        parts.append(f"the next to have enough is {waiting_for[0].host}, {when}")
     return "; ".join(parts) + "."
 
 

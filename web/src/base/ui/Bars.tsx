@@ -13,6 +13,8 @@ export interface Bar {
 
 const [USUAL_WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [900, 200, 56, 12, 24];
 const LABEL_PX = 84;
+/** Half a label: one that is nearer to the edge would be cut. */
+const HALF_LABEL_PX = 24;
 
 export function Bars({
   bars,
@@ -70,11 +72,13 @@ export function Bars({
             />
           </g>
         ))}
-        {timeTicks(first, first + bars.length * stepMs, (width - LEFT) / LABEL_PX).map((timeMs) => (
-          <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
-            {tickLabel(timeMs)}
-          </text>
-        ))}
+        {timeTicks(first, first + bars.length * stepMs, (width - LEFT) / LABEL_PX)
+          .filter((timeMs) => x(timeMs) <= width - HALF_LABEL_PX)
+          .map((timeMs) => (
+            <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
+              {tickLabel(timeMs)}
+            </text>
+          ))}
       </svg>
       <figcaption>
         <i className={styles["value-key"]} /> {valueLabel} <i className={styles["part-key"]} />{" "}

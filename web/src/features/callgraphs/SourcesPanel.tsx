@@ -122,7 +122,8 @@ function SourceList({
             }
           />
           <span>
-            {name} <span className={ui["muted"]}>{texts.files(formatCount(files))}</span>
+            {name}{" "}
+            {files > 0 && <span className={ui["muted"]}>{texts.files(formatCount(files))}</span>}
           </span>
         </label>
       ))}

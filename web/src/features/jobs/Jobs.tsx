@@ -36,6 +36,8 @@ import styles from "@/features/jobs/Jobs.module.css";
 import { jobsTexts as texts } from "@/texts";
 
 const ROW_PX = 32;
+/** The gap between columns, the room of the links and of a row at its ends, as in the style sheet. */
+const [GAP_PX, LINKS_PX, PADDING_PX] = [6, 60, 12];
 const EXPORT_ROWS = 100_000;
 
 /** Every job, running, waiting or past: sorted, filtered and paged by the server. */
@@ -276,7 +278,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
   const last = items.at(-1)?.index ?? 40;
   useEffect(() => setSpan([first, last]), [first, last]);
   const template = columns.map((one) => `minmax(${one.width}px, ${one.width}fr)`).join(" ");
-  const width = columns.reduce((sum, one) => sum + one.width + 6, 60);
+  const width = columns.reduce((sum, one) => sum + one.width + GAP_PX, LINKS_PX + 2 * PADDING_PX);
   if (error)
     return (
       <p className={pageStyles["page-notice"]} role="alert">
@@ -299,7 +301,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
             <div
               role="row"
               className={styles["row"]}
-              style={{ gridTemplateColumns: `${template} 60px` }}
+              style={{ gridTemplateColumns: `${template} ${LINKS_PX}px` }}
             >
               {columns.map((one) => (
                 <Heading key={one.key} column={one} state={state} set={set} />
@@ -318,7 +320,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
                 data-testid="job-row"
                 className={styles["row"]}
                 style={{
-                  gridTemplateColumns: `${template} 60px`,
+                  gridTemplateColumns: `${template} ${LINKS_PX}px`,
                   height: ROW_PX,
                   position: "absolute",
                   top: item.start,

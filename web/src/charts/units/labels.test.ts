@@ -94,3 +94,58 @@ describe("labels", () => {
     );
   });
 });
+
+describe("a bar chart", () => {
+  const counts = [69, 21, 4];
+  const names = ["foundation-2", "vision", "speech"];
+  const codes = Int32Array.from(counts.flatMap((count, bar) => Array<number>(count).fill(bar)));
+  const layout = layoutUnits({
+    rows: Int32Array.from(codes.keys()),
+    keys: [{ codes, size: counts.length, ranks: Int32Array.from([0, 1, 2]) }],
+    orders: [{ by: "count", descending: true }],
+    unitOrder: null,
+    layers: [
+      {
+        layout: "fill_x",
+        size: "uniform",
+        margin: 12,
+        padding: 4,
+        label: 12,
+        aspect: 1,
+        across: 0,
+      },
+    ],
+    unit: { layout: "fill_y", gap: 0.1, aspect: 1, across: 0, align: "end" },
+    shares: null,
+    viewport: { width: 1000, height: 700 },
+  });
+  const place = (zoom: number) => ({
+    camera: { scale: layout.fitScale * zoom, x: 0, y: 0 },
+    width: 1000,
+    height: 700,
+    nameOf: (group: number) => names[layout.tree.code[group]],
+    detailOf: (group: number) => String(layout.tree.unitCount[group]),
+    measure,
+    most: 100,
+  });
+
+  test("names every bar with its count, set off from the name", () => {
+    const labels = placeLabels(layout, place(3));
+    expect(labels.map(({ text, detail }) => `${text} ${detail}`)).toContain("foundation-2 · 69");
+    for (const { text, detail, size, width } of labels)
+      if (detail)
+        expect(width).toBeGreaterThan(
+          measure(text, size) + measure(detail, size * 0.86) + 0.5 * size,
+        );
+  });
+
+  test("keeps every label whole or shortened within its bar", () => {
+    for (const zoom of [0.5, 1, 2, 4])
+      for (const label of placeLabels(layout, place(zoom))) {
+        const { groupW } = layout;
+        expect(label.width).toBeLessThanOrEqual(
+          groupW[label.group] * layout.fitScale * zoom + 0.01,
+        );
+      }
+  });
+});

@@ -72,9 +72,17 @@ def test_changes_compose_in_any_order(model: ReplayModel) -> None:
     assert one == pytest.approx(other)
 
 
-@pytest.mark.parametrize("change", ["bucket=1MB", "schedule=gpipe", "reshard=off", "servers=2"])
-def test_what_kernels_cannot_show_is_refused(model: ReplayModel, change: str) -> None:
-    with pytest.raises(InvalidInput, match="does not show how the framework would arrange"):
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("bucket=1MB", "no shapes of gradients"),
+        ("schedule=gpipe", "does not tell sends from receives"),
+        ("reshard=off", "no parameters are gathered"),
+        ("servers=2", "does not show how the framework would arrange"),
+    ],
+)
+def test_what_kernels_cannot_show_is_refused(model: ReplayModel, change: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
         model.predict([change])
 
 

@@ -155,10 +155,10 @@ WORDS: dict[str, Word] = {
         lambda t: DTYPE_BYTES.get(t), ", ".join(DTYPE_BYTES), "data type gradients are sent in"
     ),
     "sparsity": Word(_share, "a share such as 0.9", "SAMO: this share of weights is pruned"),
-    "accumulate": Word(_count, "a count", "this many batches per update"),
     "recompute": Word(
         _recompute, "all, off or every-N", "activations are recomputed in the backward pass"
     ),
+    "accumulate": Word(_count, "a count", "this many batches per update"),
     "schedule": Word(
         _one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "message-driven"),
         "gpipe, 1f1b, interleaved, zero-bubble or message-driven",

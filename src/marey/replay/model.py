@@ -10,6 +10,7 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Dataflow
 from marey.replay.changes import Change, read_changes
+from marey.replay.device.device_run import DeviceRun
 from marey.replay.programs import Graph, step_ms
 from marey.replay.recording.workload import (
     Workload,
@@ -113,7 +114,7 @@ class ReplayModel:
         return Prediction(
             changes=tuple(str(change) for change in parsed),
             predicted_ms=predicted,
-            low_ms=predicted * (1.0 - half),
+            low_ms=predicted * max(1.0 - half, 0.0),
             high_ms=predicted * (1.0 + half),
             base_ms=self.base_ms,
             extrapolated=changed.workload.extrapolated,
@@ -172,6 +173,13 @@ def _choice_doubt(changed: Replayed) -> float:
 
     They differ only in what the run does not show, as the time of messages of another size.
     """
+    if isinstance(changed.workload.plan, DeviceRun):
+        other = changed.workload.plan.explain_otherwise()
+        if other is None:
+            return 0.0
+        run = replay_workload(replace(changed.workload, plan=other))
+        # Of two ways to explain a run each is as likely as the other.
+        return abs(run.step_ms / changed.step_ms - 1.0) / CHOICE_DOUBT
     costs = changed.graph.costs
     steps = [
         step_ms(

@@ -208,6 +208,9 @@ def _all_candidates(run: Workload) -> Iterator[str]:
     yield from _slow_ranks(run)
     if isinstance(run.plan, DeviceRun):
         yield from ("launch=off", "loader=off", "overlap=on", "fuse=elementwise", "gradients=fp16")
+        yield from (f"bucket={mb}MB" for mb in BUCKETS_MB)
+        yield from ("reshard=off", "schedule=1f1b", "schedule=gpipe")
+        yield from ("accumulate=2", "accumulate=4", "recompute=all")
         return
     if run.strategy == "parameter-server" and isinstance(run.plan, Recorded):
         counts = range(1, min(len(run.plan.ranks), 9))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from marey.replay.device.device_run import DeviceRun
+from marey.replay.device.gradient_talks import find_collectives, find_gradient_talks
 from marey.replay.families.data_parallel import DataParallel
 from marey.replay.families.fully_sharded import keeps_parameters
 from marey.replay.families.pipeline_parallel import Pipeline
@@ -119,10 +120,33 @@ def describe_structure(run: Workload) -> str:
     elif run.strategy == "sharded" and isinstance(plan, Recorded):
         parts = [keeps_parameters(plan)]
     elif isinstance(plan, DeviceRun):
-        parts = [plan.nodes.recorded, len(plan.nodes.sources)]
+        parts = _describe_device(plan)
     else:
         parts = [run.servers]
     return f"{run.strategy} {len(plan.ranks)} {parts}"
+
+
+def _describe_device(plan: DeviceRun) -> list[object]:
+    """Return what of an inner step shows how a run on devices is arranged.
+
+    Bytes and number of what is brought together and gathered, how many kernels every rank runs, and
+    in which order of passes.
+    """
+    nodes = plan.nodes
+    inner = nodes.step == nodes.steps[len(nodes.steps) // 2]
+    place, turn = nodes.places or (nodes.start_ms, np.zeros(nodes.recorded))
+    order = np.lexsort((turn, place, nodes.rank))
+    order = order[inner[order]]
+    kernels = order[nodes.computes[order] & (nodes.phase[order] >= 0)]
+    phases = np.stack([nodes.rank[kernels], nodes.phase[kernels]])
+    changes = np.append(True, (np.diff(phases) != 0).any(axis=0))[: len(kernels)]
+    sizes = nodes.bytes[order[find_gradient_talks(nodes)[order]]].tolist()
+    return [
+        sizes,
+        int(find_collectives(nodes, "allgather")[order].sum()),
+        len(kernels),
+        _digest(*phases[:, changes].T.tolist()),
+    ]
 
 
 def find_measured(kept: KeptPrediction, run: Workload) -> bool:

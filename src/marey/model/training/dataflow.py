@@ -9,7 +9,7 @@ the calls of the hosts and the work on the streams of all ranks, on one clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import pyarrow as pa
@@ -189,13 +189,26 @@ DEVICE_EDGES = pa.schema(
     ]
 )
 
+# One row per gradient whose size the trace says: `node` is the kernel that was launched last before
+# it became ready.
+DEVICE_GRADIENTS = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("step", pa.int32(), nullable=False),
+        pa.field("node", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("item_bytes", pa.int64(), nullable=False),
+    ]
+)
+
 
 @dataclass(frozen=True)
 class DeviceFlow:
-    """Hosts and streams of all ranks: nodes and edges of the schemas above."""
+    """Hosts and streams of all ranks: nodes, edges and gradients of the schemas above."""
 
     nodes: pa.Table
     edges: pa.Table
+    gradients: pa.Table = field(default_factory=DEVICE_GRADIENTS.empty_table)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ class DeviceNodes:
     # The node that ends each step of each rank, steps in columns.
     ends: Ints
     steps: tuple[int, ...]
+    # Where nodes stand in a run that was rewritten, and in which turn at that place; None: in order
+    # of their recorded start.
+    places: tuple[Floats, Floats] | None = None
 
     @property
     def recorded(self) -> int:
@@ -114,7 +117,7 @@ def read_nodes(flow: DeviceFlow) -> tuple[DeviceNodes, NodeCosts]:
             f"The trace shows {works} kernels and copies on devices; a replay needs {LEAST_WORK}."
         )
     _refuse_strangers(table)
-    columns = {
+    columns: dict[str, Any] = {
         name: table[name].combine_chunks().to_numpy().astype(np.int64)
         for name in ("rank", "step", "kind", "lane", "phase", "bytes", "item_bytes", "item")
     }
@@ -123,21 +126,22 @@ def read_nodes(flow: DeviceFlow) -> tuple[DeviceNodes, NodeCosts]:
     end = (table["end_ns"].to_numpy() - origin) / NS_PER_MS
     texts, codes = _texts(table)
     edges = flow.edges["source"].to_numpy(), flow.edges["target"].to_numpy()
-    made = _Builder(columns, start, end, edges)
+    meets, begun = _find_meetings(columns["item"], start, end)
+    made = join_nodes(columns, edges=edges, meets=meets, order=end)
     nodes = DeviceNodes(
         **columns,
         **codes,
         texts=texts,
         start_ms=start,
         end_ms=end,
-        sources=np.concatenate(made.sources),
-        targets=np.concatenate(made.targets),
+        sources=made.sources,
+        targets=made.targets,
         count=made.count,
         ends=made.ends,
         steps=made.steps,
     )
     loading = table["loading_ns"].to_numpy() / NS_PER_MS
-    return nodes, _read_costs(nodes, loading, made.begun)
+    return nodes, _read_costs(nodes, loading, begun)
 
 
 def _refuse_strangers(table: Any) -> None:
@@ -152,9 +156,9 @@ def _refuse_strangers(table: Any) -> None:
         )
 
 
-def _texts(table: Any) -> tuple[tuple[str, ...], dict[str, Ints]]:
+def _texts(table: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the texts of the coded columns, which share one list."""
-    codes: dict[str, Ints] = {}
+    codes: dict[str, Any] = {}
     texts: tuple[str, ...] = ()
     for name in ("name", "operator", "collective"):
         column = table[name].combine_chunks()
@@ -163,58 +167,79 @@ def _texts(table: Any) -> tuple[tuple[str, ...], dict[str, Ints]]:
     return texts, codes
 
 
-class _Builder:
-    """Adds arrivals, meetings and ends of steps to the recorded nodes."""
+@dataclass(frozen=True)
+class Joined:
+    """Edges among recorded and added nodes, how many nodes there are, and the ends of steps."""
 
-    def __init__(
-        self, columns: dict[str, Ints], start: Floats, end: Floats, edges: tuple[Ints, Ints]
-    ) -> None:
-        self.columns, self.start, self.end = columns, start, end
-        self.count = len(start)
-        source, target = edges
-        talks = np.flatnonzero(columns["item"] >= 0)
-        size = int(columns["item"].max(initial=-1)) + 1
-        last = np.full(size, -np.inf)
-        np.maximum.at(last, columns["item"][talks], start[talks])
-        # A member that was done before the last one came did not wait for it.
-        waits = talks[end[talks] > last[columns["item"][talks]]]
-        # When the transfer itself began.
-        self.begun = start.copy()
-        self.begun[waits] = last[columns["item"][waits]]
-        arrival = np.arange(len(start))
-        arrival[talks] = self._add(len(talks))
-        meeting = self._add(size)[columns["item"][waits]] if size else waits
-        alone = np.setdiff1d(talks, waits)
-        joined = columns["item"][talks]
-        of_talks = self.count - size + joined if size else joined
-        self.sources = [source, arrival[talks], meeting, arrival[alone]]
-        self.targets = [arrival[target], of_talks, waits, alone]
-        self._end_steps()
+    sources: Ints
+    targets: Ints
+    count: int
+    ends: Ints
+    steps: tuple[int, ...]
 
-    def _add(self, count: int) -> Ints:
-        self.count += count
-        return np.arange(self.count - count, self.count, dtype=np.int64)
 
-    def _end_steps(self) -> None:
-        """Add one node per rank and step, after the last of every stream and of the host."""
-        rank, step, lane = (self.columns[name] for name in ("rank", "step", "lane"))
-        ranks = np.unique(rank)
-        common = [set(np.unique(step[rank == r]).tolist()) for r in ranks.tolist()]
-        steps = sorted(set.intersection(*common))
-        if not steps:
-            raise InvalidInput("The ranks recorded different steps: there is nothing in common.")
-        order = np.lexsort((self.end, lane, step, rank))
-        changes = np.flatnonzero(
-            np.append((np.diff(np.stack([rank, step, lane])[:, order]) != 0).any(axis=0), True)
-        )
-        last = order[changes]
-        last = last[np.isin(step[last], steps)]
-        self.steps = tuple(steps)
-        self.ends = self._add(len(ranks) * len(steps)).reshape(len(ranks), len(steps))
-        row = np.searchsorted(ranks, rank[last])
-        column = np.searchsorted(np.array(steps), step[last])
-        self.sources.append(last)
-        self.targets.append(self.ends[row, column])
+def join_nodes(
+    columns: dict[str, Ints], *, edges: tuple[Ints, Ints], meets: Flags, order: NDArray[Any]
+) -> Joined:
+    """Add arrivals, meetings and ends of steps to nodes.
+
+    ``meets`` says which matched communications wait for their partners, ``order`` what comes last
+    on a stream.
+    """
+    item = columns["item"]
+    count = len(item)
+    talks = np.flatnonzero(item >= 0)
+    waits = talks[meets[talks]]
+    alone = talks[~meets[talks]]
+    arrival = np.arange(count)
+    arrival[talks] = count + np.arange(len(talks))
+    meeting = count + len(talks) + item
+    added = count + len(talks) + int(item.max(initial=-1)) + 1
+    source, target = edges
+    steps, last, ends = _end_steps(columns, order, added)
+    return Joined(
+        np.concatenate([source, arrival[talks], meeting[waits], arrival[alone], last]),
+        np.concatenate([arrival[target], meeting[talks], waits, alone, ends[1]]),
+        added + ends[0].size,
+        ends[0],
+        steps,
+    )
+
+
+def _end_steps(
+    columns: dict[str, Ints], order: NDArray[Any], first: int
+) -> tuple[tuple[int, ...], Ints, tuple[Ints, Ints]]:
+    """Return one node per rank and step, after the last of every stream and of the host."""
+    rank, step, lane = (columns[name] for name in ("rank", "step", "lane"))
+    ranks = np.unique(rank)
+    common = [set(np.unique(step[rank == r]).tolist()) for r in ranks.tolist()]
+    steps = sorted(set.intersection(*common))
+    if not steps:
+        raise InvalidInput("The ranks recorded different steps: there is nothing in common.")
+    by_lane = np.lexsort((order, lane, step, rank))
+    changes = np.flatnonzero(
+        np.append((np.diff(np.stack([rank, step, lane])[:, by_lane]) != 0).any(axis=0), True)
+    )
+    last = by_lane[changes]
+    last = last[np.isin(step[last], steps)]
+    made = np.arange(len(ranks) * len(steps), dtype=np.int64)
+    ends = (first + made).reshape(len(ranks), len(steps))
+    row = np.searchsorted(ranks, rank[last])
+    column = np.searchsorted(np.array(steps), step[last])
+    return tuple(steps), last, (ends, ends[row, column])
+
+
+def _find_meetings(item: Ints, start: Floats, end: Floats) -> tuple[Flags, Floats]:
+    """Say which communications waited for their last member, and when each transfer began."""
+    talks = np.flatnonzero(item >= 0)
+    last = np.full(int(item.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(last, item[talks], start[talks])
+    meets = np.zeros(len(item), bool)
+    # A member that was done before the last one came did not wait for it.
+    meets[talks] = end[talks] > last[item[talks]]
+    begun = start.copy()
+    begun[meets] = last[item[meets]]
+    return meets, begun
 
 
 def _read_costs(nodes: DeviceNodes, loading: Floats, begun: Floats) -> NodeCosts:

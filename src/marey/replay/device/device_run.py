@@ -7,10 +7,43 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from marey.model.training.dataflow import DeviceFlow, DeviceNode
-from marey.replay.device.device_nodes import DeviceNodes, Floats, NodeCosts, read_nodes
+from marey.replay.device.device_nodes import DeviceNodes, Flags, Floats, Ints, NodeCosts, read_nodes
 from marey.replay.programs import Graph
 from marey.replay.recording.link_costs import Links
 from marey.stats.resource_schedule import Costs
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients, or whole recorded buckets of them: the kernel that makes each ready, its bytes."""
+
+    rank: Ints
+    step: Ints
+    node: Ints
+    bytes: Ints
+    item_bytes: Ints
+    # The largest recorded bucket, where the trace shows only buckets: none can be smaller.
+    bucket_bytes: int = 0
+
+    def keep(self, kept: Flags) -> Gradients:
+        """Return some of them."""
+        return replace(
+            self,
+            rank=self.rank[kept],
+            step=self.step[kept],
+            node=self.node[kept],
+            bytes=self.bytes[kept],
+            item_bytes=self.item_bytes[kept],
+        )
+
+
+@dataclass(frozen=True)
+class BucketSizes:
+    """At how many bytes buckets are closed, and in how large parts they are moved."""
+
+    usual: int
+    first: int | None = None
+    partition: float | None = None
 
 
 @dataclass(frozen=True)
@@ -20,8 +53,13 @@ class DeviceRun:
     nodes: DeviceNodes
     costs: NodeCosts
     links: Links
+    gradients: Gradients
     # How many times the recorded samples a step trains on.
     samples: float = 1.0
+    # How gradients were put into other buckets than the recorded ones.
+    buckets: BucketSizes | None = None
+    # What nodes would cost if the run were explained in the other way that its trace allows.
+    other_work: Floats | None = None
     # Ranks that other ranks communicate with, but that were not recorded.
     missing: bool = False
 
@@ -32,7 +70,16 @@ class DeviceRun:
 
     def with_work(self, work: Floats) -> DeviceRun:
         """Return the run with other work of its nodes."""
-        return replace(self, costs=replace(self.costs, work=work))
+        other = self.other_work
+        if other is not None:
+            other = np.maximum(other + work - self.costs.work, 0.0)
+        return replace(self, costs=replace(self.costs, work=work), other_work=other)
+
+    def explain_otherwise(self) -> DeviceRun | None:
+        """Return the run in the other way that its trace allows, if there is one."""
+        if self.other_work is None:
+            return None
+        return replace(self, costs=replace(self.costs, work=self.other_work), other_work=None)
 
 
 def read_device_run(flow: DeviceFlow) -> DeviceRun:
@@ -50,7 +97,10 @@ def read_device_run(flow: DeviceFlow) -> DeviceRun:
         reference=1.0,
     )
     alone = bool((nodes.talks & (nodes.item < 0)).any())
-    return DeviceRun(nodes, costs, links, missing=alone)
+    gradients = Gradients(
+        *(flow.gradients[name].to_numpy().astype(np.int64) for name in flow.gradients.column_names)
+    )
+    return DeviceRun(nodes, costs, links, gradients, missing=alone)
 
 
 def plan_device(run: DeviceRun) -> Graph:

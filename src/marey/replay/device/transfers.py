@@ -57,3 +57,10 @@ def scale_bytes(run: DeviceRun, chosen: Flags, item_bytes: int) -> DeviceRun:
     fixed = fit_latencies(run)
     moving = np.maximum(run.costs.work - fixed, 0.0) * item_bytes / width
     return run.with_work(np.where(chosen, fixed + moving, run.costs.work))
+
+
+def scale_moved(run: DeviceRun, chosen: Flags, factor: float) -> DeviceRun:
+    """Return the run in which the chosen communications move this many times their bytes."""
+    fixed = fit_latencies(run)
+    moving = np.maximum(run.costs.work - fixed, 0.0) * factor
+    return run.with_work(np.where(chosen, fixed + moving, run.costs.work))

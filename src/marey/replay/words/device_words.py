@@ -18,14 +18,12 @@ from marey.replay.device.device_nodes import (
 )
 from marey.replay.device.device_run import DeviceRun
 from marey.replay.device.fused import fuse_kernels
+from marey.replay.device.gradient_talks import find_gradient_talks, is_overlapped
 from marey.replay.device.overlapping import block_on_transfers, free_compute
 from marey.replay.device.transfers import scale_bandwidth, scale_bytes, scale_latencies
 from marey.replay.recording.workload import Refused, Workload
+from marey.replay.words.device_arrangement import ARRANGE_DEVICE, fill_default_buckets
 from marey.replay.words.refusals import refuse_change, state_assumption
-
-# Collectives that bring gradients together.
-GRADIENTS = ("allreduce", "reducescatter")
-BACKWARD = 1
 
 
 def change_device(run: Workload, change: Change) -> Workload:
@@ -39,7 +37,8 @@ def change_device(run: Workload, change: Change) -> Workload:
             "a trace of kernels does not show how the framework would arrange them; "
             f"allowed here: {allowed}",
         )
-    return apply(run, run.plan, change)
+    changed = apply(run, run.plan, change)
+    return _state_missing(changed) if change.word in ARRANGE_DEVICE else changed
 
 
 def _use(run: Workload, plan: DeviceRun) -> Workload:
@@ -142,8 +141,7 @@ def _precision(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _of_gradients(plan: DeviceRun) -> Flags:
-    codes = [n for n, text in enumerate(plan.nodes.texts) if text in GRADIENTS]
-    return plan.nodes.talks & np.isin(plan.nodes.collective, codes) & (plan.nodes.bytes > 0)
+    return find_gradient_talks(plan.nodes) & (plan.nodes.bytes > 0)
 
 
 def _gradients(run: Workload, plan: DeviceRun, change: Change) -> Workload:
@@ -185,9 +183,11 @@ def _overlap(run: Workload, plan: DeviceRun, change: Change) -> Workload:
         raise refuse_change(run, change, "no communication between ranks is in the trace")
     if change.value == "off":
         return _use(run, block_on_transfers(plan))
-    changed = free_compute(plan, _of_gradients(plan))
+    changed = free_compute(plan, find_gradient_talks(plan.nodes))
     if changed is None:
-        raise refuse_change(run, change, "no kernel of the backward pass waits for gradients")
+        if is_overlapped(plan.nodes):
+            raise refuse_change(run, change, "gradients move during the backward pass already")
+        return fill_default_buckets(run, plan, change)
     return state_assumption(
         _use(run, changed), "nothing but the update needs gradients that were brought together"
     )
@@ -216,4 +216,5 @@ APPLY_DEVICE: dict[str, Callable[[Workload, DeviceRun, Change], Workload]] = {
     "latency": _latency,
     "overlap": _overlap,
     "fuse": _fuse,
+    **ARRANGE_DEVICE,
 }

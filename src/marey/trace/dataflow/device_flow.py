@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from marey.model.training.dataflow import (
     DEVICE_EDGES,
+    DEVICE_GRADIENTS,
     DEVICE_NODES,
     DeviceEdge,
     DeviceFlow,
@@ -20,6 +21,7 @@ from marey.model.training.symbols import Symbols
 from marey.model.training.traces import COMMUNICATION_KINDS, DEVICE_KINDS, EventKind
 from marey.stats.intervals import cover, merge, unite
 from marey.trace.analysis import Workbench, reduce_run
+from marey.trace.dataflow.device_gradients import find_gradients
 from marey.trace.dataflow.thread_pool import assign_lanes
 from marey.trace.rank.activity import RankActivity
 from marey.trace.rank.device_waits import (
@@ -51,6 +53,7 @@ class _Part:
 
     columns: dict[str, Any]
     edges: tuple[Ints, Ints, Ints]
+    gradients: dict[str, Ints]
 
     @property
     def count(self) -> int:
@@ -66,7 +69,8 @@ def build_device_flow(run: TraceRun) -> DeviceFlow:
         _read_rank(bench, activity, item[firsts[n] : firsts[n + 1]])
         for n, activity in enumerate(bench.activities)
     ]
-    return DeviceFlow(_unite_nodes(parts, run.symbols), _unite_edges(parts))
+    nodes, edges = _unite_nodes(parts, run.symbols), _unite_edges(parts)
+    return DeviceFlow(nodes, edges, _unite_gradients(parts))
 
 
 def _unite_nodes(parts: list[_Part], symbols: Symbols) -> pa.Table:
@@ -91,6 +95,17 @@ def _unite_edges(parts: list[_Part]) -> pa.Table:
     joined = [np.concatenate(column) for column in zip(*made, strict=True)]
     names = [field.name for field in DEVICE_EDGES]
     return pa.table(dict(zip(names, joined, strict=True))).cast(DEVICE_EDGES)
+
+
+def _unite_gradients(parts: list[_Part]) -> pa.Table:
+    firsts = np.concatenate([[0], np.cumsum([part.count for part in parts])])
+    columns = {
+        name: np.concatenate([part.gradients[name] for part in parts])
+        for name in DEVICE_GRADIENTS.names
+    }
+    counts = [len(part.gradients["node"]) for part in parts]
+    columns["node"] += np.repeat(firsts[:-1], counts)
+    return pa.table(columns).cast(DEVICE_GRADIENTS)
 
 
 def _read_rank(bench: Workbench, activity: RankActivity, items: Ints) -> _Part:
@@ -134,7 +149,15 @@ def _read_rank(bench: Workbench, activity: RankActivity, items: Ints) -> _Part:
         "loading_ns": _measure_loading(activity, times, host_order),
     }
     found = _Found(host_order, host_waits, stream_waits, pauses)
-    return _Part(made, _edges(nodes, columns, work, found))
+    produced = find_gradients(columns, work, run.symbols)
+    gradients = {
+        "rank": np.full(len(produced.row), activity.rank),
+        "step": made["step"][nodes.work[produced.row]],
+        "node": nodes.work[produced.row],
+        "bytes": produced.bytes,
+        "item_bytes": _widths(produced.dtype, run.symbols),
+    }
+    return _Part(made, _edges(nodes, columns, work, found), gradients)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from marey.trace.synthetic.models import US, find_model
 
 OPTIMIZER_KERNEL = ("Optimizer.step#AdamW.step", "multi_tensor_apply_kernel_adam", 300 * US)
 TENSOR_NS, BUCKET_NS, GATHER_NS, EXCHANGE_NS = 40 * US, 250 * US, 120 * US, 60 * US
+# What a bucket takes beside its bytes.
+BUCKET_LATENCY_NS = 30 * US
 INPUT_NS = 400 * US
 LAUNCH_NS = 6_000.0
 

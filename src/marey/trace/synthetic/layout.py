@@ -30,6 +30,17 @@ class Layout:
     reduce_at: str = "layer"  # or end
     # The gradients of a layer, in buckets.
     buckets: float = 1.0
+    # Tensors of a layer whose gradients a profiler with shapes would show; then gradients are
+    # reduced in buckets of this many bytes, as they become ready.
+    tensors: int = 0
+    bucket_bytes: int = 64 << 20
+    # Batches before each update, the forward pass of layers run again, parameters let go between
+    # the passes.
+    accumulate: int = 1
+    recompute: bool = False
+    reshard: bool = True
+    # Whether the trace tells forward, backward and update apart.
+    phases: bool = False
 
     @property
     def world(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from marey.trace.synthetic.costs import (
+    BUCKET_LATENCY_NS,
     BUCKET_NS,
     EXCHANGE_NS,
     GATHER_NS,
@@ -62,6 +63,11 @@ class Stage:
     def run_step(self, step: int) -> Iterator[None]:
         """One step: load, forward and backward micro-batches, synchronise gradients, update."""
         begin = self._load(step)
+        for _ in range(self.layout.accumulate - 1):
+            for micro_batch in range(self.layout.micro_batches):
+                self._forward(step, micro_batch)
+                self._backward(step, micro_batch, reduce=False)
+            self._load(step)
         last_backward = self.layout.micro_batches - 1
         for way, micro_batch in schedule(self.layout, self.number):
             if way == "forward":
@@ -99,23 +105,65 @@ class Stage:
     def _forward(self, step: int, micro_batch: int) -> None:
         for path in self.block_paths():
             self._gather(step, micro_batch, path, backward=False)
-            for at, kernel in enumerate(self.model.forward):
-                self._compute(kernel, step, micro_batch, path, backward=False)
-                if at in self.model.meets:
-                    self._tensor(step, micro_batch, _outer(path, kernel), backward=False)
+            self._pass_forward(step, micro_batch, path, backward=False)
+
+    def _pass_forward(self, step: int, micro_batch: int, path: str, *, backward: bool) -> None:
+        """Run the forward pass of a block, or run it again on the way back."""
+        for at, kernel in enumerate(self.model.forward):
+            self._compute(kernel, step, micro_batch, path, backward=backward)
+            if at in self.model.meets:
+                self._tensor(step, micro_batch, _outer(path, kernel), backward=backward)
 
     def _backward(self, step: int, micro_batch: int, *, reduce: bool) -> None:
+        filling = _Filling(self.layout, reduce=reduce)
         for path in reversed(self.block_paths()):
-            self._gather(step, micro_batch, path, backward=True)
+            if self.layout.reshard:
+                self._gather(step, micro_batch, path, backward=True)
+            if self.layout.recompute:
+                self._pass_forward(step, micro_batch, path, backward=True)
             for at, kernel in enumerate(self.model.backward):
                 self._compute(kernel, step, micro_batch, path, backward=True)
                 if at in self.model.meets:
                     self._tensor(step, micro_batch, _outer(path, kernel), backward=True)
-            if self.layout.reduce_at == "layer":
+                for size in filling.find_ready(at, len(self.model.backward)):
+                    self._pass_on(step, size)
+                    for full in filling.add(size):
+                        self._reduce_bytes(step, micro_batch, path, full)
+            if self.layout.reduce_at == "layer" and not self.layout.tensors:
                 self._reduce(step, micro_batch, path, last=reduce)
         if self.layout.reduce_at == "end":
             whole = self.model.name
             self._reduce(step, micro_batch, whole, last=reduce, layers=self.layout.layers)
+        for size in filling.close_rest():
+            self._reduce_bytes(step, micro_batch, self.model.name, size)
+
+    def _pass_on(self, step: int, size: int) -> None:
+        """Show that the hosts pass on a gradient."""
+        self.sim.gradients.append((step, self.ranks, self.sim.host[self.ranks].copy(), size))
+
+    def _reduce_bytes(self, step: int, micro_batch: int, path: str, size: int) -> None:
+        """Reduce a bucket that is full."""
+        groups = self.groups("data")
+        if groups is not None:
+            call = self._bucket_call(step, micro_batch, path, size)
+            self.sim.collective(call, groups)
+
+    def _bucket_call(self, step: int, micro_batch: int, path: str, size: int) -> Call:
+        return Call(
+            name="c10d::allreduce_",
+            kernel="AllReduce",
+            dur_ns=BUCKET_LATENCY_NS + BUCKET_NS * size / BUCKET_BYTES,
+            step=step,
+            micro_batch=micro_batch,
+            backward=True,
+            stream=DATA_STREAM,
+            kind="collective",
+            collective="allreduce",
+            group_kind="data",
+            bytes=size,
+            module=path,
+            blocking=False,
+        )
 
     def _compute(
         self, kernel: Kernel, step: int, micro_batch: int, path: str, *, backward: bool
@@ -241,6 +289,31 @@ class Stage:
             sim.compute(Call(name, kernel, dur, step), ranks)
         sim.synchronise(ranks)
         sim.span(f"ProfilerStep#{step}", step=step, ranks=ranks, start=begin, end=sim.host[ranks])
+
+
+class _Filling:
+    """Gradients that fill buckets in the order they become ready."""
+
+    def __init__(self, layout: Layout, *, reduce: bool) -> None:
+        self.layout, self.filled = layout, 0
+        self.tensors = layout.tensors if reduce else 0
+
+    def find_ready(self, at: int, kernels: int) -> list[int]:
+        """Return the gradients that the kernel at this place of a layer makes ready."""
+        made = range(self.tensors * at // kernels, self.tensors * (at + 1) // kernels)
+        # Tensors differ in size: weights, narrow weights, biases.
+        weights = [1 + n % 3 for n in range(self.tensors)]
+        return [BUCKET_BYTES * weights[n] // sum(weights) for n in made]
+
+    def add(self, size: int) -> list[int]:
+        """Add a gradient; return the bytes of a bucket that is full by it."""
+        self.filled += size
+        return self.close_rest() if self.filled >= self.layout.bucket_bytes else []
+
+    def close_rest(self) -> list[int]:
+        """Return the bytes of what is left."""
+        size, self.filled = self.filled, 0
+        return [size] if size and self.layout.reduce_at == "layer" else []
 
 
 def _outer(path: str, kernel: Kernel) -> str:

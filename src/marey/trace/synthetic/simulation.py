@@ -74,6 +74,8 @@ class Simulation:
         self.emissions: list[Emission] = []
         # Host-only events: name, step, ranks, start, dur.
         self.spans: list[tuple[str, int, Ints, Floats, Floats]] = []
+        # Gradients as hosts pass them on: step, ranks, time, bytes.
+        self.gradients: list[tuple[int, Ints, Floats, int]] = []
         self.pending: dict[tuple[int, int, str], deque[tuple[Call, Ints, Floats, Floats]]] = {}
         self.pause_at: Ints = self.rng.integers(3, 12, layout.world)
         self.launched = np.zeros(layout.world, np.int64)

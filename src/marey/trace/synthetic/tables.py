@@ -10,6 +10,7 @@ import pyarrow as pa
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import EVENTS, NO_VALUE, EventKind
 from marey.trace.run.trace_run import RankInfo, TraceRun
+from marey.trace.synthetic.costs import OPTIMIZER_KERNEL
 from marey.trace.synthetic.layout import Ints, Layout
 from marey.trace.synthetic.simulation import (
     BACKWARD_THREAD,
@@ -44,6 +45,7 @@ KINDS = {
     "send": EventKind.SEND,
     "recv": EventKind.RECV,
 }
+GRADIENT = "torch::autograd::AccumulateGrad"
 HOST_OPERATOR, LAUNCH, KERNEL, ANNOTATION = range(4)
 
 
@@ -165,6 +167,9 @@ def _columns(
     parts: list[_Part] = []
     for number, emission in enumerate(simulation.emissions):
         parts += _emission_parts(emission, number, dress, symbols)
+        if simulation.layout.phases:
+            for part in parts[-3:]:
+                part.fields["phase"] = _phase(emission)
         if emission.call.collective:
             groups = book.number(emission.call.group_kind, emission.ranks)
             parts[-1].own["group"] = names[groups]
@@ -172,11 +177,28 @@ def _columns(
         fields = {"name": symbols.add(name), "stream": MAIN_THREAD, "step": step}
         fields |= {"kind": EventKind.ANNOTATION, "on_device": 0, "part": ANNOTATION}
         parts.append(_Part(fields, ranks, start, dur, {}))
+    parts += [_gradient_part(gradient, symbols) for gradient in simulation.gradients]
     columns = _join_tables(parts, clock)
     host = np.array([symbols.add(f"node{h:03d}") for h in range(simulation.layout.world)])
     columns["host"] = host[simulation.layout.host_of(columns["rank"])]
     _number(columns, dress)
     return columns
+
+
+def _phase(emission: Emission) -> int:
+    """Return the part of a step: 0 forward, 1 backward, 2 update."""
+    if emission.call.name == OPTIMIZER_KERNEL[0]:
+        return 2
+    return int(emission.call.backward)
+
+
+def _gradient_part(gradient: tuple[int, Ints, np.ndarray, int], symbols: Symbols) -> _Part:
+    """Return a gradient that the hosts pass on, with its size."""
+    step, ranks, at, size = gradient
+    fields = {"name": symbols.add(GRADIENT), "stream": BACKWARD_THREAD, "step": step}
+    fields |= {"kind": EventKind.CPU_OP, "on_device": 0, "part": ANNOTATION, "bytes": size}
+    fields["dtype"] = symbols.add("BFloat16")
+    return _Part(fields, ranks, at, np.full(len(ranks), 1.0), {})
 
 
 def _join_tables(parts: list[_Part], clock: Clock) -> dict[str, Ints]:

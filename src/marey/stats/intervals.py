@@ -52,7 +52,9 @@ def unite(*sets: Intervals) -> Intervals:
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     """Return what ``a`` covers and ``b`` does not."""
-    return intersect(a, complement(b))
+    if not len(a.start_ns):
+        return EMPTY
+    return intersect(a, complement(b, int(a.start_ns[0]), int(a.end_ns[-1])))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:

@@ -328,6 +328,35 @@ def test_small_reasons_that_add_up_keep_nothing_from_being_sure(tmp_path: Path) 
     assert "computed nothing for 35%" in evidence
 
 
+def test_transfers_recorded_without_a_duration_wait_for_nothing(tmp_path: Path) -> None:
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    events = busy()
+    for n in range(0, 50, 2):
+        for _ in range(2):
+            events.append(kernel(1000 * n + 995, -1, 100 + n, name=name))
+    row = report(tmp_path, events, **KINETO)["ranks"][0]
+    assert row["compute_ms"] == pytest.approx(49.0)
+    assert row["comm_ms"] == 0
+
+
+def test_times_beyond_every_clock_are_named(tmp_path: Path) -> None:
+    """Nanoseconds where microseconds are meant: no time is left that a clock could show."""
+    events = busy()
+    for event in events:
+        event["ts"] = 1_708_937_812_345_678_901 + int(event["ts"])
+    with pytest.raises(InvalidInput, match=r"microseconds.*divide ts and dur by 1,000"):
+        report(tmp_path, events, **KINETO)
+
+
+def test_a_file_that_lost_some_times_is_not_surely_fine(tmp_path: Path) -> None:
+    events = busy()
+    for event in events[::10]:
+        event["ts"] = 1_708_937_812_345_678_901
+    _, sure, evidence = judge_first(report(tmp_path, events, **KINETO))
+    assert not sure
+    assert "could not be read" in evidence
+
+
 def test_two_ranks_that_compute_unequally_are_not_surely_fine(tmp_path: Path) -> None:
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     for rank, work in ((0, 800), (1, 400)):

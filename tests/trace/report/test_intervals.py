@@ -62,3 +62,13 @@ def test_the_cover_of_a_window_is_the_count_of_its_covered_points(
 def test_the_union_of_nothing_is_empty() -> None:
     assert merge([], []).total_ns == 0
     assert cover(merge([], []), [0], [10]).tolist() == [0]
+
+
+@settings(deadline=None)  # numba compiles on first use
+@given(SPANS, SPANS, st.sampled_from([-(2**63) + 100, -(2**62), 2**62, 2**63 - 200]))
+def test_differences_hold_at_either_end_of_time(
+    a: list[tuple[int, int]], b: list[tuple[int, int]], shift: int
+) -> None:
+    left = made([(s + shift, d) for s, d in a])
+    right = made([(s + shift, d) for s, d in b])
+    assert points(subtract(left, right)) == {p + shift for p in naive(a) - naive(b)}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
+from marey.diagnose.judges.slight_falls import SLIGHT, find_slight_fall, judge_slow_gpu_by_fall
 from marey.diagnose.signals import Flags, Signals, quiet_mean, quiet_median, runs
 from marey.model.faults import FaultKind
 from marey.model.metrics import catalogue
@@ -34,11 +35,11 @@ AT_USUAL = 0.85
 FALLEN_BLOCKS = 3
 WORKING_UTIL = 50.0
 # Power that a GPU keeps beyond its peers when all fall: this share of its own, and this many
-# deviations of the peers.
-KEPT_MORE = 0.01
-KEPT_DEVIATIONS = 5.0
+# deviations of the peers; fewer are enough for a fair share of what the peers lost.
+KEPT_MORE, KEPT_DEVIATIONS = 0.01, 5.0
+KEPT_SHARE, KEPT_SHARE_DEVIATIONS = 0.15, 4.0
 # A GPU that kept more than this share of what its peers lost may be the one they wait for.
-ALIKE_SHARE = 0.25
+ALIKE_SHARE = 0.125
 MAD_TO_DEVIATION = 1.4826
 
 
@@ -57,7 +58,11 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     resident &= util >= 0.95 * peers[None, :]
     slow = np.array([_is_lasting(flags) for flags in resident])
     if not slow.any():
-        yield from _judge_slow_gpu_steadily(signals, active, util)
+        found = list(_judge_slow_gpu_steadily(signals, active, util))
+        if not found and signals.has("tensor_active"):
+            level = common(signals, "tensor_active")
+            found = list(judge_slow_gpu_by_fall(signals, level, common(signals, "util"), active))
+        yield from found
         return
     if slow.sum() > max(1, signals.count // 16):
         return
@@ -153,7 +158,9 @@ def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
     kept = _measure_kept(signals, first, last)
     usual = float(quiet_median(kept))
     spread = MAD_TO_DEVIATION * float(quiet_median(np.abs(kept - usual)))
-    slow: Flags = kept - usual > max(KEPT_MORE, KEPT_DEVIATIONS * spread)
+    fair = max(KEPT_SHARE * (1.0 - usual), KEPT_SHARE_DEVIATIONS * spread)
+    least = max(KEPT_MORE, min(fair, KEPT_DEVIATIONS * spread))
+    slow: Flags = kept - usual > least
     if not slow.any() or slow.sum() > max(1, signals.count // 16):
         return
     yield Claim(
@@ -248,11 +255,15 @@ def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
     level = common(signals, activity)
     util = common(signals, "util")
     found = _find_fall(level, util)
+    slight = None
+    if found is None and activity == "tensor_active":
+        slight = find_slight_fall(signals, level, util)
+        found = (*slight.span, slight.usual) if slight else None
     if found is None:
         return
     first, last, usual = found
     rows = ~signals.idle_rows
-    now = float(quiet_median(level[first:last]))
+    now = float(quiet_median(level[slight.low if slight else slice(first, last)]))
     evidence = [against_before(activity, now, usual)]
     network = matrix.host_columns.get("host_net_rx")
     span = signals.columns_of(first, last)
@@ -267,7 +278,7 @@ def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
         span=span,
         summary="All ranks wait in communication between nodes; no single GPU or node is slower.",
         evidence=tuple(evidence),
-        confidence=_weigh_fabric(signals, activity, (first, last)),
+        confidence=SLIGHT if slight else _weigh_fabric(signals, activity, (first, last)),
         lost=1.0 - now / usual,
         next="Check the links and switches between these nodes (errors, speed, congestion) and "
         "where else the same switches are used.",

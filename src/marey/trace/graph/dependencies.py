@@ -104,7 +104,8 @@ def _on_run_clock(activity: RankActivity, rows: Ints, clocks: Clocks) -> _Rank:
         segment_start=on(segments.start_ns),
         segment_end=on(segments.end_ns),
         start=on(talks.start_ns),
-        end=on(talks.end_ns),
+        # One that was recorded without a duration would wait for itself.
+        end=np.maximum(on(talks.end_ns), on(talks.start_ns) + 1),
     )
 
 

@@ -26,9 +26,13 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 13
+VERSION = 14
 # Events lost beyond this share make every figure doubtful.
 DROPPED_SHARE = 0.001
+BEYOND_RANGE = (
+    "has no time that can be one of a clock; Chrome traces count in microseconds, and these may be "
+    "nanoseconds: divide ts and dur by 1,000"
+)
 _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 
@@ -44,6 +48,10 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
     if len(raw.spans.phase) and (raw.spans.start_ns == NO_TIME).all():
         raw, reading = read_raw(path, MsgspecParser(times_as_texts=True), options.progress)
         untried = "a trace whose times are written as texts"
+    timeless = int((raw.spans.start_ns == NO_TIME).sum())
+    if timeless and timeless == len(raw.spans.phase):
+        reading.problems.append(BEYOND_RANGE)
+    reading.dropped += timeless
     raw.spans = chrome.pair_events(raw.spans)
     members = {k: v for d in reading.documents for k, v in d.members.items()}
     dialect = next(d for d, fits in DIALECTS if fits(raw, members))

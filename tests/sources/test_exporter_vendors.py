@@ -77,6 +77,26 @@ def test_intel_gpus_are_read_without_their_tiles_and_other_places() -> None:
     assert reading.values[GPU_METRICS.index("temp")] == 61.0
 
 
+def test_what_intel_tells_of_tiles_alone_makes_the_gpu() -> None:
+    """XPU Manager sums or averages some metrics over tiles; of the others it tells tiles only."""
+    base = 'dev_file="card1",dev_name="Intel(R) Data Center GPU Max 1550",pci_bdf="0:1:0",uuid="u"'
+    text = f"xpum_energy_joules_total{{{base}}} 5000\n"
+    for tile, used, hot, clock in ((0, 3 << 30, 55, 1600), (1, 1 << 30, 61, 1400)):
+        place = f'{base},sub_dev="{tile}"'
+        text += f"xpum_memory_used_bytes{{{place}}} {used}\n"
+        text += f'xpum_temperature_celsius{{{place},location="gpu"}} {hot}\n'
+        text += f'xpum_temperature_celsius{{{place},location="mem"}} 90\n'
+        text += f'xpum_frequency_mhz{{{place},location="gpu",type="actual"}} {clock}\n'
+        text += f'xpum_frequency_mhz{{{place},location="gpu",type="request"}} 1700\n'
+    reader = ExpositionReader("x1")
+    for _ in range(2):
+        reading = reader.read(text.encode(), NOW_MS)
+        assert [gpu.gpu for gpu in reading.gpus] == ["x1:1"]
+        values = dict(zip(GPU_METRICS, reading.values, strict=True))
+        assert (values["mem_used"], values["temp"], values["sm_clock"]) == (4096.0, 61.0, 1500.0)
+        assert values["energy"] == 5000.0
+
+
 def test_labels_alone_make_workloads_where_there_is_no_scheduler() -> None:
     join = ClusterJoin("default")
     join.set_sources(["dcgm"], scheduled=False)

@@ -22,7 +22,8 @@ INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
 PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
 DIVIDED_TYPES = ("dpx", "tpx", "qpx", "cpx")
 # Intel's XPU Manager tells several places and tiles of a GPU under one name.
-PLACE_LABELS = {"location": "gpu", "sub_dev": "", "type": "actual"}
+TILE_LABEL = "sub_dev"
+PLACE_LABELS = {"location": "gpu", TILE_LABEL: "", "type": "actual"}
 JOB_LABELS = ("hpc_job", "job_id")
 # A server's own labels of the exporter's pod stand beside those of the pod that has the GPU.
 POD_LABELS = (
@@ -119,6 +120,13 @@ def _is_other_place(labels: Mapping[str, str]) -> bool:
     if not labels.get("pci_bdf") or "dev_name" not in labels:
         return False
     return any(labels.get(name, own) != own for name, own in PLACE_LABELS.items())
+
+
+def read_whole_gpu(labels: Mapping[str, str]) -> GpuLabels | None:
+    """Return the GPU that a series of one of its tiles belongs to; None where it is no tile's."""
+    if not labels.get(TILE_LABEL) or not labels.get("pci_bdf"):
+        return None
+    return read_gpu_labels({k: v for k, v in labels.items() if k != TILE_LABEL})
 
 
 def _read_pod(labels: Mapping[str, str]) -> str:

@@ -7,9 +7,10 @@ look-ups and one conversion of a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import fmean
 from typing import NamedTuple
 
 from marey.model.inventory import Gpu
@@ -17,10 +18,12 @@ from marey.model.metrics import Entity, catalogue
 from marey.sources.exporter_labels import (
     SMI_INDEX,
     SMI_INFO,
+    TILE_LABEL,
     GpuLabels,
     parse_host_name,
     parse_labels,
     read_gpu_labels,
+    read_whole_gpu,
     shorten_name,
 )
 
@@ -48,6 +51,14 @@ _BLANK_INT64 = 9.2233720368547e18
 ACCUMULATED = frozenset(
     f"{prefix}gpu_xgmi_link_{way}" for prefix in ("", "amd_") for way in ("rx", "tx")
 )
+
+
+# How the values of a GPU's tiles make its own; those of other metrics are averaged.
+TILES_JOINED: Mapping[str, Callable[[list[float]], float]] = {
+    "mem_used": sum,
+    "power": sum,
+    "temp": max,
+}
 
 
 class Target(NamedTuple):
@@ -108,6 +119,8 @@ class Reading:
     jobs: dict[int, set[str]] = field(default_factory=dict)
     totals: dict[int, float] = field(default_factory=dict)
     host: dict[str, dict[str, float]] = field(default_factory=dict)
+    # Values of tiles, by the place of their GPU's.
+    tiles: dict[int, list[float]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
 
 
@@ -140,6 +153,7 @@ class ExpositionReader:
         if SMI_INDEX in text:
             self._learn_numbers(lines)
         self._read_lines(lines, reading, now_ms)
+        _join_tiles(reading)
         seen = [any(v == v for v in _add_row(reading, at)) for at in range(len(self._facts))]
         return _keep_only(reading, seen) if not all(seen) else _copy_reading(reading)
 
@@ -175,6 +189,8 @@ class ExpositionReader:
                 continue
             row = rows.get(labels)
             if row is None:
+                if TILE_LABEL in labels and self._take_tile(labels, line, target, reading):
+                    continue
                 row = self._add_new_row(labels, line, reading)
                 if row is None:
                     continue
@@ -196,6 +212,20 @@ class ExpositionReader:
                 reading.jobs.setdefault(row[0] // WIDTH, set()).add(row[1])
             counts.used += 1
 
+    def _take_tile(self, labels: str, line: str, target: Target, reading: Reading) -> bool:
+        """Keep what an Intel exporter says of one tile; returns whether it was of a tile."""
+        parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
+        found = read_whole_gpu(parsed) if parsed is not None else None
+        row = self._place_row(found, reading) if found is not None else None
+        if row is None:
+            return False
+        value = _parse_slow_value(line.rpartition("}")[2], 0, reading.counts)
+        if value == value and not target.accumulated:
+            place = row * WIDTH + target.column
+            reading.tiles.setdefault(place, []).append(value * target.factor)
+            reading.counts.used += 1
+        return True
+
     def _add_new_row(self, labels: str, line: str, reading: Reading) -> tuple[int, str] | None:
         """Return the row of labels not seen before.
 
@@ -205,9 +235,18 @@ class ExpositionReader:
             self.example_names.add(line.partition("{")[0])
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
         found = read_gpu_labels(parsed) if parsed is not None else None
-        named = self._find_name(found) if found is not None else None
-        if found is None or named is None:
-            reading.counts.bad += 1
+        row = self._place_row(found, reading) if found is not None else None
+        if found is None or row is None:
+            reading.counts.bad += found is None or self._find_name(found) is None
+            return None
+        if len(self._rows) <= 2 * LABELS_KEPT:
+            self._rows[labels] = (row * WIDTH, found.job)
+        return (row * WIDTH, found.job)
+
+    def _place_row(self, found: GpuLabels, reading: Reading) -> int | None:
+        """Return the row of a GPU, new or known; None where it cannot be kept."""
+        named = self._find_name(found)
+        if named is None:
             return None
         if not found.model and found.uuid in self._models:
             found = replace(found, model=self._models[found.uuid])
@@ -225,9 +264,7 @@ class ExpositionReader:
             reading.values.extend([NAN] * WIDTH)
         elif not self._facts[row].model and found.model:
             self._facts[row] = found.gpu(host, index)
-        if len(self._rows) <= 2 * LABELS_KEPT:
-            self._rows[labels] = (row * WIDTH, found.job)
-        return (row * WIDTH, found.job)
+        return row
 
     def _find_name(self, found: GpuLabels) -> tuple[str, int] | None:
         """Return host and index.
@@ -261,6 +298,14 @@ class ExpositionReader:
         """Labels that keep changing (pods come and go) must not fill the memory."""
         self._rows, self._gpus, self._uuids, self._models = {}, {}, {}, {}
         self._facts, self._names = [], []
+
+
+def _join_tiles(reading: Reading) -> None:
+    """Make a GPU's value of its tiles', where the exporter states none for the whole."""
+    for place, values in reading.tiles.items():
+        if reading.values[place] != reading.values[place]:
+            join = TILES_JOINED.get(GPU_METRICS[place % WIDTH], fmean)
+            reading.values[place] = join(values)
 
 
 def is_blank(value: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from marey.sim.config import FaultPlan, PartitionPlan, Placement, Policy, SimConfig
+from marey.sim.scheduling.requests import Request
 from marey.sim.simulation import Block, Simulation
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "PartitionPlan",
     "Placement",
     "Policy",
+    "Request",
     "SimConfig",
     "Simulation",
 ]

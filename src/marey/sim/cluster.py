@@ -22,9 +22,12 @@ from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.behaviour import healthy
 from marey.sim.metrics.gpu_state import GpuStates, Regime
 from marey.sim.metrics.progress import Tracks
+from marey.sim.passes.host_room import WHOLE_GPU
 from marey.sim.scheduling.event_queue import Agenda, What
+from marey.sim.scheduling.gpu_shares import free_gpus, hand_over
 from marey.sim.scheduling.jobs import Job
 from marey.sim.scheduling.people import User
+from marey.sim.scheduling.planned_pass import Reservation, run_planned
 from marey.sim.scheduling.scheduler_pass import (
     FIFO_FIRST,
     NEVER_MS,
@@ -64,6 +67,11 @@ class Cluster:
         self.host_up = np.ones(len(hardware.host_names), np.bool_)
         self.host_jobs: list[set[int]] = [set() for _ in hardware.host_names]
         self.failed_gpus: dict[int, GpuStatus] = {}
+        # Thousandths of each GPU that are left, who shares it, and hosts that are reserved.
+        self.gpu_left = np.full(hardware.gpus, WHOLE_GPU, np.int64)
+        self.sharers: dict[int, list[Job]] = {}
+        self.reserved: list[Reservation] = []
+        self._plans = config.planned or config.preemption
         self.user_gpus = [np.zeros(len(users), np.int64) for _ in hardware.parts]
         self._use = np.zeros(len(users))
         self._use_ms = self.now_ms
@@ -102,6 +110,7 @@ class Cluster:
     def enqueue(self, job: Job) -> None:
         """The workload may start as soon as the scheduler finds room."""
         job.reason = Reason.PRIORITY
+        self._plans |= job.asks_more
         job.priority = FIFO_FIRST - job.seq if self.policy is Policy.FIFO else 0.0
         self.queues[job.partition].push(
             seq=job.seq,
@@ -166,6 +175,9 @@ class Cluster:
                 partition_gpus=part.gpu_count,
             )
             order = np.argsort(-priority, kind="stable")
+        if self._plans:
+            run_planned(self, partition, order, priority)
+            return
         reasons = np.zeros(waiting, np.int64)
         slots, ends = np.empty(waiting, np.int64), np.empty(waiting, np.int64)
         started = np.empty(part.gpu_count, np.int64)
@@ -194,19 +206,35 @@ class Cluster:
         if self.reservations is not None and head >= 0:
             self.reservations.append((self.now_ms, int(queue.view("seq")[head]), int(shadow)))
         seqs = queue.view("seq").tolist()
-        self._tell_waiting(queue, reasons, priority)
+        self.tell_waiting(queue, reasons, priority)
         begin = 0
         for slot, end in zip(slots[:count].tolist(), ends[:count].tolist(), strict=True):
             job = self.jobs[seqs[slot]]
             job.priority = float(priority[slot])
-            self._start(job, np.sort(started[begin:end]))
+            self.start(job, np.sort(started[begin:end]))
             begin = end
         if count:
             queue.drop(reasons != 0)
 
-    def _tell_waiting(
+    def list_running(self, partition: int) -> list[Job]:
+        """Return what runs in a partition, in the order of its numbers."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.partition == partition and job.state is WorkloadState.RUNNING
+        ]
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Keep hosts for a user or for nobody; nothing that would overlap starts there."""
+        self.reserved.append(reservation)
+        self._plans = True
+        for partition in range(len(self.hardware.parts)):
+            self.at(max(self.now_ms, reservation.end_ms), What.PASS, partition)
+
+    def tell_waiting(
         self, queue: Queue, reasons: NDArray[np.int64], priority: NDArray[np.float64]
     ) -> None:
+        """Tell of those that wait what has changed: reasons, and priorities that moved far."""
         moved = np.abs(priority - queue.view("told")) >= TOLD_PRIORITY
         news = np.flatnonzero(((reasons != queue.view("reason")) | moved) & (reasons != 0))
         queue.view("reason")[news] = reasons[news]
@@ -218,7 +246,8 @@ class Cluster:
 
     # -- running --------------------------------------------------------------------------------
 
-    def _start(self, job: Job, gpus: NDArray[np.int64]) -> None:
+    def start(self, job: Job, gpus: NDArray[np.int64]) -> None:
+        """The workload begins on these GPUs now."""
         job.state, job.reason = WorkloadState.RUNNING, Reason.NONE
         job.start_ms, job.gpu_numbers = self.now_ms, gpus
         for host in np.unique(self.hardware.gpu_host[gpus]).tolist():
@@ -281,12 +310,11 @@ class Cluster:
 
     def end(self, job: Job, outcome: WorkloadState) -> None:
         """The workload ends now; its GPUs are free unless they are broken."""
-        gpus = job.gpu_numbers
-        self.until[gpus] = 0
+        gpus = free_gpus(self, job)
         for gpu in gpus.tolist():
             if gpu in self.failed_gpus:
                 self.until[gpu] = NEVER_MS
-        for host in np.unique(self.hardware.gpu_host[gpus]).tolist():
+        for host in np.unique(self.hardware.gpu_host[job.gpu_numbers]).tolist():
             self.host_jobs[host].discard(job.seq)
         self.user_gpus[job.partition][job.user_number] -= job.gpus
         silent = self.gpu_states.is_silent(gpus)
@@ -294,6 +322,7 @@ class Cluster:
         if silent.any():
             self.gpu_states.release(gpus[silent], self.now_ms)
         self.gpu_states.retire(job.regime)
+        hand_over(self, job)
         self.tracks.end(job.seq, self.now_ms)
         self.finish(job, outcome)
         self.call_pass(job.partition)

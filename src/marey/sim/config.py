@@ -76,6 +76,10 @@ class SimConfig:
     policy: Policy = Policy.MULTIFACTOR
     placement: Placement = Placement.MOST_ALLOCATED
     backfill: bool = True
+    # Backfill plans a start for every workload it tests, as Slurm's does; else EASY.
+    planned: bool = False
+    # Whether workloads of a higher tier evict those of lower ones.
+    preemption: bool = False
     # A share of workloads, or a plan.
     faults: FaultPlan | float = 0.08
     # Demand as a share of capacity; 0 = nobody submits (scenarios submit by hand).

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from threading import RLock
 from typing import Any
 
-from marey.model.errors import InvalidInput
+from marey.model.errors import InvalidInput, unknown
 from marey.model.events import ClusterEventKind, Event
 from marey.model.faults import FaultKind, Truth
 from marey.model.observation import Observation
@@ -31,9 +31,12 @@ from marey.sim.metrics.gpu_state import Shot
 from marey.sim.metrics.progress import Reports
 from marey.sim.observations import make_change_report, merge_observations
 from marey.sim.scheduling.demand import new_job
+from marey.sim.scheduling.event_queue import What
 from marey.sim.scheduling.intake import Intake
-from marey.sim.scheduling.jobs import Kind
+from marey.sim.scheduling.jobs import Job, Kind
 from marey.sim.scheduling.people import populate
+from marey.sim.scheduling.planned_pass import Reservation
+from marey.sim.scheduling.requests import Request
 
 # Blocks of history hold about this many rows of samples: large enough for speed, small enough
 # for memory (27 columns of four bytes each, and whoever keeps one has it while the next is made).
@@ -65,6 +68,7 @@ class Simulation:
         self.hosts = Hosts(self.cluster)
         self.incidents = Incidents(self.cluster, self.hosts, self.config.fault_plan)
         self.intake = Intake(self.cluster)
+        self.cluster.on_event[What.RECORDED] = self._arrive_recorded
         self._commands: list[dict[str, Any]] = []
         # Commands may come from another thread than the one that collects.
         self._lock = RLock()
@@ -251,54 +255,66 @@ class Simulation:
         self._commands.append({"time_ms": self.now_ms, "inject": [str(kind), chosen]})
         return chosen
 
-    def submit(
-        self,
-        *,
-        gpus: int,
-        partition: str | None = None,
-        duration_s: float = 3600.0,
-        time_limit_s: float | None = None,
-        kind: str = "train",
-        strategy: str | None = None,
-        fault: str | None = None,
-        severity: float | None = None,
-        user: int = 0,
-    ) -> str:
-        """Submit a workload by hand; returns its id."""
-        asked = {
-            "gpus": gpus,
-            "partition": partition,
-            "duration_s": duration_s,
-            "time_limit_s": time_limit_s,
-            "kind": kind,
-            "strategy": strategy,
-            "fault": fault,
-            "severity": severity,
-            "user": user,
-        }
-        number = self._partition_for(gpus, partition)
+    def submit(self, **asked: Any) -> str:
+        """Submit a workload by hand, with the fields of ``Request``; returns its id."""
+        request = Request(**asked)
+        job = self._make_job(request)
+        self._commands.append({"time_ms": self.now_ms, "submit": asdict(request)})
+        self.intake.submit(job)
+        return job.id
+
+    def submit_recorded(self, requests: Iterable[Request]) -> None:
+        """Let recorded jobs arrive at their moments after now (``submit_s``), as they did."""
+        rows = [asdict(request) for request in requests]
+        self._commands.append({"time_ms": self.now_ms, "recorded": rows})
+        for row in rows:
+            moment = self.now_ms + int(row["submit_s"] * 1000)
+            self.cluster.at(moment, What.RECORDED, Request(**row))
+
+    def _arrive_recorded(self, request: Request) -> None:
+        self.intake.submit(self._make_job(request))
+
+    def reserve(
+        self, hosts: Sequence[str], *, begin_ms: int, end_ms: int, user: int | None = None
+    ) -> None:
+        """Keep hosts free of anybody else from a moment to another."""
+        names = {name: i for i, name in enumerate(self.hardware.host_names)}
+        missing = [name for name in hosts if name not in names]
+        if missing or begin_ms >= end_ms:
+            raise InvalidInput(
+                unknown("host", missing[0], list(names)[:50])
+                if missing
+                else "A reservation ends after it begins."
+            )
+        asked = {"hosts": list(hosts), "begin_ms": begin_ms, "end_ms": end_ms, "user": user}
+        self._commands.append({"time_ms": self.now_ms, "reserve": asked})
+        numbers = tuple(names[name] for name in hosts)
+        owner = -1 if user is None else user % len(self.users)
+        self.cluster.reserve(Reservation(numbers, begin_ms, end_ms, owner))
+
+    def _make_job(self, asked: Request) -> Job:
+        number = self._partition_for(asked.gpus, asked.partition)
         part = self.hardware.parts[number]
-        limit_s = time_limit_s if time_limit_s is not None else part.plan.time_limit_s
+        limit_s = part.plan.time_limit_s if asked.time_limit_s is None else asked.time_limit_s
         job = new_job(
             seq=self.intake.new_seq(),
             part=part,
             number=number,
-            user_number=user % len(self.users),
-            user=self.users[user % len(self.users)],
-            kind=Kind(kind),
-            gpus=gpus,
+            user_number=asked.user % len(self.users),
+            user=self.users[asked.user % len(self.users)],
+            kind=Kind(asked.kind),
+            gpus=asked.gpus,
             submit_ms=self.now_ms,
             limit_ms=int(limit_s * 1000),
-            duration_ms=int(duration_s * 1000),
+            duration_ms=int(asked.duration_s * 1000),
             outcome=WorkloadState.COMPLETED,
             seed=self.config.seed,
-            strategy=strategy,
+            strategy=asked.strategy,
         )
-        job.planned_fault = fault_named(fault) if fault is not None else None
-        job.severity = severity
-        self._commands.append({"time_ms": self.now_ms, "submit": asked})
-        self.intake.submit(job)
-        return job.id
+        job.planned_fault = fault_named(asked.fault) if asked.fault is not None else None
+        job.severity = asked.severity
+        asked.add_to(job)
+        return job
 
     def _partition_for(self, gpus: int, name: str | None) -> int:
         for number, part in enumerate(self.hardware.parts):
@@ -354,6 +370,10 @@ class Simulation:
                 simulation.set_policy(**command["policy"])
             elif "inject" in command:
                 simulation.inject(*command["inject"])
+            elif "reserve" in command:
+                simulation.reserve(**command["reserve"])
+            elif "recorded" in command:
+                simulation.submit_recorded(Request(**row) for row in command["recorded"])
             else:
                 simulation.submit(**command["submit"])
         if state["now_ms"] >= config.start_ms:

@@ -19,14 +19,15 @@ from marey.model.errors import MareyError
 from marey.queue.forecast.poll_features import compute_features
 from marey.queue.forecast.poll_groups import count_group, group_rows, rank_in_group
 from marey.queue.forecast.poll_table import Floats, Ints, PollTable
-from marey.queue.forecast.quantile_forest import QUANTILES, QuantileForest, fit_forest
+from marey.queue.forecast.quantile_forest import QUANTILES, fit_forest
+from marey.queue.forecast.wait_model import WaitModel, fit_wait_model
 
 MIN_ROWS, MIN_DAYS = 200, 3
 _DAY_S = 86400
 _ROWS_PER_GROUP = 30
 # A group of n near copies counts as n to this power: between one vote and n votes.
 _GROUP_POWER = 0.75
-_TREES, _TREES_LEFT_OUT = 64, 40
+_TREES, _TREES_LEFT_OUT, _BOOSTED = 64, 32, 2
 _BLOCKS = 4
 # The model's own distance from the middle to an end of the interval, in log10 seconds.
 _DISTANCE_RANGE = (0.15, 2.0)
@@ -49,9 +50,9 @@ class NotEnoughHistory(MareyError):
 
 @dataclass(frozen=True)
 class Forecaster:
-    """A fitted forest and the calibrated steps to each end of the interval."""
+    """A fitted model and the calibrated steps to each end of the interval."""
 
-    forest: QuantileForest
+    model: WaitModel
     steps: tuple[float, float]
     names: tuple[str, ...]
     rows: int
@@ -65,7 +66,7 @@ class Forecaster:
         """Return seconds to the start at each of ``QUANTILES``, one row per row of features."""
         if not len(features):
             return np.zeros((0, len(QUANTILES)))
-        told = self.forest.predict(features)
+        told = self.model.predict(features)
         below, above = measure_distances(told)
         low, high = told[:, 1] + self.steps[0] * below, told[:, 1] + self.steps[1] * above
         return np.clip(10.0 ** np.column_stack([low, told[:, 1], high]), 1.0, LONGEST_S)
@@ -102,7 +103,7 @@ def fit_forecaster(
     log_wait = np.log10(np.maximum(np.where(started, table.wait_s, waited_s), 1.0))[rows]
     features = features[rows]
     log_wait = complete_waits(features, log_wait, weights, known)
-    forest = fit_forest(features, log_wait, weights, trees=_TREES)
+    model = fit_wait_model(features, log_wait, weights, trees=_TREES, boosted=_BOOSTED)
     blocks = split_into_blocks(table.poll_s[rows])
     told, fair = _cross_fit(table.job[rows], features, log_wait, weights=weights, blocks=blocks)
     fair &= known
@@ -114,7 +115,7 @@ def fit_forecaster(
     inside = (scored >= steps[0]) & (scored <= steps[1])
     held = blocks[fair]
     return Forecaster(
-        forest=forest,
+        model=model,
         steps=steps,
         names=names,
         rows=int(started.sum()),
@@ -201,10 +202,16 @@ def _cross_fit(
             seen = ~held
         else:
             fair &= ~(held & both)
-        forest = fit_forest(
-            features[seen], log_wait[seen], weights[seen], trees=_TREES_LEFT_OUT, seed=int(block)
+        model = fit_wait_model(
+            features[seen],
+            log_wait[seen],
+            weights[seen],
+            trees=_TREES_LEFT_OUT,
+            # Boosting moves the middle, hardly its distance to the ends, and is half of the fit.
+            boosted=0,
+            seed=int(block),
         )
-        told[held] = forest.predict(features[held])
+        told[held] = model.predict(features[held])
     return told, fair
 
 

@@ -19,6 +19,7 @@ class What(IntEnum):
     NODE_LOST = 5
     DRAIN = 6
     SUBMIT = 7
+    RECORDED = 13
     ELIGIBLE = 8
     GIVE_UP = 9
     PAUSE = 10

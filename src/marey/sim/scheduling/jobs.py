@@ -76,6 +76,19 @@ class Job:
     # How the scheduler words its end, and the code that its program will end with.
     end_reason: str = ""
     planned_exit: int | None = None
+    # Asked for on each of its hosts (0: nothing asked), thousandths of its GPU, and its tier:
+    # higher ones may evict lower ones, where the cluster lets them.
+    cpus_per_host: int = 0
+    memory_mib_per_host: int = 0
+    gpu_share: int = 1000
+    tier: int = 0
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether it asks for more than whole GPUs."""
+        return bool(
+            self.cpus_per_host or self.memory_mib_per_host or self.tier or self.gpu_share < 1000
+        )
 
     @property
     def id(self) -> str:

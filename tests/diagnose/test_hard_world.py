@@ -88,3 +88,54 @@ def test_by_power_alone_a_fabric_is_slow_only_if_every_gpu_fell_alike() -> None:
     power[:4] = 0.5 * power[:4] + 0.5 * np.nanpercentile(power, 90)
     doubtful = replace(matrix, columns={**matrix.columns, "power": power})
     assert FaultKind.SLOW_FABRIC not in find_sure(doubtful)
+
+
+# Slight falls
+
+
+@pytest.fixture(scope="module")
+def slight() -> WorkloadMatrix:
+    """A fabric that is a little slow for a part of the time, with profiling metrics."""
+    return draw_plain_matrix(SEED, FaultKind.SLOW_FABRIC, 0.08, profiling=True)
+
+
+def test_a_fabric_that_is_a_little_slow_is_found(slight: WorkloadMatrix) -> None:
+    (only,) = find_faults(slight)
+    assert only.kind is FaultKind.SLOW_FABRIC
+    assert 0.6 <= only.confidence < 0.8
+    assert any("network" in evidence.what for evidence in only.evidence)
+
+
+def test_a_slight_fall_that_no_network_confirms_is_no_fabric(slight: WorkloadMatrix) -> None:
+    kept = {k: v for k, v in slight.host_columns.items() if not k.startswith("host_net")}
+    assert find_sure(replace(slight, host_columns=kept)) == set()
+    busy = {
+        k: np.full_like(v, 500.0) if k in ("host_net_rx",) else v
+        for k, v in slight.host_columns.items()
+    }
+    assert find_sure(replace(slight, host_columns=busy)) == set()
+
+
+def test_work_that_falls_with_utilization_is_no_fabric(healthy: WorkloadMatrix) -> None:
+    factor = np.ones((len(healthy.gpus), len(healthy.time_ms)))
+    factor[:, 120:] = 0.9
+    assert find_sure(scale_activity(healthy, factor)) == set()
+
+
+@pytest.mark.parametrize("severity", [0.03, 0.045])
+def test_the_gpu_that_stays_active_while_all_do_a_little_less_is_the_slow_one(
+    severity: float,
+) -> None:
+    slow = draw_plain_matrix(SEED, FaultKind.SLOW_GPU, severity, profiling=True)
+    assert find_sure(slow) <= {FaultKind.SLOW_GPU}
+
+
+def test_a_leak_that_needs_days_is_found_after_hours_and_not_before() -> None:
+    matrix = draw_plain_matrix(SEED, FaultKind.MEMORY_LEAK, 0.0015, profiling=True)
+    (found,) = (f for f in find_faults(matrix) if f.kind is FaultKind.MEMORY_LEAK)
+    assert 0.6 <= found.confidence < 0.8
+    short = slice(0, 120)
+    columns = {name: values[:, short] for name, values in matrix.columns.items()}
+    hosts = {name: values[:, short] for name, values in matrix.host_columns.items()}
+    early = replace(matrix, columns=columns, host_columns=hosts, time_ms=matrix.time_ms[short])
+    assert FaultKind.MEMORY_LEAK not in find_sure(early)

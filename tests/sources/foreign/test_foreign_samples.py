@@ -170,3 +170,75 @@ def test_accounting_text_without_gpus_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs.psv").write_text(f"JobID|State|Start|End\n7|COMPLETED|{times}\n")
     with pytest.raises(InvalidInput, match="neither AllocTRES nor ReqTRES"):
         read_accounting_text(tmp_path / "jobs.psv")
+
+
+AMD = (
+    "timestamp,gpu,gfx_activity,umc_activity,mm_activity,socket_power,gfx_voltage,gfx_0_clk,"
+    "mem_0_clk,edge,hotspot,mem,used_vram\n"
+    "1772939616,0,95,80,N/A,350,N/A,1980,901,38,72,65,71234\n"
+    "1772939616,1,0,0,N/A,N/A,N/A,N/A,900,39,N/A,24,283 MB\n"
+)
+
+
+def test_a_log_of_amd_smi_is_read_and_what_it_does_not_tell_is_no_zero(tmp_path: Path) -> None:
+    path = tmp_path / "mi300.csv"
+    path.write_text(AMD)
+    table = read_foreign_samples(path, "n1")
+    assert table is not None
+    first, second = table.to_pylist()
+    assert (first["time"], first["gpu"], first["util"], first["power"]) == (
+        1772939616.0,
+        "0",
+        95.0,
+        350.0,
+    )
+    assert (first["temp"], first["mem_temp"], first["sm_clock"]) == (72.0, 65.0, 1980.0)
+    # A hotspot that is not told leaves the edge of the chip.
+    assert (second["power"], second["temp"], second["mem_used"]) == (None, 39.0, 283.0)
+
+
+def test_memory_of_the_monitor_of_amd_smi_is_a_utilization(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.csv"
+    path.write_text("timestamp,gpu,power_usage,gfx,mem,vram_used\n1772939616,0,350,95,80,1000\n")
+    table = read_foreign_samples(path, "n1")
+    assert table is not None
+    (row,) = table.to_pylist()
+    assert (row["util"], row["mem_copy"], row["mem_used"]) == (95.0, 80.0, 1000.0)
+
+
+def test_a_log_of_amd_smi_without_times_says_what_to_ask_for(tmp_path: Path) -> None:
+    path = tmp_path / "once.csv"
+    path.write_text("gpu,gfx_activity,socket_power\n0,95,350\n")
+    with pytest.raises(InvalidInput, match=r"amd-smi metric .*--csv -w"):
+        read_foreign_samples(path, "n1")
+
+
+def test_documents_of_gpustat_are_read_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "gpustat.json"
+    gpu = {"index": 0, "uuid": "GPU-1", "name": "GeForce RTX 3090", "temperature.gpu": 57}
+    gpu |= {"utilization.gpu": 30, "power.draw": None, "memory.used": 1000, "memory.total": 24576}
+    texts = [
+        json.dumps(
+            {"hostname": "lab3", "query_time": f"2026-11-15T08:00:{n}.5", "gpus": [gpu]}, indent=4
+        )
+        for n in (10, 20)
+    ]
+    path.write_text("\n".join(texts) + '\n{"hostname": "la')
+    table = read_foreign_samples(path, "unused")
+    assert table is not None
+    rows = table.to_pylist()
+    assert [(r["host"], r["gpu"], r["util"], r["mem_used"]) for r in rows] == [
+        ("lab3", "0", 30.0, 1000.0)
+    ] * 2
+    assert rows[1]["time"] - rows[0]["time"] == 10.0
+    assert "power" not in rows[0]
+
+
+def test_what_gpustat_prints_for_people_is_refused_with_what_works(tmp_path: Path) -> None:
+    path = tmp_path / "gpustat.txt"
+    path.write_text(
+        "lab3  Sun Nov 15 08:00:10 2026  550.54\n"
+        "[0] GeForce RTX 3090 | 57°C,  30 % |  1000 / 24576 MB | ada(990M)\n"
+    )
+    with pytest.raises(InvalidInput, match="gpustat --json"):
+        read_foreign_samples(path, "lab3")

@@ -1,4 +1,4 @@
-"""GPU logs that other programs write, as a samples table: ``nvidia-smi`` CSV and W&B exports."""
+"""GPU logs that other programs write, as a samples table: nvidia-smi, amd-smi, gpustat, W&B."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ import pyarrow as pa
 
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
+from marey.sources.foreign.amd_log import is_amd_log, read_amd_log
+from marey.sources.foreign.gpustat_log import (
+    is_gpustat_log,
+    read_gpustat_log,
+    refuse_gpustat_text,
+)
 from marey.sources.foreign.monitor_text import is_monitor_text, read_monitor_text
 
 # Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
@@ -82,12 +88,17 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
         return _make_table(_check_apart(_read_smi(path, host), names, path), path)
     if is_monitor_text(head):
         return _make_table(read_monitor_text(path, host), path)
+    if is_amd_log(names):
+        return _make_table(read_amd_log(path, host), path)
+    if head.startswith("{") and is_gpustat_log(path):
+        return _make_table(read_gpustat_log(path, host), path)
     if head.startswith(("{", "[")) and "_timestamp" in head:
         return _make_table(_read_wandb(_read_json(path, head), host), path)
     if "_timestamp" in names and any(_WANDB.match(name) for name in names):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
             return _make_table(_read_wandb(csv.DictReader(text), host), path)
     _refuse_unusable(path, head, names)
+    refuse_gpustat_text(path, head)
     return None
 
 

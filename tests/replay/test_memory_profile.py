@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from marey.model.training.dataflow import (
 from marey.replay.memory import changes_memory
 from marey.replay.memory_profile import MemoryProfile, profile_memory, read_memory, read_profile
 from marey.replay.model import ReplayModel
+from marey.replay.step_memory.held_state import change_held
 
 MS = 1_000_000
 PIPELINES = ("pp-gpipe-m8", "pp-1f1b-m8", "pp-1f1b-m4", "pp-interleaved-m8", "ddp-bucket1")
@@ -145,11 +147,66 @@ def test_a_change_whose_memory_is_not_in_the_trace_is_not_guessed(
     read_model: Callable[[str], ReplayModel], read_flow: Callable[[str], Dataflow]
 ) -> None:
     flow, model = read_flow("ddp-bucket1"), read_model("ddp-bucket1")
-    assert changes_memory(["recompute=all"])
-    assert profile_memory(flow, model, ["recompute=all"]) is None
+    assert changes_memory(["bucket=25MB"])
+    assert profile_memory(flow, model, ["bucket=25MB"]) is None
     faster = profile_memory(flow, model, ["link=x2"])
     recorded = profile_memory(flow, model)
     assert faster is not None
     assert recorded is not None
     assert faster[0].step_ms < 0.8 * recorded[0].step_ms
     assert faster[0].peak_bytes == recorded[0].peak_bytes
+
+
+@pytest.mark.data
+def test_recomputed_blocks_hold_as_little_as_the_run_that_does_so(
+    truth: dict[str, Any],
+    read_model: Callable[[str], ReplayModel],
+    read_flow: Callable[[str], Dataflow],
+) -> None:
+    memory = read_memory(read_flow("ddp-bucket1"), read_model("ddp-bucket1"), ["recompute=all"])
+    wanted = truth["runs"]["ddp-bucket1-checkpoint"]["peak_bytes_above_start_of_step_by_rank"]
+    assert memory.peaks is not None
+    assert memory.profiles is not None
+    for one in memory.profiles:
+        assert one.peak_bytes == pytest.approx(wanted[str(one.rank)], rel=0.05)
+        assert memory.peaks[one.rank] == one.peak_bytes
+    recorded = read_memory(read_flow("ddp-bucket1"), read_model("ddp-bucket1"))
+    assert recorded.peaks is not None
+    assert max(memory.peaks.values()) < max(recorded.peaks.values())
+
+
+@pytest.mark.data
+def test_what_recomputes_already_is_not_guessed(
+    read_model: Callable[[str], ReplayModel], read_flow: Callable[[str], Dataflow]
+) -> None:
+    name = "ddp-bucket1-checkpoint"
+    assert profile_memory(read_flow(name), read_model(name), ["recompute=off"]) is None
+
+
+# 100 bytes of parameters, as much of gradients that stay, and 200 of state.
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ([], 400),
+        (["zero=1"], 250),
+        (["zero=2"], 175),
+        (["offload=12GB/s"], 200),
+        (["sparsity=0.9"], 140),
+        (["zero=1", "offload=12GB/s"], 200),
+    ],
+)
+def test_state_that_is_spread_offloaded_or_pruned_is_held_less(
+    changes: list[str], held: int
+) -> None:
+    levels = {"gradients": (0, 10), "activations": (5, 50)}
+    profile = MemoryProfile(
+        rank=0,
+        held_bytes=400,
+        parameter_bytes=100,
+        left_over_bytes=0,
+        step_ms=10.0,
+        times_ms=(0.0, 1.0),
+        levels=levels,
+    )
+    assert change_held(profile, changes, 4).held_bytes == held
+    assert change_held(replace(profile, held_bytes=None), changes, 4).held_bytes is None

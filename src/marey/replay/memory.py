@@ -28,13 +28,15 @@ from marey.replay.families.pipeline_schedules import (
     make_schedule,
 )
 from marey.replay.model import ReplayModel
+from marey.replay.step_memory.recomputed import find_recompute, predict_recomputed_peak
 from marey.replay.timeline import RankStep
 
 NS_PER_MS = 1e6
-# Changes after which a rank holds something else.
+# Changes after which a step takes something else. Sharded, offloaded or pruned state is held from
+# step to step.
 MEMORY_WORDS = frozenset(
-    {"recompute", "reshard", "sync", "servers", "micro-batches", "bucket", "batch", "zero"}
-    | {"offload", "sparsity", "precision", "ranks", "overlap"}
+    {"recompute", "reshard", "sync", "servers", "micro-batches", "bucket", "batch"}
+    | {"precision", "overlap"}
 )
 
 
@@ -90,7 +92,8 @@ def predict_memory(
         return None
     before = model.recorded.workload
     if isinstance(before.plan, DeviceRun):
-        return None if changes_memory(changes) else _device_peaks(dataflow)
+        told = not changes_memory(changes) and not find_recompute(changes)
+        return _device_peaks(dataflow) if told else None
     after = model.replay(changes).workload
     if isinstance(before.plan, Pipeline) and isinstance(after.plan, Pipeline):
         if same_passes(before.plan, after.plan):
@@ -101,7 +104,16 @@ def predict_memory(
             return None
     if changes_memory(changes):
         return None
-    return read_peaks(dataflow, before.timelines)
+    every = find_recompute(changes)
+    if not every:
+        return read_peaks(dataflow, before.timelines)
+    try:
+        return {
+            rank: predict_recomputed_peak(dataflow, steps[-1], every)
+            for rank, steps in before.timelines.items()
+        }
+    except InvalidInput:
+        return None
 
 
 def same_passes(one: Pipeline, other: Pipeline) -> bool:
@@ -135,7 +147,9 @@ def _device_peaks(dataflow: Dataflow) -> dict[int, int] | None:
 def changes_memory(changes: Sequence[str]) -> bool:
     """Say whether one of the changes makes a rank hold more or less than was recorded."""
     words = {text.partition("=")[0] for text in changes}
-    return bool(words & MEMORY_WORDS)
+    # Blocks that are computed again are told from the allocations of a run that does not do so yet.
+    told = {"recompute"} if find_recompute(changes) else set()
+    return bool(words & (MEMORY_WORDS - told))
 
 
 @dataclass(frozen=True)

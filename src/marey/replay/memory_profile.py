@@ -9,7 +9,6 @@ back without having been taken was left over from the step before.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
-from marey.model.training.dataflow import Dataflow, Phase
+from marey.model.training.dataflow import Dataflow
 from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.families.pipeline_schedules import Pass, make_schedule
 from marey.replay.memory import (
@@ -29,12 +28,19 @@ from marey.replay.memory import (
     trace_levels,
 )
 from marey.replay.model import Replayed, ReplayModel
+from marey.replay.step_memory.held_state import change_held
+from marey.replay.step_memory.memory_kinds import (
+    ACTIVATIONS,
+    BUFFERS,
+    GRADIENTS,
+    LEFT_OVER,
+    OPTIMIZER,
+    classify_blocks,
+    find_parts,
+)
+from marey.replay.step_memory.recomputed import find_recompute, recompute_moments
 
 Ints = NDArray[np.int64]
-ACTIVATIONS, GRADIENTS, OPTIMIZER, BUFFERS = "activations", "gradients", "optimizer", "buffers"
-# What the step before left, and this one gives back.
-LEFT_OVER = "left over"
-KINDS = (ACTIVATIONS, GRADIENTS, OPTIMIZER, BUFFERS, LEFT_OVER)
 # A step is told in so many slices of time, each by its highest moment.
 SLICES = 120
 # Ranks of one strategy fill alike: beyond these, only the fullest are told.
@@ -104,8 +110,14 @@ def profile_memory(
             return None
     elif changes_memory(changes):
         return None
+    every = find_recompute(changes)
+    if every:
+        try:
+            kept = [_recompute(dataflow, p, model.recorded, every) for p in kept]
+        except InvalidInput:
+            return None
     factor = changed.step_ms / model.recorded.step_ms
-    return [_stretch(profile, factor) for profile in kept]
+    return [_stretch(change_held(p, changes, len(dataflow.ranks)), factor) for p in kept]
 
 
 def read_profile(dataflow: Dataflow, rank: int) -> MemoryProfile | None:
@@ -123,7 +135,7 @@ def read_profile(dataflow: Dataflow, rank: int) -> MemoryProfile | None:
     first = int(inside[0])
     held = int(totals[first] - sizes[first]) if totals[first] >= 0 else None
     times, sizes = times[inside], sizes[inside]
-    kinds = _classify(sizes, *_parts(dataflow, rank, times))
+    kinds = classify_blocks(sizes, *find_parts(dataflow, rank, times)).by_kind()
     parameters = _parameter_bytes(dataflow, rank, window)
     step_ms = (window[1] - window[0]) / NS_PER_MS
     times_ms, levels = _slice((times - window[0]) / NS_PER_MS, kinds, step_ms)
@@ -160,54 +172,6 @@ def _parameter_bytes(dataflow: Dataflow, rank: int, window: tuple[int, int]) -> 
     return int(np.sum(sizes * counts) // max(rounds, 1))
 
 
-def _parts(dataflow: Dataflow, rank: int, times: Ints) -> tuple[Ints, Ints]:
-    """Return the phase of the last operator before every moment, and the number of its part.
-
-    A part is a run of operators of one phase: one pass of one micro-batch, or several in a row.
-    """
-    table = dataflow.operators
-    rows = np.flatnonzero(table["rank"].to_numpy() == rank)
-    starts = table["start_ns"].to_numpy()[rows]
-    order = np.argsort(starts, kind="stable")
-    starts, phases = starts[order], table["phase"].to_numpy()[rows][order].astype(np.int64)
-    if not len(starts):
-        return np.zeros(len(times), np.int64), np.zeros(len(times), np.int64)
-    part = np.concatenate([[0], np.cumsum(np.diff(phases) != 0)])
-    at = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
-    return phases[at], part[at]
-
-
-def _classify(sizes: Ints, phases: Ints, parts: Ints) -> dict[str, Ints]:
-    """Return what every moment adds to each kind of memory, or takes from it."""
-    open_blocks: dict[int, list[int]] = defaultdict(list)
-    kind = np.full(len(sizes), -1, np.int64)
-    freed = np.full(len(sizes), -1, np.int64)
-    for at, size in enumerate(sizes.tolist()):
-        if size > 0:
-            open_blocks[size].append(at)
-            continue
-        blocks = open_blocks[-size]
-        if not blocks:
-            continue
-        latest = blocks[-1]
-        chosen = len(blocks) - 1 if parts[latest] == parts[at] else 0
-        freed[at] = blocks.pop(chosen)
-        kind[freed[at]] = _kind(phases[freed[at]], parts[freed[at]] == parts[at])
-    for blocks in open_blocks.values():
-        for block in blocks:
-            kind[block] = _kind(phases[block], here=False)
-    kind[freed >= 0] = kind[freed[freed >= 0]]
-    kind[kind < 0] = KINDS.index(LEFT_OVER)
-    return {name: np.where(kind == n, sizes, 0) for n, name in enumerate(KINDS)}
-
-
-def _kind(phase: int, here: bool) -> int:
-    if here:
-        return KINDS.index(BUFFERS)
-    by_phase = {Phase.FORWARD: ACTIVATIONS, Phase.BACKWARD: GRADIENTS, Phase.UPDATE: OPTIMIZER}
-    return KINDS.index(by_phase[Phase(int(phase))])
-
-
 def _slice(
     times_ms: NDArray[np.float64], changes: dict[str, Ints], step_ms: float
 ) -> tuple[tuple[float, ...], dict[str, tuple[int, ...]]]:
@@ -236,6 +200,16 @@ def _stretch(profile: MemoryProfile, factor: float) -> MemoryProfile:
         step_ms=profile.step_ms * factor,
         times_ms=tuple(round(ms * factor, 4) for ms in profile.times_ms),
     )
+
+
+def _recompute(
+    dataflow: Dataflow, recorded: MemoryProfile, run: Replayed, every: int
+) -> MemoryProfile:
+    """Return a rank's memory if activations of blocks are let go and made again."""
+    step = run.workload.timelines[recorded.rank][-1]
+    times_ms, changes = recompute_moments(dataflow, step, every)
+    times, levels = _slice(times_ms, changes, recorded.step_ms)
+    return replace(recorded, times_ms=times, levels=levels)
 
 
 def _predict_profile(

@@ -82,7 +82,7 @@ def _analyse(folder: Path, cache: Path) -> Cost:
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     peak = 0.0
     while worker.poll() is None:
-        peak = max(peak, _session_mb(worker.pid))
+        peak = max(peak, session_mb(worker.pid))
         time.sleep(LOOK_EVERY_S)
     said = worker.stdout.read().split() if worker.stdout else []
     if worker.returncode:
@@ -91,7 +91,7 @@ def _analyse(folder: Path, cache: Path) -> Cost:
     return Cost(read, whole, cpu, int(said[3]), peak, " ".join(said[4:]))
 
 
-def _session_mb(session: int) -> float:
+def session_mb(session: int) -> float:
     """Resident memory of every process of a session; shared pages count for each."""
     total = 0.0
     for entry in Path("/proc").iterdir():

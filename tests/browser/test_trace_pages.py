@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -263,6 +265,82 @@ def test_the_flow_shows_stages_strategies_and_stacks(
     overview.wait_until(
         lambda: int(flow.get_attribute("data-nodes") or 0) > closed, "the open namespace"
     )
+
+
+# Every tab of a run with the tables in it.
+TABLES = {
+    "steps": ("Step durations",),
+    "breakdown": ("Breakdown",),
+    "collectives": ("Collectives",),
+    "waits": ("Who made whom wait",),
+    "communication": ("Communication of ranks", "Pairs of ranks"),
+    "memory": ("Memory",),
+    "kernels": ("kernels",),
+    "operators": ("operators",),
+    "path": ("Critical path",),
+    "difference": ("Parts", "Changes"),
+}
+
+
+@pytest.mark.parametrize("tab", TABLES)
+def test_every_table_of_a_run_is_sorted_filtered_and_saved(
+    overview: Overview, slow_device: tuple[str, int], tab: str
+) -> None:
+    page = open_view(overview, "run", slow_device[0], tab=tab)
+    if tab == "difference":
+        page.get_by_role("button", name="Compare", exact=True).click()
+    panel = page.get_by_test_id(f"panel-{tab}")
+    for name in TABLES[tab]:
+        table = panel.get_by_role("table", name=name, exact=True)
+        table.locator("tbody tr").first.wait_for()
+        check_table(page, panel, table, name)
+    assert panel.get_by_role("table").count() == len(TABLES[tab])
+
+
+def check_table(page: Any, panel: Any, table: Any, name: str) -> None:
+    """Sort by every column in both directions, filter to the first row, save what is left."""
+    block = panel.locator(f"[data-table='{name}']")
+    for head in range(table.get_by_role("columnheader").get_by_role("button").count()):
+        button = table.get_by_role("columnheader").nth(head).get_by_role("button")
+        whole = {}
+        for _ in range(2):
+            button.click()
+            order = table.get_by_role("columnheader").nth(head).get_attribute("aria-sort")
+            whole[order] = save_rows(page, block, name)
+        assert set(whole) == {"ascending", "descending"}
+        column = list(whole["ascending"][0])[head]
+        up, down = ([row[column] for row in whole[order]] for order in ("ascending", "descending"))
+        assert sorted(up) == sorted(down)
+        assert_sorted([value for value in up if value != ""])
+        assert_sorted([value for value in reversed(down) if value != ""])
+    rows = whole["ascending"]
+    wanted = max((value for value in rows[0].values()), key=len)
+    block.get_by_role("textbox").fill(wanted)
+    kept = [row for row in rows if any(wanted.lower() in v.lower() for v in row.values())]
+    assert save_rows(page, block, name) == kept
+    assert 0 < table.locator("tbody tr").count() <= len(kept)
+    block.get_by_role("textbox").fill("no row says this")
+    assert table.locator("tbody tr").count() == 0
+
+
+def save_rows(page: Any, block: Any, name: str) -> list[dict[str, str]]:
+    """Return the rows of a table as its CSV file has them."""
+    with page.expect_download() as waiting:
+        block.get_by_role("button", name="CSV").click()
+    assert waiting.value.suggested_filename == f"{name.replace(' ', '-')}.csv"
+    with open(waiting.value.path(), encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_sorted(values: list[str]) -> None:
+    """Numbers as numbers; texts only in so far as equal ones stand together."""
+    try:
+        numbers = [float(value) for value in values]
+    except ValueError:
+        changes = sum(a != b for a, b in itertools.pairwise(values))
+        assert changes <= len(set(values)) - 1
+    else:
+        assert numbers == sorted(numbers)
 
 
 def test_files_are_dropped_converted_compared_and_deleted(

@@ -61,6 +61,9 @@ def test_products_of_real_tensor_parallel_layers_show_how_they_are_cut(
     views = tmp_path / "views"
     convert(ConversionTask([str(folder)], str(tmp_path / "cache"), str(views)), io.StringIO())
     opened = RunViews(views)
+    # Six sums a step: three of activations in forward, three of the same sizes in backward.
+    (split,) = opened.index.parallelism["dimensions"]
+    assert (split["kind"], split["size"], split["confidence"]) == ("tensor", 2, 0.8)
     flow = ask_flow(opened, opened.step(None), stage=None, where="")
     products = [n.sharding for n in flow.nodes if n.name == "aten::linear"]
     assert [tuple(p.slices) for p in products] == [(2, 1), (1, 2)] * 3

@@ -1,7 +1,7 @@
 /** Frames of the Marey view beside all intervals as WebGL triangles, and layouts beside d3-dag; each on demand. */
 
 import { coordGreedy, decrossDfs, graphConnect, layeringLongestPath, sugiyama } from "d3-dag";
-import { layoutFlow } from "@/charts/flow/layout";
+import type { FlowLayout } from "@/charts/flow/layout";
 import { makeFlow } from "@/charts/flow/synthetic";
 import { paintBands } from "@/charts/marey/bands";
 import { paintCells } from "@/charts/marey/cells";
@@ -13,6 +13,7 @@ import type { SyntheticStep } from "@/charts/marey/synthetic";
 import { countCells, cutIntervals, makeStep } from "@/charts/marey/synthetic";
 import type { TimeWindow } from "@/charts/marey/window";
 import { spanNs } from "@/charts/marey/window";
+import type { LayoutDone, LayoutJob } from "@/features/traces/flow/layout.worker";
 import { drawTriangles, prepareTriangles } from "./triangles";
 
 const WIDTH = 1200;
@@ -20,6 +21,32 @@ const HEIGHT = 800;
 const SLOW = [17];
 const palette = makePalette("dark");
 const canvasOf = (id: string) => document.getElementById(id) as HTMLCanvasElement;
+
+const startWorker = () =>
+  new Worker(new URL("../src/features/traces/flow/layout.worker.ts", import.meta.url), {
+    type: "module",
+  });
+const worker = startWorker();
+
+async function layOutIn(worker: Worker, count: number, nodes: number): Promise<number[]> {
+  const graph = makeFlow(nodes, 8);
+  const digests: number[] = [];
+  for (let id = 0; id < count; id++) {
+    const done = new Promise<LayoutDone>((resolve) => {
+      worker.onmessage = ({ data }: MessageEvent<LayoutDone>) => resolve(data);
+    });
+    worker.postMessage({ id, graph } satisfies LayoutJob);
+    digests.push(digestOf((await done).layout));
+  }
+  return digests;
+}
+
+function digestOf({ x, y }: FlowLayout): number {
+  let digest = 0;
+  for (let i = 0; i < x.length; i++)
+    digest = (digest * 31 + Math.round(x[i] * 8 + y[i] * 64)) % 1e9;
+  return digest;
+}
 
 interface Frame {
   layout: RowLayout;
@@ -114,33 +141,36 @@ const bench = {
   },
   drawTriangles: (count: number): number =>
     repeat(count, () => triangles && drawTriangles(triangles)),
-  /** Lay a graph out with our own layout; a digest of the result tells whether it is always the same. */
-  layOut(nodes: number): { ms: number; digest: number } {
-    const graph = makeFlow(nodes, 8);
-    const start = performance.now();
-    const { x, y } = layoutFlow(graph);
-    const ms = performance.now() - start;
-    let digest = 0;
-    for (let i = 0; i < nodes; i++) digest = (digest * 31 + Math.round(x[i] * 8 + y[i] * 64)) % 1e9;
-    return { ms, digest };
+  /** Lay a graph out in a worker that goes on living, a few times; digests of the results tell whether they differ. */
+  layOut: (count: number, nodes: number): Promise<number[]> => layOutIn(worker, count, nodes),
+  /** The same, each time in a worker that was just started, as a page does when it is opened. */
+  async layOutFresh(count: number, nodes: number): Promise<number[]> {
+    const digests: number[] = [];
+    for (let i = 0; i < count; i++) {
+      const fresh = startWorker();
+      digests.push(...(await layOutIn(fresh, 1, nodes)));
+      fresh.terminate();
+    }
+    return digests;
   },
   /** The same graph with d3-dag's cheapest operators: no crossings are reduced. */
-  layOutRival(nodes: number): number {
-    const { source, target } = makeFlow(nodes, 8);
-    const pairs = Array.from(source, (from, e): [string, string] => [
-      String(from),
-      String(target[e]),
-    ]);
-    const graph = graphConnect()(pairs);
-    const layout = sugiyama()
-      .layering(layeringLongestPath())
-      .decross(decrossDfs())
-      .coord(coordGreedy());
-    const start = performance.now();
-    layout(graph);
-    return performance.now() - start;
+  layOutRival(count: number, nodes: number): void {
+    for (let i = 0; i < count; i++) layOutRival(nodes);
   },
 };
+
+function layOutRival(nodes: number): void {
+  const { source, target } = makeFlow(nodes, 8);
+  const pairs = Array.from(source, (from, e): [string, string] => [
+    String(from),
+    String(target[e]),
+  ]);
+  const layout = sugiyama()
+    .layering(layeringLongestPath())
+    .decross(decrossDfs())
+    .coord(coordGreedy());
+  layout(graphConnect()(pairs));
+}
 
 declare global {
   interface Window {

@@ -13,6 +13,8 @@ CASES = [
     (Layout(data=8), {"data": 8}),
     (Layout(data=8, sharded=True), {"fully_sharded": 8}),
     (Layout(data=4, tensor=2), {"data": 4, "tensor": 2}),
+    # So few layers that only the sizes, equal in forward and backward, tell activations.
+    (Layout(data=2, tensor=2, layers=1), {"data": 2, "tensor": 2}),
     (Layout(data=2, pipeline=4, micro_batches=4, layers=1), {"data": 2, "pipeline": 4}),
     (
         Layout(data=2, tensor=2, pipeline=2, micro_batches=4, layers=2),

@@ -70,6 +70,7 @@ STEP_NAME = re.compile(
     r"^(?:ProfilerStep#|step |StepTrace#?|train_step|Iteration \d+$)", re.IGNORECASE
 )
 BACKWARD_NAME = re.compile(r"^autograd::engine|Backward\d*$")
+ENGINE_NAME = re.compile(r"^autograd::engine")
 
 # A pause of compute worth asking about.
 LONG_GAP_NS = 100_000
@@ -90,6 +91,11 @@ def is_step_mark(name: str) -> bool:
 def is_backward(name: str) -> bool:
     """Whether an operator of this name belongs to the backward pass."""
     return BACKWARD_NAME.search(name) is not None
+
+
+def is_engine(name: str) -> bool:
+    """Whether this is the autograd engine itself: on the host, also where that is the device."""
+    return ENGINE_NAME.search(name) is not None
 
 
 FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = 0, 1, 2
@@ -325,6 +331,7 @@ def _backward(events: dict[str, Ints], threads: Ints, launched: Ints, symbols: S
     named = codes_of(symbols, is_backward)
     host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
     marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
+    marks |= np.isin(events["name"], codes_of(symbols, is_engine))
     engine = np.unique(events["stream"][marks])
     stepping = codes_of(symbols, is_step_mark)
     main = np.unique(events["stream"][np.isin(events["name"], stepping) & host])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from marey.model.training.symbols import Symbols
-from marey.model.training.traces import EventKind
+from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.rank.activity import Flags, Ints
 from marey.trace.ranks.communications import Group, Pool
 from marey.trace.ranks.pipeline import Pipeline, find_pipeline
@@ -28,6 +28,8 @@ NAMES = (
 NAMED, TRAFFIC, WEAK = 0.95, 0.8, 0.5
 # Tensor parallelism synchronises inside every layer: more calls per step than gradient buckets.
 TENSOR_CALLS_PER_STEP = 8
+# So many sums of forward that come back in backward are activations', not gradients'.
+TENSOR_MIRRORED = 2
 # Below this a call carries a loss or a norm, not activations or gradients.
 SMALL_BYTES = 4096
 
@@ -41,6 +43,8 @@ class _Traffic:
     bytes: dict[str, float]
     # Share of calls made while forward work was still to come.
     early: float
+    # Sums per step made in forward whose sizes come back in backward, as those of activations do.
+    mirrored: float
 
 
 def recognise(
@@ -104,8 +108,19 @@ def _traffics(pool: Pool, symbols: Symbols, early: Flags) -> list[_Traffic]:
             calls[symbols.text(code)] += len(large) / per
             size[symbols.text(code)] += float(np.maximum(pool.bytes[large], 0).sum()) / per
         known = group if group.ranks else Group(group.name, group.description, ranks)
-        traffics.append(_Traffic(known, dict(calls), dict(size), float(early[mine].mean())))
+        sums = mine[pool.collective[mine] == (symbols.code("allreduce") or NO_VALUE)]
+        mirrored = _count_mirrored(pool.bytes[sums], early[sums]) / per
+        share = float(early[mine].mean())
+        traffics.append(_Traffic(known, dict(calls), dict(size), share, mirrored))
     return traffics
+
+
+def _count_mirrored(sizes: Ints, early: Flags) -> int:
+    """Return how many early calls have a later one of the same size, each used once."""
+    large = sizes > SMALL_BYTES
+    before = Counter(sizes[large & early].tolist())
+    after = Counter(sizes[large & ~early].tolist())
+    return (before & after).total()
 
 
 def _kind_of(traffic: _Traffic, others: list[_Traffic]) -> tuple[str, float, str]:
@@ -153,6 +168,8 @@ def _kind_by_traffic(
         return "fully_sharded", TRAFFIC, "gathers parameters and scatters gradients"
     if in_forward and busy >= TENSOR_CALLS_PER_STEP and (reduces > 0 or sharding):
         return "tensor", TRAFFIC, "synchronises inside forward and backward of every layer"
+    if in_forward and traffic.mirrored >= TENSOR_MIRRORED:
+        return "tensor", TRAFFIC, "sums of the same sizes in forward and in backward"
     if reduces > 0 and not in_forward:
         return "data", TRAFFIC, "reduces gradients during and after backward"
     if reduces > 0:

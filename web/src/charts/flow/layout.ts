@@ -47,7 +47,7 @@ export function layoutFlow(graph: FlowGraph): FlowLayout {
   const net = makeNet(graph, layer);
   const affordable = Math.round(SWEPT_NODES / Math.max(1, graph.count));
   sweepOrders(net, Math.min(MOST_SWEEPS, Math.max(LEAST_SWEEPS, affordable)));
-  const row = placeRows(net);
+  const row = placeRows(net, affordable > LEAST_SWEEPS ? 3 : 2);
   return readLayout(graph, layer, net, row);
 }
 
@@ -92,9 +92,16 @@ function adjacency(
   return { begin, other };
 }
 
-/** Nodes and dummies by layer, with links between neighbouring layers only. */
+/**
+ * Nodes and dummies by layer, with links between neighbouring layers only.
+ *
+ * They are numbered layer by layer, so that what is looked at together lies together: with the numbers of the graph a
+ * sweep over 50,000 nodes waits for memory most of the time.
+ */
 interface Net {
   size: number;
+  /** Number of each node of the graph here. */
+  number: Int32Array;
   lane: Int32Array;
   lanes: number;
   /** Nodes of layer l stand from `begin[l]` to `begin[l + 1]` in `sequence`. */
@@ -114,14 +121,23 @@ function makeNet(graph: FlowGraph, layer: Int32Array): Net {
   for (const value of layers) begin[value + 1]++;
   for (let l = 0; l < depth; l++) begin[l + 1] += begin[l];
   const fill = begin.slice();
-  const sequence = new Int32Array(size);
-  for (let node = 0; node < size; node++) sequence[fill[layers[node]]++] = node;
+  const number = new Int32Array(size);
+  const lanes = new Int32Array(size);
+  for (let node = 0; node < size; node++) {
+    number[node] = fill[layers[node]]++;
+    lanes[number[node]] = lane[node];
+  }
+  for (let e = 0; e < from.length; e++) {
+    from[e] = number[from[e]];
+    to[e] = number[to[e]];
+  }
   const net: Net = {
     size,
-    lane,
+    number,
+    lane: lanes,
     lanes: lane.reduce((most, value) => Math.max(most, value), 0) + 1,
     begin,
-    sequence,
+    sequence: new Int32Array(size).map((_, i) => i),
     place: new Float32Array(size),
     behind: adjacency(size, from, to),
     before: adjacency(size, to, from),
@@ -245,10 +261,10 @@ function sortLong({ sequence, lane }: Net, first: number, last: number, keys: Fl
 }
 
 /** Height of each node in rows of its lane: near its neighbours, at least one row from the next. */
-function placeRows(net: Net): Float32Array {
+function placeRows(net: Net, passes: number): Float32Array {
   const row = net.place.slice();
   const depth = net.begin.length - 1;
-  for (const side of [net.before, net.behind, net.before])
+  for (const side of [net.before, net.behind, net.before].slice(-passes))
     for (let step = 0; step < depth; step++) {
       const l = side === net.behind ? depth - 1 - step : step;
       alignLayer(net, l, side, row);
@@ -295,7 +311,7 @@ function readLayout(
 ): FlowLayout {
   const rows = new Float32Array(net.lanes);
   for (let node = 0; node < count; node++)
-    rows[lane[node]] = Math.max(rows[lane[node]], row[node] + 1);
+    rows[lane[node]] = Math.max(rows[lane[node]], row[net.number[node]] + 1);
   const laneTop = new Float32Array(net.lanes + 1);
   for (let l = 0; l < net.lanes; l++)
     laneTop[l + 1] = laneTop[l] + Math.max(1, rows[l]) * ROW_STEP + LANE_GAP;
@@ -303,7 +319,7 @@ function readLayout(
   const y = new Float32Array(count);
   for (let node = 0; node < count; node++) {
     x[node] = layer[node] * LAYER_STEP + LAYER_STEP / 2;
-    y[node] = laneTop[lane[node]] + LANE_GAP / 2 + (row[node] + 0.5) * ROW_STEP;
+    y[node] = laneTop[lane[node]] + LANE_GAP / 2 + (row[net.number[node]] + 0.5) * ROW_STEP;
   }
   const depth = net.begin.length - 1;
   return { x, y, layer, laneTop, width: depth * LAYER_STEP, height: laneTop[net.lanes] };

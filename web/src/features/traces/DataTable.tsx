@@ -50,7 +50,7 @@ export function DataTable<Row extends object>({
   const order = (key: keyof Row & string) =>
     setSort({ key, descending: sort?.key === key ? !sort.descending : true });
   return (
-    <div className={styles["table"]}>
+    <div className={styles["table"]} data-table={name}>
       <div className={styles["bar"]}>
         <label className={ui["field"]}>
           <span className={ui["visually-hidden"]}>{texts.filterTable(name)}</span>

@@ -125,7 +125,7 @@ def describe(kind: Any) -> tuple[Schema, dict[str, Schema]]:
 
 
 def _open_schema(schema: Any) -> Any:
-    """An object of which nothing is said may hold anything; say so."""
+    """Let an object of which nothing is said hold anything, and say so."""
     if isinstance(schema, list):
         return [_open_schema(one) for one in schema]
     if not isinstance(schema, dict):
@@ -136,7 +136,9 @@ def _open_schema(schema: Any) -> Any:
 
 
 def _as_answered(schema: Schema) -> Schema:
-    """A field with a default may be left out of what is read, but is always in what is answered."""
+    """List fields with a default as always answered, though they may be left out of
+    what is read.
+    """
     properties = schema.get("properties", {})
     required = {*schema.get("required", ()), *(n for n, p in properties.items() if "default" in p)}
     plain = {

@@ -130,7 +130,7 @@ def _body_limit(scope: Scope) -> int:
 
 
 def _bound_stream(receive: Receive, limit: int) -> Receive:
-    """The same stream, ended as a disconnect once it exceeds the limit."""
+    """Return the same stream, ended as a disconnect once it exceeds the limit."""
     taken = 0
 
     async def take() -> Message:

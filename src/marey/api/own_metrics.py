@@ -52,7 +52,7 @@ _HEALTH_THREADS = 2
 
 @router.get("/healthz", include_in_schema=False, openapi_extra=open_to_all())
 async def health(request: Request) -> Response:
-    """Alive, and whether it collects."""
+    """Return whether the server is alive, and whether it collects."""
     state = request.app.state
     if state.health_threads is None:
         state.health_threads = anyio.CapacityLimiter(_HEALTH_THREADS)
@@ -85,7 +85,7 @@ def describe_health(service: Service) -> Response:
 
 @router.get("/metrics", include_in_schema=False)
 def metrics(request: Request) -> Response:
-    """Counters and gauges in Prometheus' text format."""
+    """Return counters and gauges in Prometheus' text format."""
     state = request.app.state
     lines = "".join([*_lines(state.service, state.clients), *_connection_lines(state.connections)])
     return PlainTextResponse(lines, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -45,10 +45,10 @@ class WebApp(StaticFiles):
         await super().__call__(scope, receive, send)
 
     async def check_config(self) -> None:
-        """A bundle that is not built is no fault: the page says so."""
+        """Accept a bundle that is not built: the page says so."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The file, the page, or 404."""
+        """Return the file, the page, or 404."""
         if path == "api" or path.startswith("api/"):
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):

@@ -20,7 +20,7 @@ _NOBODY = Identity("", Role.VIEW_ONLY)
 
 
 def service_of(connection: HTTPConnection) -> Service:
-    """The service behind this app, as whoever is asking may see it."""
+    """Return the service behind this app, as whoever is asking may see it."""
     service: Service = connection.app.state.service
     # Where somebody is not recognised, nobody is asking: not the process itself.
     identity = connection.scope.get("identity", _PROCESS)
@@ -57,12 +57,12 @@ ToText = Annotated[
 
 
 def from_time(text: FromText = None) -> Ms | None:
-    """The begin of the span, if one was given."""
+    """Return the begin of the span, if one was given."""
     return None if text is None else parse_time(text)
 
 
 def to_time(text: ToText = None) -> Ms | None:
-    """The end of the span, if one was given."""
+    """Return the end of the span, if one was given."""
     return None if text is None else parse_time(text)
 
 

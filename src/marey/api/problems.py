@@ -101,7 +101,10 @@ async def _ours(_: Request, error: Exception) -> Response:
 
 
 def _place(error: RuleError) -> dict[str, Any]:
-    """Where in its text a rule is wrong, for an editor: offsets count characters, not bytes."""
+    """Return where in its text a rule is wrong, for an editor.
+
+    Offsets count characters, not bytes.
+    """
     return {
         "start": error.start,
         "end": error.end,
@@ -143,12 +146,12 @@ async def _answer_unexpected(request: Request, error: Exception) -> Response:
 
 
 def _sound(text: str) -> str:
-    """Text that is surely UTF-8 (a client may have sent half a surrogate pair)."""
+    """Return text that is surely UTF-8 (a client may have sent half a surrogate pair)."""
     return text.encode("utf-8", "replace").decode()
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem responses of an operation, for the OpenAPI document."""
+    """Return the problem responses of an operation, for the OpenAPI document."""
     words = {
         400: "The body cannot be read as JSON.",
         401: "Nobody is signed in.",

@@ -129,7 +129,7 @@ class LimitedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
-        """Signals are handled by ``serve``."""
+        """Leave signals to ``serve``, which handles them."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

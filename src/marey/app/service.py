@@ -81,7 +81,7 @@ class SimulationControl(Protocol):
     """What can be changed about a simulated cluster while it runs."""
 
     def state(self) -> SimulationState:
-        """Return Policy, placement, backfill and speed now."""
+        """Return policy, placement, backfill and speed now."""
 
     def change(self, changes: dict[str, Any]) -> SimulationState:
         """Set some of them; the new state."""

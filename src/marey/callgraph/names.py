@@ -46,5 +46,8 @@ _WAITING = re.compile(
 
 
 def is_waiting(name: str) -> bool:
-    """Whether a call of this name mostly waits for others: much time there points elsewhere."""
+    """Return whether a call of this name mostly waits for others.
+
+    Much time there points elsewhere.
+    """
     return _WAITING.search(name) is not None

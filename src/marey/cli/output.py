@@ -61,7 +61,7 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: float) -> Iterator[Progress]:
-        """A bar that is drawn on a terminal and silent elsewhere."""
+        """Draw a bar on a terminal, and nothing elsewhere."""
         bar = Progress(self.stderr, label, total)
         try:
             yield bar

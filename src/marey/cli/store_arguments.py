@@ -37,7 +37,7 @@ _MOMENTS = frozenset(
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """The options that every reading command has."""
+    """Add the options that every reading command has."""
     given = os.environ.get(SERVER_VARIABLE, "")
     parser.add_argument(
         "--server",
@@ -85,13 +85,13 @@ def ask_place(args: argparse.Namespace, question: Question[Any]) -> Any:
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:
-    """A span of time."""
+    """Add the options for a span of time."""
     parser.add_argument("--from", dest="from_time", metavar="TIME", help="start, ISO 8601 UTC")
     parser.add_argument("--to", dest="to_time", metavar="TIME", help="end (exclusive)")
 
 
 def add_samples(parser: argparse.ArgumentParser) -> None:
-    """Which samples: a workload's or named GPUs', which metrics, when."""
+    """Add the options for samples: a workload's or named GPUs', which metrics, when."""
     parser.add_argument("--workload", default="", metavar="ID", help="this workload's GPUs")
     parser.add_argument("--gpus", default="", metavar="HOST:I,…", help="these GPUs")
     parser.add_argument("--metrics", default="util", metavar="M,…", help="metric IDs (util)")
@@ -141,7 +141,7 @@ _CELL_WIDTH = 40
 
 
 def as_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as aligned text; long cells are cut."""
+    """Return rows as aligned text; long cells are cut."""
     if not rows:
         return "Nothing found."
     cells = [[_print_cell(row.get(name)) for name in columns] for row in rows]

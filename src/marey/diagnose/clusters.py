@@ -53,7 +53,10 @@ class ClusterReport:
 
 
 def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.int64]:
-    """Counts per row over equal bins between two limits; values beyond count in the last bin."""
+    """Return counts per row over equal bins between two limits.
+
+    Values beyond count in the last bin.
+    """
     return row_histograms(np.ascontiguousarray(values), low, max(high, low + 1e-9), BINS)
 
 

@@ -270,7 +270,9 @@ def _claim_healthy(signals: Signals) -> Claim:
 
 
 def _collect_doubts(signals: Signals) -> tuple[str, tuple[Evidence, ...], str]:
-    """What "nothing is wrong" rests on: what is odd without a cause, and what cannot be told."""
+    """Return what "nothing is wrong" rests on: what is odd without a cause, and what cannot be
+    told.
+    """
     strange = unexplained.strange_clusters(signals)
     if strange:
         return (

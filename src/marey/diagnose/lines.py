@@ -37,7 +37,7 @@ class Bins:
 
 
 def time_bins(matrix: WorkloadMatrix, points: int, width_ms: int = 0) -> Bins:
-    """Bins of whole steps, at most ``points`` of them unless their width is given."""
+    """Return bins of whole steps, at most ``points`` of them unless their width is given."""
     step, times = matrix.step_ms, matrix.time_ms
     steps = max(1, -(-len(times) // max(1, points)))
     if width_ms:
@@ -52,7 +52,7 @@ def time_bins(matrix: WorkloadMatrix, points: int, width_ms: int = 0) -> Bins:
 
 
 def band(matrix: WorkloadMatrix, metric: str, bins: Bins) -> NDArray[np.float64]:
-    """Least, 10 %, median, 90 % and greatest over all GPUs, per moment that is drawn."""
+    """Return least, 10 %, median, 90 % and greatest over all GPUs, per moment that is drawn."""
     values = matrix.columns[metric]
     if not len(bins.time_ms):
         return np.zeros((len(BAND_QUANTILES), 0))
@@ -81,7 +81,7 @@ def _cut_span(
 
 
 def _compute_quantiles(values: NDArray[np.float32], levels: Sequence[float]) -> NDArray[np.float64]:
-    """Quantiles over the rows, per column; missing values take no part."""
+    """Return quantiles over the rows, per column; missing values take no part."""
     ordered = np.sort(np.ascontiguousarray(values.T), axis=1)
     count = (~np.isnan(ordered)).sum(axis=1)
     column = np.arange(len(ordered))
@@ -106,7 +106,10 @@ def _compute_bin_means(level: NDArray[np.float64], edges: NDArray[np.int64]) -> 
 def lines(
     matrix: WorkloadMatrix, metric: str, gpus: Sequence[str], bins: Bins
 ) -> dict[str, NDArray[np.float32]]:
-    """Per GPU its values; of a bin the least and the greatest, in the order in which they came."""
+    """Return per GPU its values.
+
+    Of a bin the least and the greatest, in the order in which they came.
+    """
     place = {name: row for row, name in enumerate(matrix.names)}
     rows = [place[gpu] for gpu in gpus if gpu in place]
     values = np.ascontiguousarray(matrix.columns[metric][rows])

@@ -274,7 +274,7 @@ def _find_interval(batches: Sequence[SampleBatch]) -> int:
 
 
 def _spread_columns(columns: dict[str, Matrix]) -> dict[str, Matrix]:
-    """Host metrics come less often: carry each value on until the next one."""
+    """Carry each value of a host metric on until the next one, because they come less often."""
     spread: dict[str, Matrix] = {}
     for metric, values in columns.items():
         known = ~np.isnan(values)

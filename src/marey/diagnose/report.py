@@ -179,7 +179,7 @@ def describe_unjudged(document: Document) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """As many digits as a reader takes in."""
+    """Write as many digits as a reader takes in."""
     if value is None:
         return "unknown"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -247,7 +247,7 @@ _SPECIAL = frozenset("\\`*_{}[]()<>#+!|~&")
 
 
 def markdown_escape(text: str) -> str:
-    """Text that Markdown shows as it stands, on one line."""
+    """Escape text so that Markdown shows it as it stands, on one line."""
     flat = " ".join(text.split())
     return "".join(f"\\{c}" if c in _SPECIAL else c for c in flat)
 

@@ -44,7 +44,7 @@ def gpu_shapes(matrix: WorkloadMatrix, metric: str, report: ClusterReport) -> Sh
 
 
 def _measure_distance(counts: NDArray[np.int64], usual: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Jensen-Shannon distance of every row from one profile (base 2; 0 to 1)."""
+    """Return Jensen-Shannon distance of every row from one profile (base 2; 0 to 1)."""
     rows = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     profile = usual / max(1, int(usual.sum()))
     divergence = (
@@ -62,7 +62,7 @@ def _compute_entropy(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def extreme_bins(
     values: NDArray[np.float32], points: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """First column per bin, and of each bin the value farthest from the row's mean."""
+    """Return first column per bin, and of each bin the value farthest from the row's mean."""
     moments = values.shape[1]
     edges = np.unique(np.linspace(0, moments, min(points, moments) + 1).astype(np.int64))
     if moments == 0:

@@ -76,7 +76,7 @@ class Signals:
         return self.matrix.columns[metric][:, self.begin :]
 
     def by_block(self, metric: str) -> NDArray[np.float64]:
-        """Median per GPU and block: short pauses for evaluation and checkpoints drop out."""
+        """Return median per GPU and block: short pauses for evaluation and checkpoints drop out."""
         values = self.after_start(metric)[:, : self.blocks * self.per_block]
         if values.shape[1] < self.per_block:
             return median_along(values, 1)[:, None]
@@ -131,7 +131,7 @@ class Signals:
 
 
 def runs(flags: Flags, least: int) -> list[tuple[int, int]]:
-    """Half-open spans of at least ``least`` consecutive true values."""
+    """Return half-open spans of at least ``least`` consecutive true values."""
     edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= least]

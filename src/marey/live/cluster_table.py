@@ -61,11 +61,11 @@ class ClusterTable:
         self.samples.take(batch)
 
     def forget_values_before(self, time_ms: int) -> None:
-        """A value older than this is no value any more: silence is never shown as a level."""
+        """Forget values older than this: silence is never shown as a level."""
         self.samples.forget_before(time_ms)
 
     def holder_codes(self, entities: Sequence[str]) -> tuple[NDArray[np.int32], list[str]]:
-        """For each of these GPUs the workload that holds it now, as codes (-1: none)."""
+        """Return for each of these GPUs the workload that holds it now, as codes (-1: none)."""
         rows = self.samples.rows_of(entities)
         names: dict[str, int] = {}
         codes = np.full(len(rows), -1, np.int32)
@@ -178,7 +178,7 @@ class ClusterTable:
                 self.units.hold(workload, held)
 
     def _add_unknown_gpu(self, gpu: str) -> int | None:
-        """A GPU that only an allocation names: shown, as unknown."""
+        """Add a GPU that only an allocation names; it is shown as unknown."""
         row = self.units.add_unknown(gpu)
         if row is not None:
             host = self.units.host_of(row)
@@ -190,7 +190,7 @@ class ClusterTable:
         self.units.release(workload, rows)
 
     def _drop_missing(self, observation: Observation) -> None:
-        """A complete observation names all that exists: whatever it does not name has gone."""
+        """Drop whatever a complete observation does not name: it names all that exists."""
         alive = {w.workload for w in observation.workloads}
         alive |= {s.workload for s in observation.statuses if not s.state.ended}
         for name in [name for name in self._workloads if name not in alive]:

@@ -54,12 +54,12 @@ class FrameFeed:
         return later
 
     def subscribe(self, cluster: str, metrics: Iterable[str]) -> None:
-        """These columns are wanted, by one client more."""
+        """Add one client who wants these columns."""
         with self._lock:
             self._wanted.setdefault(cluster, Counter()).update(metrics)
 
     def unsubscribe(self, cluster: str, metrics: Iterable[str]) -> None:
-        """These columns are wanted by one client less."""
+        """Remove one client who wanted these columns."""
         with self._lock:
             wanted = self._wanted.get(cluster, Counter())
             wanted.subtract(metrics)

@@ -45,7 +45,7 @@ class Units:
     workloads: Sequence[tuple[str, ...]]
 
     def table(self, rows: NDArray[np.int64] | None = None) -> pa.Table:
-        """The units, or only those with these row numbers."""
+        """Return the units, or only those with these row numbers."""
         still = self.still
         if rows is not None:
             wanted = np.isin(still.column("row").to_numpy(), rows)
@@ -64,7 +64,7 @@ class Units:
 
 
 def _recode_table(table: pa.Table) -> pa.Table:
-    """The table with dictionaries that hold only what its rows use."""
+    """Return the table with dictionaries that hold only what its rows use."""
     for at, entry in enumerate(table.schema):
         if pa.types.is_dictionary(entry.type):
             plain = table.column(at).cast(entry.type.value_type)
@@ -193,19 +193,19 @@ class Frame:
         return len(self.units.state)
 
     def snapshot(self, metrics: Iterable[str]) -> bytes:
-        """Everything, as one message."""
+        """Return everything, as one message."""
         parts = [self.get_part("units", "full"), self.get_part("workloads", "full")]
         parts += self._find_own_parts("full")
         parts += [self.get_part(name, "full") for name in metrics if name in self.columns]
         return message(self._write_header("snapshot"), parts)
 
     def column_message(self, metrics: Iterable[str]) -> bytes:
-        """Complete columns that a client has newly subscribed to."""
+        """Return complete columns that a client has newly subscribed to."""
         parts = [self.get_part(name, "full") for name in metrics if name in self.columns]
         return message(self._write_header("columns"), parts)
 
     def tick(self, metrics: Iterable[str], known: frozenset[str] | None = None) -> bytes:
-        """What changed since the frame before; ``known`` are the columns the client has."""
+        """Return what changed since the frame before; ``known`` are the columns the client has."""
         parts = [self.get_part(name, "changed") for name in self._list_changed_tables()]
         parts += self._find_own_parts("changed")
         for name in metrics:
@@ -222,24 +222,24 @@ class Frame:
         self.tick(metrics)
 
     def values(self, metric: str) -> NDArray[np.float32]:
-        """A metric of every row, NaN where it has no value."""
+        """Return a metric of every row, NaN where it has no value."""
         if metric not in self.columns:
             return np.full(self.rows, np.nan, np.float32)
         return live_scales()[metric].values(self.columns[metric])
 
     def workloads_table(self, names: Iterable[str] | None = None) -> pa.Table:
-        """The workloads with their positions in the queue, or only those of these names."""
+        """Return the workloads with their positions in the queue, or only those of these names."""
         listed = [self.workloads[name] for name in (self.workloads if names is None else names)]
         return build_workloads_table(listed, self.positions())
 
     def positions(self) -> Mapping[str, int]:
-        """Everybody who waits, by place in the scheduler's order."""
+        """Return everybody who waits, by place in the scheduler's order."""
         return self.note(
             "positions", lambda: {name: position for position, name in enumerate(self.queue, 1)}
         )
 
     def note(self, key: Hashable, make: Callable[[], NoteT]) -> NoteT:
-        """Something that follows from this tick, made once for all who ask."""
+        """Return what follows from this tick, made once for all who ask."""
         with self._lock:
             if key not in self.notes:
                 self.notes[key] = make()
@@ -258,7 +258,7 @@ class Frame:
         }
 
     def get_part(self, name: str, form: str) -> Part:
-        """A piece of a message, encoded when it is first asked for."""
+        """Return a piece of a message, encoded when it is first asked for."""
         # The lock is held while encoding, so that two clients never encode the same part twice.
         with self._lock:
             part = self._parts.get((name, form))
@@ -271,7 +271,7 @@ class Frame:
         return [name for name, rows in changed.items() if rows]
 
     def _find_own_parts(self, form: str) -> list[Part]:
-        """What only this frame's readers are told; here everybody is told everything."""
+        """Return what only this frame's readers get; here everybody gets everything."""
         return []
 
     def _encode(self, name: str, form: str) -> Part:

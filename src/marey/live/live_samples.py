@@ -58,7 +58,9 @@ class LiveSamples:
     def _pick_newest(
         self, times: NDArray[np.int64], rows: NDArray[np.intp]
     ) -> NDArray[np.int64] | slice:
-        """Which samples to look at, in order of time: known GPUs, none older than what we have."""
+        """Return which samples to look at, in order of time: known GPUs, none older than what we
+        have.
+        """
         wanted = (rows >= 0) & (times > times.max() - _NEWEST_MS)
         self.dropped += int((rows < 0).sum())
         wanted &= times >= self._seen_ms[np.maximum(rows, 0)] if len(self._seen_ms) else False
@@ -95,7 +97,7 @@ class LiveSamples:
         return self._attributes[name]
 
     def forget_before(self, time_ms: int) -> None:
-        """Rows that were not heard of since then have no value."""
+        """Clear the values of rows that were not heard of since then."""
         silent = (self._seen_ms < time_ms) & (self._seen_ms != 0)
         if silent.any():
             for column in self._columns.values():
@@ -124,7 +126,7 @@ class LiveSamples:
 
 
 def values_per(values: NDArray[np.float32], attribute: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Values as percentages of an attribute; NaN where the attribute is unknown or zero."""
+    """Return values as percentages of an attribute; NaN where the attribute is unknown or zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = values * np.float32(100.0) / attribute
     return np.where(np.isfinite(share), share, np.float32(np.nan)).astype(np.float32, copy=False)

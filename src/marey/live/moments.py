@@ -34,7 +34,7 @@ _WORKLOAD_FIELDS = (
 
 
 def observation_of(moment: Moment) -> Observation:
-    """Everything that existed at the moment, as one complete observation."""
+    """Return everything that existed at the moment, as one complete observation."""
     return _add_work(moment, inventory_of(moment))
 
 

@@ -74,7 +74,7 @@ class _Machines:
         )
 
     def frame(self, moment: Moment, samples: SampleBatch | None) -> Frame:
-        """Their picture at this moment."""
+        """Return their picture at this moment."""
         rows = pc.index_in(moment.allocations.column("gpu"), value_set=self._names)
         if rows.null_count:
             return _build_frame(moment, samples)
@@ -136,7 +136,10 @@ class _Machines:
 
 
 def _group_by_host(moment: Moment) -> tuple[NDArray[np.uint8], list[tuple[str, str]]]:
-    """The state of a GPU of each host that is free or held, and why; the last is of no host."""
+    """Return the state of a GPU of each host that is free or held, and why.
+
+    The last is of no host.
+    """
     states = moment.hosts.column("state").to_pylist()
     whys = moment.hosts.column("reason").to_pylist()
     told: list[HostStatus | None] = [
@@ -149,7 +152,10 @@ def _group_by_host(moment: Moment) -> tuple[NDArray[np.uint8], list[tuple[str, s
 
 
 def _build_frame(moment: Moment, samples: SampleBatch | None) -> Frame:
-    """A moment with GPUs that no inventory names: as the live table would have shown them."""
+    """Return a moment with GPUs that no inventory names.
+
+    As the live table would have shown them.
+    """
     table = ClusterTable(moment.cluster)
     table.apply(observation_of(moment))
     if samples is not None:

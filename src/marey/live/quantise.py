@@ -32,7 +32,10 @@ class LiveScale:
     levels: int
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint16]:
-        """The nearest code of each value; NaN becomes ``NO_VALUE``, out of range the limit."""
+        """Return the nearest code of each value.
+
+        NaN becomes ``NO_VALUE``, out of range the limit.
+        """
         scaled = np.rint((values - np.float32(self.offset)) * np.float32(1.0 / self.step))
         np.clip(scaled, 0, self.levels, out=scaled)
         missing = np.isnan(scaled)

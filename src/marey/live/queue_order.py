@@ -36,7 +36,7 @@ class QueueOrder:
         self._news[name] = None
 
     def settle(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Everybody in order, and those who have another position than last time."""
+        """Return everybody in order, and those who have another position than last time."""
         before = self._names
         if self._news:
             self._apply_changes()
@@ -69,7 +69,7 @@ class QueueOrder:
 
 
 def queue_of(workloads: Iterable[LiveWorkload]) -> tuple[str, ...]:
-    """The names of those that wait, in the scheduler's order."""
+    """Return the names of those that wait, in the scheduler's order."""
     order = QueueOrder()
     for live in workloads:
         order.put(live)

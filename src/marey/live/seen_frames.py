@@ -193,13 +193,15 @@ class SeenFrame(Frame):
         )
 
     def positions(self) -> Mapping[str, int]:
-        """Those who wait and are shown, by their place among all."""
+        """Return those who wait and are shown, by their place among all."""
         places = self._whole.positions()
         shown = ((self._show_id(name), place) for name, place in places.items())
         return {name: place for name, place in shown if name is not None}
 
     def get_part(self, name: str, form: str) -> Part:
-        """A piece of a message: metrics as everybody gets them, tables in which nobody is named."""
+        """Return a piece of a message: metrics as everybody gets them, tables in which nobody is
+        named.
+        """
         if name not in _TABLES:
             return self._whole.get_part(name, form)
         key = ("part", name, form, self._sight.scope.hides, self._sight.pseudonyms)

@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 def summarise(frame: Frame) -> Row:
-    """One row: GPUs by state, what waits, and the mean utilization of allocated GPUs."""
+    """Return one row: GPUs by state, what waits, and the mean utilization of allocated GPUs."""
     rows = frame.units.still.column("row").to_numpy()
     states = frame.units.state[rows]
     counts = np.bincount(states, minlength=len(STATE_CODE))
@@ -116,7 +116,7 @@ class SummaryLog:
             self._store.delete_document(DOCUMENT_KIND, f"{key[0]}/{key[1]}")
 
     def rows(self, cluster: str, from_ms: int, to_ms: int) -> list[Row]:
-        """What was recorded in this span, in order of time."""
+        """Return what was recorded in this span, in order of time."""
         with self._lock:
             hours = sorted(hour for name, hour in self._hours if name == cluster)
             found = [
@@ -129,7 +129,7 @@ class SummaryLog:
 
 
 def thin_rows(rows: list[Row], points: int) -> pa.Table:
-    """At most ``points`` of the rows, evenly spread, the last one always among them."""
+    """Return at most ``points`` of the rows, evenly spread, the last one always among them."""
     if len(rows) > points:
         picked = np.unique(np.linspace(0, len(rows) - 1, points).round().astype(int))
         rows = [rows[i] for i in picked]
@@ -137,7 +137,10 @@ def thin_rows(rows: list[Row], points: int) -> pa.Table:
 
 
 def rebuilt(store: RecordStore, *, cluster: str, from_ms: int, to_ms: int, points: int) -> pa.Table:
-    """The same rows from validity intervals, for imported history; utilization is not known."""
+    """Return the same rows from validity intervals, for imported history.
+
+    Utilization is not known.
+    """
     grid = np.linspace(from_ms, to_ms - 1, points).astype(np.int64)
     held = store.allocations(cluster, from_ms=from_ms, to_ms=to_ms)
     allocated = _open_at(grid, held, np.ones(held.num_rows, np.int64))
@@ -170,7 +173,7 @@ def rebuilt(store: RecordStore, *, cluster: str, from_ms: int, to_ms: int, point
 def _open_at(
     grid: NDArray[np.int64], intervals: pa.Table, weights: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The sum of weights of the intervals that are open at each time of the grid."""
+    """Return the sum of weights of the intervals that are open at each time of the grid."""
     begins = intervals["valid_from_ms"].to_numpy()
     ends = intervals["valid_to_ms"].fill_null(2**62).to_numpy()
     change = np.zeros(len(grid) + 1, np.int64)

@@ -120,7 +120,10 @@ class UnitRows:
                 self._touch(self._host_rows[gpu.host], still=True)
 
     def add_unknown(self, gpu: str) -> int | None:
-        """A GPU that no inventory names; None where the name is none or there are too many."""
+        """Return a GPU that no inventory names.
+
+        None where the name is none or there are too many.
+        """
         try:
             name = parse_gpu_id(gpu)
         except InvalidInput:
@@ -147,7 +150,9 @@ class UnitRows:
         return row
 
     def _find_old_row(self) -> int | None:
-        """A row that has been empty for so long that nobody can take its new GPU for the old."""
+        """Find a row that has been empty for so long that nobody can take its new GPU
+        for the old.
+        """
         if not self._free or self._pictures - self._free[0][1] < REUSED_AFTER_PICTURES:
             return None
         row, _ = self._free.popleft()
@@ -157,7 +162,9 @@ class UnitRows:
         return row
 
     def take_reused(self) -> list[int]:
-        """Rows given to other GPUs since this was last asked: their values are not these GPUs'."""
+        """Return rows given to other GPUs since this was last asked: their values are not these
+        GPUs'.
+        """
         reused, self._reused = self._reused, []
         return reused
 
@@ -183,13 +190,13 @@ class UnitRows:
                 known.pop(host, None)
 
     def set_host_state(self, status: HostStatus) -> None:
-        """The host's state, and with it that of its GPUs."""
+        """Set the host's state, and with it that of its GPUs."""
         self._host_states[status.host] = status
         for row in self._host_rows.get(status.host, ()):
             self._decide_state(row)
 
     def set_failed(self, status: GpuStatus) -> None:
-        """A GPU that is broken by itself, or whole again."""
+        """Mark a GPU as broken by itself, or as whole again."""
         row = self._rows.get(status.gpu)
         if row is None:
             return
@@ -200,14 +207,14 @@ class UnitRows:
         self._decide_state(row)
 
     def hold(self, workload: str, rows: Iterable[int]) -> None:
-        """The workload has these GPUs from now on."""
+        """Give the workload these GPUs from now on."""
         for row in rows:
             self.workloads[row] = (*self.workloads[row], workload)
             self._touch((row,))
             self._decide_state(row)
 
     def release(self, workload: str, rows: Iterable[int]) -> None:
-        """The workload has let go of these GPUs."""
+        """Take these GPUs from the workload."""
         for row in rows:
             self.workloads[row] = tuple(w for w in self.workloads[row] if w != workload)
             self._touch((row,))
@@ -249,7 +256,7 @@ class UnitRows:
             self.version += 1
 
     def picture(self) -> tuple[Units, NDArray[np.int64], tuple[int, ...]]:
-        """Units now, the rows that changed and the rows that went since the last picture."""
+        """Return units now, the rows that changed and the rows that went since the last picture."""
         if self._still is None:
             self._still = self._build_still_table()
         if self._picture is None:
@@ -296,7 +303,9 @@ class UnitRows:
 
 
 def verdict(failed: str | None, held: bool, host: HostStatus | None) -> tuple[GpuState, str]:
-    """The state of a GPU and why: broken by itself, or as its host is and whether work holds it."""
+    """Return the state of a GPU and why: broken by itself, or as its host is and whether work holds
+    it.
+    """
     if failed is not None:
         return GpuState.FAILED, failed
     # Whether a host that nobody spoke for is up is not known.

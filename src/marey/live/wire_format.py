@@ -37,7 +37,7 @@ class Part:
 
 
 def message(header: Mapping[str, Any], parts: Sequence[Part]) -> bytes:
-    """Header and parts as one message; offsets count from the end of the header."""
+    """Return header and parts as one message; offsets count from the end of the header."""
     entries = []
     offset = 0
     for part in parts:
@@ -56,7 +56,7 @@ def message(header: Mapping[str, Any], parts: Sequence[Part]) -> bytes:
 
 
 def split_message(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Header and encoded parts by name: what a client does first."""
+    """Return header and encoded parts by name: what a client does first."""
     (length,) = _HEADER_LENGTH.unpack_from(data)
     body = 4 + length
     header: dict[str, Any] = msgspec.json.decode(data[4:body])
@@ -68,28 +68,33 @@ def split_message(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def deflate(data: bytes | memoryview, level: int = _TABLE_LEVEL) -> bytes:
-    """Raw deflate, which browsers undo natively (``DecompressionStream("deflate-raw")``)."""
+    """Deflate without a header, which browsers undo natively
+    (``DecompressionStream("deflate-raw")``).
+    """
     packer = zlib.compressobj(level, zlib.DEFLATED, -15)
     return packer.compress(data) + packer.flush()
 
 
 def inflate(data: bytes) -> bytes:
-    """The bytes that ``deflate`` was given."""
+    """Return the bytes that ``deflate`` was given."""
     return zlib.decompress(data, -15)
 
 
 def table_part(name: str, table: pa.Table, **facts: Any) -> Part:
-    """A table as an Arrow IPC stream, deflated."""
+    """Return a table as an Arrow IPC stream, deflated."""
     return Part(name, ARROW, deflate(arrow_stream(table)), {"rows": table.num_rows, **facts})
 
 
 def json_part(name: str, document: Any) -> Part:
-    """A few values as JSON: for less than some dozen rows a twentieth of what Arrow costs."""
+    """Return a few values as JSON.
+
+    For less than some dozen rows a twentieth of what Arrow costs.
+    """
     return Part(name, JSON, msgspec.json.encode(document))
 
 
 def arrow_stream(table: pa.Table) -> memoryview:
-    """The table as an Arrow IPC stream with one batch."""
+    """Return the table as an Arrow IPC stream with one batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -97,24 +102,24 @@ def arrow_stream(table: pa.Table) -> memoryview:
 
 
 def read_table(payload: bytes) -> pa.Table:
-    """The table of an Arrow part."""
+    """Return the table of an Arrow part."""
     return pa.ipc.open_stream(inflate(payload)).read_all()
 
 
 def full_column(codes: NDArray[np.uint16]) -> bytes:
-    """All low bytes, then all high bytes, deflated."""
+    """Deflate a column: all low bytes, then all high bytes."""
     return deflate(_split_planes(codes), _COLUMN_LEVEL)
 
 
 def changed_column(now: NDArray[np.uint16], before: NDArray[np.uint16]) -> bytes:
-    """Zigzag differences (mod 65536) to the codes before, as byte planes, deflated."""
+    """Deflate zigzag differences (mod 65536) to the codes before, as byte planes."""
     difference = (now - grow_codes(before, len(now))).view(np.int16)
     zigzag = ((difference << 1) ^ (difference >> 15)).view(np.uint16)
     return deflate(_split_planes(zigzag), _COLUMN_LEVEL)
 
 
 def read_full_column(payload: bytes) -> NDArray[np.uint16]:
-    """The codes of a full column."""
+    """Return the codes of a full column."""
     planes = np.frombuffer(inflate(payload), np.uint8)
     half = len(planes) // 2
     codes: NDArray[np.uint16] = planes[:half].astype(np.uint16)
@@ -123,7 +128,7 @@ def read_full_column(payload: bytes) -> NDArray[np.uint16]:
 
 
 def read_changed_column(payload: bytes, before: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The codes now, from the differences and the codes before."""
+    """Return the codes now, from the differences and the codes before."""
     zigzag = read_full_column(payload)
     sign = (-(zigzag & 1).astype(np.int16)).view(np.uint16)
     codes: NDArray[np.uint16] = grow_codes(before, len(zigzag)) + ((zigzag >> 1) ^ sign)
@@ -131,7 +136,7 @@ def read_changed_column(payload: bytes, before: NDArray[np.uint16]) -> NDArray[n
 
 
 def grow_codes(codes: NDArray[np.uint16], rows: int) -> NDArray[np.uint16]:
-    """The codes with ``NO_VALUE`` for rows that are new."""
+    """Return the codes with ``NO_VALUE`` for rows that are new."""
     if len(codes) >= rows:
         return codes[:rows]
     return np.concatenate([codes, np.full(rows - len(codes), NO_VALUE, np.uint16)])

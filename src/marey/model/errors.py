@@ -117,7 +117,7 @@ def allowed(names: Iterable[str], limit: int = 12) -> str:
 
 
 def unknown(what: str, value: object, names: Iterable[str]) -> str:
-    """``Unknown metric 'utl'; did you mean 'util'? allowed: …``."""
+    """Write ``Unknown metric 'utl'; did you mean 'util'? allowed: …``."""
     listed = sorted(names)
     text = shown(value)
     near = difflib.get_close_matches(text[:SHOWN_TEXT_LIMIT], listed, n=1)

@@ -114,7 +114,7 @@ _SERIES = re.compile(r"\b(RTX|GTX|TITAN)[ -]?([A-Z]?[0-9]{3,4})")
 
 
 def short_model(model: str) -> str:
-    """``NVIDIA A100-SXM4-80GB`` → ``A100``: the word by which people call the GPU."""
+    """Shorten ``NVIDIA A100-SXM4-80GB`` to ``A100``: the word by which people call the GPU."""
     text = model.upper().replace("_", "-")
     series = _SERIES.search(text)
     if series:

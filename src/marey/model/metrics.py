@@ -57,7 +57,7 @@ class Metric:
     derived: Derivation | None
 
     def clean(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The values rounded to the resolution; infinities, sentinels and nonsense become NaN.
+        """Round values to the resolution; infinities, sentinels and nonsense become NaN.
 
         An exporter's sentinel for "no value" is some 9.2e18, far outside every metric's range.
         """

@@ -43,7 +43,7 @@ class GpuName:
 
 
 def gpu_id(host: str, index: int, instance: int | None = None) -> str:
-    """``node3:5``, or ``node3:5.2`` for a MIG instance."""
+    """Make ``node3:5``, or ``node3:5.2`` for a MIG instance."""
     return f"{host}:{index}" if instance is None else f"{host}:{index}.{instance}"
 
 

@@ -131,7 +131,7 @@ class SampleStore(Protocol):
         """
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
-        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles.
+        """Return exact count, min, max, mean, std, first, last per entity and metric, quantiles.
 
         Columns: entity, metric, count, min, max, mean, std, first_ms, last_ms, last, and
         ``quantiles`` (list of float64 in the order asked for).
@@ -144,7 +144,7 @@ class SampleStore(Protocol):
         """Return time of the first and last sample, or None where there is none."""
 
     def maintain(self, now_ms: int) -> None:
-        """Whatever keeps the store fast and small: rewriting, retention. Safe at any time."""
+        """Keep the store fast and small by rewriting and retention. Safe at any time."""
 
     def close(self) -> None:
         """Finish cleanly."""

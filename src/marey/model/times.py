@@ -60,14 +60,14 @@ def _parse_text(text: str) -> int | None:
 
 
 def format_time(moment_ms: int) -> str:
-    """``2026-11-15T08:00:00Z``, with milliseconds only where there are any."""
+    """Write ``2026-11-15T08:00:00Z``, with milliseconds only where there are any."""
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
     timespec = "milliseconds" if moment_ms % 1000 else "seconds"
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def parse_duration(text: str) -> Ms:
-    """``90s``, ``15m``, ``24h``, ``7d`` as milliseconds."""
+    """Parse ``90s``, ``15m``, ``24h``, ``7d`` as milliseconds."""
     match = _DURATION.match(text)
     if match is None:
         raise InvalidInput(

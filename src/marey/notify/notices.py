@@ -59,7 +59,7 @@ def make_one_line(text: str, limit: int = 200) -> str:
 
 
 def write_subject(notices: Sequence[Notice]) -> str:
-    """``[Marey] 2 critical: Stalled … (410023, 410044)``."""
+    """Write ``[Marey] 2 critical: Stalled … (410023, 410044)``."""
     firing = [n for n in notices if n.status == "firing"]
     shown = firing or list(notices)
     worst = max((n.severity for n in shown), key=SEVERITIES.index, default="info")

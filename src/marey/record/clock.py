@@ -34,7 +34,7 @@ def offset_samples(
     label: str,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> list[dict[str, int]]:
-    """This host's clock against rank 0's: ``offset_ns`` to *add* to get rank 0's time.
+    """Measure this host's clock against rank 0's: ``offset_ns`` to *add* to get rank 0's time.
 
     Every rank must call it. Ranks that share a host share one exchange. Each sample says when it
     was taken, and half its round trip, the most by which it can be wrong.

@@ -17,12 +17,12 @@ _BLOCK = 1 << 20
 
 
 def host_name() -> str:
-    """The name of this machine."""
+    """Return the name of this machine."""
     return socket.gethostname()
 
 
 def clock_identity() -> str:
-    """What two processes share exactly when they read the same clock: the booted kernel."""
+    """Return what two processes share exactly when they read the same clock: the booted kernel."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -31,7 +31,7 @@ def clock_identity() -> str:
 
 
 def rank_file(folder: Path, rank: int) -> Path:
-    """Where a rank's trace goes; the name sorts by rank."""
+    """Return where a rank's trace goes; the name sorts by rank."""
     return folder / f"rank{rank:05d}.json.gz"
 
 

@@ -32,7 +32,7 @@ def write_placements(trace: Path, rank: int) -> Path | None:
 
 
 def list_placements() -> list[dict[str, Any]]:
-    """Every parameter of the models alive in this process, each once; none where no DTensor is.
+    """List parameters of the models alive in this process, each once; none without DTensor.
 
     Plain ones are told too, so that an operator is never taken for one of another's parameters.
     """
@@ -50,7 +50,7 @@ def list_placements() -> list[dict[str, Any]]:
 
 
 def _find_models() -> Iterator[Any]:
-    """The outermost modules: those that are no part of another."""
+    """Find the outermost modules: those that are no part of another."""
     module = sys.modules["torch"].nn.Module
     alive = [one for one in gc.get_objects() if issubclass(type(one), module)]
     inner = {id(child) for one in alive for child in one.children()}
@@ -82,7 +82,7 @@ def _describe(name: str, parameter: Any) -> dict[str, Any]:
 
 
 def _write_placement(placement: Any) -> str:
-    """``shard(0)``, ``replicate`` or what else it is called."""
+    """Write ``shard(0)``, ``replicate`` or what else it is called."""
     if placement.is_shard():
         return f"shard({placement.dim})"
     return "replicate" if placement.is_replicate() else str(placement)

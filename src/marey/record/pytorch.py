@@ -117,7 +117,7 @@ class TorchRecorder:
         self._profiler.__exit__(kind, error, trace)
 
     def _write(self, profiler: Any) -> None:
-        """Called once by the profiler when the recorded steps are over."""
+        """Write the trace; the profiler calls this once when the recorded steps are over."""
         self._shake_hands()
         target = rank_file(self.folder, _rank())
         self._write_placements(target)
@@ -128,7 +128,7 @@ class TorchRecorder:
         self.path = target
 
     def _write_placements(self, target: Path) -> None:
-        """A failure becomes a note, because a run must not die of it."""
+        """Write the placements; a failure becomes a note, because a run must not die of it."""
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_placements(target, _rank())
@@ -190,7 +190,7 @@ def _world_size() -> int:
 
 
 def _groups() -> list[dict[str, Any]]:
-    """Every process group this rank is in: name, backend, ranks."""
+    """Return every process group this rank is in: name, backend, ranks."""
     dist = _find_distributed()
     if dist is None:
         return []

@@ -163,7 +163,10 @@ def _write_override(override: Override) -> dict[str, Any]:
 
 
 def parse_rules(text: str, name: str = "rules") -> list[Rule]:
-    """The rules of one TOML text, all or none; errors name the rule and, in ``when``, the place."""
+    """Parse the rules of one TOML text, all or none.
+
+    Errors name the rule and, in ``when``, the place.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

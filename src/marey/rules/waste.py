@@ -34,7 +34,7 @@ class Waste:
 
 
 def wasted(findings: Iterable[Finding], by: WasteBy, from_ms: int, to_ms: int) -> list[Waste]:
-    """GPU-hours under findings that count as waste, most first.
+    """Return GPU-hours under findings that count as waste, most first.
 
     A GPU-hour that several rules hold against the same workload counts once (the largest of them),
     except where the sum is by rule.
@@ -61,7 +61,10 @@ def wasted(findings: Iterable[Finding], by: WasteBy, from_ms: int, to_ms: int) -
 
 
 def _measure_overlap(start_ms: int, from_ms: int, to_ms: int) -> float:
-    """The part of an hour that lies in the period; within the hour the waste counts as even."""
+    """Return the part of an hour that lies in the period.
+
+    Within the hour the waste counts as even.
+    """
     return max(0, min(start_ms + HOUR_MS, to_ms) - max(start_ms, from_ms)) / HOUR_MS
 
 

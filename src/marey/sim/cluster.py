@@ -91,7 +91,7 @@ class Cluster:
     # -- events ---------------------------------------------------------------------------------
 
     def at(self, time_ms: int, what: What, *details: Any) -> None:
-        """Something will happen at this moment."""
+        """Plan what will happen at this moment."""
         self._agenda.plan(time_ms, what, details)
 
     def run_until(self, time_ms: int) -> None:
@@ -108,7 +108,7 @@ class Cluster:
     # -- scheduling -----------------------------------------------------------------------------
 
     def enqueue(self, job: Job) -> None:
-        """The workload may start as soon as the scheduler finds room."""
+        """Let the workload start as soon as the scheduler finds room."""
         job.reason = Reason.PRIORITY
         self._plans |= job.asks_more
         job.priority = FIFO_FIRST - job.seq if self.policy is Policy.FIFO else 0.0
@@ -126,14 +126,16 @@ class Cluster:
         self.call_pass(job.partition)
 
     def call_pass(self, partition: int) -> None:
-        """The scheduler will look at this partition at its next turn."""
+        """Ask the scheduler to look at this partition at its next turn."""
         if self._pass_at[partition] < self.now_ms:
             turn = -((PASS_PHASE_MS - self.now_ms) // PASS_EVERY_MS) * PASS_EVERY_MS + PASS_PHASE_MS
             self._pass_at[partition] = turn
             self.at(turn, What.PASS, partition)
 
     def user_cap(self, partition: int) -> int:
-        """How many GPUs of a partition one user may hold (the quality of service's limit)."""
+        """Return how many GPUs of a partition one user may hold (the quality of
+        service's limit).
+        """
         part = self.hardware.parts[partition]
         if part.plan.user_gpus is not None:
             return part.plan.user_gpus
@@ -142,7 +144,10 @@ class Cluster:
         return max(2 * part.plan.gpus_per_host, part.gpu_count // 8)
 
     def shares(self) -> NDArray[np.float64]:
-        """What is left of each user's fair share: 1 for none used, falling with decayed use."""
+        """Return what is left of each user's fair share.
+
+        1 for none used, falling with decayed use.
+        """
         passed = self.now_ms - self._use_ms
         if passed > 0:
             holds = sum(self.user_gpus, np.zeros(len(self.users), np.int64))
@@ -278,7 +283,7 @@ class Cluster:
         )
 
     def schedule_end(self, job: Job, time_ms: int, outcome: WorkloadState) -> None:
-        """The workload will end then, or at its time limit; any earlier plan is forgotten."""
+        """Plan the workload's end then, or at its time limit; any earlier plan is forgotten."""
         assert job.start_ms is not None
         limit = job.start_ms + job.limit_ms
         if time_ms > limit:
@@ -288,7 +293,7 @@ class Cluster:
         self.at(max(time_ms, self.now_ms), What.END, job.seq, job.end_token, outcome)
 
     def change(self, job: Job, regime: Regime) -> None:
-        """From now on the workload behaves like this."""
+        """Change how the workload behaves from now on."""
         regime.roles[:, k.REGIME_MS] = self.now_ms
         old, job.regime = job.regime, regime
         alive = ~self.gpu_states.is_silent(job.gpu_numbers)
@@ -309,7 +314,7 @@ class Cluster:
             self.end(job, outcome)
 
     def end(self, job: Job, outcome: WorkloadState) -> None:
-        """The workload ends now; its GPUs are free unless they are broken."""
+        """End the workload now; its GPUs are free unless they are broken."""
         gpus = free_gpus(self, job)
         for gpu in gpus.tolist():
             if gpu in self.failed_gpus:
@@ -328,7 +333,7 @@ class Cluster:
         self.call_pass(job.partition)
 
     def finish(self, job: Job, outcome: WorkloadState) -> None:
-        """The workload is over, whether it ran or not."""
+        """Close the workload, whether it ran or not."""
         job.state, job.end_ms, job.reason = outcome, self.now_ms, Reason.NONE
         failed = outcome is WorkloadState.FAILED and job.planned_exit is not None
         job.exit_code = job.planned_exit if failed else _EXIT_CODES[outcome]

@@ -66,7 +66,10 @@ MODELS: dict[str, GpuModel] = {
 
 
 def plan_partitions(gpus: int) -> tuple[PartitionPlan, ...]:
-    """How a cluster of this size is divided: small and large work apart, three GPU models."""
+    """Return how a cluster of this size is divided.
+
+    Small and large work apart, three GPU models.
+    """
     if gpus < 48:
         return (_plan("a100-small", "A100", gpus, max_gpus=8),)
     v100 = max(8, gpus // 10 // 8 * 8)

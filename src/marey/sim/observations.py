@@ -40,7 +40,7 @@ def merge_observations(
 
 
 def make_change_report(time_ms: int, cluster: str, entries: list[Any]) -> Observation:
-    """Records as one observation; of a workload's several records the last one counts."""
+    """Make one observation of records; of a workload's several records the last one counts."""
     workloads: dict[str, Workload] = {}
     statuses: dict[str, WorkloadStatus] = {}
     hosts: dict[str, HostStatus] = {}

@@ -25,7 +25,10 @@ _AT_ONCE = 32
 
 @njit(cache=True, nogil=True, inline="always")
 def mix(x: np.uint64) -> np.uint64:
-    """64 well-mixed bits of a 64-bit counter (SplitMix64: Steele, Lea, Flood, OOPSLA 2014)."""
+    """Return 64 well-mixed bits of a 64-bit counter (SplitMix64.
+
+    Steele, Lea, Flood, OOPSLA 2014).
+    """
     z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -42,7 +45,7 @@ def _fold_words(count: int, first: int, second: int, third: int, fourth: int) ->
 
 @njit(cache=True, nogil=True)
 def _even(state: np.uint64, count: int) -> NDArray[np.float64]:
-    """So many numbers in [0, 1) that follow each other for this key."""
+    """Draw so many numbers in [0, 1) that follow each other for this key."""
     numbers = np.empty(count)
     for i in range(count):
         state += np.uint64(0x9E3779B97F4A7C15)
@@ -88,7 +91,7 @@ class Dice:
         self._drawn = 0
 
     def uniform(self) -> float:
-        """In [0, 1)."""
+        """Draw evenly in [0, 1)."""
         if not self._ready:
             # Many at once: crossing into compiled code costs more than the drawing.
             state = np.uint64((self._key + self._drawn * _GAMMA) & _MASK)
@@ -98,11 +101,11 @@ class Dice:
         return self._ready.pop()
 
     def between(self, low: float, high: float) -> float:
-        """Evenly in [low, high)."""
+        """Draw evenly in [low, high)."""
         return low + (high - low) * self.uniform()
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self.uniform() < probability
 
     def integer(self, below: int) -> int:
@@ -119,10 +122,10 @@ class Dice:
         return things[min(at, len(things) - 1)]
 
     def normal(self) -> float:
-        """Standard normal."""
+        """Draw from the standard normal."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self.uniform()))
         return radius * math.cos(2.0 * math.pi * self.uniform())
 
     def lognormal(self, median: float, sigma: float) -> float:
-        """Lognormal with this median."""
+        """Draw from the lognormal with this median."""
         return median * math.exp(sigma * self.normal())

@@ -47,7 +47,9 @@ def one_workload(
     work: str | None = None,
     severity: float | None = None,
 ) -> Scenario:
-    """A workload of this size with this fault (or healthy), from its start for so many hours."""
+    """Return a workload of this size with this fault (or healthy), from its start for so many
+    hours.
+    """
     fault = FaultKind(kind)
     if gpus < LEAST_GPUS.get(fault, 1):
         raise InvalidInput(

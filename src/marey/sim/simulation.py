@@ -110,7 +110,7 @@ class Simulation:
         return replace(records, samples=samples, progress=reports.records())
 
     def history(self, hours: float, *, ahead: bool = False) -> Iterator[Observation]:
-        """The next hours, fast: records per tick, then many ticks of samples in one observation.
+        """Yield the next hours: records per tick, then many ticks of samples in one observation.
 
         Together they say exactly what ``advance`` would, with the samples of a block after its
         records, ordered by GPU and then by time.
@@ -332,7 +332,10 @@ class Simulation:
     # -- resuming -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What is needed to continue from here later: configuration, commands, the moment."""
+        """Return what is needed to continue from here later.
+
+        Configuration, commands, the moment.
+        """
         plan = self.config.fault_plan
         settings = {
             name: getattr(self.config, name)
@@ -353,7 +356,9 @@ class Simulation:
 
     @classmethod
     def resume(cls, state: Mapping[str, Any]) -> Simulation:
-        """A simulation that continues where ``state`` was taken, without repeating anything."""
+        """Return a simulation that continues where ``state`` was taken, without
+        repeating anything.
+        """
         weights = {FaultKind(name): w for name, w in state["faults"]["weights"].items()}
         config = SimConfig(
             **state["config"],

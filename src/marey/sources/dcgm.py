@@ -303,7 +303,7 @@ def _make_event(kind: ClusterEventKind, endpoint: Endpoint, now_ms: int, text: s
 
 
 def _compute_total_rates(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
-    """Totals of links as rates; a total that fell was reset and says nothing this time."""
+    """Turn totals of links into rates; a total that fell was reset and says nothing this time."""
     for place, total in reading.totals.items():
         key = (reading.names[place // WIDTH], place % WIDTH)
         before, then_ms = endpoint.totals.get(key, (total, now_ms))

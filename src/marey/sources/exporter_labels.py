@@ -69,7 +69,7 @@ class GpuLabels:
 
 
 def parse_labels(text: str) -> dict[str, str] | None:
-    """``a="1",b="2"`` as a mapping; None where it is not labels."""
+    """Parse ``a="1",b="2"`` as a mapping; None where it is not labels."""
     labels: dict[str, str] = {}
     at = 0
     while at < len(text):
@@ -130,7 +130,7 @@ def read_whole_gpu(labels: Mapping[str, str]) -> GpuLabels | None:
 
 
 def _read_pod(labels: Mapping[str, str]) -> str:
-    """``namespace/pod`` of the pod that has the GPU."""
+    """Read ``namespace/pod`` of the pod that has the GPU."""
     for namespace, pod in POD_LABELS:
         if labels.get(pod):
             return f"{labels.get(namespace, '')}/{labels[pod]}"
@@ -151,7 +151,7 @@ def parse_host_name(text: str, *, short: bool = False) -> str:
 
 
 def shorten_name(host: str) -> str:
-    """``node3.site.example`` → ``node3``; an address stays whole."""
+    """Shorten ``node3.site.example`` to ``node3``; an address stays whole."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -282,7 +282,7 @@ class ExpositionReader:
     def _read_other_line(
         self, line: str, hosts: frozenset[str], reading: Reading, now_ms: int
     ) -> None:
-        """A line that is no GPU metric: kept where host metrics are made of it."""
+        """Keep a line that is no GPU metric where host metrics are made of it."""
         name = line[:128].partition("{")[0].partition(" ")[0]
         if name not in hosts or len(line) > LINE_LIMIT:
             return
@@ -295,7 +295,7 @@ class ExpositionReader:
             reading.counts.used += 1
 
     def _forget(self) -> None:
-        """Labels that keep changing (pods come and go) must not fill the memory."""
+        """Forget labels that keep changing (pods come and go): they must not fill the memory."""
         self._rows, self._gpus, self._uuids, self._models = {}, {}, {}, {}
         self._facts, self._names = [], []
 

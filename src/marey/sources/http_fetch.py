@@ -48,7 +48,7 @@ def make_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Return work to its end.
+    """Run work to its end and return what it returns.
 
     Also where the caller's thread has a loop that runs, as in a notebook.
     """
@@ -83,7 +83,10 @@ class Address:
 
 
 def parse_address(text: str, *, port: int = 9400, path: str = "/metrics") -> Address:
-    """``node3``, ``node3:9400`` or a whole URL; what is missing is taken from the defaults."""
+    """Parse ``node3``, ``node3:9400`` or a whole URL.
+
+    What is missing is taken from the defaults.
+    """
     url = text.strip() if "://" in text else f"http://{text.strip()}"
     try:
         parts = urlsplit(url)
@@ -222,7 +225,7 @@ def unpack_body(body: bytes, limit: int) -> bytes:
 
 
 def count_connections_to_keep(wanted: int) -> int:
-    """How many connections may stay open: half of what this process may open, raised if it can.
+    """Return how many connections may stay open: half of what may be opened, raised if it can.
 
     The soft limit is often 1,024 for no other reason than old programs; up to the hard one it is
     the process's own to raise.

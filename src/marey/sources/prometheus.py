@@ -160,7 +160,7 @@ class PrometheusSource:
     # Asking
 
     def _discover(self, now_ms: int) -> None:
-        """Which metrics there are, and how far the server's clock is from ours."""
+        """Learn which metrics there are, and how far the server's clock is from ours."""
         listed = self._get("/api/v1/label/__name__/values", {})
         there = {name for name in listed if isinstance(name, str)}
         targets = list_gpu_targets()
@@ -273,7 +273,10 @@ class PrometheusSource:
         where: tuple[str, str, float],
         values: list[tuple[float, str]],
     ) -> None:
-        """What is newer than the last of this series; the overlap is asked for again and again."""
+        """Take what is newer than the last of this series.
+
+        The overlap is asked for again and again.
+        """
         metric, entity, factor = where
         last = self._last.get(key, -1)
         for seconds, reported in values:

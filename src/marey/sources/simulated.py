@@ -69,7 +69,7 @@ class SimulatedSource:
         return list(simulation.history(due * simulation.config.tick_ms / HOUR_MS))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: nothing is held open."""
 
 
 def _check_speed(speed: float) -> float:

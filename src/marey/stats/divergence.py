@@ -14,7 +14,7 @@ TOTAL = 16_384
 
 
 def shares(counts: NDArray[Any]) -> NDArray[np.int32]:
-    """Rows of counts as integers that sum to ``TOTAL`` exactly (largest remainders)."""
+    """Return rows of counts as integers that sum to ``TOTAL`` exactly (largest remainders)."""
     weights = np.asarray(counts, np.float64)
     sums = weights.sum(axis=1, keepdims=True)
     # A GPU without a sample is like no other; it gets the uniform distribution's distance.
@@ -29,7 +29,10 @@ def shares(counts: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def jensen_shannon(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Condensed distances (square root of the divergence, base 2; 0 to 1) of all pairs of rows."""
+    """Return condensed distances (square root of the divergence, base 2.
+
+    0 to 1) of all pairs of rows.
+    """
     rows = shares(counts)
     table = _build_entropy_table()
     entropy = table[2 * rows].sum(axis=1)

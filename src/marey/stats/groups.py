@@ -37,7 +37,10 @@ def _group(
 def per_group(
     values: NDArray[np.float64], first: NDArray[np.int64], how: int
 ) -> NDArray[np.float64]:
-    """The median, mean, least or greatest of ``values[first[g]:first[g+1]]``; NaN is left out."""
+    """Return the median, mean, least or greatest of ``values[first[g]:first[g+1]]``.
+
+    NaN is left out.
+    """
     out = np.empty(len(first) - 1)
     _group(values, first, how, out)
     return out

@@ -76,7 +76,10 @@ def complement(a: Intervals, lo_ns: int = -int(_FAR), hi_ns: int = int(_FAR)) ->
 
 
 def cover(a: Intervals, lo_ns: Any, hi_ns: Any) -> Times:
-    """For each window, how much of it ``a`` covers; windows may overlap and be in any order."""
+    """Return for each window, how much of it ``a`` covers.
+
+    Windows may overlap and be in any order.
+    """
     lo, hi = np.asarray(lo_ns, np.int64), np.asarray(hi_ns, np.int64)
     if not len(a.start_ns):
         return np.zeros(len(lo), np.int64)

@@ -11,7 +11,7 @@ Rows = NDArray[np.int64]
 
 
 def find_enclosing(stream: Rows, start_ns: Rows, dur_ns: Rows) -> Rows:
-    """For each event, the innermost other event of its thread that contains it, or -1."""
+    """Return for each event, the innermost other event of its thread that contains it, or -1."""
     end = start_ns + dur_ns
     # A parent starts no later and ends no earlier than its child; ties keep table order.
     order = np.lexsort((-end, start_ns, stream))

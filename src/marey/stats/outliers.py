@@ -82,7 +82,7 @@ def _find_nearest(squared: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 def _estimate_robustly(
     points: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Minimum covariance determinant by concentration steps from the median and MAD.
+    """Estimate the minimum covariance determinant by concentration steps from the median and MAD.
 
     Rousseeuw & Van Driessen (1999), started deterministically so that the answer never varies.
     """

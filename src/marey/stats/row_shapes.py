@@ -16,7 +16,10 @@ Rows = NDArray[np.float32]
 
 @njit(cache=True, nogil=True)
 def row_histograms(values: Rows, low: float, high: float, bins: int) -> NDArray[np.int64]:
-    """Counts per row over equal bins between two limits; values beyond count in the last bin."""
+    """Return counts per row over equal bins between two limits.
+
+    Values beyond count in the last bin.
+    """
     counts = np.zeros((values.shape[0], bins), np.int64)
     scale = bins / (high - low)
     for row in range(values.shape[0]):
@@ -34,7 +37,7 @@ def row_histograms(values: Rows, low: float, high: float, bins: int) -> NDArray[
 def row_extremes(
     values: Rows, edges: NDArray[np.int64]
 ) -> tuple[Rows, Rows, NDArray[np.bool_], NDArray[np.float64]]:
-    """Per row and span of columns the least, the greatest, whether the least came first.
+    """Return per row and span of columns the least, the greatest, whether the least came first.
 
     Spans are ``[edges[i], edges[i + 1])``; the last result is the mean of every row.
     """

@@ -17,7 +17,10 @@ Floats = NDArray[np.float64]
 
 
 def welch(a: Any, b: Any) -> float | None:
-    """The p of Welch's t-test, or None with too few samples; constant sides compare exactly."""
+    """Return the p of Welch's t-test, or None with too few samples.
+
+    Constant sides compare exactly.
+    """
     if min(len(a), len(b)) < FEWEST_SAMPLES:
         return None
     found = welch_rows(np.asarray(a, float)[None, :], np.asarray(b, float)[None, :])
@@ -60,7 +63,9 @@ def _moments(rows: Floats) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
 
 
 def benjamini_hochberg(p: list[float] | Floats) -> list[float]:
-    """Each p adjusted for the number of tests, so that 5 % of the discoveries are false at most."""
+    """Return each p adjusted for the number of tests, so that 5 % of the discoveries are false at
+    most.
+    """
     values = np.asarray(p, float)
     order = np.argsort(values)[::-1]
     scaled = values[order] * len(values) / np.arange(len(values), 0, -1)

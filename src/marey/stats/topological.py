@@ -36,7 +36,10 @@ class Dag:
 
 
 def build_dag(count: int, sources: Ints, targets: Ints) -> Dag:
-    """The graph of ``count`` nodes with an edge from each source to its target; refuses a cycle."""
+    """Return the graph of ``count`` nodes with an edge from each source to its target.
+
+    Refuses a cycle.
+    """
     sources, targets = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     first, predecessors = _group(count, targets, sources)
     next_first, successors = _group(count, sources, targets)

@@ -178,7 +178,7 @@ class SplitStore(_RecordsBehind):
         return self.samples.span(cluster)
 
     def maintain(self, now_ms: int) -> None:
-        """Whatever keeps the stores fast and small."""
+        """Keep the stores fast and small."""
         self._records.maintain(now_ms)
         self.samples.maintain(now_ms)
 

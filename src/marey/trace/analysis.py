@@ -61,7 +61,10 @@ VARYING = ("alltoall", "gather", "scatter", "sendrecv", "broadcast", "reduce", "
 def analyse(
     run: TraceRun, progress: Progress | None = None, executor: Executor | None = None
 ) -> Analysis:
-    """Everything the analysis of a run finds; memory grows with communications, not with events."""
+    """Return everything the analysis of a run finds.
+
+    Memory grows with communications, not events.
+    """
     report = progress or (lambda what, done: None)
     bench = Workbench(run, reduce_run(run, report, executor))
     report("matching", 0.7)
@@ -90,7 +93,9 @@ def analyse(
 def reduce_run(
     run: TraceRun, progress: Progress | None = None, executor: Executor | None = None
 ) -> tuple[RankActivity, ...]:
-    """Every rank reduced to what the analysis needs, one after the other or through an executor."""
+    """Return every rank reduced to what the analysis needs, one after the other or through an
+    executor.
+    """
     reduced: Iterable[RankActivity] = map(partial(reduce_rank, run), run.ranks)
     if executor is not None:
         reduced = executor.map(partial(reduce_rank, run), run.ranks)
@@ -239,7 +244,7 @@ class Workbench:
 
 
 def _before_backward(activities: tuple[RankActivity, ...]) -> Flags:
-    """For each communication whether its step's backward had not begun."""
+    """Return for each communication whether its step's backward had not begun."""
     flags = []
     for activity in activities:
         segments, talks = activity.segments, activity.communications

@@ -108,7 +108,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole: from here on the server is the one that is waited for."""
+        """Note that the request is whole: from here on the server is the one that is waited for."""
         self._drop_deadline()
         self._in_head, self._head_bytes = True, 0
         self.book.leave(self)
@@ -131,13 +131,13 @@ class LimitedProtocol(HttpToolsProtocol):
     # What the client takes
 
     def pause_writing(self) -> None:
-        """The client takes less than it is given: it has some time to."""
+        """Give a client that takes less than it is given some time to catch up."""
         super().pause_writing()
         self._drop_read_deadline()
         self._read_deadline = self.loop.call_later(READ_SECONDS, self._end_slow_reader)
 
     def resume_writing(self) -> None:
-        """It takes again."""
+        """Note that the client takes data again."""
         super().resume_writing()
         self._drop_read_deadline()
 

@@ -201,7 +201,9 @@ def _put_first(label: str, others: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def make_kubernetes_access(settings: KubernetesSettings) -> Access:
-    """The API server by its address, by a kubeconfig, or the one of the cluster around us."""
+    """Return the API server by its address, by a kubeconfig, or the one of the cluster
+    around us.
+    """
     if settings.url and settings.kubeconfig:
         raise InvalidInput("url and kubeconfig are both set; allowed: one of them.")
     if settings.kubeconfig:

@@ -117,7 +117,7 @@ class PolledSources:
     def change(
         self, sources: Sequence[Source], about: Mapping[str, SourceAbout]
     ) -> threading.Event:
-        """From the next tick on these are asked; one that is asked already goes on as it is.
+        """Ask these from the next tick on; one that is asked already goes on as it is.
 
         The event is set once the next tick has taken them over.
         """

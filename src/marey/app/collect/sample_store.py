@@ -23,7 +23,9 @@ _MB = 1 << 20
 
 
 def describe_store_source(store: Store, now_ms: int) -> list[SourceState]:
-    """The store's server as the sources page and live messages show it, where there is one."""
+    """Return the store's server as the sources page and live messages show it, where
+    there is one.
+    """
     reported = store.sample_state()
     if reported is None:
         return []
@@ -55,7 +57,9 @@ def _describe_backlog(state: dict[str, Any]) -> str:
 
 
 def open_sample_store(records: Store, settings: StoreSettings) -> Store:
-    """The record store, with VictoriaMetrics for the samples where the configuration says so."""
+    """Return the record store, with VictoriaMetrics for the samples where the configuration says
+    so.
+    """
     reported = _read_sample_place(records)
     if settings.samples == "embedded":
         if reported is not None:

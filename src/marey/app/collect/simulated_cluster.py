@@ -57,7 +57,7 @@ class SimulatedCluster:
         self.remember()
 
     def state(self) -> SimulationState:
-        """Return Policy, placement, backfill and speed now, and what is allowed."""
+        """Return policy, placement, backfill and speed now, and what is allowed."""
         return SimulationState(
             **self.simulation.policy(),
             speed=self.clock.speed,
@@ -193,7 +193,7 @@ class _Past:
         self._step: int | None = None
 
     def take(self, block: Sequence[Observation]) -> None:
-        """Rows for every five minutes of the block, with the utilization of its samples."""
+        """Add rows for every five minutes of the block, with the utilization of its samples."""
         rows: list[Row] = []
         for observation in block:
             step = observation.time_ms // STEP_MS

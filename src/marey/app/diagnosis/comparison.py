@@ -51,14 +51,16 @@ class AskComparison:
             raise InvalidInput("Both sides are the same; name another workload or another window.")
 
     def sides(self) -> tuple[AskDiagnosis, AskDiagnosis]:
-        """Before (the other one) and after (the one asked about)."""
+        """Return before (the other one) and after (the one asked about)."""
         other = (self.other or self.workload, self.cluster, self.other_from_ms, self.other_to_ms)
         return AskDiagnosis(*other), AskDiagnosis(
             self.workload, self.cluster, self.from_ms, self.to_ms
         )
 
     def ask(self, workspace: Workspace) -> Comparison:
-        """Both sides, their means with the change, findings gone and new, and distributions."""
+        """Return both sides, their means with the change, findings gone and new, and
+        distributions.
+        """
         check_metric(self.metric)
         asked = self.sides()
         before, after = (side.ask(workspace) for side in asked)

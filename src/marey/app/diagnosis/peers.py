@@ -35,7 +35,9 @@ class AskPeers:
     cluster: str = DEFAULT_CLUSTER
 
     def ask(self, workspace: Workspace) -> Peers:
-        """Per metric the workload's own mean, and median and quartiles of its peers' means."""
+        """Return per metric the workload's own mean, and median and quartiles of its
+        peers' means.
+        """
         workspace.check_cluster(self.cluster)
         record = workspace.store.workload(self.cluster, self.workload)
         own = _compute_means(workspace, self.cluster, self.workload)

@@ -126,7 +126,7 @@ FEW_GPUS = GridLimits(moments=200_000)
 def load_lines(
     workspace: Workspace, asked: Asked, metrics: Sequence[str], gpus: Sequence[str]
 ) -> WorkloadMatrix:
-    """Some GPUs of a workload over the window asked for: from the cache, else only they are read.
+    """Return some GPUs of a workload over the window asked for, read where the cache has none.
 
     The matrix may hold the other GPUs too.
     """

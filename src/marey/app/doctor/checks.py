@@ -28,17 +28,17 @@ class Check:
     mend: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
+        """Return the document that ``--json`` prints."""
         return asdict(self)
 
 
 def pass_check(part: str, what: str, said: str) -> Check:
-    """Works."""
+    """Make a check that passed."""
     return Check(part, what, Health.OK, said)
 
 
 def warn_check(part: str, what: str, said: str, mend: str) -> Check:
-    """Works, but something is missing."""
+    """Make a check that passed while something is missing."""
     return Check(part, what, Health.WARN, said, mend)
 
 

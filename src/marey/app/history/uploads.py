@@ -134,7 +134,9 @@ class Uploads:
         _write_index(folder, {**_read_index(folder), stored: entry})
 
     def as_named(self, owner: str, name: str) -> Path:
-        """The file under the name it was sent with, so that messages about it can be read."""
+        """Return the file under the name it was sent with, so that messages about it
+        can be read.
+        """
         found = self.file(owner, name)
         plain = name.replace("/", "_").replace("\\", "_")
         usable = plain.strip(".") and len(plain.encode()) <= _PATH_PART_LIMIT
@@ -204,7 +206,9 @@ def _hash_text(text: str) -> str:
 
 
 def _make_stored_name(name: str) -> str:
-    """Readable where it can be (trace readers look for a rank in it), unique by a digest."""
+    """Make a readable name where it can be (trace readers look for a rank in it), unique by a
+    digest.
+    """
     stem, _, rest = name.rpartition("/")[2].partition(".")
     safe = _UNSAFE.sub("_", stem)[:60]
     suffix = "".join(

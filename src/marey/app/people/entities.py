@@ -245,7 +245,7 @@ class AskEntity:
 
 
 def _job_order(job: JobRow) -> tuple[int, float, int]:
-    """Running jobs first, those that waste most, then the newest."""
+    """Sort running jobs first, those that waste most, then the newest."""
     place = {"running": 0, "pending": 1}.get(job.state, 2)
     return (place, -job.wasted_gpu_hours, -(job.submit_ms or 0))
 

@@ -73,7 +73,7 @@ class PrivateRuleWatch(RuleWatch):
 
     @contextmanager
     def loop(self, cluster: str) -> Iterator[EvaluationLoop]:
-        """A cluster's loop, for as long as it is read."""
+        """Yield a cluster's loop, for as long as it is read."""
         with self._whole.loop(cluster) as loop:
             yield loop
 

@@ -59,20 +59,20 @@ class PrivateFeed(FrameFeed):
         self._whole.publish(frame)
 
     def since(self, cluster: str, seq: int) -> list[Frame] | None:
-        """The frames after ``seq``, or None where some of them are no longer kept."""
+        """Return the frames after ``seq``, or None where some of them are no longer kept."""
         frames = self._whole.since(cluster, seq)
         return None if frames is None else [see_frame(frame, self._sight) for frame in frames]
 
     def subscribe(self, cluster: str, metrics: Iterable[str]) -> None:
-        """These columns are wanted, by one client more."""
+        """Add one client who wants these columns."""
         self._whole.subscribe(cluster, metrics)
 
     def unsubscribe(self, cluster: str, metrics: Iterable[str]) -> None:
-        """These columns are wanted by one client less."""
+        """Remove one client who wanted these columns."""
         self._whole.unsubscribe(cluster, metrics)
 
     def subscribed(self, cluster: str) -> list[str]:
-        """The columns that anybody wants."""
+        """Return the columns that anybody wants."""
         return self._whole.subscribed(cluster)
 
     def listen(self, wake: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class PrivateWorkspace(Workspace):
         *,
         reach_ms: int = MOMENT_REACH_MS,
     ) -> Frame:
-        """The cluster now or at a past moment, as the scope sees it."""
+        """Return the cluster now or at a past moment, as the scope sees it."""
         frame = self.whole.frame_at(cluster, at_ms, metrics, reach_ms=reach_ms)
         return see_frame(frame, self.sight)
 

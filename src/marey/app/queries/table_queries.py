@@ -340,7 +340,9 @@ class AskSummary(TableQuestion):
         within("points", self.points, *SUMMARY_BOUNDS)
 
     def reply(self, workspace: Workspace) -> Reply:
-        """Columns time_ms, gpus, allocated, idle, broken, running, waiting, waiting_gpus, util."""
+        """Return columns time_ms, gpus, allocated, idle, broken, running, waiting, waiting_gpus,
+        util.
+        """
         workspace.check_cluster(self.cluster)
         return Reply(workspace.summary(self.cluster, self.from_ms, self.to_ms, self.points))
 

@@ -108,7 +108,7 @@ class Workspace:
         *,
         reach_ms: int = MOMENT_REACH_MS,
     ) -> Frame:
-        """The cluster now (the newest frame) or at a past moment, then with these metrics.
+        """Return the cluster now (the newest frame) or at a past moment, then with these metrics.
 
         A value older than ``reach_ms`` is not shown.
         """

@@ -129,7 +129,9 @@ def _make_facts(row: dict[str, Any]) -> Facts:
 
 
 def _add_failures(known: list[Facts]) -> Iterator[Facts]:
-    """Each with the failed runs of the same name by the same user in the day before its start."""
+    """Yield each with the failed runs of the same name by the same user in the day before its
+    start.
+    """
     ends: dict[tuple[str, str], list[int]] = defaultdict(list)
     for facts in known:
         if facts.state in FAILED and facts.end_ms and facts.name:

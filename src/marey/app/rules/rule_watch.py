@@ -218,7 +218,7 @@ class RuleWatch:
 
     @contextmanager
     def loop(self, cluster: str) -> Iterator[EvaluationLoop]:
-        """A cluster's loop, for as long as it is read; refused while it is not there."""
+        """Yield a cluster's loop, for as long as it is read; refused while it is not there."""
         if cluster not in self._feeds or not self.lock.acquire(timeout=PATIENCE_S):
             raise Conflict("The rules of this cluster are being prepared; ask again soon.")
         try:
@@ -274,7 +274,10 @@ class RuleWatch:
 
     # -- rules
     def reload(self) -> None:
-        """Evaluator by the rules as they are now; new windows are filled from the store."""
+        """Replace the evaluator by one of the rules as they are now.
+
+        New windows are filled from the store.
+        """
         with self.lock:
             self._rules = self.book.all()
             for cluster, loop in self.loops.items():

@@ -202,7 +202,7 @@ class EvaluationLoopFiles:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Between the long steps: nobody waits for a loop that will not sit any more."""
+        """Stop between two long steps when nobody waits for the loop any more."""
         if self.stopping():
             raise Unavailable("The server is stopping; the rules' state is left as it was.")
 

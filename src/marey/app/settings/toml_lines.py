@@ -39,7 +39,7 @@ class TomlFile:
 
 
 def format_key(place: Place) -> str:
-    """``source[1].kind`` for the place of a key."""
+    """Write the place of a key as ``source[1].kind``."""
     text = ""
     for step in place:
         text += f"[{step}]" if isinstance(step, int) else f".{shown(step)}"

@@ -126,7 +126,9 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _labels(run: TraceRun) -> Mapping[str, str]:
-    """Workload and cluster that the recording itself names; the most frequent over ranks."""
+    """Return the workload and cluster that the recording itself names, the most frequent over
+    ranks.
+    """
     found: dict[str, Counter[str]] = {"workload": Counter(), "cluster": Counter()}
     for rank in run.ranks:
         record = run.info(rank).clock_sync or {}

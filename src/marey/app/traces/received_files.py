@@ -126,7 +126,9 @@ class ReceivedFiles:
         return [path for path in files if path.exists()]
 
     def _make_path(self, name: str) -> Path:
-        """Readable where it can be (trace readers look for a rank in it), unique by a digest."""
+        """Make a readable path where it can be (trace readers look for a rank in it), unique by a
+        digest.
+        """
         folder, _, last = name.rpartition("/")
         stem, _, rest = last.partition(".")
         if not any(letter.isdigit() for letter in stem):

@@ -113,7 +113,7 @@ class TraceLibrary:
         return [record for name in names if (record := self._load(name)) is not None]
 
     def _find_unconverted(self) -> list[RunRecord]:
-        """Runs in allowed folders that nobody has touched yet."""
+        """Find runs in allowed folders that nobody has touched yet."""
         return [
             record
             for path, modified_ms in find_run_folders(self.settings.folders)

@@ -173,7 +173,7 @@ def _only_here(ensemble: Ensemble) -> Iterable[Suspect]:
 
 
 def _slower(ensemble: Ensemble) -> Iterable[Suspect]:
-    """Profiles above the upper fence in the time a call takes itself."""
+    """Return profiles above the upper fence in the time a call takes itself."""
     boxes = ensemble.exclusive
     high = boxes.q3 + 1.5 * (boxes.q3 - boxes.q1)
     for node in np.unique(boxes.outlier_row):

@@ -278,7 +278,9 @@ def _run(
     starts: np.uint64,
     ends: np.uint64,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """For each node: the states it can be in from above, and those that can be ended below."""
+    """Compute for each node the states it can be in from above, and those that can be
+    ended below.
+    """
     size = len(parent)
     down = np.zeros(size, np.uint64)
     for node in range(size):

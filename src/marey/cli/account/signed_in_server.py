@@ -15,7 +15,7 @@ from marey.store.holder import Holder, find_holder
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    """The options that say which server is meant."""
+    """Add the options that say which server is meant."""
     parser.add_argument(
         "--server",
         default=os.environ.get(SERVER_VARIABLE, ""),

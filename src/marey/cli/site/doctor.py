@@ -52,13 +52,13 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def worst(checks: Sequence[Check]) -> Health:
-    """How the whole is: as its worst part."""
+    """Return how the whole is: as its worst part."""
     order = [Health.OK, Health.WARN, Health.FAIL]
     return max((check.state for check in checks), key=order.index, default=Health.OK)
 
 
 def format_checks(checks: Sequence[Check]) -> str:
-    """The checks as text, part by part, with what to do below what is not well."""
+    """Return the checks as text, part by part, with what to do below what is not well."""
     lines: list[str] = []
     for part in dict.fromkeys(check.part for check in checks):
         lines += ["", part] if lines else [part]

@@ -117,7 +117,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 @contextmanager
 def _read_accounting(args: argparse.Namespace) -> Iterator[Path | None]:
-    """What sacct tells, as a file that is gone afterwards; without --sacct the file named."""
+    """Yield what sacct says as a file that is gone afterwards; without --sacct the file named."""
     if not args.sacct:
         yield args.workloads
         return
@@ -131,7 +131,7 @@ def _read_accounting(args: argparse.Namespace) -> Iterator[Path | None]:
 
 @contextmanager
 def _read_foreign(args: argparse.Namespace) -> Iterator[Path | None]:
-    """What another program logged, as a samples file that is gone afterwards."""
+    """Yield what another program logged, as a samples file that is gone afterwards."""
     path: Path | None = args.samples
     table = read_foreign_samples(path, args.host or path.stem) if path is not None else None
     if table is None or path is None:

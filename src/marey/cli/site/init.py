@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def ask_about(choice: Choice, asked: Asking) -> Choice:
-    """What a person wants of what was found; an empty answer means yes."""
+    """Ask a person what of the found to take; an empty answer means yes."""
     used = [one for one in choice.used if _ask_yes(asked(f"{one.said}. Collect from it? [Y/n] "))]
     refused = [one for one in choice.used if one not in used]
     if not any(one.kind in ("prometheus", "dcgm") for one in used):
@@ -114,7 +114,7 @@ def _write_document(path: Path, found: list[Found], choice: Choice) -> dict[str,
 
 
 def format_choice(path: Path, found: list[Found], choice: Choice) -> str:
-    """What was found, what was written, and the next command."""
+    """Return what was found, what was written, and the next command."""
     lines = [f"{'use  ' if one in choice.used else 'leave'}  {one.kind}: {one.said}"
              for one in found]  # fmt: skip
     if not found:

@@ -15,7 +15,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no options of its own."""
+    """Add nothing: it has no options of its own."""
 
 
 def run(args: argparse.Namespace, out: Output) -> None:

@@ -106,7 +106,7 @@ class Interruption:
         self.number: int | None = None
 
     def meet(self, number: int, frame: FrameType | None) -> None:
-        """The signal's handler."""
+        """Handle the signal."""
         self.number = number
         raise KeyboardInterrupt(number)
 
@@ -118,7 +118,7 @@ class Interruption:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[Interruption]:
-    """Until the server itself listens for signals, SIGTERM unwinds as Ctrl-C does.
+    """Unwind at SIGTERM as at Ctrl-C until the server itself listens for signals.
 
     Its default would end the process on the spot: the store unclosed, a demo's folder left behind.
     """

@@ -257,7 +257,7 @@ def _show_progress(out: Output, label: str) -> Iterator[Callable[[float], None]]
 
 
 def step_list(text: str) -> list[int]:
-    """``3-5,8`` as numbers."""
+    """Parse ``3-5,8`` as numbers."""
     steps: list[int] = []
     try:
         for part in text.split(","):

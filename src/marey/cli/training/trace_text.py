@@ -363,7 +363,7 @@ def _change_row(row: Mapping[str, Any]) -> list[str]:
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: tuple[int, ...] = ()) -> str:
-    """Columns aligned for a terminal; numbers to the right, names to the left."""
+    """Align columns for a terminal: numbers to the right, names to the left."""
     lines = [list(heads), *(list(row) for row in rows)]
     widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
     return "\n".join(
@@ -376,6 +376,6 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: tuple[int
 
 
 def printable(text: str, longest: int) -> str:
-    """Text of a trace that cannot move the cursor or fill the screen."""
+    """Return text of a trace that cannot move the cursor or fill the screen."""
     clean = "".join(c if c.isprintable() else "�" for c in text[: longest + 1])
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"

@@ -47,7 +47,7 @@ class Change:
 
 
 def judge_slow_alone(signals: Signals) -> Iterator[Claim]:
-    """The only node, or what connects its GPUs, is slower than it was, and so is the work."""
+    """Find the only node, or what connects its GPUs, to be slower than it was, and so the work."""
     change = find_lasting_change(signals)
     if change is None:
         return
@@ -77,7 +77,9 @@ def judge_slow_alone(signals: Signals) -> Iterator[Claim]:
 
 
 def find_lasting_change(signals: Signals) -> Change | None:
-    """All GPUs of a one-node workload do less than before, for the rest of it or for long."""
+    """Find when all GPUs of a one-node workload do less than before, for the rest of it or for
+    long.
+    """
     if len(signals.matrix.hosts) != 1 or not signals.has("util"):
         return None
     util = common(signals, "util")
@@ -102,7 +104,7 @@ def find_lasting_change(signals: Signals) -> Change | None:
 def _find_fall(
     level: NDArray[np.float64], working: Flags, share: float
 ) -> tuple[int, int, float] | None:
-    """The first long run of blocks below a share of what was before it, and what that was."""
+    """Find the first long run of blocks below a share of what was before it, and what that was."""
     if working.sum() < LEAST_BLOCKS + LEAST_BEFORE:
         return None
     usual = float(np.nanpercentile(level[working], 90))
@@ -119,7 +121,7 @@ def _find_fall(
 
 
 def _find_slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | None:
-    """What the training script says of its speed, in the window and before it."""
+    """Return what the training script says of its speed, in the window and before it."""
     times = signals.matrix.time_ms
     begin, first, end = times[signals.begin], times[span[0]], times[span[1] - 1]
     told = [p for p in signals.matrix.progress if p.throughput is not None]

@@ -21,7 +21,7 @@ BUSY_UTIL = 50.0
 
 
 def judge_node_failure(signals: Signals) -> Iterator[Claim]:
-    """A node that the scheduler called down, or that fell silent while others go on."""
+    """Find a node that the scheduler called down, or that fell silent while others go on."""
     matrix = signals.matrix
     told = {
         event.host: event.time_ms
@@ -55,7 +55,7 @@ def judge_node_failure(signals: Signals) -> Iterator[Claim]:
 
 
 def _find_silence(signals: Signals, members: Flags) -> int | None:
-    """The column from which on none of the members report while others do."""
+    """Find the column from which on none of the members report while others do."""
     matrix = signals.matrix
     if not matrix.columns or members.all():
         return None
@@ -70,7 +70,7 @@ def _find_silence(signals: Signals, members: Flags) -> int | None:
 
 
 def judge_xid(signals: Signals) -> Iterator[Claim]:
-    """Errors that the driver reported for GPUs of the workload."""
+    """Find errors that the driver reported for GPUs of the workload."""
     matrix = signals.matrix
     names = {gpu.gpu: row for row, gpu in enumerate(matrix.gpus)}
     found = [e for e in matrix.events if e.kind is ClusterEventKind.XID and e.gpu in names]
@@ -95,7 +95,7 @@ def judge_xid(signals: Signals) -> Iterator[Claim]:
 
 
 def judge_throttled_gpu(signals: Signals) -> Iterator[Claim]:
-    """A busy GPU whose clock stays well below that of its peers."""
+    """Find a busy GPU whose clock stays well below that of its peers."""
     if not signals.has("sm_clock", "util"):
         return
     clock, util = signals.by_block("sm_clock"), signals.by_block("util")

@@ -21,7 +21,7 @@ LEAST_UTIL = 10.0
 
 
 def first_of_node(signals: Signals) -> Flags:
-    """The GPU with the least local rank (else index) on every node."""
+    """Return the GPU with the least local rank (else index) on every node."""
     gpus = signals.matrix.gpus
     first: dict[str, int] = {}
     for row, gpu in enumerate(gpus):
@@ -39,7 +39,7 @@ def first_of_node(signals: Signals) -> Flags:
 
 
 def judge_biased_load(signals: Signals) -> Iterator[Claim]:
-    """The first GPU of every node works more, and holds more, than all the others."""
+    """Find the first GPU of every node working more, and holding more, than all the others."""
     if not signals.has("util") or signals.count < LEAST_GPUS:
         return
     masters = first_of_node(signals)
@@ -75,7 +75,7 @@ def judge_biased_load(signals: Signals) -> Iterator[Claim]:
 
 
 def _stands_apart(values: NDArray[Any], inside: Flags, factor: float) -> bool:
-    """Whether the least inside is clearly above the others' usual and nearly all of them."""
+    """Return whether the least inside is clearly above the others' usual and nearly all of them."""
     others = values[~inside]
     return bool(
         values[inside].min() >= factor * np.nanmedian(others)
@@ -84,7 +84,7 @@ def _stands_apart(values: NDArray[Any], inside: Flags, factor: float) -> bool:
 
 
 def judge_memory_imbalance(signals: Signals) -> Iterator[Claim]:
-    """Some ranks hold far more memory than the rest."""
+    """Find ranks that hold far more memory than the rest."""
     used = ~signals.idle_rows
     if not signals.has("mem_used") or used.sum() < LEAST_GPUS:
         return

@@ -23,7 +23,7 @@ SESSION_MS = 45 * MINUTE_MS
 
 
 def judge_stalled(signals: Signals) -> Iterator[Claim]:
-    """Utilization near 100 % while nothing is computed, on nearly all GPUs."""
+    """Find utilization near 100 % while nothing is computed, on nearly all GPUs."""
     if not signals.has("util"):
         return
     spinning, confidence = _find_spinning(signals)
@@ -55,7 +55,7 @@ def judge_stalled(signals: Signals) -> Iterator[Claim]:
 
 
 def _find_spinning(signals: Signals) -> tuple[Flags | None, float]:
-    """Which samples look like a spin, judged by the best of what there is."""
+    """Return which samples look like a spin, judged by the best of what there is."""
     columns = signals.matrix.columns
     busy = columns["util"] >= SPIN_UTIL
     share = signals.power_share
@@ -102,7 +102,7 @@ def _collect_activity(signals: Signals, rows: Flags, span: tuple[int, int]) -> l
 
 
 def judge_idle_gpus(signals: Signals) -> Iterator[Claim]:
-    """GPUs of the allocation that never work while others do."""
+    """Find GPUs of the allocation that never work while others do."""
     rows = signals.idle_rows
     if not rows.any():
         return
@@ -128,7 +128,7 @@ def judge_idle_gpus(signals: Signals) -> Iterator[Claim]:
 
 
 def judge_idle_session(signals: Signals) -> Iterator[Claim]:
-    """An allocation that is held for long and hardly used."""
+    """Find an allocation that is held for long and hardly used."""
     if not signals.has("util"):
         return
     util = signals.matrix.columns["util"]

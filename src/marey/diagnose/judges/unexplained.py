@@ -23,7 +23,7 @@ LEAST_GPUS = 4
 
 
 def hardly_working(signals: Signals) -> Iterator[Claim]:
-    """Some GPUs do a little now and then while the others work: as good as unused."""
+    """Find GPUs that do a little now and then while the others work: as good as unused."""
     if not signals.has("util") or signals.count < LEAST_GPUS:
         return
     util = quiet_median(signals.after_start("util"), 1)
@@ -46,7 +46,9 @@ def hardly_working(signals: Signals) -> Iterator[Claim]:
 
 
 def strange_clusters(signals: Signals) -> tuple[Evidence, ...]:
-    """Groups of GPUs that stand apart in a metric, where nothing that is known explains it."""
+    """Return groups of GPUs that stand apart in a metric, where nothing that is known
+    explains it.
+    """
     if signals.count < LEAST_GPUS:
         return ()
     found: list[Evidence] = []

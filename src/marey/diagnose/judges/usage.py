@@ -35,7 +35,9 @@ OVERSIZED_MEMORY = 0.12
 
 
 def judge_input_bound(signals: Signals) -> Iterator[Claim]:
-    """Utilization of all GPUs rises and falls together and regularly: they wait for data."""
+    """Find utilization that rises and falls together and regularly on all GPUs: they
+    wait for data.
+    """
     if not signals.has("util"):
         return
     rows = ~signals.idle_rows
@@ -112,7 +114,7 @@ def _count_beginnings(flags: NDArray[np.bool_]) -> int:
 
 
 def _measure_regularity(values: NDArray[np.float64]) -> float:
-    """The highest autocorrelation after the first dip: near 1 for a steady beat."""
+    """Return the highest autocorrelation after the first dip: near 1 for a steady beat."""
     centred = values - values.mean()
     size = 1 << int(np.ceil(np.log2(2 * len(centred))))
     spectrum = np.fft.rfft(centred, size)
@@ -125,7 +127,7 @@ def _measure_regularity(values: NDArray[np.float64]) -> float:
 
 
 def judge_memory_leak(signals: Signals) -> Iterator[Claim]:
-    """Memory that grows steadily on most GPUs and will run out."""
+    """Find memory that grows steadily on most GPUs and will run out."""
     if not signals.has("mem_used"):
         return
     memory = signals.by_block("mem_used")[:, 1:]
@@ -164,7 +166,7 @@ def judge_memory_leak(signals: Signals) -> Iterator[Claim]:
 def _fit_trend(
     values: NDArray[np.float64], hours: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Slope per row and the share of the variance that a straight line explains."""
+    """Return slope per row and the share of the variance that a straight line explains."""
     known = ~np.isnan(values)
     n = np.maximum(known.sum(axis=1), 1)
     x = np.where(known, hours[None, :], 0.0)
@@ -183,7 +185,7 @@ def _find_capacity(signals: Signals, memory: NDArray[np.float64]) -> NDArray[np.
 
 
 def judge_underused(signals: Signals) -> Iterator[Claim]:
-    """Always a kernel running, always a small one: the GPU is hardly working."""
+    """Find GPUs that always run a kernel, and always a small one: they hardly work."""
     if not signals.has("util"):
         return
     rows = ~signals.idle_rows
@@ -225,7 +227,7 @@ def judge_underused(signals: Signals) -> Iterator[Claim]:
 
 
 def judge_oversized(signals: Signals) -> Iterator[Claim]:
-    """Far more GPUs than the work can use: little memory, short bursts, long waits."""
+    """Find far more GPUs than the work can use: little memory, short bursts, long waits."""
     rows = ~signals.idle_rows
     if not signals.has("util", "mem_used") or rows.sum() < 2:
         return

@@ -44,7 +44,7 @@ MAD_TO_DEVIATION = 1.4826
 
 
 def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
-    """One GPU at full clocks whose multiprocessors are busy while all others wait."""
+    """Find one GPU at full clocks whose multiprocessors are busy while all others wait."""
     if not signals.has("util") or signals.count < 4:
         return
     if not signals.has("sm_active"):
@@ -94,7 +94,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
 
 
 def _is_lasting(resident: Flags) -> bool:
-    """Whether a GPU is busier than its peers for long enough to be slow."""
+    """Return whether a GPU is busier than its peers for long enough to be slow."""
     spans = runs(resident, LEAST_BLOCKS)
     if not spans:
         return False
@@ -105,7 +105,7 @@ def _is_lasting(resident: Flags) -> bool:
 def _judge_slow_gpu_steadily(
     signals: Signals, active: NDArray[np.float64], util: NDArray[np.float64]
 ) -> Iterator[Claim]:
-    """One GPU alone that is a little busier than all others, nearly all the time.
+    """Find one GPU alone that is a little busier than all others, nearly all the time.
 
     A little is what healthy GPUs differ by, too: it must be the only one, and far outside of what
     the others differ by.
@@ -143,7 +143,7 @@ def _judge_slow_gpu_steadily(
 
 
 def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
-    """The same where nothing tells how busy multiprocessors are.
+    """Find the same where nothing says how busy multiprocessors are.
 
     When all ranks begin to wait, their power falls; the one they wait for computes on, so its own
     falls less. Each GPU is held against itself before, because boards differ by more than that.
@@ -177,7 +177,10 @@ def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
 
 
 def _measure_kept(signals: Signals, first: int, last: int) -> NDArray[np.float64]:
-    """Each GPU's power in a span as a share of its own before; of all of it at the very start."""
+    """Return each GPU's power in a span as a share of its own before.
+
+    Of all of it at the very start.
+    """
     power = signals.by_block("power")
     before = power[:, :first] if first else power
     kept = np.asarray(quiet_mean(power[:, first:last], 1) / quiet_mean(before, 1))
@@ -186,7 +189,7 @@ def _measure_kept(signals: Signals, first: int, last: int) -> NDArray[np.float64
 
 
 def judge_slow_node(signals: Signals) -> Iterator[Claim]:
-    """All GPUs of one node have gaps while those of the other nodes wait busily."""
+    """Find a node whose GPUs all have gaps while those of the other nodes wait busily."""
     matrix = signals.matrix
     if not signals.has("util") or len(matrix.hosts) < 2:
         return
@@ -221,7 +224,7 @@ def judge_slow_node(signals: Signals) -> Iterator[Claim]:
 
 
 def _find_lateness(late: Flags, working: Flags) -> tuple[int, int, bool]:
-    """From when to when a node is late, and whether that lasts.
+    """Return from when to when a node is late, and whether that lasts.
 
     It lasts if it is late most of that time and that is a fair share of the work, or if it has not
     ended yet. Otherwise only the longest stretch is reported: somebody else's work on the node, a
@@ -247,7 +250,10 @@ def _collect_host_evidence(signals: Signals, host: int, span: tuple[int, int]) -
 
 
 def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
-    """All ranks of several nodes wait in communication: less work at the same utilization."""
+    """Find several nodes whose ranks all wait in communication.
+
+    Less work at the same utilization.
+    """
     matrix = signals.matrix
     activity = activity_metric(signals)
     if activity is None or not signals.has("util") or len(matrix.hosts) < 2:
@@ -293,7 +299,7 @@ def _weigh_fabric(signals: Signals, activity: str, span: tuple[int, int]) -> flo
 
 
 def _fell_alike(signals: Signals, first: int, last: int) -> bool:
-    """Whether the power of every GPU fell with the others', and noise would not hide one."""
+    """Return whether the power of every GPU fell with the others', and noise would not hide one."""
     kept = _measure_kept(signals, first, last)
     usual = float(quiet_median(kept))
     most = float(np.nanmax(kept)) - usual
@@ -301,25 +307,25 @@ def _fell_alike(signals: Signals, first: int, last: int) -> bool:
 
 
 def activity_metric(signals: Signals) -> str | None:
-    """The best that there is to tell work from waiting."""
+    """Return the best that there is to tell work from waiting."""
     return next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
 
 
 def against_before(metric: str, now: float, before: float) -> Evidence:
-    """A metric of all GPUs against what it was before."""
+    """Return a metric of all GPUs against what it was before."""
     known = catalogue()[metric]
     return Evidence(f"{known.label} against before", now, before, known.unit)
 
 
 def common(signals: Signals, metric: str) -> NDArray[np.float64]:
-    """What all GPUs in use do together, per block."""
+    """Return what all GPUs in use do together, per block."""
     return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
 
 
 def _find_fall(
     level: NDArray[np.float64], util: NDArray[np.float64]
 ) -> tuple[int, int, float] | None:
-    """The blocks in which activity is far below its usual while utilization is not."""
+    """Find the blocks in which activity is far below its usual while utilization is not."""
     working = util >= WORKING_UTIL
     if working.sum() < FALLEN_BLOCKS + 1:
         return None

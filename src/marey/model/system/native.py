@@ -9,7 +9,9 @@ from typing import Any
 
 @cache
 def native_module() -> Any | None:
-    """The module built for this processor, or None where the package was installed without one."""
+    """Return the module built for this processor, or None where the package was installed without
+    one.
+    """
     try:
         general = importlib.import_module("marey._native")
     except ImportError:

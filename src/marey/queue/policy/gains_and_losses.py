@@ -32,7 +32,7 @@ def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[
 
 
 def compare_by_project(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
-    """Return mean waits by project, the biggest change first; nothing where none is told."""
+    """Return mean waits by project, the biggest change first; nothing where none is known."""
     if not any(jobs.projects):
         return []
     return _compare_groups("project", jobs.projects, jobs.fill("project", 0), (now_s, then_s))

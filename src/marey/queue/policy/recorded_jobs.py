@@ -78,7 +78,7 @@ class RecordedJobs:
         return np.where(self.start_ms >= 0, (self.start_ms - self.submit_ms) / 1000.0, np.nan)
 
     def fill(self, name: str, default: int) -> Ints:
-        """Return an optional column, or the same number for all where it is not told."""
+        """Return an optional column, or the same number for all where it is not known."""
         column: Ints = getattr(self, name)
         return column if len(column) else np.full(len(self), default, np.int64)
 

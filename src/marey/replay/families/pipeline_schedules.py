@@ -92,7 +92,10 @@ def _sends(shape: Shape, turn: Pass) -> bool:
 
 
 def _gpipe(shape: Shape) -> list[list[Turn]]:
-    """All forward passes, then all backward passes; sends are waited for at the end of each."""
+    """List all forward passes, then all backward passes.
+
+    Sends are waited for at the end of each.
+    """
     return [_gpipe_rank(shape, rank) for rank in range(shape.ranks)]
 
 

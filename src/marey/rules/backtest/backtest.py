@@ -65,7 +65,7 @@ class Backtest:
         return opened * DAY_MS / max(self.to_ms - self.from_ms, 1)
 
     def gpu_hours(self, rule: str) -> float:
-        """GPU-hours under the rule's findings."""
+        """Return GPU-hours under the rule's findings."""
         return sum(f.gpu_hours for f in self.findings if f.rule == rule)
 
 
@@ -132,7 +132,10 @@ class _Walk:
         return self.history.to_ms // self.loop.every_ms * self.loop.every_ms
 
     def _take_block(self, batches: Sequence[SampleBatch], until_ms: int) -> bool:
-        """Evaluator up to a mark, in portions that fit into memory; False where it was stopped."""
+        """Run the evaluator up to a mark, in portions that fit into memory.
+
+        False where it was stopped.
+        """
         every_ms = self.loop.every_ms
         left = list(batches)
         while self._judged < until_ms or left:
@@ -157,7 +160,7 @@ class _Walk:
         return self.loop.metric_history.rows + coming
 
     def _open(self, until_ms: int) -> None:
-        """Rows for every workload that begins in the portion."""
+        """Open rows for every workload that begins in the portion."""
         every_ms = self.loop.every_ms
         while self._coming and self._start(self._coming[-1]) <= until_ms:
             past = self._coming.pop()
@@ -260,7 +263,9 @@ def _set_pace(
 
 
 def _cut_at_verdicts(batch: SampleBatch, loop: EvaluationLoop) -> Iterator[SampleBatch]:
-    """The batch cut where verdicts fall, so that facts are known no earlier than they were."""
+    """Yield the batch cut where verdicts fall, so that facts are known no earlier than
+    they were.
+    """
     if not len(batch):
         return
     # A sample on the minute belongs to the verdict of that minute.

@@ -151,7 +151,7 @@ class HistoryEvaluationLoop(EvaluationLoop):
         self._waiting: dict[str, tuple[Facts, Sequence[HeldGpu]]] = {}
 
     def admit(self, facts: Facts, held_gpus: Sequence[HeldGpu]) -> None:
-        """A workload runs, or has ended; it waits until it is heard."""
+        """Take a workload that runs, or has ended; it waits until it is heard."""
         if facts.workload in self.screen.heard:
             super().admit(facts, held_gpus)
         elif facts.end_ms is None:
@@ -166,7 +166,7 @@ class HistoryEvaluationLoop(EvaluationLoop):
                 super().admit(*self._waiting.pop(name))
 
     def close(self, workloads: Collection[str]) -> None:
-        """These workloads have had their last verdict, or will never need one."""
+        """Drop workloads that have had their last verdict, or will never need one."""
         self.metric_history.close(workloads)
         self.screen.heard.difference_update(workloads)
 
@@ -181,7 +181,7 @@ class Cut:
 
 
 def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[Cut]:
-    """Samples in order of time, gathered to blocks that end where a verdict falls."""
+    """Yield samples in order of time, gathered to blocks that end where a verdict falls."""
     waiting: dict[Entity, list[SampleBatch]] = {}
     rows = 0
     for batch in batches:
@@ -218,7 +218,7 @@ def _cut_batches(
 
 
 def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:
-    """Batches one after another as one; names are coded anew where they differ."""
+    """Join batches one after another into one; names are coded anew where they differ."""
     first = batches[0]
     if len(batches) == 1:
         return first

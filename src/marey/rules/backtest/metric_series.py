@@ -33,7 +33,7 @@ Asked = tuple[Statistic, int | None]
 
 
 def statistics_of(rules: Iterable[Rule]) -> dict[str, set[Asked]]:
-    """Per metric, every statistic that verdicts may read, *now* included."""
+    """Return per metric, every statistic that verdicts may read, *now* included."""
     needed: dict[str, set[Asked]] = {}
     for rule in rules:
         for _, clause in rule.variants():
@@ -58,11 +58,11 @@ class Block:
     times: Longs
 
     def values(self, name: str) -> NDArray[np.float32]:
-        """One stored column in the order of the rows."""
+        """Return one stored column in the order of the rows."""
         return np.ascontiguousarray(self.batch.columns[name][self.order], np.float32)
 
     def seen(self, names: Sequence[str]) -> NDArray[np.bool_]:
-        """Which samples have any value at all."""
+        """Return which samples have any value at all."""
         empty = [np.isnan(self.batch.columns[n]) for n in names if n in self.batch.columns]
         if not empty:
             return np.zeros(len(self.batch), bool)
@@ -116,12 +116,12 @@ class Track:
             self.held[mine] = -1
 
     def begin(self, metric_history: MetricHistory) -> None:
-        """Another block is at hand."""
+        """Take another block."""
         self.reserve(metric_history.rows)
         self._series = {}
 
     def series(self, wanted: Asked, metric_history: MetricHistory, rows: Longs) -> Floats:
-        """A statistic per mark and row, of these rows for certain."""
+        """Return a statistic per mark and row, of these rows for certain."""
         if not self._series:
             shape = (len(metric_history.marks), metric_history.rows)
             self._series = {asked: np.full(shape, np.nan) for asked in self.wanted}
@@ -142,7 +142,9 @@ class Track:
             self._walk(metric_history, left, [])
 
     def reach(self, statistic: Statistic, metric_history: MetricHistory, rows: Longs) -> Floats:
-        """The least and greatest that a whole-life statistic of each row can be in the block."""
+        """Return the least and greatest that a whole-life statistic of each row can be in the
+        block.
+        """
         out = np.empty((len(rows), 2))
         first, _, values = self._sort_samples(metric_history)
         kind, parameter = choose_statistic(statistic)
@@ -226,7 +228,7 @@ class MetricHistory:
         return self.row_table.size
 
     def block(self, kind: Entity) -> Block | None:
-        """The samples at hand of GPUs or hosts."""
+        """Return the samples at hand of GPUs or hosts."""
         return self._blocks.get(kind)
 
     def close(self, workloads: Iterable[str]) -> None:
@@ -255,7 +257,7 @@ class MetricHistory:
         self._note_first_samples()
 
     def finish(self) -> None:
-        """The block has been judged."""
+        """Drop the block, which has been judged."""
         for track in self.tracks.values():
             track.finish(self)
         if len(self._newest):
@@ -289,7 +291,7 @@ class MetricHistory:
         return Block(batch, first, order, time_ms[order])
 
     def _note_first_samples(self) -> None:
-        """Who was last seen when: per mark and row, and over all."""
+        """Note who was last seen when: per mark and row, and over all."""
         names = sorted({self._find_column(track) for track in self.tracks.values()})
         self._newest = np.full(len(self.marks), self.newest_ms, np.int64)
         self._last = np.zeros((self.rows, len(self.marks)), np.int64)
@@ -309,7 +311,7 @@ class MetricHistory:
                 )  # fmt: skip
 
     def values(self, track: Track, block: Block) -> NDArray[np.float32]:
-        """A track's samples in the order of rows; a derived metric is made from its base."""
+        """Return a track's samples in the order of rows; a derived metric is made from its base."""
         if track.metric not in self._values:
             self._values[track.metric] = self._compute_values(track, block)
         return self._values[track.metric]
@@ -331,17 +333,21 @@ class MetricHistory:
 
     # -- over the block, and at one mark
     def reach(self, metric: str, statistic: Statistic, rows: Longs) -> tuple[Floats, Floats]:
-        """The least and greatest that a whole-life statistic can be anywhere in the block."""
+        """Return the least and greatest that a whole-life statistic can be anywhere in
+        the block.
+        """
         bounds = self.tracks[metric, False].reach(statistic, self, rows)
         return bounds[:, 0], bounds[:, 1]
 
     def statistic(self, metric: str, wanted: Asked, mark: int, rows: Longs) -> Floats | None:
-        """The number at one mark, of these rows for certain; None: not asked for."""
+        """Return the number at one mark, of these rows for certain; None: not asked for."""
         track = self.tracks.get((metric, wanted[1] is not None))
         return None if track is None else track.series(wanted, self, rows)[mark]
 
     def seen(self, mark: int, rows: Longs) -> tuple[Longs, Longs, int]:
-        """Time of each row's first and last sample by a mark (0: none), and the newest of all."""
+        """Return time of each row's first and last sample by a mark (0: none), and the newest of
+        all.
+        """
         first = self.first_ms[rows]
         known = np.where(first <= self.marks[mark], first, 0)
         return known, self._last[rows, mark], int(self._newest[mark])

@@ -75,7 +75,7 @@ class Screen:
         return [int(number) for number in who[chosen]]
 
     def _can_hold(self, expression: Expression, rows: Longs) -> Flags:
-        """Per row: whether the expression may be true of it at any mark of the block."""
+        """Return per row whether the expression may be true of it at any mark of the block."""
         if isinstance(expression, Condition):
             return self._check_condition(expression, rows)
         if isinstance(expression, Not):
@@ -105,7 +105,9 @@ class Screen:
         return np.ones(len(rows), bool)
 
     def _find_longest_window(self, rows: Longs) -> Floats:
-        """How long each row's workload will have been watched at the end of the block, at most."""
+        """Return how long each row's workload will have been watched at the end of the block, at
+        most.
+        """
         marks = self._metric_history.marks
         start = self._count_per_workload(
             lambda f: -np.inf if f.start_ms is None else f.start_ms, rows
@@ -118,7 +120,10 @@ class Screen:
         return np.asarray(np.maximum(watched, 0.0))
 
     def _find_first_sample(self) -> Floats:
-        """When the first sample of each workload came, by its number; infinity where none did."""
+        """Return when the first sample of each workload came, by its number.
+
+        Infinity where none did.
+        """
         metric_history = self._metric_history
         owner, first = (
             metric_history.row_table.owner[: metric_history.rows],

@@ -20,7 +20,7 @@ NOBODY = -1
 
 
 def grow_rows(array: NDArray[Any], rows: int, empty: float = 0) -> NDArray[Any]:
-    """The same array with room for so many rows."""
+    """Return the same array with room for so many rows."""
     more = room_for(rows, len(array)) - len(array)
     if more <= 0:
         return array
@@ -28,7 +28,7 @@ def grow_rows(array: NDArray[Any], rows: int, empty: float = 0) -> NDArray[Any]:
 
 
 def number_names(numbers: Mapping[str, int], names: Sequence[str]) -> Longs:
-    """The number of each name; -1 where it has none."""
+    """Return the number of each name; -1 where it has none."""
     return np.fromiter(map(numbers.get, names, repeat(NOBODY)), np.int64, len(names))
 
 
@@ -43,11 +43,11 @@ class _Names:
         self._coded = np.zeros(0, np.int64)
 
     def number(self, name: str) -> int:
-        """The number of a name, a new one where it was not met before."""
+        """Return the number of a name, a new one where it was not met before."""
         return self.numbers.setdefault(name, len(self.numbers))
 
     def number_names(self, names: Sequence[str]) -> Longs:
-        """The number of each name; -1 of one that was never met."""
+        """Return the number of each name; -1 of one that was never met."""
         # A name may have got its number since.
         asked = (len(self.numbers), names)
         if asked != self._before:
@@ -81,7 +81,7 @@ class RowTable:
     )
 
     def open(self, facts: Facts, held_gpus: Iterable[HeldGpu], from_ms: int) -> None:
-        """Rows for a workload, valid from this moment to its end."""
+        """Open rows for a workload, valid from this moment to its end."""
         mine = self.rows.setdefault(facts.workload, {})
         to_ms = FOREVER if facts.end_ms is None else facts.end_ms
         number = self.numbers.setdefault(facts.workload, self._opened)
@@ -128,11 +128,11 @@ class RowTable:
         return gone
 
     def whole(self, per: str) -> Floats:
-        """What each row's derived metric is a share of; NaN where it is not known."""
+        """Return what each row's derived metric is a share of; NaN where it is not known."""
         return self._wholes[per][: self.size]
 
     def roster(self, kind: Entity, names: Sequence[str]) -> tuple[Longs, Longs]:
-        """The rows of each of these GPUs or hosts: ``rows[first[i]:first[i + 1]]``."""
+        """Return the rows of each of these GPUs or hosts: ``rows[first[i]:first[i + 1]]``."""
         book = self._names[kind]
         # The last place is for names that were never met.
         place_of = np.full(len(book.numbers) + 1, len(names), np.int64)

@@ -199,7 +199,7 @@ class AllocationRows:
         self.version += 1
 
     def leave(self, workload: str, gpu: str, at_ms: int) -> None:
-        """The workload no longer holds the GPU from this moment on."""
+        """Take the GPU from the workload from this moment on."""
         running = self.by_name.get(workload)
         if running and gpu in running.rows:
             self._set_end(running.rows[gpu], at_ms)
@@ -225,7 +225,7 @@ class AllocationRows:
         return rows
 
     def note(self, gpu: str, *, host: str, kind: str, time_ms: int, workload: str = "") -> None:
-        """Something happened to a GPU, or to a whole host; it counts for who held it then."""
+        """Note what happened to a GPU, or to a whole host; it counts for who held it then."""
         rows = self._by_gpu.get(gpu, []) if gpu else self._by_host.get(host, [])
         if not gpu and not host and workload in self.by_name:
             rows = list(self.by_name[workload].rows.values())
@@ -246,14 +246,17 @@ class AllocationRows:
         return Roster(first, rows, self.from_ms, self.to_ms)
 
     def layout(self) -> Layout:
-        """The rows of every workload that is not finished, sorted; made anew when they change."""
+        """Return the rows of every workload that is not finished, sorted.
+
+        Made anew when they change.
+        """
         if self.version not in self._layouts:
             before = None if self._reshaped else next(iter(self._layouts.values()), None)
             self._layouts = {self.version: self._update_layout(before)}
         return self._layouts[self.version]
 
     def _update_layout(self, before: Layout | None) -> Layout:
-        """From the layout before, where workloads have only come and gone since."""
+        """Make the layout from the one before, where workloads have only come and gone since."""
         source = self.by_name if before is None else self._added
         found = [t for t in source.values() if not t.finished and t.rows]
         self._added = {name: t for name, t in self._added.items() if not t.rows}
@@ -268,7 +271,7 @@ class AllocationRows:
         return self._sorted[name]
 
     def finish(self, running: RunningWorkload) -> None:
-        """The workload has had its last verdict."""
+        """Close the workload, which has had its last verdict."""
         running.finished = True
         self.version += 1
 
@@ -360,5 +363,5 @@ def _drop_finished(layout: Layout) -> _Kept:
 
 
 def gpu_type(held_gpu: HeldGpu) -> str:
-    """``A100`` for any of its full names; empty where the model is not known."""
+    """Return ``A100`` for any of its full names; empty where the model is not known."""
     return short_model(held_gpu.model) if held_gpu.model else ""

@@ -181,7 +181,7 @@ class ConditionValues:
 
     # -- truth
     def truth(self, expression: Expression, now_ms: int | None = None) -> Truths:
-        """The truth of an expression on every GPU."""
+        """Return the truth of an expression on every GPU."""
         if isinstance(expression, Condition):
             # The object first, then what it says: rules live longer than one moment's numbers.
             known = self._truths.get((id(expression), now_ms))
@@ -213,13 +213,13 @@ class ConditionValues:
         return compare(self.left(left, now_ms), condition.op, self.right(condition, now_ms))
 
     def left(self, left: Series | Fact, now_ms: int | None = None) -> Floats:
-        """What a condition measures, per GPU; NaN where it is not known."""
+        """Return what a condition measures, per GPU; NaN where it is not known."""
         if isinstance(left, Fact):
             return self.number(left, now_ms)
         return self.series(left, now_ms)
 
     def right(self, condition: Condition, now_ms: int | None = None) -> Floats | float:
-        """What a condition compares with, per GPU."""
+        """Return what a condition compares with, per GPU."""
         right, left = condition.right, condition.left
         if isinstance(right, Quantity):
             return right.value
@@ -236,7 +236,7 @@ class ConditionValues:
 
     # -- statistics
     def series(self, series: Series, now_ms: int | None = None) -> Floats:
-        """A metric's statistic per GPU (or its group's, given to each of its GPUs)."""
+        """Return a metric's statistic per GPU (or its group's, given to each of its GPUs)."""
         window = series.window_ms or now_ms
         key = (series, window)
         if key not in self._series:
@@ -251,7 +251,10 @@ class ConditionValues:
         return self._series[key]
 
     def _check_filled(self, metric: str, window: int) -> NDArray[np.bool_]:
-        """Where a window that the rule names has been filled once: before, it is not judged."""
+        """Return where a window that the rule names has been filled once.
+
+        Before, it is not judged.
+        """
         since = self.statistics.get_since_ms(metric)
         since = self.time_ms if since is None else since
         begun = np.maximum(self.allocations.from_ms[self.layout.rows], since)
@@ -265,7 +268,7 @@ class ConditionValues:
 
     # -- facts
     def number(self, fact: Fact, now_ms: int | None = None) -> Floats:
-        """A fact per GPU as a number (durations in ms)."""
+        """Return a fact per GPU as a number (durations in ms)."""
         window = (fact.window_ms or now_ms) if FACTS[fact.name].windowed else None
         key = (fact.name, window)
         if key not in self._series:
@@ -295,7 +298,7 @@ class ConditionValues:
         return self.layout.gpu_facts[name]
 
     def _runtime(self) -> Floats:
-        """How long the workload has run, or has been watched where it was met in the middle.
+        """Return how long the workload has run, or has been watched where it was met in the middle.
 
         A whole-life statistic speaks of what was seen; so must the time that a rule asks for.
         """
@@ -358,7 +361,10 @@ def _group_events_by_kind(
 
 
 def choose_statistic(statistic: Statistic) -> tuple[int, float]:
-    """Which statistic of a sketch is meant, and its parameter; quantiles and shares have one."""
+    """Return which statistic of a sketch is meant, and its parameter.
+
+    Quantiles and shares have one.
+    """
     if statistic.name == "p":
         return ask.QUANTILE, (statistic.quantile or 0.0) / 100
     if statistic.name == "share":
@@ -367,7 +373,7 @@ def choose_statistic(statistic: Statistic) -> tuple[int, float]:
 
 
 def needs_bins(statistic: Statistic) -> bool:
-    """Whether a sketch answers this from its bins."""
+    """Return whether a sketch answers this from its bins."""
     return statistic.name not in _EXACT
 
 
@@ -389,7 +395,7 @@ _EXACT = {
 def statistic_of(
     statistic: Statistic, agg: Floats, bins: Callable[[slice], NDArray[Any]], span: Span
 ) -> Floats:
-    """One statistic of each sketch, in the unit that rules use for it.
+    """Return one statistic of each sketch, in the unit that rules use for it.
 
     ``bins`` are asked for some rows at a time: the windows of all would be 5 MB each.
     """
@@ -457,7 +463,7 @@ _COUNTS: dict[str, Callable[[Layout], Floats]] = {
 
 
 def cost_of(expression: Expression) -> int:
-    """How dear an expression is, for the order in which its like are judged."""
+    """Return how dear an expression is, for the order in which its like are judged."""
     if isinstance(expression, Not):
         return cost_of(expression.part)
     if not isinstance(expression, Condition):
@@ -470,7 +476,7 @@ def cost_of(expression: Expression) -> int:
 
 
 def needs_now(condition: Condition) -> bool:
-    """Whether *now* differs from the whole life for this condition."""
+    """Return whether *now* differs from the whole life for this condition."""
     left = condition.left
     if left.window_ms:
         return False
@@ -478,13 +484,13 @@ def needs_now(condition: Condition) -> bool:
 
 
 def is_text(condition: Condition) -> bool:
-    """Whether the condition compares texts."""
+    """Return whether the condition compares texts."""
     left = condition.left
     return isinstance(left, Fact) and FACTS[left.name].kind is FactKind.TEXT
 
 
 def same_text(text: str, op: str, words: frozenset[str]) -> int:
-    """Whether a text is (or is not) one of these words."""
+    """Return whether a text is (or is not) one of these words."""
     # No project is a fact too: it is not project x.
     return TRUE if (text in words) == (op == "=") else FALSE
 

@@ -42,7 +42,7 @@ def _can_join(first: SampleBatch, other: SampleBatch) -> bool:
 
 
 def join_facts(batches: Sequence[SampleBatch]) -> SampleBatch:
-    """Batches of the same entities as one, GPU by GPU: so each sketch is touched once."""
+    """Join batches of the same entities into one, GPU by GPU: so each sketch is touched once."""
     first = batches[0]
     if len(batches) == 1 and len(first) <= len(first.entities):
         return first
@@ -94,11 +94,11 @@ class EvaluationLoop:
         self._aside_rows = 0
 
     def admit(self, facts: Facts, held_gpus: Sequence[HeldGpu]) -> None:
-        """A workload runs, or something about it changed."""
+        """Take a workload that runs, or of which something changed."""
         self.evaluator.allocations.admit(facts, held_gpus)
 
     def note(self, event: Event) -> None:
-        """An event happened to a GPU, a host or a workload."""
+        """Note an event that happened to a GPU, a host or a workload."""
         self.evaluator.allocations.note(
             event.gpu,
             host=event.host,
@@ -108,7 +108,7 @@ class EvaluationLoop:
         )
 
     def progress(self, workload: str, time_ms: int) -> None:
-        """The workload's script reported a step."""
+        """Take a step that the workload's script reported."""
         running = self.evaluator.allocations.by_name.get(workload)
         if running is not None:
             running.progress_ms = max(running.progress_ms or 0, time_ms)

@@ -104,7 +104,7 @@ class OwnSketches:
         return None
 
     def forget(self, workloads: Sequence[str]) -> None:
-        """Nothing is kept beside the sketches."""
+        """Keep nothing: there is nothing beside the sketches."""
 
 
 class Evaluator(SketchState):
@@ -264,7 +264,10 @@ def windows_in(clause: Clause, now_ms: int) -> dict[str, Need]:
 
 
 def _choose_variants(variants: Sequence[tuple[Any, Clause]], layout: Layout) -> NDArray[np.int64]:
-    """Which variant judges each workload: the first override that matches it, else the last."""
+    """Return which variant judges each workload.
+
+    The first override that matches it, else the last.
+    """
     last = len(variants) - 1
     chosen = np.full(len(layout.running), last, np.int64)
     if last == 0:

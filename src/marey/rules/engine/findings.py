@@ -126,7 +126,7 @@ Key = tuple[str, str]
 
 
 def finding_id(cluster: str, rule: str, workload: str) -> str:
-    """Short, safe in a URL, and the same whenever the rule and workload are."""
+    """Make an id that is short, safe in a URL, and the same whenever the rule and workload are."""
     text = "\0".join((cluster, rule, workload)).encode()
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
@@ -259,7 +259,9 @@ class FindingTracker:
 
     @staticmethod
     def _has_moved(evaluation: Evaluation, verdict: Verdict, place: int, finding: Finding) -> bool:
-        """Whether another number of GPUs fulfils the rule than when the evidence was taken."""
+        """Return whether another number of GPUs fulfils the rule than when the
+        evidence was taken.
+        """
         first, end = evaluation.layout.first[place : place + 2]
         gpus = verdict.gpus_now
         return gpus is not None and int((gpus[first:end] == TRUE).sum()) != finding.gpu_count

@@ -26,12 +26,12 @@ class Failures:
         self._times: dict[tuple[str, str], deque[int]] = defaultdict(deque)
 
     def add(self, user: str, name: str, time_ms: int) -> None:
-        """One run failed."""
+        """Count one failed run."""
         if user and name:
             self._times[user, name].append(time_ms)
 
     def count(self, user: str, name: str, now_ms: int) -> int:
-        """Failed runs in the day before."""
+        """Return failed runs in the day before."""
         times = self._times.get((user, name))
         if not times:
             return 0

@@ -74,7 +74,7 @@ class SketchState:
         return int(self._find_slots([metric])[0])
 
     def _find_slots(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Where the metrics stand in the table; new ones are added together."""
+        """Return where the metrics stand in the table; new ones are added together."""
         sketches, known = self.sketches, catalogue()
         new = [name for name in names if name not in sketches.metrics]
         spans = [Span(known[name].minimum, known[name].maximum) for name in new]
@@ -158,7 +158,7 @@ class SketchState:
         return {name: values for name, values in columns.items() if name in self.only}
 
     def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], Roster]:
-        """A batch's columns, derived ones included, and whose rows they go to."""
+        """Return a batch's columns, derived ones included, and whose rows they go to."""
         self.reserve()
         return self._pick_columns(batch), self._find_roster(batch)
 
@@ -190,7 +190,7 @@ class SketchState:
     def statistics(
         self, workload: str, metrics: Sequence[str], words: Sequence[str]
     ) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Whole-life statistics of one workload: GPU → metric → statistic → value."""
+        """Return whole-life statistics of one workload: GPU → metric → statistic → value."""
         running = self.allocations.by_name.get(workload)
         if running is None:
             return {}

@@ -42,7 +42,10 @@ class _State(msgspec.Struct, frozen=True):
 
 
 def dump_loop(loop: EvaluationLoop) -> list[bytes]:
-    """Evaluator and clock of a loop, piece by piece; its findings are kept apart, as documents."""
+    """Return evaluator and clock of a loop, piece by piece.
+
+    Its findings are kept apart, as documents.
+    """
     loop.flush()
     return dump(loop.evaluator, loop.judged_ms, loop.book.memory())
 
@@ -61,7 +64,7 @@ def load_loop(
 def dump(
     evaluator: Evaluator, judged_ms: int | None = None, book: dict[str, Any] | None = None
 ) -> list[bytes]:
-    """Everything that the evaluator knows, but for the rules themselves."""
+    """Return everything that the evaluator knows, but for the rules themselves."""
     allocations, sketches = evaluator.allocations, evaluator.sketches
     evaluator.reserve()
     rows = allocations.room
@@ -93,7 +96,10 @@ def dump(
 
 
 def load(data: bytes, rules: list[Rule]) -> Evaluator:
-    """An evaluator as it was; ``ValueError`` where the bytes are damaged or of another version."""
+    """Return an evaluator as it was.
+
+    ``ValueError`` where the bytes are damaged or of another version.
+    """
     return _load(data, rules)[0]
 
 

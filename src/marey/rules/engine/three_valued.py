@@ -39,12 +39,12 @@ def compare(left: NDArray[np.float64], op: str, right: NDArray[np.float64] | flo
 
 
 def negate(truths: Truths) -> Truths:
-    """NOT."""
+    """Negate truths."""
     return np.asarray(TRUE - truths, np.uint8)
 
 
 def quantify(quantifier: Quantifier, truths: Truths, layout: Layout) -> Truths:
-    """From the truth per GPU to the truth per workload."""
+    """Reduce the truth per GPU to the truth per workload."""
     if quantifier.reach is Reach.ANY_NODE:
         nodes = _check_all(truths, np.ones(len(truths), bool), layout.node_first)
         owner = layout.workload[layout.node_first[:-1]]

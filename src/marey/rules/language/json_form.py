@@ -35,7 +35,10 @@ _CONDITION_KEYS = {"metric", "statistic", "window", "over", "fact", "op", "value
 
 
 def clause_document(clause: Clause) -> dict[str, Any]:
-    """The clause as JSON: ``{"gpus": …, "when": …}``, values in the words of the text form."""
+    """Return the clause as JSON.
+
+    ``{"gpus": …, "when": …}``, values in the words of the text form.
+    """
     quantifier: dict[str, Any] = {"reach": clause.quantifier.reach.value}
     if clause.quantifier.amount:
         quantifier["amount"] = clause.quantifier.amount

@@ -25,7 +25,7 @@ class RuleError(InvalidInput):
         super().__init__(f"At line {line}, column {column}: {message}")
 
     def mark_place(self) -> str:
-        """The line of the text with a mark under the place, for a terminal."""
+        """Return the line of the text with a mark under the place, for a terminal."""
         line = self.text.split("\n")[self.line - 1]
         width = min(self.end - self.start, max(len(line) - self.column + 1, 1))
         clean = "".join(c if c.isprintable() else "�" for c in line)
@@ -62,7 +62,7 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"}
 
 
 def tokens(text: str) -> list[Token]:
-    """Every token of a rule's text, the last one being its end."""
+    """Return every token of a rule's text, the last one being its end."""
     if len(text) > TEXT_LIMIT:
         raise RuleError(
             f"the rule has {len(text)} characters; allowed: {TEXT_LIMIT}.",
@@ -130,6 +130,6 @@ def _read_string(text: str, at: int) -> Token:
 
 
 def quote_text(text: str) -> str:
-    """A text as a rule may hold it, in quotes."""
+    """Return a text as a rule may hold it, in quotes."""
     out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{out}"'

@@ -151,7 +151,10 @@ def _propagate(intervals: dict[Series | Fact, _Interval]) -> None:
 
 
 def _place(series: Series) -> tuple[float, float]:
-    """From which to which order the statistic may lie: percentiles exactly, a mean anywhere."""
+    """Return from which to which order the statistic may lie.
+
+    Percentiles exactly, a mean anywhere.
+    """
     name = series.statistic.name
     if name == "p":
         quantile = series.statistic.quantile or 0.0

@@ -53,12 +53,12 @@ LONGEST_WINDOW_MS = DURATION_UNITS_MS["d"]
 
 
 def parse_rule(text: str) -> Clause:
-    """A rule's text as a clause; raises ``RuleError`` with the place of what is wrong."""
+    """Parse a rule's text as a clause; raises ``RuleError`` with the place of what is wrong."""
     return _Parser(text).clause()
 
 
 def parse_value(text: str, left: Series | Fact) -> Value:
-    """A threshold such as ``70%`` as the value that ``left`` is compared with."""
+    """Parse a threshold such as ``70%`` as the value that ``left`` is compared with."""
     parser = _Parser(text)
     value = parser.value(left)
     parser.expect_end()
@@ -287,7 +287,7 @@ class _Parser(Reader):
 
 
 def bind(clause: Clause, thresholds: Mapping[str, str]) -> Clause:
-    """The clause with every ``$name`` replaced by its threshold; refuses unknown names."""
+    """Return the clause with every ``$name`` replaced by its threshold; refuses unknown names."""
     return Clause(_check_bounds(clause.expression, thresholds), clause.quantifier)
 
 

@@ -38,14 +38,17 @@ _BARE = re.compile(r"^[A-Za-z_][A-Za-z0-9_.\-]*$")
 
 
 def rule_text(clause: Clause) -> str:
-    """The clause as text."""
+    """Return the clause as text."""
     head = quantifier_text(clause.quantifier)
     body = expression_text(clause.expression)
     return f"{head}: {body}" if head else body
 
 
 def quantifier_text(quantifier: Quantifier) -> str:
-    """The quantifier as it stands before the colon; empty for ``any``, which is the default."""
+    """Return the quantifier as it stands before the colon.
+
+    Empty for ``any``, which is the default.
+    """
     number = format_number(quantifier.amount)
     return {
         Reach.ANY: "",
@@ -58,7 +61,9 @@ def quantifier_text(quantifier: Quantifier) -> str:
 
 
 def expression_text(expression: Expression) -> str:
-    """The expression as text, with parentheses wherever one combination is inside another."""
+    """Return the expression as text, with parentheses wherever one combination is
+    inside another.
+    """
     if isinstance(expression, Condition):
         return condition_text(expression)
     if isinstance(expression, Not):
@@ -73,7 +78,7 @@ def _print_inner(expression: Expression) -> str:
 
 
 def condition_text(condition: Condition) -> str:
-    """One condition, such as ``util p95[30m] > 90%``."""
+    """Return one condition, such as ``util p95[30m] > 90%``."""
     left = condition.left
     op = condition.op
     right = value_text(condition.right, left)
@@ -83,12 +88,12 @@ def condition_text(condition: Condition) -> str:
 
 
 def fact_text(fact: Fact) -> str:
-    """A fact with its window."""
+    """Return a fact with its window."""
     return fact.name + _print_window(fact.window_ms)
 
 
 def series_text(series: Series) -> str:
-    """A metric's statistic, such as ``power mean[30m] over node``."""
+    """Return a metric's statistic, such as ``power mean[30m] over node``."""
     statistic = statistic_text(series.statistic, series.metric)
     over = f" over {_print_over(series.over)}" if series.over else ""
     return f"{series.metric} {statistic}{_print_window(series.window_ms)}{over}"
@@ -106,7 +111,7 @@ def statistic_text(statistic: Statistic, metric: str) -> str:
 
 
 def value_text(value: Value, left: Series | Fact) -> str:
-    """A value with the unit of what it is compared with."""
+    """Return a value with the unit of what it is compared with."""
     if isinstance(value, Parameter):
         return f"${value.name}"
     if isinstance(value, Peers):

@@ -137,7 +137,10 @@ def unit_of(metric: Metric, statistic: Statistic) -> str:
 
 
 def factor_to(unit: str, wanted: str) -> float | None:
-    """What a number in ``unit`` is multiplied by to be in ``wanted``; None if it cannot be."""
+    """Return what a number in ``unit`` is multiplied by to be in ``wanted``.
+
+    None if it cannot be.
+    """
     if unit == wanted:
         return 1.0
     if wanted.endswith("/h") and wanted != "/h":
@@ -159,7 +162,7 @@ def units_like(wanted: str) -> list[str]:
 
 
 def format_duration(length_ms: float) -> str:
-    """``90s``, ``10m``, ``2h``: the largest unit that says it exactly."""
+    """Write ``90s``, ``10m``, ``2h``: the largest unit that says it exactly."""
     whole = round(length_ms)
     for unit in ("d", "h", "m", "s"):
         if whole and whole % DURATION_UNITS_MS[unit] == 0:

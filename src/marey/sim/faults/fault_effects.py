@@ -54,7 +54,10 @@ class Case:
     fresh: bool = False
 
     def draw_rate(self, low: float, high: float) -> float:
-        """The speed that is left: as severe as was asked for, else by chance in this range."""
+        """Return the speed that is left.
+
+        As severe as was asked for, else by chance in this range.
+        """
         drawn = self.dice.between(low, high)
         return drawn if self.job.severity is None else max(0.02, 1.0 - self.job.severity)
 
@@ -145,7 +148,7 @@ def _add_role(regime: Regime, ranks: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def _spin(role: NDArray[np.float64], dice: Dice) -> None:
-    """A collective that never ends: the kernel runs, nothing is computed."""
+    """Spin in a collective that never ends: the kernel runs, nothing is computed."""
     role[[k.EVAL_MS, k.CHECKPOINT_MS, k.INIT_MS, k.LOAD_MS, k.WAVE_MS]] = 0.0
     role[k.PATTERN] = k.PATTERN_FLAT
     role[k.UTIL], role[k.SM] = 1.0, dice.between(0.02, 0.07)
@@ -157,7 +160,7 @@ def _spin(role: NDArray[np.float64], dice: Dice) -> None:
 
 
 def stall(case: Case) -> NDArray[np.bool_]:
-    """Utilization 100 %, power near idle, no steps."""
+    """Stall: utilization 100 %, power near idle, no steps."""
     for role in case.regime.roles:
         _spin(role, case.dice)
     case.regime.gpu_states[:, k.K_UTIL] = 1.0
@@ -167,7 +170,7 @@ def stall(case: Case) -> NDArray[np.bool_]:
 
 
 def _idle_gpus(case: Case) -> NDArray[np.bool_]:
-    """Whole hosts, or the later GPUs of the only one, were asked for and never used."""
+    """Leave whole hosts, or the later GPUs of the only one, unused though they were asked for."""
     hosts, dice = case.hosts, case.dice
     if len(hosts) > 1 and dice.chance(0.6):
         unused = max(1, round(len(hosts) * dice.between(0.2, 0.5)))
@@ -192,7 +195,7 @@ def _idle_session(case: Case) -> NDArray[np.bool_]:
 
 
 def _apply_biased_load(case: Case) -> NDArray[np.bool_]:
-    """Again and again everyone else waits while the first GPU of each node works alone."""
+    """Let everyone else wait again and again while the first GPU of each node works alone."""
     dice, regime, masters = case.dice, case.regime, case.masters()
     follower = regime.roles[0]
     follower[k.WAVE_MS] = dice.between(2.5, 6.0) * MINUTE_MS
@@ -213,7 +216,7 @@ def _apply_biased_load(case: Case) -> NDArray[np.bool_]:
 
 
 def _memory_imbalance(case: Case) -> NDArray[np.bool_]:
-    """Some ranks hold far more than peers in the same place of the model."""
+    """Let some ranks hold far more than peers in the same place of the model."""
     dice, gpu_states, count = case.dice, case.regime.gpu_states, case.job.gpus
     heavy_count = max(1, round(count * dice.between(0.05, 0.25)))
     order = np.argsort([dice.uniform() for _ in range(count)])
@@ -227,7 +230,7 @@ def _memory_imbalance(case: Case) -> NDArray[np.bool_]:
 
 
 def _input_bound(case: Case) -> NDArray[np.bool_]:
-    """Busy while a batch is there, idle until the loader has the next one."""
+    """Work while a batch is there, idle until the loader has the next one."""
     dice, role = case.dice, case.regime.roles[0]
     role[k.WAVE_MS] = dice.between(50.0, 170.0) * 1000.0
     role[k.WAVE_DUTY] = dice.between(0.28, 0.55)
@@ -241,7 +244,7 @@ def _input_bound(case: Case) -> NDArray[np.bool_]:
 
 
 def _wait(role: NDArray[np.float64], rate: float) -> None:
-    """Peers of someone slower: they spin in the collective for the rest of each step."""
+    """Let peers of someone slower spin in the collective for the rest of each step."""
     role[[k.TENSOR, k.DRAM, k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX, k.FS_READ]] *= rate
     role[k.SM] = role[k.SM] * rate + 0.04 * (1.0 - rate)
     role[k.UTIL] = min(1.0, role[k.UTIL] + 0.6 * (1.0 - role[k.UTIL]))
@@ -260,7 +263,10 @@ def _hold_up(
 
 
 def _slow_gpu(case: Case) -> NDArray[np.bool_]:
-    """Same clocks, same work, more time: its kernels stay resident, everyone else waits."""
+    """Let a GPU take more time at the same clocks.
+
+    Its kernels stay resident, everyone else waits.
+    """
     victim = case.one_rank()
     before, slow = _hold_up(case, victim, (0.5, 0.75))
     slow[k.SM] = min(0.97, before[k.SM] * 1.08)
@@ -270,7 +276,7 @@ def _slow_gpu(case: Case) -> NDArray[np.bool_]:
 
 
 def _apply_throttled_gpu(case: Case) -> NDArray[np.bool_]:
-    """Clocks cut by heat or power; the rest wait."""
+    """Cut clocks by heat or power; the rest wait."""
     dice, regime = case.dice, case.regime
     victim = case.one_rank()
     before, slow = _hold_up(case, victim, (0.5, 0.78))
@@ -310,7 +316,7 @@ def _slow_fabric(case: Case) -> NDArray[np.bool_]:
 
 
 def _memory_leak(case: Case) -> NDArray[np.bool_]:
-    """Memory grows on every rank; the device is full within some hours."""
+    """Let memory grow on every rank until the device is full within some hours."""
     gpu_states = case.regime.gpu_states
     if case.fresh:
         gpu_states[:, k.MEM_MIB] *= case.dice.between(0.55, 0.75)
@@ -329,7 +335,7 @@ def leak_time_ms(regime: Regime) -> int:
 
 
 def _apply_oversized(case: Case) -> NDArray[np.bool_]:
-    """A small problem on many GPUs: little memory, short bursts, long waits for each other."""
+    """Run a small problem on many GPUs: little memory, short bursts, long waits for each other."""
     dice, regime = case.dice, case.regime
     role = regime.roles[0]
     role[k.UTIL] = dice.between(0.12, 0.30)
@@ -342,7 +348,7 @@ def _apply_oversized(case: Case) -> NDArray[np.bool_]:
 
 
 def _apply_underused(case: Case) -> NDArray[np.bool_]:
-    """Always some kernel running, always a tiny one."""
+    """Run always some kernel, always a tiny one."""
     dice, regime = case.dice, case.regime
     role = regime.roles[0]
     role[k.UTIL] = dice.between(0.90, 0.98)
@@ -354,7 +360,7 @@ def _apply_underused(case: Case) -> NDArray[np.bool_]:
 
 
 def fill_memory(case: Case) -> NDArray[np.bool_]:
-    """Ranks whose device fills up to the last mebibyte: one, some or all of them."""
+    """Fill the devices of one, some or all ranks up to the last mebibyte."""
     share = case.dice.uniform()
     ranks = case.one_rank() if share < 0.4 else case.one_host() if share < 0.7 else case.everyone()
     gpu_states = case.regime.gpu_states

@@ -45,18 +45,18 @@ class Hosts:
         self.cluster.tell(status)
 
     def drain(self, host: int, reason: str, repair_ms: int) -> None:
-        """Nothing new starts here; what runs may end. It comes back after so long."""
+        """Start nothing new here; what runs may end. It comes back after so long."""
         self.set_state(host, HostState.DRAINED, reason)
         self._tell(ClusterEventKind.NODE_DRAIN, host, reason)
         self.plan_repair(host, repair_ms)
 
     def lose(self, host: int, reason: str) -> None:
-        """The scheduler has noticed that a host does not answer."""
+        """Note that the scheduler has noticed a host that does not answer."""
         self.set_state(host, HostState.DOWN, reason)
         self._tell(ClusterEventKind.NODE_DOWN, host, reason)
 
     def plan_repair(self, host: int, delay_ms: int) -> None:
-        """The host will be back after so long, or later where it was planned so already."""
+        """Bring the host back after so long, or later where it was planned so already."""
         moment = max(self.cluster.now_ms + delay_ms, self._repair_ms.get(host, 0))
         self._repair_ms[host] = moment
         self.cluster.at(moment, What.REPAIRED, host)

@@ -231,7 +231,7 @@ class Incidents:
         self.cluster.schedule_end(job, end, job.planned_outcome)
 
     def _hang_the_rest(self, job: Job) -> None:
-        """What ranks do when a peer has vanished: they wait in a collective."""
+        """Let ranks wait in a collective for a peer that has vanished."""
         case = self._case(job, FaultKind.STALLED)
         fault_effects.shape(FaultKind.STALLED, case)
         self.cluster.change(job, case.regime)
@@ -270,7 +270,7 @@ class Incidents:
             cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
 
     def _fail(self, job: Job, kind: FaultKind) -> None:
-        """The program ends by itself: an error in it, or no memory left."""
+        """End the program by itself: an error in it, or no memory left."""
         cluster = self.cluster
         case = self._case(job, kind)
         soon = int(case.dice.between(2.0, 5.0) * SECOND_MS)
@@ -305,7 +305,7 @@ class Incidents:
         self.hosts.drain(host, reason, int(dice.between(2.0, 8.0) * HOUR_MS))
 
     def _node_dies(self, job: Job) -> None:
-        """The host falls silent now; the scheduler notices when it has missed enough answers."""
+        """Silence the host now; the scheduler notices when it has missed enough answers."""
         cluster, hardware = self.cluster, self.cluster.hardware
         case = self._case(job, FaultKind.NODE_FAILURE)
         host = int(case.hosts[case.dice.integer(len(case.hosts))])

@@ -25,7 +25,9 @@ RANK_SPREAD = np.array([0.004, 0.012, 0.012, 0.012, 0.02, 0.05, 0.05])
 
 
 def healthy(job: Job, gpu_states: GpuStates, model: GpuModel, seed: int) -> Regime:
-    """The regime of a workload with which nothing is wrong, for the GPUs it has been given."""
+    """Return the regime of a workload with which nothing is wrong, for the GPUs it has
+    been given.
+    """
     dice = Dice(seed, 71, job.seq)
     role = _role(job, model, dice, key(seed, 72, job.seq))
     regime = Regime(
@@ -62,7 +64,9 @@ def _role(job: Job, model: GpuModel, dice: Dice, noise_key: int) -> NDArray[np.f
 
 
 def _phases(role: NDArray[np.float64], job: Job, dice: Dice) -> None:
-    """Initialisation grows with the number of ranks; large models save often and long."""
+    """Draw phases: initialisation grows with the number of ranks, large models save
+    often and long.
+    """
     ranks = math.log2(job.gpus) if job.gpus > 1 else 0.0
     role[k.INIT_MS] = dice.lognormal(25.0 + 9.0 * ranks, 0.35) * SECOND_MS
     role[k.LOAD_MS] = dice.lognormal(20.0 + 8.0 * ranks, 0.5) * SECOND_MS
@@ -107,7 +111,9 @@ def stages(job: Job) -> NDArray[np.float64]:
 
 
 def _shape_stages(table: NDArray[np.float32], place: NDArray[np.float64]) -> None:
-    """Early stages hold more activations; the last one computes the loss over the vocabulary."""
+    """Shape stages: early ones hold more activations, the last computes the loss over the
+    vocabulary.
+    """
     table[:, k.MEM_MIB] *= 1.0 - 0.16 * place
     table[:, k.K_TENSOR] *= 0.98 + 0.06 * (place >= 1.0)
     table[:, k.K_SM] *= 0.99 + 0.03 * (place >= 1.0)

@@ -142,7 +142,7 @@ class GpuStates:
         return self._busy[gpus]
 
     def begin(self, gpus: NDArray[np.int64], regime: Regime, seq: int, time_ms: int) -> None:
-        """From this moment on these GPUs behave like this, for that workload."""
+        """Let these GPUs behave like this from this moment on, for that workload."""
         rows = self._allocate(regime.roles)
         regime.rows = rows
         excess = steady_excess(regime.roles, regime.role_of, regime.gpu_states)
@@ -157,7 +157,7 @@ class GpuStates:
         )
 
     def retire(self, regime: Regime) -> None:
-        """The regime is over: its roles may be forgotten once the samples are taken."""
+        """Retire the regime: its roles may be forgotten once the samples are taken."""
         if regime.rows is not None:
             self._retired.append(regime.rows)
             regime.rows = None
@@ -165,12 +165,12 @@ class GpuStates:
             self._forget()
 
     def rest(self, gpus: NDArray[np.int64], time_ms: int) -> None:
-        """From this moment on these GPUs are idle."""
+        """Let these GPUs idle from this moment on."""
         nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
         self._switch_to_no_role(gpus, gpu_states=self._idle[gpus], codes=nobody, time_ms=time_ms)
 
     def silence(self, gpus: NDArray[np.int64], time_ms: int) -> None:
-        """From this moment on these GPUs say nothing, whoever holds them."""
+        """Silence these GPUs from this moment on, whoever holds them."""
         gpu_states = self._state[gpus]
         gpu_states[:, k.DEAD] = 1.0
         self._switch_to_no_role(
@@ -178,7 +178,7 @@ class GpuStates:
         )
 
     def release(self, gpus: NDArray[np.int64], time_ms: int) -> None:
-        """Silent GPUs stay silent, but nobody holds them any more."""
+        """Free silent GPUs: they stay silent, but nobody holds them any more."""
         nobody = np.full(len(gpus), NO_WORKLOAD, np.int64)
         self._switch_to_no_role(gpus, gpu_states=self._state[gpus], codes=nobody, time_ms=time_ms)
 
@@ -271,23 +271,25 @@ class GpuStates:
             self._free.extend(rows.tolist()[::-1])
 
     def stop_recording(self) -> None:
-        """Nobody will ask for samples of what happens now (fast-forward)."""
+        """Stop keeping what samples need: nobody will ask for them (fast-forward)."""
         self._forget()
         self.recording = False
 
     def start_recording(self) -> None:
-        """From now on somebody will ask."""
+        """Keep what samples need from now on."""
         self.recording = True
 
     def samples(self, first: int, count: int) -> tuple[SampleBatch, ...]:
-        """Samples of every GPU and host for ``count`` ticks from ``first``, then forget them."""
+        """Return samples of every GPU and host for ``count`` ticks from ``first``, then forget
+        them.
+        """
         shot = self.snapshot(first, count)
         batches = self.render(shot)
         self.settle(shot)
         return batches
 
     def snapshot(self, first: int, count: int) -> Shot:
-        """All that samples of these ticks depend on; the cluster may live on while they are made.
+        """Copy what samples of these ticks depend on; the cluster may live on while they are made.
 
         Exactly one snapshot may be open: ``settle`` it before the next is taken.
         """
@@ -409,7 +411,7 @@ class GpuStates:
         )
 
     def _repeat_rows(self, things: int, times: int) -> NDArray[np.int32]:
-        """0 0 0 1 1 1 …; kept, because block after block needs the same."""
+        """Return 0 0 0 1 1 1 …; kept, because block after block needs the same."""
         if (things, times) not in self._numbers:
             if len(self._numbers) > 8:
                 self._numbers.clear()

@@ -73,7 +73,7 @@ def steady_excess(roles: Doubles, role_of: Ints, gpu_states: Singles) -> Doubles
 
 @njit(cache=True, nogil=True)
 def vary_states(gpu_states: Singles, key: np.uint64, spreads: Doubles, memory_share: float) -> None:
-    """Ranks of one workload differ little where they do the same; memory hardly at all."""
+    """Vary the ranks of one workload a little where they do the same; memory hardly at all."""
     noise = bells(key, len(gpu_states), 8)
     for i in range(len(gpu_states)):
         for column in range(7):

@@ -39,7 +39,7 @@ FOREVER_MS = 9.0e15
 
 @njit(cache=True, nogil=True)
 def trained_ms(track: Doubles, time_ms: float) -> float:
-    """Time spent in training steps up to this moment, pauses taken out."""
+    """Return time spent in training steps up to this moment, pauses taken out."""
     x: float = time_ms - track[START_MS] - track[WARM_MS]
     if x <= 0.0:
         return 0.0
@@ -143,7 +143,7 @@ class Tracks:
         self._rows: dict[int, int] = {}
 
     def begin(self, job: Job, regime: Regime, time_ms: int, speed: float) -> None:
-        """From now on the workload trains at its regime's rate."""
+        """Train the workload at its regime's rate from now on."""
         if job.kind is not Kind.TRAIN:
             return
         before = self._steps(job.seq, time_ms)
@@ -178,7 +178,7 @@ class Tracks:
         return 0.0 if row is None else float(steps_at(self._tracks[row], float(time_ms)))
 
     def end(self, seq: int, time_ms: int) -> None:
-        """The workload reports nothing after this moment."""
+        """Report nothing of the workload after this moment."""
         row = self._rows.pop(seq, None)
         if row is not None:
             self._tracks[row, TO_MS] = time_ms
@@ -191,7 +191,7 @@ class Tracks:
         self._free.extend(range(2 * size - 1, size - 1, -1))
 
     def reports(self, after_ms: int, until_ms: int) -> Reports:
-        """Everything reported in (after, until]; what has ended is then forgotten."""
+        """Return everything reported in (after, until]; what has ended is then forgotten."""
         rows = np.flatnonzero(self._used)
         none_i, none_f = np.zeros(0, np.int64), np.zeros(0)
         span = (float(after_ms), float(until_ms))

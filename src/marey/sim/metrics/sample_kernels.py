@@ -127,7 +127,10 @@ def signed(key: np.uint64, n: int | np.int64) -> float:
 def role_levels(
     role: Doubles, time_ms: float, tick_ms: float, out: Singles, r: int, n: int
 ) -> float:
-    """What the role does on average over the tick that ends here; returns its share of power."""
+    """Return what the role does on average over the tick that ends here.
+
+    Returns its share of power.
+    """
     key = np.uint64(role[KEY])
     end = time_ms - role[START_MS]
     begin = end - tick_ms
@@ -224,7 +227,7 @@ def fill_levels(
     tick_ms: float,
     levels: Singles,
 ) -> None:
-    """Levels of these roles for ``count`` ticks from ``first``; warmth follows power with a lag.
+    """Fill in levels of these roles for ``count`` ticks from ``first``; warmth lags behind power.
 
     The lag is a recurrence that begins with the role: where the state is behind (after a
     fast-forward), it is replayed from where it stands, so the result never depends on slicing.

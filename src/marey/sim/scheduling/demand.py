@@ -85,7 +85,7 @@ class Demand:
         self.mean_gpu_ms = float((trial.gpus * run).mean())
 
     def draw(self, chance: np.random.Generator, count: int) -> Draws:
-        """This many submissions."""
+        """Draw this many submissions."""
         large = self.part.plan.min_gpus > 8
         gpus = chance.choice(self._sizes, count, p=self._size_shares)
         kind = np.zeros(count, np.int64) if large else chance.choice(3, count, p=(0.8, 0.13, 0.07))
@@ -121,7 +121,7 @@ class Demand:
     def arrivals(
         self, hour_ms: int, load: float, waiting_share: float
     ) -> tuple[Draws, NDArray[np.int64]]:
-        """Submissions of the hour that begins here; fewer when the queue is already long."""
+        """Return submissions of the hour that begins here; fewer when the queue is already long."""
         elastic = min(2.0, max(0.1, 1.0 + 1.2 * (0.8 - waiting_share)))
         capacity = self.part.gpu_count * float(HOUR_MS)
         mean = load * capacity / self.mean_gpu_ms * rhythm(hour_ms) * elastic
@@ -280,7 +280,7 @@ def _strategy(dice: Dice, kind: Kind, gpus: int) -> str:
 
 
 def _degrees(dice: Dice, strategy: str, gpus: int, host_size: int) -> tuple[int, int]:
-    """Tensor- and pipeline-parallel degrees; data parallel is what is left."""
+    """Return tensor- and pipeline-parallel degrees; data parallel is what is left."""
     words = strategy.split("-")
     tensor = min(gpus, host_size) if "tp" in words else 1
     pipeline = 1

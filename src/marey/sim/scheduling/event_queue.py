@@ -34,7 +34,7 @@ class Agenda:
         self._planned = 0
 
     def plan(self, time_ms: int, what: What, details: tuple[Any, ...]) -> None:
-        """Something will happen at this moment."""
+        """Plan what will happen at this moment."""
         self._planned += 1
         heapq.heappush(self._heap, (time_ms, int(what), self._planned, details))
 

@@ -47,7 +47,7 @@ class Intake:
         return self._next_seq - 1
 
     def _populate(self) -> None:
-        """What runs and waits already when the cluster is first looked at."""
+        """Add what runs and waits already when the cluster is first looked at."""
         cluster = self.cluster
         for demand in self.demands:
             draws = demand.already_there(cluster.config.load)

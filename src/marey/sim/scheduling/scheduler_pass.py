@@ -224,7 +224,7 @@ def priorities(
     qos: NDArray[np.float64],
     partition_gpus: int,
 ) -> NDArray[np.float64]:
-    """Multifactor priority: age, size, what is left of the user's share, quality of service."""
+    """Compute the multifactor priority: age, size, the user's share left, quality of service."""
     age = np.minimum((now - submit_ms) / AGE_FULL_MS, 1.0)
     size = gpus / partition_gpus
     total: NDArray[np.float64] = np.floor(

@@ -95,7 +95,7 @@ class ClusterJoin:
             return self._names.scheduler_hosts()
 
     def set_sources(self, measuring: Sequence[str], *, scheduled: bool) -> None:
-        """Who measures, the most believed first; what others said before is forgotten."""
+        """Set who measures, the most believed first; what others said before is forgotten."""
         with self._lock:
             self.scheduled = scheduled
             self._measured = {name: self._measured.get(name) or Measured() for name in measuring}
@@ -218,7 +218,7 @@ class ClusterJoin:
                 self._version += 1
 
     def _keep_first_source(self, source: str, batch: SampleBatch) -> SampleBatch:
-        """Without what a source that stands before this one measures on the same GPUs."""
+        """Leave out what a source that stands before this one measures on the same GPUs."""
         before = []
         for name, other in self._measured.items():
             if name == source:
@@ -276,7 +276,7 @@ class ClusterJoin:
             )
 
     def _get_inventory(self, reported: Inventory) -> Inventory:
-        """The scheduler's inventory with what exporters add; the same tuples while nothing changes.
+        """Return the scheduler's inventory and what exporters add; equal tuples until it changes.
 
         The store and the live table pass over tuples that they have seen.
         """
@@ -307,7 +307,7 @@ class ClusterJoin:
         )
 
     def _record_extra_gpus(self, extra: list[Gpu], hosts: set[str]) -> None:
-        """GPUs that the scheduler does not count on hosts that it does know."""
+        """Record GPUs that the scheduler does not count on hosts that it does know."""
         by_host: dict[str, int] = {}
         for gpu in extra:
             if gpu.host in hosts and gpu.instance is None:

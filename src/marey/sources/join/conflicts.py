@@ -71,7 +71,7 @@ class Conflict:
     times: int = 1
 
     def document(self, cluster: str) -> ConflictDocument:
-        """As the API tells it."""
+        """Return the document that the API answers with."""
         return ConflictDocument(
             cluster=cluster,
             **asdict(self.said),

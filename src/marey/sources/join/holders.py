@@ -38,7 +38,9 @@ def group_gpus_by_holder(reported: Iterable[ReportedHolders]) -> dict[str, list[
 
 
 def complete_allocations(observation: Observation, held: Mapping[str, Sequence[str]]) -> Holdings:
-    """Workloads and allocations, with exporters' GPUs for what runs and is said to hold none."""
+    """Return workloads and allocations, with exporters' GPUs for what runs and is said to hold
+    none.
+    """
     running = {s.workload for s in observation.statuses if s.state is WorkloadState.RUNNING}
     holding = {a.workload for a in observation.allocations}
     added: dict[str, list[Allocation]] = {}
@@ -83,7 +85,7 @@ class HolderDisputes:
 
 
 def _find_scheduler_labels(observation: Observation) -> dict[str, set[str]]:
-    """By GPU, every label of the workloads that the scheduler says hold it."""
+    """Find by GPU every label of the workloads that the scheduler says hold it."""
     labels = {w.workload: set(_list_labels(w)) for w in observation.workloads}
     ours: dict[str, set[str]] = {}
     for allocation in observation.allocations:

@@ -142,7 +142,9 @@ class HostNames:
                 )
 
     def _is_other_label(self, old: str, new: str, source: str, now_ms: int) -> bool:
-        """Whether the new name is only another label of a host that the scheduler still has."""
+        """Return whether the new name is only another label of a host that the
+        scheduler still has.
+        """
         if old in self._scheduler and self.of(new) not in self._scheduler:
             self._learned[new] = old
             self._known.pop(new, None)

@@ -79,7 +79,10 @@ class Access:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Python takes client certificates from files only: ours lives as long as this call."""
+    """Load a client certificate from files that live as long as this call.
+
+    Python takes no others.
+    """
     handle, path = tempfile.mkstemp(prefix="marey-")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -83,7 +83,7 @@ class ApiClient:
 
     @contextmanager
     def watch(self, path: str, asked: dict[str, str], silent_s: float) -> Iterator[Iterator[bytes]]:
-        """Lines as they come; a server silent for longer than allowed is given up."""
+        """Yield lines as they come; a server silent for longer than allowed is given up."""
         with self._request(path, asked, {}, silent_s) as answer:
             yield self._read_lines(path, answer)
 
@@ -163,7 +163,7 @@ class ApiClient:
         connection.request("GET", target, headers={**sent, **self._access.headers()})
 
     def _record_clock(self, date: str | None) -> None:
-        """The header has whole seconds; what is within a few of them is no difference."""
+        """Record the clock; the header has whole seconds, and a few of them are no difference."""
         try:
             told_ms = parsedate_to_datetime(date or "").timestamp() * 1000
         except (ValueError, TypeError):
@@ -172,7 +172,7 @@ class ApiClient:
         self.skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
 
     def stop(self) -> None:
-        """Ends every read in progress, and lets none begin."""
+        """End every read in progress, and let none begin."""
         with self._lock:
             self._stopped = True
             connections = list(self._open)

@@ -21,7 +21,7 @@ _SUFFIXES = {
 
 
 def parse_quantity(text: str | int | None) -> float:
-    """``512Gi``, ``1500m`` or ``8`` as a number; 0 for what is none."""
+    """Parse ``512Gi``, ``1500m`` or ``8`` as a number; 0 for what is none."""
     if text is None or isinstance(text, int):
         return float(text or 0)
     digits = text.rstrip("KMGTPiknum")

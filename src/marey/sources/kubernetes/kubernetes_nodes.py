@@ -110,7 +110,7 @@ def _list_gpus(node: KubernetesNode, host: str, resources: GpuResources) -> tupl
 
 
 def _list_instances(host: str, instances: int, counted: int, model: str) -> tuple[Gpu, ...]:
-    """Numbered evenly over the GPUs, until an exporter names the real ones."""
+    """Number instances evenly over the GPUs, until an exporter names the real ones."""
     each = -(-min(instances, GPUS_LIMIT) // max(1, counted))
     return tuple(
         Gpu(host, at // each, at % each, model=model) for at in range(min(instances, GPUS_LIMIT))
@@ -118,7 +118,7 @@ def _list_instances(host: str, instances: int, counted: int, model: str) -> tupl
 
 
 def read_status(node: KubernetesNode) -> HostStatus:
-    """Ready, cordoned or lost, and why; a node that says nothing of itself is unknown."""
+    """Read whether a node is ready, cordoned or lost, and why; unknown where it says nothing."""
     name = bounded(node.metadata.name)
     ready = _find_condition(node.status.conditions, "Ready")
     if ready is None:

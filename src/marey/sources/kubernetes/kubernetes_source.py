@@ -249,7 +249,10 @@ class KubernetesReader:
 
 
 def _end_workload(one: SeenWorkload, now_ms: int, disrupted: str = "") -> SeenWorkload:
-    """As it ended; as cancelled, and by what, where it went while it waited or ran."""
+    """Return the workload as it ended.
+
+    Cancelled, and by what, where it went while it waited or ran.
+    """
     name = one.workload.workload
     if one.status.state.ended:
         workload = replace(one.workload, end_ms=one.workload.end_ms or now_ms)
@@ -262,7 +265,7 @@ def _end_workload(one: SeenWorkload, now_ms: int, disrupted: str = "") -> SeenWo
 
 
 def _replace_instances(gpus: list[Gpu], measured: Iterable[Gpu]) -> list[Gpu]:
-    """Instances as exporters name them, in place of those that were only counted."""
+    """Replace instances that were only counted by those that exporters name."""
     cut = {gpu.host for gpu in gpus if gpu.instance is not None}
     real: dict[str, list[Gpu]] = {}
     for gpu in measured if cut else ():

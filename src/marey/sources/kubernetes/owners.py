@@ -79,7 +79,10 @@ def find_job_root(job: KubernetesJob) -> Root:
 
 
 def _find_labelled_root(meta: Meta, owner: Owner) -> Root | None:
-    """By the label of a suite; its uid where the pod's own owner is the suite's object."""
+    """Find the root by the label of a suite.
+
+    Its uid where the pod's own owner is the suite's object.
+    """
     if owner.kind == "RayCluster" or meta.label(RAY_CLUSTER):
         return _find_ray_root(meta, owner)
     for label, kind in LABELLED:

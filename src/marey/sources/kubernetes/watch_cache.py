@@ -108,7 +108,9 @@ class Reflector(Generic[T]):
         return self._synced.is_set()
 
     def take(self) -> tuple[list[T], list[T]]:
-        """Every object, and those that went since this was last asked, as they were last seen."""
+        """Return every object, and those that went since this was last asked, as they were last
+        seen.
+        """
         with self._lock:
             gone, self._gone = self._gone, []
             return list(self._objects.values()), gone
@@ -165,7 +167,7 @@ class Reflector(Generic[T]):
         return True
 
     def _record_failure(self, text: str, code: str = "") -> None:
-        """One dropped watch is made up for at once, and nobody need hear of it; two are shown."""
+        """Record a failure; one dropped watch is made up for at once and not shown, two are."""
         self.state.failures += 1
         if self.state.failures > 1 or not self._synced.is_set():
             self.state.error, self.state.error_code = text, code

@@ -60,7 +60,7 @@ class SeenWorkload:
 def group_pods(
     pods: Iterable[SeenPod], jobs: Iterable[KubernetesJob], resources: GpuResources
 ) -> dict[str, Group]:
-    """Pods and jobs by workload; jobs only where they would make pods with GPUs."""
+    """Group pods and jobs by workload; jobs only where they would make pods with GPUs."""
     listed = list(pods)
     wanted = [(job, find_job_root(job)) for job in jobs if resources.of_pod(job.spec.template.spec)]
     merged = join_roots([*(pod.root for pod in listed), *(root for _, root in wanted)])

@@ -114,7 +114,7 @@ class CommandLine:
         return run_tool(self._folder, asked, timeout_s).body
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: nothing is held open."""
 
     def _ask_document(self, what: str, *command: str) -> Document:
         reported = run_tool(self._folder, command, self._timeout_s)

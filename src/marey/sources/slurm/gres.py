@@ -28,7 +28,7 @@ class GpuCount:
 
 @lru_cache(maxsize=4096)
 def parse_gpu_counts(gres: str) -> tuple[GpuCount, ...]:
-    """The GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
+    """Parse the GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
     plain = _BRACKETS.sub("", gres)
     found = [GpuCount(m[1] or "", int(m[2] or 1)) for m in _GPU.finditer(plain)]
     typed = [entry for entry in found if entry.model]

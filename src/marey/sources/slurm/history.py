@@ -142,7 +142,7 @@ def _exit_code(job: PastJob, state: WorkloadState) -> int | None:
 
 
 def _make_name(job: PastJob) -> str:
-    """``16``, ``20_3`` for a task of an array, ``30+1`` for a part of a heterogeneous job."""
+    """Make ``16``, ``20_3`` for a task of an array, ``30+1`` for a part of a heterogeneous job."""
     array, task = (
         parse_whole(_get_inside(job.array, "job_id")),
         parse_whole(_get_inside(job.array, "task_id")),

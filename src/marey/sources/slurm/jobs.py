@@ -216,7 +216,7 @@ class Request:
 
 
 def count_requested_gpus(job: Job) -> Request:
-    """From the trackable resources, else from the request itself, else from what it holds."""
+    """Count from the trackable resources, else from the request itself, else from what it holds."""
     details = job.gres_detail
     return _count_requested(
         parse_text(job.tres_req_str),
@@ -378,7 +378,7 @@ def parse_metadata(
     reservation: str = "",
     restarts: int = 0,
 ) -> Metadata:
-    """From a comment that is a JSON object or plain words, the key for accounting, the account."""
+    """Parse a comment that is a JSON object or plain words, the key for accounting, the account."""
     pairs, by_admin = _parse_pairs(comment), _parse_pairs(admin)
     reported = dict(pairs)
     # An asterisk marks a key that Slurm filled in by default.

@@ -57,7 +57,7 @@ def make_reservation(reported: SlurmReservation, ahead_ms: int = 0) -> Reservati
 
 
 def parse_reservations(listed: str) -> list[SlurmReservation]:
-    """``scontrol show reservation`` of versions without JSON for it, asked with TZ=UTC."""
+    """Parse ``scontrol show reservation`` of versions without JSON for it, asked with TZ=UTC."""
     found = []
     for block in listed.split("ReservationName=")[1:]:
         pairs = dict(_PAIR.findall("ReservationName=" + block))
@@ -99,7 +99,9 @@ class Calendar:
         return {host: "; ".join(reported) for host, reported in found.items()}
 
     def update(self, reported: Iterable[Reservation], now_ms: int) -> Sequence[Event]:
-        """Events of reservations that have begun, ended or been taken away since the last time."""
+        """Return events of reservations that have begun, ended or been taken away since the last
+        time.
+        """
         self.current = tuple(reported)
         begun = {
             one

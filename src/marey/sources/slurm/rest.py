@@ -71,7 +71,7 @@ class Rest:
         return parse_document(self._get("reservations"), "reservations").reservations or []
 
     def factors(self) -> Mapping[int, Factors] | None:
-        """slurmrestd of no version tells what a priority is made of."""
+        """Return nothing: slurmrestd of no version says what a priority is made of."""
         return None
 
     def about(self) -> About:

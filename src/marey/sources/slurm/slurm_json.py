@@ -200,7 +200,7 @@ def read_jobs_in_python(body: bytes) -> Document:
 
 
 def read_jobs_in_native(body: bytes) -> Document | None:
-    """The same in a quarter of the time; None where it was not built or leaves it to the other.
+    """Read the same in a quarter of the time; None where it was not built or cannot.
 
     Values that are written alike are one object in all the jobs.
     """

@@ -84,7 +84,7 @@ def _get_inside(group: Any, key: str) -> Any:
 
 
 def parse_partitions(listed: str) -> list[ModelPartition]:
-    """``scontrol show partition`` of versions that have no JSON for it (before 23.02)."""
+    """Parse ``scontrol show partition`` of versions that have no JSON for it (before 23.02)."""
     found = []
     for block in listed.split("PartitionName=")[1:]:
         words_found = block.split()

@@ -94,7 +94,9 @@ class SnapshotReader:
         )
 
     def take_vanished(self) -> dict[str, tuple[int, SeenJob]]:
-        """Jobs that were not over when they were last seen and that Slurm no longer names."""
+        """Return jobs that were not over when they were last seen and that Slurm no
+        longer names.
+        """
         taken, self._vanished = self._vanished, {}
         return {name: (_get_job_id(seen), seen) for name, seen in taken.items()}
 

@@ -23,7 +23,7 @@ _RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?(?:/\d+|%\d+)?$")
 
 
 def parse_number(value: Any) -> float | None:
-    """``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
+    """Parse ``7``, or since 23.02 ``{"set": true, "infinite": false, "number": 7}``."""
     if value is None:
         return None
     if type(value) is Number:
@@ -125,7 +125,10 @@ def exit_status(value: Any) -> int | None:
 
 
 def expand_numbers(listed: str, limit: int = HOSTS_LIMIT) -> list[str]:
-    """``0-2,07`` → ``0 1 2 07``; leading zeros stay, and nothing is expanded beyond the limit."""
+    """Expand ``0-2,07`` to ``0 1 2 07``.
+
+    Leading zeros stay, nothing is expanded beyond the limit.
+    """
     found: list[str] = []
     for part in listed.split(","):
         match = _RANGE.match(part.strip())
@@ -139,7 +142,7 @@ def expand_numbers(listed: str, limit: int = HOSTS_LIMIT) -> list[str]:
 
 
 def expand_hosts(listed: str) -> list[str]:
-    """``gpu[01-02,7],login`` → the hosts, in Slurm's order."""
+    """Expand ``gpu[01-02,7],login`` to the hosts, in Slurm's order."""
     found: list[str] = []
     for match in _PART.finditer(listed):
         for host in _expand_one(match[0].strip()):

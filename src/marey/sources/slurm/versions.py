@@ -54,7 +54,10 @@ class About:
 
 
 def parse_about(listed: str) -> About:
-    """``scontrol show config``, asked with TZ=UTC: its first line is the controller's clock."""
+    """Parse ``scontrol show config``, asked with TZ=UTC.
+
+    Its first line is the controller's clock.
+    """
     private = _PRIVATE.search(listed)
     version, as_of = _VERSION.search(listed), _AS_OF.search(listed)
     words = private[1].lower().split(",") if private else []

@@ -122,7 +122,7 @@ class EventFolder:
                 yield make_series(scalars, name=name.removeprefix(self.prefix))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: nothing is held open."""
 
 
 @dataclass

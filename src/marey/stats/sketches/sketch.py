@@ -29,18 +29,21 @@ Floats = NDArray[np.float64]
 
 
 def empty_agg(*shape: int) -> Floats:
-    """Sketch summaries that have seen nothing."""
+    """Return sketch summaries that have seen nothing."""
     return np.zeros((*shape, FIELDS))
 
 
 def empty_bins(*shape: int, dtype: type = np.uint32) -> NDArray[Any]:
-    """Bins that have seen nothing; ``uint8`` is enough for a few minutes, ``uint32`` for years."""
+    """Return bins that have seen nothing.
+
+    ``uint8`` is enough for a few minutes, ``uint32`` for years.
+    """
     return np.zeros((*shape, BINS), dtype)
 
 
 @njit(inline="always")
 def bin_of(value, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
-    """The bin whose centre is nearest; values beyond the range fall into the outer bins."""
+    """Return the bin whose centre is nearest; values beyond the range fall into the outer bins."""
     place = (value - low) / step + 0.5
     if place < 0.0:
         return 0

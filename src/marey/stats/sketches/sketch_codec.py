@@ -29,7 +29,9 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
-    """A JSON document and named arrays, self-describing, as pieces to be written in this order."""
+    """Return a JSON document and named arrays, self-describing, as pieces to be written in this
+    order.
+    """
     compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
     parts = {
         # The array itself, not its bytes: a copy of the largest is 100 MB at 10,000 GPUs.
@@ -44,7 +46,10 @@ def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
 
 
 def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """What ``pack`` was given; ``ValueError`` for anything but all of its pieces together."""
+    """Return what ``pack`` was given.
+
+    ``ValueError`` for anything but all of its pieces together.
+    """
     try:
         return _unpack(data)
     except (zstandard.ZstdError, msgspec.DecodeError, IndexError, OverflowError) as error:

@@ -57,7 +57,7 @@ def _compute_exact_reach(kind, agg, coming, least, greatest):  # type: ignore[no
 
 @njit(inline="always")
 def _find_bin(bins, rank):  # type: ignore[no-untyped-def]  # numba infers the types
-    """The bin that holds the sample of this rank (0: the least)."""
+    """Find the bin that holds the sample of this rank (0: the least)."""
     b, seen = 0, np.int64(bins[0])
     while seen <= rank and b < BINS - 1:
         b += 1
@@ -67,7 +67,7 @@ def _find_bin(bins, rank):  # type: ignore[no-untyped-def]  # numba infers the t
 
 @njit(inline="always")
 def _compute_quantile_reach(q, agg, bins, low, step, coming, least, greatest):  # type: ignore[no-untyped-def]  # numba infers the types
-    """As far up as if all new samples lay above the old ones, as far down as if below."""
+    """Return as far up as if all new samples lay above the old ones, as far down as if below."""
     n = np.int64(agg[COUNT])
     if n == 0:
         return least, greatest
@@ -104,7 +104,7 @@ def _share_reach(kind, limit, agg, bins, low, step, coming):  # type: ignore[no-
 
 @njit(inline="always")
 def _find_extremes(values, begin, end):  # type: ignore[no-untyped-def]  # numba infers the types
-    """How many values there are, the least and the greatest of them."""
+    """Return how many values there are, the least and the greatest of them."""
     coming, least, greatest = 0, np.inf, -np.inf
     for i in range(begin, end):
         value = values[i]
@@ -117,7 +117,7 @@ def _find_extremes(values, begin, end):  # type: ignore[no-untyped-def]  # numba
 
 @njit(cache=True, nogil=True)
 def life_reach(agg, bins, low, step, rows, first, values, kind, parameter, out):  # type: ignore[no-untyped-def]  # numba infers the types
-    """``out[r]`` = the least and greatest that a statistic of row ``rows[r]`` can be in the block.
+    """Fill ``out[r]`` with the least and greatest that a statistic of row ``rows[r]`` can be.
 
     The row's samples are ``values[first[row]:first[row + 1]]``. Where nothing is known and nothing
     comes, the least is above the greatest; a statistic without bounds has infinite ones.

@@ -12,7 +12,9 @@ from marey.stats.sketches.sketch_tables import SLOT_MS
 
 @njit(cache=True, nogil=True)
 def sort_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count):  # type: ignore[no-untyped-def]  # numba infers the types
-    """Where each row's samples are in a batch: ``order[first[r]:first[r+1]]``, in order of time."""
+    """Return where each row's samples are in a batch: ``order[first[r]:first[r+1]]``, in order of
+    time.
+    """
     first = np.zeros(row_count + 1, np.int64)
     for i in range(len(time_ms)):
         code = entity[i]
@@ -40,7 +42,10 @@ def sort_by_row(time_ms, entity, first_row, rows, from_ms, to_ms, row_count):  #
 
 @njit(cache=True, nogil=True)
 def last_seen(first, times, seen, marks, first_ms, last_ms, out):  # type: ignore[no-untyped-def]  # numba infers the types
-    """The newest sample with any value per row and mark; ``first_ms`` and ``last_ms`` move on."""
+    """Return the newest sample with any value per row and mark.
+
+    ``first_ms`` and ``last_ms`` move on.
+    """
     for row in range(len(first) - 1):
         i, end = first[row], first[row + 1]
         for m in range(len(marks)):
@@ -95,7 +100,10 @@ def life_series(  # type: ignore[no-untyped-def]  # numba infers the types
 
 @njit(inline="always")
 def _find_slot(agg, bins, held, number):  # type: ignore[no-untyped-def]  # numba infers the types
-    """The slot of a row for a 5-minute number, emptied if it held an older one; -1: too late."""
+    """Find the slot of a row for a 5-minute number, emptied if it held an older one.
+
+    -1: too late.
+    """
     slot = number % len(held)
     if held[slot] > number:
         return -1
@@ -128,7 +136,7 @@ def _merge_bins(bins, held, low_number, high_number, histogram):  # type: ignore
 def window_series(  # type: ignore[no-untyped-def]  # numba infers the types
     agg, bins, held, low, step, which, first, times, values, marks, windows, kinds, parameters, out
 ):
-    """The same over trailing windows, from rings of 5-minute sketches.
+    """Return the same over trailing windows, from rings of 5-minute sketches.
 
     Statistics come sorted by window, so that each window is put together once per mark.
     """

@@ -61,7 +61,7 @@ def _compute_steadiness(agg):  # type: ignore[no-untyped-def]  # numba infers th
 
 @njit(cache=True, nogil=True)
 def exact_at(kind, agg):  # type: ignore[no-untyped-def]  # numba infers the types
-    """A statistic that needs no bins; NaN where the samples are too few for it."""
+    """Return a statistic that needs no bins; NaN where the samples are too few for it."""
     n = agg[COUNT]
     if n < 1.0:
         return np.nan
@@ -90,7 +90,7 @@ def exact_at(kind, agg):  # type: ignore[no-untyped-def]  # numba infers the typ
 
 @njit(inline="always")
 def _compute_quantile(agg, bins, low, step, q):  # type: ignore[no-untyped-def]  # numba infers the types
-    """Between the two samples nearest to the rank, linearly; each is known to half a step."""
+    """Interpolate between the two samples nearest to the rank; each is known to half a step."""
     place = q * (agg[COUNT] - 1.0)
     below = int(np.floor(place))
     part = place - below
@@ -134,7 +134,7 @@ def _share_above(agg, bins, low, step, limit):  # type: ignore[no-untyped-def]  
 
 @njit(cache=True, nogil=True)
 def binned_at(kind, parameter, agg, bins, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
-    """A quantile (``parameter`` 0-1) or the share (0-1) of samples beyond ``parameter``."""
+    """Return a quantile (``parameter`` 0-1) or the share (0-1) of samples beyond ``parameter``."""
     if agg[COUNT] < 1.0:
         return np.nan
     if kind == QUANTILE:

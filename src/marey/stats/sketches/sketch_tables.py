@@ -63,7 +63,7 @@ class Ticks:
 
 
 def room_for(rows: int, have: int) -> int:
-    """The capacity to allocate so that ``rows`` fit."""
+    """Return the capacity to allocate so that ``rows`` fit."""
     return have if rows <= have else max(rows, LEAST_ROWS, int(have * GROWTH))
 
 
@@ -86,7 +86,7 @@ class _Rows:
             self._grow("bins", room)
 
     def _grow(self, name: str, room: int) -> None:
-        """More rows, all empty; in place, so that old and new need not stand side by side."""
+        """Add empty rows in place, so that old and new need not stand side by side."""
         shape = (room, *getattr(self, name).shape[1:])
         # The first rows are made anew: numpy asks for large pages for them, which then stay.
         if len(getattr(self, name)):
@@ -167,7 +167,7 @@ class SketchTable(_Rows):
 
 
 def _count_most_of_one(entity: NDArray[np.int32]) -> int:
-    """The most samples that one entity has in a batch."""
+    """Return the most samples that one entity has in a batch."""
     return int(np.bincount(entity[entity >= 0]).max(initial=0))
 
 
@@ -246,7 +246,7 @@ class WindowRing(_Rows):
         self.bins = empty_bins(rows, self.binned, dtype=np.uint8)
 
     def holds(self, other: WindowRing) -> bool:
-        """Whether it reaches as far back as the other."""
+        """Return whether it reaches as far back as the other."""
         return self.slots >= other.slots and self.binned >= other.binned
 
     def advance(self, now_ms: int) -> None:
@@ -297,12 +297,12 @@ class WindowRing(_Rows):
         self.most = agg[:, :, COUNT].max(axis=0, initial=0).astype(np.int64)
 
     def wanted(self, now_ms: int, window_ms: int) -> NDArray[np.bool_]:
-        """The slots that a trailing window touches: it covers up to 5 minutes more."""
+        """Return the slots that a trailing window touches: it covers up to 5 minutes more."""
         end_ms = (self.held + 1) * SLOT_MS
         return (self.held >= 0) & (end_ms > now_ms - window_ms) & (self.held <= now_ms // SLOT_MS)
 
     def summary(self, now_ms: int, window_ms: int, rows: int | None = None) -> Floats:
-        """The exact part of the trailing window's sketches, of the first rows or all."""
+        """Return the exact part of the trailing window's sketches, of the first rows or all."""
         agg = self.agg[:rows]
         out = np.zeros((len(agg), FIELDS))
         _merge_agg(agg, self.wanted(now_ms, window_ms), out)
@@ -311,7 +311,7 @@ class WindowRing(_Rows):
     def histogram(
         self, now_ms: int, window_ms: int, rows: slice = slice(None)
     ) -> NDArray[np.uint32]:
-        """The bins of the trailing window's sketches, of these rows."""
+        """Return the bins of the trailing window's sketches, of these rows."""
         bins = self.bins[rows]
         out = np.zeros((len(bins), BINS), np.uint32)
         _merge_bins(bins, self.held, self.wanted(now_ms, window_ms), out)
@@ -327,7 +327,7 @@ class Coming:
 
 
 def read_coming(ticks: Ticks) -> Coming:
-    """What a batch brings to the slots."""
+    """Return what a batch brings to the slots."""
     numbers = ticks.time_ms // SLOT_MS
     if not len(numbers):
         return Coming(numbers, 0)
@@ -340,5 +340,5 @@ def read_coming(ticks: Ticks) -> Coming:
 
 
 def slots_of(window_ms: int) -> int:
-    """How many 5-minute slots a trailing window can touch."""
+    """Return how many 5-minute slots a trailing window can touch."""
     return -(-window_ms // SLOT_MS) + 1

@@ -137,7 +137,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """One transaction: kept when the block ends, undone when it raises."""
+        """Open one transaction: kept when the block ends, undone when it raises."""
         with self._lock:
             self._ensure_open()
             if not self._log_is_whole:
@@ -159,7 +159,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for one question; never blocks the writer."""
+        """Open a cursor for one question; it never blocks the writer."""
         with self._lock if self._broken else nullcontext():
             self._ensure_open()
         with self._translate_errors():
@@ -311,7 +311,7 @@ def _close_cursor(cursor: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _create(path: Path, config: dict[str, Any]) -> None:
-    """A new store, complete before it has its name: a kill leaves all of it or nothing."""
+    """Create a store, complete before it has its name: a kill leaves all of it or nothing."""
     if not path.parent.is_dir():
         raise StoreError(f"The folder of the store '{path}' does not exist; create it first.")
     if path.with_name(path.name + ".wal").exists():
@@ -393,7 +393,7 @@ def _make_truncated_error(path: Path) -> StoreError:
 
 @contextmanager
 def pass_interrupts() -> Iterator[None]:
-    """Ctrl-C and its like while DuckDB works, which makes errors of its own of them."""
+    """Raise Ctrl-C and its like while DuckDB works, which makes errors of its own of them."""
     try:
         yield
     except (RuntimeError, duckdb.Error) as error:
@@ -403,7 +403,9 @@ def pass_interrupts() -> Iterator[None]:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether this error, or one that was being handled when it came up, is an interrupt's."""
+    """Return whether this error, or one that was being handled when it came up, is an
+    interrupt's.
+    """
     while error is not None:
         if _INTERRUPTED.fullmatch(str(error)):
             return True
@@ -413,7 +415,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 @contextmanager
 def translate_open_errors(path: Path) -> Iterator[None]:
-    """DuckDB's errors while a file is opened, as ours."""
+    """Translate DuckDB's errors while a file is opened into ours."""
     try:
         yield
     except MareyError:

@@ -150,7 +150,9 @@ class EmbeddedStore:
             return charts.histograms(bins, ranges)
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
-        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
+        """Return exact count, min, max, mean, std, first, last per entity and metric, and
+        quantiles.
+        """
         with self._open_charts(selection) as charts:
             return charts.statistics(quantiles)
 

@@ -246,7 +246,7 @@ class JournaledStore:
         self._store.delete_document(kind, name)
 
     def maintain(self, now_ms: int) -> None:
-        """Whatever keeps the store fast and small."""
+        """Keep the store fast and small."""
         self.settle()
         self._store.maintain(now_ms)
 

@@ -206,7 +206,7 @@ class Records:
             self._release_gpus(cluster, workload, time_ms)
 
     def _release_idle(self, cluster: str, observation: Observation, time_ms: int) -> None:
-        """A workload that does not run holds nothing: its GPUs are free from its end on."""
+        """Free the GPUs of a workload that does not run, from its end on."""
         workloads = self._timelines[WORKLOADS.name].held(cluster)
         for status in observation.statuses:
             if status.state is WorkloadState.RUNNING:
@@ -229,7 +229,7 @@ class Records:
         observation: Observation,
         time_ms: int,
     ) -> None:
-        """Allocations of a workload replace those it had."""
+        """Replace the allocations that a workload had."""
         if not observation.allocations:
             return
         if self._timelines[ALLOCATIONS.name].is_reported(cluster, observation.allocations, time_ms):

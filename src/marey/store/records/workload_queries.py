@@ -165,7 +165,7 @@ def _select_rows(query: WorkloadQuery, *, paired: bool) -> str:
 def read_workloads(
     connection: duckdb.DuckDBPyConnection, query: WorkloadQuery, known: KnownWorkloads
 ) -> pa.Table:
-    """Return workloads with their latest state, newest submission first unless told otherwise."""
+    """Return workloads with their latest state, newest submission first unless asked otherwise."""
     found = [tables.WORKLOADS.empty_table(), *_read_chunks(connection, query, known)]
     return pa.concat_tables(found).combine_chunks()
 

@@ -44,7 +44,7 @@ def count_values(series: Any, values: Any, none: Any, many: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def find_segments(series: Any, time_ms: Any, span: Any, buckets: int, many: int) -> Any:
-    """Runs of rows of one series and bucket in order of time: where each starts, and its cell.
+    """Find runs of rows of one series and bucket in order of time: where each starts, and its cell.
 
     The third answer is whether the rows of every series lie in order of time.
 
@@ -200,7 +200,7 @@ def _emit(out: Any, size: int, cells: Any, time_ms: Any, ordered: bool) -> int:
 
 @njit(cache=True, nogil=True)
 def gather(rows: Any, series: Any, time_ms: Any, values: Any, unit: float, out: Any) -> None:
-    """Series, time and value of the rows, into the three columns of an answer."""
+    """Gather series, time and value of the rows into the three columns of an answer."""
     for index in range(len(rows)):
         row = rows[index]
         out[0][index] = series[row]

@@ -307,7 +307,9 @@ def read_reduced_series(
     names: Any,
     points: int,
 ) -> pa.Table:
-    """The first, least, greatest and last sample of each hour, with the raw ones that follow."""
+    """Return the first, least, greatest and last sample of each hour, with the raw ones that
+    follow.
+    """
     pieces = [
         f"SELECT entity, hour_ms + {name}_at AS time_ms, {name} AS value FROM chosen"
         for name in ("first", "least", "greatest", "last")

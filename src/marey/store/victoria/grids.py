@@ -115,7 +115,7 @@ def overlay_batches(batches: Sequence[SampleBatch], kind: Entity, cluster: str) 
 def _find_last_values(
     values: NDArray[np.float32], at: NDArray[np.int64], begins: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Of each run of rows, the last value that is one."""
+    """Return of each run of rows, the last value that is one."""
     numbers = np.where(np.isnan(values), -1, np.arange(len(values)))
     newest = np.maximum.accumulate(numbers)[at]
     found = values[np.maximum(newest, 0)]

@@ -132,7 +132,7 @@ class Server:
     def export_csv(
         self, selectors: Sequence[str], columns: str, from_ms: int, to_ms: int
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """The same as lines of CSV with these columns, one per sample, series by series.
+        """Yield the same as lines of CSV with these columns, one per sample, series by series.
 
         The server escapes nothing: only series whose labels are plain may be asked for so.
         """

@@ -140,7 +140,7 @@ class ServerReader:
         return int(found[0][1]) if found else 0
 
     def reach(self, scope: Scope, to_ms: int = LATEST_MS) -> Reach | None:
-        """From when to when a cluster has samples of this kind."""
+        """Return from when to when a cluster has samples of this kind."""
         found = self._ask_reaches(scope, labels.get_reach_name(scope.kind), {}, (0, to_ms))
         return found.get("")
 

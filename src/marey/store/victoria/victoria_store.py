@@ -103,7 +103,7 @@ class VictoriaStore:
         self.delivery.keep(clean_batch(batch) for batch in batches)
 
     def maintain(self, now_ms: int) -> None:
-        """Nothing: rewriting and retention are the server's own (``-retentionPeriod``)."""
+        """Do nothing: rewriting and retention are the server's own (``-retentionPeriod``)."""
 
     def settle(self, timeout_s: float = 30.0) -> None:
         """Deliver and confirm everything that waits, now."""
@@ -176,7 +176,9 @@ class VictoriaStore:
         return Answer(answers.concatenate_tables(tables, HISTOGRAMS))
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
-        """Exact count, min, max, mean, std, first, last per entity and metric, and quantiles."""
+        """Return exact count, min, max, mean, std, first, last per entity and metric, and
+        quantiles.
+        """
         asked = check_quantiles(quantiles)
         tables = (
             answers.compute_statistics(rows, columns, names, asked)

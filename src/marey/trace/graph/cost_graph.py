@@ -83,7 +83,10 @@ class OperationGraph:
         return self.delay_ns if self.chained else np.zeros_like(self.delay_ns)
 
     def finish(self, work_ns: Floats, delay_ns: Floats | None = None) -> Floats:
-        """When every node would finish with this work; launch delays are removed unless given."""
+        """Return when every node would finish with this work.
+
+        Launch delays are removed unless given.
+        """
         cost = work_ns if delay_ns is None else work_ns + delay_ns.sum(axis=1)
         return finish_times(self.dag, cost)
 
@@ -109,7 +112,9 @@ class OperationGraph:
 
 
 def typical_work(graph: OperationGraph) -> Floats:
-    """Each node's work if its block took what is typical of its type over all ranks and steps."""
+    """Return each node's work if its block took what is typical of its type over all ranks and
+    steps.
+    """
     blocks = graph.blocks
     owned = graph.block >= 0
     of = graph.block[owned]
@@ -157,7 +162,10 @@ class GraphBuilder:
         block: Ints | None = None,
         item: Ints | None = None,
     ) -> Ints:
-        """The numbers of the nodes added; a column left out is -1, a cost left out is zero."""
+        """Return the numbers of the nodes added.
+
+        A column left out is -1, a cost left out is zero.
+        """
         n = len(rank)
         none = np.full(n, -1, np.int64)
         self._nodes.append(

@@ -11,7 +11,9 @@ from marey.trace.results import CRITICAL_PATH
 
 
 def critical_path(graph: OperationGraph) -> pa.Table:
-    """The critical path of a graph with its recorded costs, from the first node to the last."""
+    """Return the critical path of a graph with its recorded costs, from the first node
+    to the last.
+    """
     finish = graph.finish(graph.work_ns, graph.idle_ns)
     chain = longest_chain(graph.dag, finish)
     parts = _parts(graph, chain)
@@ -41,7 +43,7 @@ WORK = len(DELAY_NAMES)
 
 
 def _parts(graph: OperationGraph, chain: Ints) -> list[tuple[Ints, Ints, Ints, Ints]]:
-    """Node, activity, start and duration of everything on the chain that takes time."""
+    """Return node, activity, start and duration of everything on the chain that takes time."""
     parts = []
     before = graph.start_ns[chain] - graph.idle_ns[chain].sum(axis=1).astype(np.int64)
     for at in range(len(DELAY_NAMES)):

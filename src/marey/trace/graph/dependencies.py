@@ -174,7 +174,9 @@ def _pick(nodes: Ints, index: Ints) -> Ints:
 
 
 def _segment_ready(rank: _Rank, origin: int) -> tuple[Ints, Ints]:
-    """When each segment's predecessors were done, and the communication it woke up from (-1)."""
+    """Return when each segment's predecessors were done, and the communication it woke up from
+    (-1).
+    """
     previous = np.append(origin, rank.segment_end[:-1])[: len(rank.segment_end)]
     by_end = np.argsort(rank.end, kind="stable")
     at = np.searchsorted(rank.end[by_end], rank.segment_start, side="right") - 1
@@ -240,7 +242,10 @@ def _segment_delays(rank: _Rank, ready: Ints) -> Floats:
 
 
 def _busy(rank: _Rank) -> Ints:
-    """Busy time of each segment; a clock that ran fast may have counted more than there was."""
+    """Return busy time of each segment.
+
+    A clock that ran fast may have counted more than there was.
+    """
     whole = rank.segment_end - rank.segment_start
     busy: Ints = np.minimum(rank.activity.segments.busy_ns, whole)
     return busy
@@ -407,7 +412,7 @@ def _same_shape(activities: Sequence[RankActivity], numbered: list[Ints]) -> boo
 
 
 def _transfer_types(pool: Pool, item: Ints, symbols: Symbols) -> tuple[Ints, tuple[str, ...]]:
-    """Transfers of one collective, size and number of members are of one type."""
+    """Group transfers of one collective, size and number of members into one type."""
     if not len(pool):
         return np.zeros(0, np.int64), ()
     size = np.bincount(item[item >= 0], minlength=1)

@@ -79,7 +79,9 @@ def _dimension(kind: str, along: dict[int, int], across: dict[int, int]) -> Dime
 
 
 def _schedule(operations: Operations) -> str:
-    """1F1B starts backward before its last forward on some stage but the first."""
+    """Tell the schedule: 1F1B starts backward before its last forward on some stage
+    but the first.
+    """
     names = operations.type_names
     step = operations.step == operations.step.min()
     rank = operations.rank == operations.rank.max()

@@ -257,7 +257,7 @@ def _codes(table: Operations, names: Iterable[str]) -> list[int]:
 
 
 def _together(table: Operations, rows: Ints) -> Ints:
-    """Gradients meet across replicas, embeddings across stages, clipping across all."""
+    """Tell which meet: gradients across replicas, embeddings across stages, clipping across all."""
     kind = table.type[rows]
     across_stages = kind == _code(table, EMBEDDING)
     across_all = kind == _code(table, CLIP)
@@ -351,7 +351,9 @@ def _blocks(table: Operations) -> Blocks:
 def _with_delays(
     graph: OperationGraph, table: Operations, first: Ints, final: Ints
 ) -> OperationGraph:
-    """The graph with each operation's recorded wait beyond its dependencies as a launch delay."""
+    """Return the graph with each operation's recorded wait beyond its dependencies as a launch
+    delay.
+    """
     steps, place = np.unique(table.step, return_inverse=True)
     origin = np.full(len(steps), np.inf)
     np.minimum.at(origin, place, table.start_ns.astype(np.float64))

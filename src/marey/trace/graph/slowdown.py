@@ -71,7 +71,10 @@ class WhatIf:
         return self.ratio(self._mean(np.where(chosen, self.graph.work_ns, self.typical)))
 
     def recovered(self, chosen: Flags) -> float:
-        """The share of the lost time that fixing the chosen nodes would win; may exceed 1."""
+        """Return the share of the lost time that fixing the chosen nodes would win.
+
+        May exceed 1.
+        """
         lost = self.actual_ns - self.ideal_ns
         if lost <= 0:
             return 0.0

@@ -79,17 +79,17 @@ LATE_LOG_NS = 2_000_000
 
 
 def is_input(name: str) -> bool:
-    """Whether an operator or annotation of this name fetches the next batch."""
+    """Return whether an operator or annotation of this name fetches the next batch."""
     return INPUT_NAMES.search(name) is not None
 
 
 def is_step_mark(name: str) -> bool:
-    """Whether an annotation of this name is a profiler's mark of a whole step."""
+    """Return whether an annotation of this name is a profiler's mark of a whole step."""
     return STEP_NAME.match(name) is not None
 
 
 def is_backward(name: str) -> bool:
-    """Whether an operator of this name belongs to the backward pass."""
+    """Return whether an operator of this name belongs to the backward pass."""
     return BACKWARD_NAME.search(name) is not None
 
 
@@ -182,7 +182,10 @@ class RankActivity:
 
 
 def host_delay(activity: RankActivity) -> Intervals:
-    """Idle time that the host is to answer for; where it is the device itself, all its pauses."""
+    """Return idle time that the host is to answer for.
+
+    Where it is the device itself, all its pauses.
+    """
     idle = activity.idle
     return idle.host if activity.recording.has_device else unite(idle.host, idle.unlinked)
 
@@ -201,7 +204,7 @@ def _column(table: pa.Table, name: str) -> Ints:
 def reduce_events(
     rank: int, events: dict[str, Ints], symbols: Symbols, *, has_device: bool = True
 ) -> RankActivity:
-    """The reduction on plain columns."""
+    """Return the reduction on plain columns."""
     end = events["start_ns"] + events["dur_ns"]
     on_device = events["on_device"] != 0
     talks = np.isin(events["kind"], COMMUNICATION_KINDS) & on_device
@@ -252,7 +255,7 @@ def reduce_events(
 
 
 def _find_gaps(busy: Intervals, steps: Ints) -> Intervals:
-    """The gaps between a device's first and last work, and before it in the first step."""
+    """Find the gaps between a device's first and last work, and before it in the first step."""
     if not len(busy.start_ns):
         return EMPTY
     first = int(busy.start_ns[0])
@@ -265,7 +268,9 @@ _HOST_WAITS = (EventKind.CPU_OP, EventKind.ANNOTATION, EventKind.PYTHON, *COMMUN
 
 
 def host_time(column: Mapping[str, NDArray[Any]], symbols: Symbols) -> HostTime:
-    """What the host was seen doing: loading, in communication calls, between steps, anything."""
+    """Return what the host was seen doing: loading, in communication calls, between steps,
+    anything.
+    """
     host = ~column["on_device"].astype(bool)
     end = column["start_ns"] + column["dur_ns"]
     marks = np.isin(column["name"], codes_of(symbols, is_step_mark))
@@ -283,7 +288,9 @@ def host_time(column: Mapping[str, NDArray[Any]], symbols: Symbols) -> HostTime:
 
 
 def _steps(events: Mapping[str, NDArray[Any]], end: Ints, symbols: Symbols) -> Ints:
-    """Rows of step, start, end: from step annotations, else from the events' own step numbers."""
+    """Return rows of step, start, end: from step annotations, else from the events' own step
+    numbers.
+    """
     named = codes_of(symbols, is_step_mark)
     marks = (events["kind"] == EventKind.ANNOTATION) & np.isin(events["name"], named)
     marks &= (events["on_device"] == 0) & (events["step"] >= 0)
@@ -300,7 +307,7 @@ def _steps(events: Mapping[str, NDArray[Any]], end: Ints, symbols: Symbols) -> I
 
 
 def _between(steps: Ints) -> Intervals:
-    """The time between one step's end and the next one's start."""
+    """Return the time between one step's end and the next one's start."""
     if len(steps) < 2:
         return EMPTY
     start, end = steps[:-1, 2], steps[1:, 1]
@@ -315,7 +322,10 @@ def _find_loading(events: dict[str, Ints], symbols: Symbols) -> Intervals:
 
 
 def _launch_threads(events: dict[str, Ints]) -> Ints:
-    """The host thread each event was launched from; its own thread where there is no launch."""
+    """Return the host thread each event was launched from.
+
+    Its own thread where there is no launch.
+    """
     launcher = np.where(events["launch"] >= 0, events["launch"], np.arange(len(events["launch"])))
     threads: Ints = events["stream"][launcher]
     return threads
@@ -327,7 +337,7 @@ def _launch_times(events: dict[str, Ints]) -> Ints:
 
 
 def _backward(events: dict[str, Ints], threads: Ints, launched: Ints, symbols: Symbols) -> Flags:
-    """Events that the autograd engine launched, from its own threads or on the main one."""
+    """Return events that the autograd engine launched, from its own threads or on the main one."""
     named = codes_of(symbols, is_backward)
     host = (events["on_device"] == 0) | (events["kind"] == EventKind.CPU_OP)
     marks = (np.isin(events["name"], named) | (events["forward"] >= 0)) & host
@@ -362,7 +372,7 @@ def _communications(
 
 
 def _waits_inside(work: Intervals, talks: Communications) -> Ints:
-    """Where compute resumes after a long gap in which a communication was under way."""
+    """Return where compute resumes after a long gap in which a communication was under way."""
     resumed, paused = work.start_ns[1:], work.end_ns[:-1]
     begun = np.searchsorted(talks.start_ns, resumed, side="left")
     over = np.searchsorted(np.sort(talks.end_ns), paused, side="right")
@@ -370,7 +380,10 @@ def _waits_inside(work: Intervals, talks: Communications) -> Ints:
 
 
 def _is_ended_by_waking(talks: Communications, work: Intervals, launched: Ints) -> Communications:
-    """Where the host is the device, a wait is over when work goes on, not when it is logged."""
+    """Return where a wait is over when work goes on, not when it is logged.
+
+    The host is the device.
+    """
     if (launched >= 0).any() or not len(work.start_ns) or not len(talks):
         return talks
     resumed, paused = work.start_ns[1:], work.end_ns[:-1]
@@ -382,7 +395,7 @@ def _is_ended_by_waking(talks: Communications, work: Intervals, launched: Ints) 
 
 
 def _step_at(steps: Ints, times: Ints) -> Ints:
-    """The step that was running at each time, or the last one begun."""
+    """Return the step that was running at each time, or the last one begun."""
     if not len(steps):
         return np.zeros(len(times), np.int64)
     at = np.searchsorted(steps[:, 1], times, side="right") - 1
@@ -443,7 +456,9 @@ def _segments(
 
 
 def _find_starved(start: Ints, stop: Ints, launch: Ints, begins: Ints) -> Ints:
-    """For each segment, the gaps before its later kernels that end with a kernel just launched."""
+    """Return for each segment, the gaps before its later kernels that end with a kernel just
+    launched.
+    """
     done = np.maximum.accumulate(stop)
     before = np.append(start[:1], done[:-1])
     gap = np.maximum(start - before, 0)
@@ -455,7 +470,7 @@ def _find_starved(start: Ints, stop: Ints, launch: Ints, begins: Ints) -> Ints:
 
 
 def _cut(pieces: Intervals, cuts: Ints) -> tuple[Ints, Ints]:
-    """The pieces divided wherever a cut falls inside one."""
+    """Return the pieces divided wherever a cut falls inside one."""
     at = np.searchsorted(pieces.end_ns, cuts, side="right")
     inside = at < len(pieces.end_ns)
     inside &= pieces.start_ns[np.minimum(at, len(pieces.start_ns) - 1)] < cuts
@@ -465,7 +480,7 @@ def _cut(pieces: Intervals, cuts: Ints) -> tuple[Ints, Ints]:
 
 
 def _with_updates(phase: Ints, step: Ints) -> Ints:
-    """What follows a step's last backward is the update."""
+    """Mark what follows a step's last backward as the update."""
     place = np.arange(len(phase))
     backward = phase == BACKWARD_PHASE
     numbers, at = np.unique(step, return_inverse=True)

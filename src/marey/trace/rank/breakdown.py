@@ -134,7 +134,10 @@ def breakdown_of(time: DeviceTime) -> dict[str, float]:
 
 
 def breakdown_within(time: DeviceTime, lo_ns: Any, hi_ns: Any) -> pa.Table:
-    """One row of ``BREAKDOWN`` per window; outside the span of activity a rank idles for others."""
+    """Return one row of ``BREAKDOWN`` per window.
+
+    Outside the span of activity a rank idles for others.
+    """
     lo, hi = np.asarray(lo_ns, np.int64), np.asarray(hi_ns, np.int64)
 
     def ms(part: Intervals) -> NDArray[np.float64]:

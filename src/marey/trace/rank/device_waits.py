@@ -195,7 +195,9 @@ def find_recorded_waits(
 
 
 def _records(columns: Columns, syncs: Ints, symbols: Symbols) -> tuple[Flags, Ints]:
-    """Whether the event each synchronisation waits for was recorded in the trace, and when."""
+    """Return whether the event each synchronisation waits for was recorded in the
+    trace, and when.
+    """
     rows = np.flatnonzero(
         (columns["kind"] == EventKind.RUNTIME)
         & np.isin(columns["name"], codes_of(symbols, is_event_record))
@@ -221,7 +223,9 @@ def _of_context(work: DeviceWork, device: Ints, called: Ints) -> tuple[Ints, Int
 
 
 def infer_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> tuple[Waits, Waits]:
-    """What host calls, and what device work, seem to have waited for, by their times alone."""
+    """Return what host calls, and what device work, seem to have waited for, by their
+    times alone.
+    """
     if not len(work.rows):
         return NO_WAITS, NO_WAITS
     return _host_waits(columns, work, symbols), _stream_waits(columns, work)
@@ -259,7 +263,7 @@ def _stream_waits(columns: Columns, work: DeviceWork) -> Waits:
 
 
 def _host_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> Waits:
-    """Blocking calls during which the last device work launched before them ended."""
+    """Return blocking calls during which the last device work launched before them ended."""
     calls = np.flatnonzero(
         (columns["kind"] == EventKind.RUNTIME)
         & np.isin(columns["name"], codes_of(symbols, is_blocking_call))

@@ -96,7 +96,10 @@ def divide_idle(
 def _by_launch(
     column: Mapping[str, NDArray[Any]], gaps: Intervals
 ) -> tuple[Intervals, Intervals, Intervals, Intervals]:
-    """The gaps until the next work's launch was over, its latency, its stall; or no launch."""
+    """Return the gaps until the next work's launch was over, its latency, its stall.
+
+    Or no launch.
+    """
     rows = np.flatnonzero(column["on_device"])
     if not len(rows) or not len(gaps.start_ns):
         return EMPTY, EMPTY, EMPTY, EMPTY

@@ -45,7 +45,7 @@ OPERATOR_COLUMNS = [
 
 
 def kernel_table(events: pa.Table, symbols: Symbols) -> pa.Table:
-    """Device activity by name, the most costly first."""
+    """Return device activity by name, the most costly first."""
     device = events["on_device"].to_numpy(zero_copy_only=False)
     name = events["name"].to_numpy()[device]
     kind = events["kind"].to_numpy()[device].astype(np.int64)
@@ -73,7 +73,7 @@ def kernel_table(events: pa.Table, symbols: Symbols) -> pa.Table:
 
 
 def operator_table(events: pa.Table, symbols: Symbols) -> pa.Table:
-    """Operators by name and module, those that cost the device most first."""
+    """Return operators by name and module, those that cost the device most first."""
     kind = events["kind"].to_numpy()
     name = events["name"].to_numpy()
     dur = events["dur_ns"].to_numpy()
@@ -130,7 +130,7 @@ def _self_time(events: pa.Table, ops: Any) -> NDArray[np.float64]:
 
 
 def _device_work(events: pa.Table, rows: int, dur: Any) -> tuple[Any, Any]:
-    """Per row: the device time and the count of kernels that the operator in it launched."""
+    """Return per row: the device time and the count of kernels that the operator in it launched."""
     device = events["on_device"].to_numpy(zero_copy_only=False)
     work = np.flatnonzero(device & (events["kind"].to_numpy() != EventKind.CPU_OP))
     owner = operator_of(events)[work]

@@ -32,7 +32,9 @@ class LaunchStatistics:
 
 
 def launch_statistics(events: pa.Table) -> LaunchStatistics:
-    """How long work waited between its launch and its start, and how much of it waited at once."""
+    """Return how long work waited between its launch and its start, and how much of it waited at
+    once.
+    """
     device = events["on_device"].to_numpy(zero_copy_only=False)
     launch = events["launch"].to_numpy()
     linked = np.flatnonzero(device & (launch >= 0))
@@ -70,7 +72,10 @@ class QueueDepth:
 
 
 def queue_depth(launched_ns: Any, started_ns: Any) -> QueueDepth:
-    """The queue between host and device: one more at each launch, one fewer at each start."""
+    """Return the queue between host and device.
+
+    One more at each launch, one fewer at each start.
+    """
     launched = np.asarray(launched_ns, np.int64)
     # The device cannot start what was not launched: a clock's quirk must not go below zero.
     started = np.maximum(np.asarray(started_ns, np.int64), launched)

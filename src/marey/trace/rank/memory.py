@@ -11,7 +11,9 @@ POINTS = 240
 
 
 def memory_timeline(memory: pa.Table, *, points: int = POINTS) -> list[dict[str, Any]]:
-    """Per device: peak, end, and the highest level in each of ``points`` equal slices of time."""
+    """Return per device: peak, end, and the highest level in each of ``points`` equal slices of
+    time.
+    """
     if not memory.num_rows:
         return []
     device = memory["device"].to_numpy()
@@ -46,7 +48,10 @@ def _timeline(memory: pa.Table, points: int) -> dict[str, Any]:
 
 
 def _level(memory: pa.Table) -> Any:
-    """What is allocated after each row; without totals, the running sum from an unknown start."""
+    """Return what is allocated after each row.
+
+    Without totals, the running sum from an unknown start.
+    """
     allocated = memory["allocated_bytes"].to_numpy()
     if (allocated >= 0).all():
         return allocated.astype(float)

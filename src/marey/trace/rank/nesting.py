@@ -15,7 +15,7 @@ Rows = NDArray[np.int64]
 
 
 def operator_of(events: pa.Table) -> Rows:
-    """For each event, the row of the operator that launched it or contains it, or -1.
+    """Return for each event, the row of the operator that launched it or contains it, or -1.
 
     Device work is followed through its launch; where the profiler linked it by id only, the id
     decides; a host event belongs to the innermost operator around it.

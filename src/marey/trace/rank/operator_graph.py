@@ -138,7 +138,10 @@ def _moment(columns: Columns, end_ns: Ints, point: Ints) -> Ints:
 
 
 def _thread_edges(columns: Columns, host: Flags, blocking: Flags, end_ns: Ints) -> Edges:
-    """Each thread's chain of points; an event that outlasts its parent is cut in ``end_ns``."""
+    """Return each thread's chain of points.
+
+    An event that outlasts its parent is cut in ``end_ns``.
+    """
     rows = np.flatnonzero(host)
     start, end, thread = columns["start_ns"][rows], end_ns[rows], columns["stream"][rows]
     order = np.lexsort((-end, start, thread))
@@ -238,7 +241,10 @@ def _device_edges(
 
 
 def _before(work: DeviceWork) -> tuple[Ints, Ints]:
-    """The work before each on its stream and when it was over; nobody and never for the first."""
+    """Return the work before each on its stream and when it was over.
+
+    Nobody and never for the first.
+    """
     if not len(work.rows):
         return work.rows, work.rows
     same_lane = np.append(False, work.lane[1:] == work.lane[:-1])
@@ -253,7 +259,9 @@ def _delays(source: Ints, *, rows: Ints, time_ns: Ints, kind: EdgeKind, kept: Fl
 
 
 def _latest_end(columns: Columns, waits: Waits, chosen: Flags) -> Ints:
-    """For every row, when the last work of another stream that it waited for was over, or never."""
+    """Return for every row, when the last work of another stream that it waited for was over, or
+    never.
+    """
     latest = np.full(len(chosen), NEVER)
     kept = chosen[waits.work]
     end = columns["start_ns"][waits.work] + columns["dur_ns"][waits.work]
@@ -311,7 +319,7 @@ MOST_THREAD_PAIRS = 32
 
 
 def _backward_threads(columns: Columns, host: Flags) -> list[tuple[int, int]]:
-    """Pairs of a thread and the other thread that ran its backward pass."""
+    """Return pairs of a thread and the other thread that ran its backward pass."""
     rows = np.flatnonzero(host & (columns["forward"] >= 0))
     rows = rows[host[columns["forward"][rows]]]
     caller, engine = columns["stream"][columns["forward"][rows]], columns["stream"][rows]
@@ -322,7 +330,9 @@ def _backward_threads(columns: Columns, host: Flags) -> list[tuple[int, int]]:
 
 
 def _returns(columns: Columns, caller: Ints, engine: Ints) -> tuple[Ints, Ints]:
-    """Pairs of the engine's last operator in a pause of the caller, and what ended the pause."""
+    """Return pairs of the engine's last operator in a pause of the caller, and what ended the
+    pause.
+    """
     start = columns["start_ns"][caller]
     done = np.maximum.accumulate(start + columns["dur_ns"][caller])
     resumed = np.flatnonzero(start[1:] >= done[:-1]) + 1

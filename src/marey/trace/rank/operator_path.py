@@ -96,14 +96,14 @@ class OperatorPath:
         return self.end_ns - self.start_ns
 
     def by_kind(self) -> dict[str, int]:
-        """Nanoseconds of the path by kind; ``gap`` is what the path does not account for."""
+        """Return nanoseconds of the path by kind; ``gap`` is what the path does not account for."""
         sums = self.path.group_by("kind").aggregate([("time_ns", "sum")]).to_pydict()
         found = dict(zip(sums["kind"], sums["time_ns_sum"], strict=True))
         timed = {kind: int(found.get(kind, 0)) for kind in TIMED_KINDS}
         return {**timed, "gap": self.span_ns - self.time_ns}
 
     def by_name(self) -> pa.Table:
-        """Time on the path and number of events by kind and name, the most costly first."""
+        """Return time on the path and number of events by kind and name, the most costly first."""
         timed = self.path.filter(pa.compute.greater(self.path["time_ns"], 0))
         grouped = timed.group_by(["kind", "name"]).aggregate(
             [("time_ns", "sum"), ("event", "count_distinct")]
@@ -112,7 +112,7 @@ class OperatorPath:
         return renamed.sort_by([("time_ns", "descending"), ("name", "ascending")])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a JSON document."""
+        """Return plain values for a JSON document."""
         return {
             "time_ms": self.time_ns / 1e6,
             "span_ms": self.span_ns / 1e6,
@@ -129,7 +129,10 @@ class OperatorPath:
 
 
 def operator_path(events: pa.Table, symbols: Symbols, window: Window | None = None) -> OperatorPath:
-    """The critical path of one rank's events; needs the columns ``OPERATOR_PATH_COLUMNS``."""
+    """Return the critical path of one rank's events.
+
+    Needs the columns ``OPERATOR_PATH_COLUMNS``.
+    """
     asked = window or Window()
     columns = {name: _column(events, name) for name in GRAPH_COLUMNS}
     chosen = _choose(columns, *_bounds(events, columns, symbols, asked))
@@ -152,7 +155,7 @@ def _column(events: pa.Table, name: str) -> Ints:
 def _bounds(
     events: pa.Table, columns: Columns, symbols: Symbols, window: Window
 ) -> tuple[int | None, int | None]:
-    """First and last moment of the window, both inclusive; None for the whole trace."""
+    """Return first and last moment of the window, both inclusive; None for the whole trace."""
     if window.step is not None and window.annotation is not None:
         raise InvalidInput("Ask about a step or about an annotation, not about both.")
     if window.step is not None:
@@ -193,7 +196,7 @@ def _annotation_bounds(columns: Columns, symbols: Symbols, window: Window) -> tu
 
 
 def _choose(columns: Columns, first: int | None, last: int | None) -> Flags:
-    """Host events that start in the window, and the device work they launched."""
+    """Return host events that start in the window, and the device work they launched."""
     start, launch = columns["start_ns"], columns["launch"]
     if first is None or last is None:
         return np.ones(len(start), bool)

@@ -20,14 +20,17 @@ def is_recompute(name: str) -> bool:
 
 
 def launched(events: pa.Table) -> NDArray[np.bool_]:
-    """Device work whose launch is in the trace: without what was under way when it began."""
+    """Return device work whose launch is in the trace: without what was under way when it began."""
     device = events["on_device"].to_numpy(zero_copy_only=False)
     mask: NDArray[np.bool_] = device & (events["launch"].to_numpy() >= 0)
     return mask
 
 
 def recomputed(events: pa.Table, symbols: Symbols) -> NDArray[np.bool_]:
-    """Device work launched while a checkpoint was computed again; needs Python frames recorded."""
+    """Return device work launched while a checkpoint was computed again.
+
+    Needs Python frames recorded.
+    """
     codes = codes_of(symbols, is_recompute)
     mask = launched(events)
     if not len(codes):

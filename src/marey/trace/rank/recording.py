@@ -100,47 +100,47 @@ class Recording:
 
 
 def is_launch(name: str) -> bool:
-    """Whether a runtime call of this name puts kernels on a device."""
+    """Return whether a runtime call of this name puts kernels on a device."""
     return _LAUNCH.search(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:
-    """Whether a runtime call of this name starts a captured graph."""
+    """Return whether a runtime call of this name starts a captured graph."""
     return "graphlaunch" in name.lower()
 
 
 def is_capture(name: str) -> bool:
-    """Whether a runtime call of this name begins or ends the capture of a graph."""
+    """Return whether a runtime call of this name begins or ends the capture of a graph."""
     return _CAPTURE.search(name) is not None
 
 
 def is_capture_end(name: str) -> bool:
-    """Whether a runtime call of this name ends the capture of a graph."""
+    """Return whether a runtime call of this name ends the capture of a graph."""
     return _CAPTURE_END.search(name) is not None
 
 
 def is_prefill(name: str) -> bool:
-    """Whether an annotation of this name is a serving engine's prefill step."""
+    """Return whether an annotation of this name is a serving engine's prefill step."""
     return _REQUEST.search(name) is not None and _PREFILL.search(name) is not None
 
 
 def is_decode(name: str) -> bool:
-    """Whether an annotation of this name is a serving engine's decode step."""
+    """Return whether an annotation of this name is a serving engine's decode step."""
     return _REQUEST.search(name) is not None and _DECODE.search(name) is not None
 
 
 def is_waiting(name: str) -> bool:
-    """Whether a host in a call of this name waits for somebody else."""
+    """Return whether a host in a call of this name waits for somebody else."""
     return _WAITING.match(name) is not None
 
 
 def is_exchange(name: str) -> bool:
-    """Whether a kernel of this name exchanges data with other ranks by itself."""
+    """Return whether a kernel of this name exchanges data with other ranks by itself."""
     return _EXCHANGING.search(name) is not None
 
 
 def state_recording(rank: int, found: Recording) -> list[str]:
-    """What a reader of the figures should know about a rank's recording, as sentences."""
+    """Return what a reader of the figures should know about a rank's recording, as sentences."""
     notes = []
     if 0 < found.unlinked_events < found.device_events:
         notes.append(
@@ -228,7 +228,7 @@ def describe_recording(
 def _find_captures(
     events: Mapping[str, NDArray[Any]], symbols: Symbols, runtime: NDArray[np.bool_]
 ) -> Intervals:
-    """When graphs were captured: from each begin of a thread to the end that follows it."""
+    """Return when graphs were captured: from each begin of a thread to the end that follows it."""
     rows = np.flatnonzero(runtime & np.isin(events["name"], codes_of(symbols, is_capture)))
     rows = rows[np.lexsort((events["start_ns"][rows], events["stream"][rows]))]
     ends = np.isin(events["name"][rows], codes_of(symbols, is_capture_end))
@@ -249,7 +249,9 @@ def _measure_span(events: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_]) -
 def _measure_silence(
     events: Mapping[str, NDArray[Any]], symbols: Symbols, idle: IdleTime, host: HostTime
 ) -> int:
-    """How long a host that is blamed recorded nothing, or waited in the thread that launches."""
+    """Return how long a host that is blamed recorded nothing, or waited in the thread that
+    launches.
+    """
     called = events["launch"][events["launch"] >= 0]
     launching = np.isin(events["stream"], np.unique(events["stream"][called]))
     waits = launching & ~events["on_device"].astype(bool)

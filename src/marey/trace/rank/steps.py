@@ -78,7 +78,7 @@ def _table(step: Any, start: Any, end: Any) -> pa.Table:
 
 
 def window_span(windows: pa.Table) -> tuple[int, int] | None:
-    """From the first step's start to the last one's end, or None without steps."""
+    """Return from the first step's start to the last one's end, or None without steps."""
     if not windows.num_rows:
         return None
     return int(windows["start_ns"].to_numpy().min()), int(windows["end_ns"].to_numpy().max())

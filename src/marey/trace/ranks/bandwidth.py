@@ -44,7 +44,10 @@ def bus_factor(name: str, ranks: int) -> float:
 
 
 def item_bandwidths(items: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Algorithm and bus bandwidth of each item in GB/s; NaN where bytes or time are unknown."""
+    """Return algorithm and bus bandwidth of each item in GB/s.
+
+    NaN where bytes or time are unknown.
+    """
     size = items["bytes"].to_numpy().astype(float)
     transfer_us = items["transfer_us"].to_numpy(zero_copy_only=False).astype(float)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -55,7 +58,7 @@ def item_bandwidths(items: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def bandwidth_table(items: pa.Table) -> pa.Table:
-    """Matched collectives by name, group size and message size, the most costly first."""
+    """Return matched collectives by name, group size and message size, the most costly first."""
     if not items.num_rows:
         return BANDWIDTHS.empty_table()
     known = ~np.isnan(item_bandwidths(items)[0])

@@ -86,7 +86,7 @@ def align_pool(pool: Pool, item: Ints, hosts: Mapping[int, str]) -> Clocks:
 
 
 def _share_offsets(own: Floats, scatter: Floats, hosts: list[str]) -> Floats:
-    """Ranks of one host read one clock: they share the median of their offsets.
+    """Give the ranks of one host, which read one clock, the median of their offsets.
 
     Only where ends are logged so loosely that a fit of each rank says more about the logging than
     about its clock. A rank whose ends lie further from the median than they scatter has a clock of
@@ -105,7 +105,9 @@ def _share_offsets(own: Floats, scatter: Floats, hosts: list[str]) -> Floats:
 
 
 def _teams(item: Ints, at: Ints) -> Ints:
-    """For each row the set of ranks that met in its item: the same ranks give the same number."""
+    """Return for each row the set of ranks that met in its item: the same ranks give the same
+    number.
+    """
     # Two random 62-bit sums over the members tell sets of ranks apart.
     rng = np.random.default_rng(7)
     code = rng.integers(1, 2**62, int(at.max()) + 1, dtype=np.int64)
@@ -146,7 +148,9 @@ def _drifts(
 
 
 def robust_slope(time: Floats, value: Floats) -> float:
-    """The median slope of pairs half the range apart (Theil-Sen thinned), if it is beyond noise."""
+    """Return the median slope of pairs half the range apart (Theil-Sen thinned), if it is beyond
+    noise.
+    """
     count = len(time)
     if count < FEWEST_FOR_DRIFT or time[-1] - time[0] < SHORTEST_DRIFT_SPAN_NS:
         return 0.0
@@ -163,7 +167,7 @@ def robust_slope(time: Floats, value: Floats) -> float:
 
 
 def _solve(relations: list[_Relation], ranks: int) -> Floats:
-    """Values of the ranks that agree best with all relations; the smallest such solution."""
+    """Return values of the ranks that agree best with all relations; the smallest such solution."""
     # Only now: a server has no use for SciPy until somebody asks.
     from scipy.sparse import coo_matrix
     from scipy.sparse.linalg import lsqr
@@ -215,7 +219,7 @@ def _clocks(
 
 
 def aligned(clocks: Clocks, rank: int, times_ns: Ints) -> Ints:
-    """Times of a rank on the run's clock."""
+    """Return times of a rank on the run's clock."""
     at = clocks.ranks.index(rank)
     return apply_clock(times_ns, clocks.offset_us[at], clocks.drift_ppm[at], clocks.origin_ns)
 
@@ -223,7 +227,7 @@ def aligned(clocks: Clocks, rank: int, times_ns: Ints) -> Ints:
 def apply_clock(
     times_ns: Ints, offset_us: float | Floats, drift_ppm: float | Floats, origin_ns: int
 ) -> Ints:
-    """Recorded times less the offset, and less the drift since the origin."""
+    """Return recorded times less the offset, and less the drift since the origin."""
     since = (times_ns - origin_ns).astype(np.float64)
     moved: Ints = times_ns - np.rint(offset_us * 1e3 + drift_ppm * 1e-6 * since).astype(np.int64)
     return moved

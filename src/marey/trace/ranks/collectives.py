@@ -74,7 +74,7 @@ def _tokens(pool: Pool, varying: Flags) -> Ints:
 
 
 def _match_group(pool: Pool, rows: Ints, token: Ints) -> tuple[Ints, Ints]:
-    """Keys that are equal for the same call, and the rung each row was matched by."""
+    """Return keys that are equal for the same call, and the rung each row was matched by."""
     for rung, column in ((COMMS_ID, pool.comms_id), (SEQUENCE, pool.sequence)):
         if (column[rows] >= 0).all():
             key = _number_groups(pool.rank[rows], column[rows])
@@ -104,7 +104,7 @@ def _disagreement(key: Ints, token: Ints) -> float:
 
 
 def _match_by_order(pool: Pool, rows: Ints, token: Ints) -> tuple[Ints, Ints]:
-    """The n-th call of a step is the same on every rank, if all made the same calls in it."""
+    """Match the n-th call of a step on every rank, if all made the same calls in it."""
     key = np.full(len(rows), -1, np.int64)
     method = np.full(len(rows), ORDER, np.int64)
     steps = pool.step[rows]
@@ -137,7 +137,7 @@ def _split(rank: Ints) -> list[Ints]:
 
 
 def align(wanted: Ints, have: Ints) -> Ints:
-    """For each of ``have`` its place in ``wanted`` by longest common subsequence, or -1."""
+    """Return for each of ``have`` its place in ``wanted`` by longest common subsequence, or -1."""
     head, tail = _common(wanted, have), 0
     rest_wanted, rest_have = wanted[head:], have[head:]
     tail = _common(rest_wanted[::-1], rest_have[::-1])

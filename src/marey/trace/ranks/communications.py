@@ -85,7 +85,7 @@ def _global_groups(
 
 
 def _with_global_peers(pool: Pool) -> Pool:
-    """Peers as ranks of the run: some traces count them within the group."""
+    """Return peers as ranks of the run: some traces count them within the group."""
     rows = np.flatnonzero(pool.is_exchange)
     if not len(rows):
         return pool

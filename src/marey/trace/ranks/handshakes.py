@@ -47,7 +47,10 @@ def _fit(info: RankInfo) -> tuple[int, float, float, float] | None:
 
 
 def _samples(record: Mapping[str, Any] | None) -> list[tuple[int, int, int]]:
-    """(time, offset, error) of each exchange in time order; what is no number is left out."""
+    """Return (time, offset, error) of each exchange in time order.
+
+    What is no number is left out.
+    """
     clock = (record or {}).get("clock")
     listed = clock.get("samples") if isinstance(clock, dict) else None
     names = ("at_ns", "offset_ns", "error_ns")

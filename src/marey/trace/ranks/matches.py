@@ -26,7 +26,7 @@ NAMES = {
 
 
 def on_run_clock(pool: Pool, clocks: Clocks) -> tuple[Ints, Ints]:
-    """Starts and ends of every row on the run's clock."""
+    """Return starts and ends of every row on the run's clock."""
     at = np.searchsorted(np.array(clocks.ranks), pool.rank)
     offset = np.array(clocks.offset_us or (0.0,))[at]
     drift = np.array(clocks.drift_ppm or (0.0,))[at]
@@ -75,7 +75,7 @@ class _Items:
         self.exchange = matching.method == PEERS
 
     def expected(self) -> Ints:
-        """Members that a group has, or two for an exchange."""
+        """Return members that a group has, or two for an exchange."""
         sizes = np.array([len(g.ranks) for g in self.pool.groups] or [0])
         group = sizes[self.pool.group[self.last_row]] if len(self.last_row) else self.size
         return np.where(self.exchange, 2, np.maximum(group, self.size))

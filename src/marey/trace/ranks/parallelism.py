@@ -50,7 +50,10 @@ class _Traffic:
 def recognise(
     pool: Pool, item: Ints, symbols: Symbols, *, early: Flags, world: Mapping[int, str]
 ) -> Parallelism:
-    """The dimensions of a run; ``early`` marks rows called before their step's backward began."""
+    """Return the dimensions of a run.
+
+    ``early`` marks rows called before their step's backward began.
+    """
     pipeline = find_pipeline(pool, item)
     dimensions = _dimensions(pool, symbols, early, pipeline)
     if pipeline.stages:
@@ -149,7 +152,7 @@ def kind_in_name(text: str) -> str:
 
 
 def _shards(calls: dict[str, float]) -> bool:
-    """Parameters gathered and gradients scattered."""
+    """Return parameters gathered and gradients scattered."""
     return calls.get("allgather", 0) > 0 and calls.get("reducescatter", 0) > 0
 
 
@@ -191,7 +194,10 @@ def _pipeline_dimension(pool: Pool, pipeline: Pipeline) -> Dimension:
 def _replicas(
     ranks: tuple[int, ...], dimensions: list[Dimension], stages: Mapping[int, int]
 ) -> dict[int, int]:
-    """Each rank's place in its data-parallel group; without one every rank is its own worker."""
+    """Return each rank's place in its data-parallel group.
+
+    Without one every rank is its own worker.
+    """
     place: dict[int, int] = {}
     for dimension in dimensions:
         if dimension.kind in ("data", "fully_sharded"):

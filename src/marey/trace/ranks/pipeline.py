@@ -65,7 +65,7 @@ def _first_edges(pool: Pool, rows: Ints) -> dict[int, set[int]]:
 
 
 def _number_stages(after: dict[int, set[int]]) -> dict[int, int]:
-    """Longest distance from a rank that nobody sends to; empty if the edges form a ring."""
+    """Return longest distance from a rank that nobody sends to; empty if the edges form a ring."""
     before: dict[int, set[int]] = defaultdict(set)
     for source, targets in after.items():
         for target in targets:
@@ -108,7 +108,9 @@ def _micro_batches(pool: Pool, sends: Ints, stages: dict[int, int]) -> int:
 
 
 def _schedule(pool: Pool, rows: Ints, stages: dict[int, int], batches: int) -> str:
-    """GPipe finishes every forward before the first backward; 1F1B alternates from the start."""
+    """Tell the schedule: GPipe ends every forward before the first backward, 1F1B alternates at
+    once.
+    """
     if batches <= 1:
         return "unknown"
     # The last stage shows the order best: it has no warm-up in which the two look alike.

@@ -10,7 +10,7 @@ from marey.trace.ranks.communications import Pool
 
 
 def match_exchanges(pool: Pool, rows: Ints) -> Ints:
-    """For each of these rows a number that its partner shares, or -1 where it has none.
+    """Return for each of these rows a number that its partner shares, or -1 where it has none.
 
     Within a step the n-th send from a to b with a tag meets the n-th receive of b from a with it.
     Where one side recorded fewer, the window was cut: the first step is aligned by its end, every

@@ -71,14 +71,14 @@ _decoder = msgspec.json.Decoder(Trace)
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A schema with Chakra's version, and nodes where a profile would have traceEvents."""
+    """Return whether this is a schema with Chakra's version, and nodes instead of traceEvents."""
     return _SCHEMA.search(head) is not None and (
         _NODES.search(head) is not None or b"chakra" in head[:4096]
     )
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """The nodes as host events, in their order."""
+    """Return the nodes as host events, in their order."""
     with TraceBytes(path) as stream:
         text = stream.read_all(LARGEST_BYTES)
         damage = stream.damage
@@ -132,7 +132,9 @@ def _rank(trace: Trace, source: str) -> Iterator[RankEvents]:
 
 
 def _times(nodes: list[Node]) -> tuple[Any, Any]:
-    """Recorded times, or the order: a node starts at its place and lasts over what it contains."""
+    """Return recorded times, or the order: a node starts at its place and lasts over what it
+    contains.
+    """
     if any(node.ts is not None for node in nodes):
         start = [_ns(node.ts) for node in nodes]
         return np.array(start, np.int64), np.array([_ns(node.dur) for node in nodes], np.int64)
@@ -150,7 +152,7 @@ def _ns(microseconds: float | None) -> int:
 
 
 def _parents(nodes: list[Node]) -> list[int]:
-    """The row of each node's parent, or -1."""
+    """Return the row of each node's parent, or -1."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
     found = []
     for row, node in enumerate(nodes):

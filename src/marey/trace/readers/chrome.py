@@ -33,7 +33,7 @@ _DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
 
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
-    """The one rank of a trace that says nothing about ranks."""
+    """Yield the one rank of a trace that says nothing about ranks."""
     if len(raw.spans.phase):
         info = RankInfo(rank=-1, framework="chrome", source=source, untried=_find_untried(raw))
         found = kineto_reader.interpret(raw, info, before=(_find_devices,))
@@ -41,12 +41,17 @@ def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[Ra
 
 
 def is_mxnet(raw: RawEvents, members: dict[str, object]) -> bool:
-    """Processes named as MXNet names its devices, whose operators Kineto's would be taken for."""
+    """Return whether processes are named as MXNet names its devices.
+
+    Kineto would take its operators.
+    """
     return any(_MXNET.match(name) for name in lane_names(raw, "process_name").values())
 
 
 def _find_untried(raw: RawEvents) -> str:
-    """MXNet's rows mean what its documentation says; of other programs nobody says it."""
+    """Return what was never tried: MXNet's rows mean what its documentation says, others' are
+    unknown.
+    """
     if is_mxnet(raw, {}):
         return "an MXNet profile"
     return "a Chrome trace of an unknown program"
@@ -74,7 +79,10 @@ def pair_events(spans: Block) -> Block:
 
 
 def _find_devices(work: Work) -> None:
-    """Processes named like devices hold device events; transfers are known by their names."""
+    """Make events of processes named like devices device events.
+
+    Transfers are known by their names.
+    """
     devices = np.zeros(len(work.raw.lanes), bool)
     metadata = work.raw.metadata
     names = metadata.args.get("name")

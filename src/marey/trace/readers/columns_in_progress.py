@@ -58,7 +58,10 @@ class Work:
         return np.flatnonzero(np.bincount(self.name, minlength=len(self.raw.texts)))
 
     def names_where(self, predicate: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-        """Which rows have a name for which the predicate holds; each name is looked at once."""
+        """Return which rows have a name for which the predicate holds.
+
+        Each name is looked at once.
+        """
         chosen = np.zeros(len(self.raw.texts), bool)
         for code in self.used_names:
             chosen[code] = predicate(self.raw.texts[code])

@@ -22,7 +22,10 @@ _ROW_COLUMNS = ("launch", "forward")
 
 
 def split_devices(events: RankEvents) -> list[RankEvents]:
-    """One table per device that did something; the events themselves where that is only one."""
+    """Return one table per device that did something.
+
+    The events themselves where that is only one.
+    """
     device = events.columns.get("device", NO_VALUE)
     if not isinstance(device, np.ndarray):
         return [events]

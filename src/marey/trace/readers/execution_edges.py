@@ -86,7 +86,10 @@ def _record_id(node: _Operation) -> int:
 
 
 def _tensors(side: Any) -> Iterator[int]:
-    """The ids of the tensors among values: lists of id, storage, offset, size, item, device."""
+    """Yield the ids of the tensors among values.
+
+    Lists of id, storage, offset, size, item, device.
+    """
     values = side.get("values") if isinstance(side, dict) else side
     if not isinstance(values, list):
         return

@@ -61,7 +61,10 @@ class JaxEvent(NamedTuple):
 
 
 def fits(raw: RawEvents, members: dict[str, object]) -> bool:
-    """Processes named as JAX names them: ``/host:CPU``, ``/device:GPU:0``; TensorFlow's too."""
+    """Return whether processes are named as JAX does: ``/host:CPU``, ``/device:GPU:0``.
+
+    TensorFlow's too.
+    """
     return any(
         name.startswith(("/host:", "/device:")) or _TIMELINE.match(name)
         for name in lane_names(raw, "process_name").values()
@@ -215,7 +218,7 @@ def _device_name(events: Sequence[JaxEvent]) -> str | None:
 
 
 def _row(event: JaxEvent, has_device: bool, *, by_operator: bool) -> _Row:
-    """XLA's operations are the device activity, also where the host is the device.
+    """Make XLA's operations the device activity, also where the host is the device.
 
     Without XLA the operators of TensorFlow's executor stand for them (``by_operator``).
     """
@@ -242,7 +245,7 @@ def _row(event: JaxEvent, has_device: bool, *, by_operator: bool) -> _Row:
 
 
 def _is_host_operator(event: JaxEvent) -> bool:
-    """Whether TensorFlow's executor computed this; waiting for the next batch is no work."""
+    """Return whether TensorFlow's executor computed this; waiting for the next batch is no work."""
     if not _EXECUTOR.match(event.line) or "IteratorGetNext" in event.name:
         return False
     return _OPERATOR.match(event.name) is not None

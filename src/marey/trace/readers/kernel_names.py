@@ -75,7 +75,7 @@ DTYPE_BYTES = {
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element of a dtype as PyTorch spells it, or 0 if the name is unknown."""
+    """Return bytes of one element of a dtype as PyTorch spells it, or 0 if the name is unknown."""
     return DTYPE_BYTES.get(dtype.lower().replace(" ", ""), 0)
 
 
@@ -85,7 +85,9 @@ def is_communication_kernel(name: str) -> bool:
 
 
 def is_communication_call(name: str) -> bool:
-    """Whether a host event of this name starts or carries out communication between ranks."""
+    """Return whether a host event of this name starts or carries out communication
+    between ranks.
+    """
     return _COMMUNICATION_CALL.match(name) is not None and not _NOT_A_TRANSFER.search(name)
 
 
@@ -114,7 +116,9 @@ _HLO_COLLECTIVE = re.compile(
 
 
 def hlo_collective(name: str) -> str:
-    """The collective that an XLA operation is ("all-reduce-start.3"), or "": fusions are none."""
+    """Return the collective that an XLA operation is ("all-reduce-start.3"), or "": fusions are
+    none.
+    """
     found = _HLO_COLLECTIVE.match(name)
     return collective_name(found.group(1)) if found else ""
 
@@ -128,7 +132,10 @@ _SPELLED = re.compile(
 
 
 def spell_collective(name: str) -> str:
-    """The transfer in an operation's plain name: "grads-all-reduce", "forward-send"; or ""."""
+    """Return the transfer in an operation's plain name: "grads-all-reduce", "forward-send".
+
+    Or "".
+    """
     found = _SPELLED.search(name)
     return collective_name(found.group(1)) if found else ""
 

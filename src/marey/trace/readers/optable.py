@@ -50,7 +50,9 @@ _EMBEDDING = re.compile(r"embedding")
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Parquet with these columns, or CSV that names them in its first line."""
+    """Return whether this is Parquet with these columns, or CSV that names them in its
+    first line.
+    """
     if head.startswith(PARQUET):
         return _has_columns(path)
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
@@ -65,7 +67,7 @@ def _has_columns(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """Every rank of the table."""
+    """Return every rank of the table."""
     try:
         table = _load(path)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -74,7 +76,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 
 def _load(path: Path) -> pa.Table:
-    """The known columns as integers of a fixed type; seconds become nanoseconds."""
+    """Return the known columns as integers of a fixed type; seconds become nanoseconds."""
     if path.open("rb").read(4) == PARQUET:
         names = [n for n in (*REQUIRED, *OPTIONAL) if n in pq.read_schema(path).names]
         if pq.ParquetFile(path).metadata.num_rows > MOST_ROWS:
@@ -109,7 +111,9 @@ def _ranks(table: pa.Table, source: str) -> Iterator[RankEvents]:
 
 
 def _step_starts(table: pa.Table) -> Ints:
-    """When each row's step begins: times count from the step, so the steps are laid end to end."""
+    """Return when each row's step begins: times count from the step, so the steps are laid end to
+    end.
+    """
     step, inverse = np.unique(table.column("step").to_numpy(), return_inverse=True)
     end = table.column("start_ts").to_numpy() + table.column("duration").to_numpy()
     longest = np.zeros(len(step), np.int64)
@@ -174,7 +178,7 @@ def _facts(
     places: dict[int, tuple[int, int]],
     groups: dict[str, tuple[int, ...]],
 ) -> dict[str, int | str]:
-    """What an operation's type says: kind, stream, collective, group and peer."""
+    """Return what an operation's type says: kind, stream, collective, group and peer."""
     dp, stage = places[rank]
     collective = _HIDDEN_TRANSFERS.get(name, "" if "compute" in name else spell_collective(name))
     kind = communication_kind(collective) if collective else EventKind.COMPUTE
@@ -193,7 +197,7 @@ def _facts(
 
 
 def _group(name: str, groups: dict[str, tuple[int, ...]]) -> str:
-    """The group that a collective of this name runs in."""
+    """Return the group that a collective of this name runs in."""
     if _DATA_PARALLEL.search(name):
         role = "dp"
     elif _EMBEDDING.search(name):
@@ -204,7 +208,7 @@ def _group(name: str, groups: dict[str, tuple[int, ...]]) -> str:
 
 
 def _groups(rank: int, places: dict[int, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
-    """The groups that this rank is in, named by their role and what their ranks share."""
+    """Return the groups that this rank is in, named by their role and what their ranks share."""
     dp, stage = places[rank]
     if dp < 0 or stage < 0:
         return {}

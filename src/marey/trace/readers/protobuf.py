@@ -14,7 +14,10 @@ class Malformed(ValueError):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """The fields of a message in their order; raises ``Malformed`` where it does not parse."""
+    """Yield the fields of a message in their order.
+
+    Raises ``Malformed`` where it does not parse.
+    """
     position, end = 0, len(message)
     while position < end:
         key, position = _varint(message, position)

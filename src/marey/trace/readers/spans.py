@@ -22,7 +22,10 @@ Column = npt.NDArray[Any] | Sparse | int
 
 
 def order_by_start(start_ns: Ints, dur_ns: Ints) -> npt.NDArray[np.int32]:
-    """Rows by start; of those that start together the longest first: parents precede children."""
+    """Return rows by start.
+
+    Of those that start together the longest first: parents precede children.
+    """
     order = np.argsort(start_ns, kind="stable").astype(np.int32)
     sorted_start = start_ns[order]
     same = sorted_start[1:] == sorted_start[:-1]
@@ -80,7 +83,7 @@ class RankEvents:
             yield pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self) -> pa.Table:
-        """Everything at once; for small traces and tests."""
+        """Return everything at once; for small traces and tests."""
         return pa.concat_tables([EVENTS.empty_table(), *self.batches()])
 
     def _array(self, column: pa.Field, first: int, stop: int) -> pa.Array:

@@ -72,12 +72,12 @@ class TraceBytes:
             self.damage = f"it unpacks to more than {GROWTH_LIMIT} times its size"
 
     def read(self, limit: int) -> bytes:
-        """Up to ``limit`` bytes."""
+        """Return up to ``limit`` bytes."""
         buffer = bytearray(limit)
         return bytes(buffer[: self.readinto(memoryview(buffer))])
 
     def read_all(self, limit: int) -> bytearray | None:
-        """Everything, or None if that is more than ``limit`` bytes."""
+        """Return everything, or None if that is more than ``limit`` bytes."""
         text = bytearray()
         while piece := self.read(1 << 22):
             text += piece
@@ -101,7 +101,7 @@ class _Gzip:
         self._input = b""
 
     def readinto(self, view: memoryview) -> int:
-        """Some bytes; 0 at the end of the last member."""
+        """Return some bytes; 0 at the end of the last member."""
         while True:
             if self._member.eof:
                 # Zeros after a member are padding; anything else begins the next one.

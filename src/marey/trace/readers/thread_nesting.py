@@ -23,7 +23,7 @@ def top_level(lane: Codes, start_ns: Ints, end_ns: Ints) -> Flags:
 
 
 def innermost(owners: tuple[Codes, Ints, Ints], lane: Codes, time_ns: Ints) -> Rows:
-    """For each (lane, time) the position of the innermost owner around it, or -1.
+    """Return for each (lane, time) the position of the innermost owner around it, or -1.
 
     Owners are (lane, start, end), sorted by start and nested on each lane.
     """
@@ -42,7 +42,9 @@ def innermost(owners: tuple[Codes, Ints, Ints], lane: Codes, time_ns: Ints) -> R
 
 
 def _open_at(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Rows]:
-    """Times at which the innermost open interval changes, and which one it is from then on."""
+    """Return times at which the innermost open interval changes, and which one it is
+    from then on.
+    """
     times: list[int] = []
     tops: list[int] = []
     stack: list[int] = []

@@ -27,7 +27,9 @@ _STAT_VALUES = {3: "number", 4: "signed", 5: "text", 7: "reference"}
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A protocol buffer whose first field is a plane, under a name that ends as these do."""
+    """Return whether this is a protocol buffer whose first field is a plane, with a
+    name that fits.
+    """
     return head[:1] == b"\x0a" and path.name.removesuffix(".gz").endswith(".pb")
 
 

@@ -66,7 +66,7 @@ class Difference:
     b_steps: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a JSON document."""
+        """Return plain values for a JSON document."""
         return {
             "samples": self.samples,
             "significance": SIGNIFICANCE,
@@ -150,7 +150,10 @@ def _calls(cost: Cost | None, profile: RunProfile) -> float:
 
 
 def _values(cost: Cost | None, profile: RunProfile, samples: str) -> Any:
-    """The samples of a name, in the same unit on both sides: milliseconds per step and rank."""
+    """Return the samples of a name, in the same unit on both sides.
+
+    Milliseconds per step and rank.
+    """
     if samples == "steps":
         steps = max(len(profile.steps), 1)
         return np.zeros(steps) if cost is None else cost.step_ms / len(profile.ranks)

@@ -103,7 +103,9 @@ _DROPPED = ("share", "mean_us")
 
 
 def add_names(tables: list[pa.Table], by: str, limit: int) -> list[dict[str, Any]]:
-    """The same table of every rank added up by name, the most costly ``limit`` names first."""
+    """Return the same table of every rank added up by name, the most costly ``limit``
+    names first.
+    """
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for table in tables:
         for row in table.to_pylist():

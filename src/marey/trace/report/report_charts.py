@@ -27,7 +27,10 @@ _ROW = 22
 
 
 def part_ms(row: Mapping[str, Any], part: str) -> float:
-    """A part of a rank's or a step's time; transfer is what of exposed communication is no wait."""
+    """Return a part of a rank's or a step's time.
+
+    Transfer is what of exposed communication is no wait.
+    """
     if part == "exposed_transfer_ms":
         return max(float(row["exposed_comm_ms"]) - float(row["exposed_wait_ms"]), 0.0)
     return float(row[part])
@@ -44,7 +47,10 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw_stacked_bars(rows: Sequence[Mapping[str, Any]], *, marked: frozenset[int]) -> str:
-    """One bar per rank, split into the parts of its time; ranks with a verdict are marked."""
+    """Return one bar per rank, split into the parts of its time.
+
+    Ranks with a verdict are marked.
+    """
     longest = max((row["span_ms"] for row in rows), default=0.0) or 1.0
     room = WIDTH - _LABEL - 80
     lines = []
@@ -82,7 +88,9 @@ def _segments(row: Mapping[str, Any], y: float, scale: float) -> str:
 
 
 def step_columns(steps: Sequence[Mapping[str, Any]]) -> str:
-    """One column per step: the mean parts of its time over ranks, and the spread of its length."""
+    """Return one column per step: the mean parts of its time over ranks, and the spread of its
+    length.
+    """
     numbers = sorted({row["step"] for row in steps})
     by_step: dict[int, list[Mapping[str, Any]]] = {n: [] for n in numbers}
     for row in steps:

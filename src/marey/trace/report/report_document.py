@@ -225,7 +225,9 @@ def _waits_by_item(members: pa.Table) -> dict[int, dict[str, float]]:
 
 
 def waits_by_rank(members: pa.Table) -> dict[int, CollectiveWaits]:
-    """For each rank, how long each of its matched communications waited for the last to come."""
+    """Return for each rank, how long each of its matched communications waited for the last to
+    come.
+    """
     joined = (members["item"].to_numpy() >= 0) & (members["row"].to_numpy() >= 0)
     rank = members["rank"].to_numpy()[joined]
     row = members["row"].to_numpy()[joined]
@@ -294,7 +296,10 @@ def _steps(reports: list[RankReport]) -> list[dict[str, Any]]:
 
 
 def _blame(table: pa.Table) -> list[dict[str, Any]]:
-    """Who made whom wait and by what, over all steps; the operator is that of the worst step."""
+    """Return who made whom wait and by what, over all steps.
+
+    The operator is that of the worst step.
+    """
     return [
         {"culprit": culprit, "victim": victim, "cause": cause, **_sum_rows(rows)}
         for (culprit, victim, cause), rows in _blame_by(table, "culprit", "victim", "cause")
@@ -323,7 +328,7 @@ def _sum_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _blame_by(table: pa.Table, *names: str) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
-    """Rows of blame by these columns, in each the worst first; the largest sum first."""
+    """Return rows of blame by these columns, in each the worst first; the largest sum first."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in _top(table, "gpu_seconds", table.num_rows):
         found.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -331,7 +336,7 @@ def _blame_by(table: pa.Table, *names: str) -> list[tuple[tuple[Any, ...], list[
 
 
 def _critical_path(path: pa.Table) -> dict[str, Any]:
-    """Shares of the path by activity and by rank, and its longest pieces."""
+    """Return shares of the path by activity and by rank, and its longest pieces."""
     if not path.num_rows:
         return {"total_ms": 0.0, "by_activity": {}, "by_rank": {}, "longest": []}
     ms = path["dur_ns"].to_numpy() / 1e6
@@ -368,7 +373,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def clean(value: Any) -> Any:
-    """Plain JSON values: numpy scalars become numbers; what is not a number becomes null."""
+    """Return plain JSON values: numpy scalars become numbers; what is not a number becomes null."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, dict):

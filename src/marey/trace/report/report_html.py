@@ -184,7 +184,7 @@ def _show_ranks(document: Document) -> dict[str, Any]:
 
 
 def culprits(document: Document) -> frozenset[int]:
-    """Ranks that a verdict names; a cause that all share singles nobody out."""
+    """Return ranks that a verdict names; a cause that all share singles nobody out."""
     whole = len(document["ranks"])
     named = [v["ranks"] for v in document["verdicts"] if len(v["ranks"]) < whole]
     return frozenset(rank for ranks in named for rank in ranks)
@@ -193,7 +193,10 @@ def culprits(document: Document) -> frozenset[int]:
 def notable(
     rows: Sequence[Mapping[str, Any]], marked: frozenset[int], most: int
 ) -> list[Mapping[str, Any]]:
-    """At most ``most`` ranks: those marked, then from both ends of busy time; in rank order."""
+    """Return at most ``most`` ranks: those marked, then from both ends of busy time.
+
+    In rank order.
+    """
     if len(rows) <= most:
         return list(rows)
     by_busy = sorted(rows, key=lambda row: row["busy_ms"])

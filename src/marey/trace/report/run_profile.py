@@ -184,7 +184,7 @@ def _slots(step: Any, steps: tuple[int, ...]) -> Any:
 
 
 def _own_time(events: pa.Table, kind: Any) -> Any:
-    """Operators: their time without the operators they called; everything else: zero."""
+    """Return operators' time without the operators they called; zero for everything else."""
     ops = np.flatnonzero(kind == EventKind.CPU_OP)
     own = np.zeros(len(kind))
     picked = events.select(["stream", "start_ns", "dur_ns"]).take(pa.array(ops))

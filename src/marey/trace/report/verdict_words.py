@@ -107,7 +107,10 @@ MOST_DEVICES = 4
 
 
 def places(document: Mapping[str, Any]) -> dict[int, str]:
-    """Where each rank ran: its host, or its process and device where a process has several."""
+    """Return where each rank ran.
+
+    Its host, or its process and device where a process has several.
+    """
     found = {}
     for row in document["ranks"]:
         where = row["host"]
@@ -147,7 +150,10 @@ def title(verdict: Mapping[str, Any]) -> str:
 def sentence(
     verdict: Mapping[str, Any], hosts: Mapping[int, str] | None = None, *, world: int = 2
 ) -> str:
-    """What is wrong and who causes it, in one sentence; a cause on every rank is the run's."""
+    """Return what is wrong and who causes it, in one sentence.
+
+    A cause on every rank is the run's.
+    """
     wording = WORDINGS.get(verdict["kind"])
     if wording is None or describe_unjudged(verdict):
         return title(verdict) + "."

@@ -32,7 +32,10 @@ def entry_of(cache: Path, path: Path, reader: str) -> Path:
 
 @contextlib.contextmanager
 def new_entry(entry: Path) -> Iterator[Path]:
-    """A folder to fill; it becomes the entry, whole or not at all, when the block ends well."""
+    """Make a folder to fill.
+
+    It becomes the entry, whole or not at all, when the block ends well.
+    """
     entry.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=entry.parent))
     try:

@@ -109,7 +109,7 @@ def _write(draft: Path, entry: Path, position: int, rank: RankEvents) -> Convert
 
 
 def _storable(text: str) -> str:
-    """Text as UTF-8 can hold it: JSON may spell half of a surrogate pair."""
+    """Return text as UTF-8 can hold it: JSON may spell half of a surrogate pair."""
     return text.encode("utf-8", "replace").decode()
 
 

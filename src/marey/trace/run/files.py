@@ -27,7 +27,7 @@ MOST_FILES = 100_000
 
 
 def find_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Every file that is meant, sorted and once each; a path that is not there is an error."""
+    """Find every file that is meant, sorted and once each; a path that is not there is an error."""
     asked = [paths] if isinstance(paths, str | Path) else list(paths)
     if not asked or "" in asked:
         raise InvalidInput("No trace was named; give a file, a folder or a pattern.")
@@ -67,7 +67,9 @@ def natural_key(path: Path) -> tuple[object, ...]:
 
 
 def rank_in_name(parts: Sequence[str]) -> int | None:
-    """The rank in a file's name, or in the nearest folder's: ``rank-3.json``, ``proc1/x.json``."""
+    """Return the rank in a file's name, or in the nearest folder's: ``rank-3.json``,
+    ``proc1/x.json``.
+    """
     for text in reversed(parts):
         if found := _RANK.search(text):
             return int(found.group(1) or found.group(2))

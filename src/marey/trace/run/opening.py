@@ -109,7 +109,10 @@ def _first_devices(
 def _number_devices(
     chosen: dict[int, ConvertedRank], devices: Mapping[str, Sequence[ConvertedRank]]
 ) -> dict[int, ConvertedRank]:
-    """A number for every device: in order, or beyond the ranks where processes have groups."""
+    """Return a number for every device.
+
+    In order, or beyond the ranks where processes have groups.
+    """
     if not devices:
         return chosen
     grouped = any(stored.info.groups for stored in chosen.values())
@@ -149,7 +152,7 @@ def _settle_processes(
 
 
 def _without_twins(results: Sequence[Converted]) -> tuple[list[Converted], list[Note]]:
-    """JAX writes the same profile twice, host.xplane.pb and host.trace.json.gz: keep the first."""
+    """Keep the first of the two files that JAX writes: host.xplane.pb and host.trace.json.gz."""
     planes = {
         path.removesuffix(".xplane.pb")
         for path in (result.path for result in results if result.ranks)
@@ -169,7 +172,7 @@ def _without_twins(results: Sequence[Converted]) -> tuple[list[Converted], list[
 def _number(
     unnamed: Sequence[tuple[str, ConvertedRank]],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
-    """Files that say nothing about ranks: numbered in order; one file alone is rank 0."""
+    """Number files that say nothing about ranks in order; one file alone is rank 0."""
     best = min((_trust(stored)[0] for _, stored in unnamed), default=0)
     used = [(path, stored) for path, stored in unnamed if _trust(stored)[0] == best]
     notes = [
@@ -198,14 +201,17 @@ def _best_of_each(
 
 
 def _trust(stored: ConvertedRank) -> tuple[int, int, int]:
-    """Smaller is better: a profile before an outline, then real device events, then more events."""
+    """Rank files, smaller is better: profiles before outlines, real device events, more events."""
     framework = stored.info.framework
     place = FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)
     return place, -int(stored.info.has_device), -stored.events
 
 
 def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[Converted]:
-    """Every file's tables, in the order of the files; only what is not in the cache costs time."""
+    """Return every file's tables, in the order of the files.
+
+    Only what is not in the cache costs time.
+    """
     cache = options.cache or default_cache()
     known = {path: found for path in files if (found := find_converted(path, cache))}
     new = [path for path in files if path not in known]
@@ -248,7 +254,7 @@ def _convert_new(new: Sequence[Path], cache: Path, options: OpenOptions) -> list
 
 @contextlib.contextmanager
 def _main_unseen() -> Iterator[None]:
-    """Worker processes need only this package: keep them from running the user's script again."""
+    """Keep worker processes, which need only this package, from running the user's script again."""
     main = sys.modules.get("__main__")
     hidden = {name: vars(main).get(name) for name in ("__file__", "__spec__")} if main else {}
     try:

@@ -26,7 +26,9 @@ class RankTables:
 
 
 def from_cache(stored: ConvertedRank, rank: int, codes: npt.NDArray[np.int32]) -> RankTables:
-    """A rank's tables in the cache, given the run's symbol codes and the rank that it has there."""
+    """Return a rank's tables in the cache, given the run's symbol codes and the rank that it has
+    there.
+    """
 
     constants = {**stored.constants, "rank": rank}
 

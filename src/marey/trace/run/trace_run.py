@@ -44,7 +44,9 @@ class TraceRun:
         memory: Mapping[int, pa.Table] | None = None,
         notes: Sequence[Note] = (),
     ) -> TraceRun:
-        """A run from tables in memory: schema ``EVENTS``, sorted by start, codes of ``symbols``."""
+        """Return a run from tables in memory: schema ``EVENTS``, sorted by start, codes of
+        ``symbols``.
+        """
         tables = {
             rank: RankTables(
                 events=_chooser(table),
@@ -61,7 +63,9 @@ class TraceRun:
         return self._infos[rank]
 
     def events(self, rank: int, columns: Columns = None) -> pa.Table:
-        """The rank's events sorted by start, all columns of ``EVENTS`` or only those named."""
+        """Return the rank's events sorted by start, all columns of ``EVENTS`` or only
+        those named.
+        """
         self._check(rank)
         return self._tables[rank].events(columns)
 
@@ -95,7 +99,7 @@ def open_run(
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """``0-7, 9``: a sorted list of numbers as a person writes it."""
+    """Write a sorted list of numbers as a person does: ``0-7, 9``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:

@@ -14,14 +14,14 @@ LAUNCH_NS = 6_000.0
 
 
 def launches_per_step(layout: Layout) -> int:
-    """About how many kernels a rank launches in a step."""
+    """Return about how many kernels a rank launches in a step."""
     model = find_model(layout.model)
     per_layer = len(model.forward) + len(model.backward) + (4 if layout.tensor > 1 else 0)
     return layout.layers * layout.micro_batches * per_layer + 10
 
 
 def healthy_step_ns(layout: Layout) -> float:
-    """About how long a healthy step takes."""
+    """Return about how long a healthy step takes."""
     model = find_model(layout.model)
     kernels = sum(kernel.dur_ns for kernel in model.forward + model.backward)
     bubbles = layout.micro_batches + layout.pipeline - 1
@@ -36,7 +36,7 @@ def data_transfer_ns(layout: Layout) -> float:
 
 
 def transfer_ns(layout: Layout) -> float:
-    """About how long a step's transfers take along its critical path."""
+    """Return about how long a step's transfers take along its critical path."""
     total = data_transfer_ns(layout) if layout.data > 1 else 0.0
     filled = layout.micro_batches + layout.pipeline - 1
     if layout.tensor > 1:

@@ -88,7 +88,10 @@ def possible_kinds(layout: Layout) -> tuple[VerdictKind, ...]:
 def inject(
     kind: VerdictKind, *, layout: Layout, steps: int, step_ns: float, rng: np.random.Generator
 ) -> tuple[Conditions, Truth]:
-    """Conditions with one cause of this kind, and the truth; ``step_ns`` is a healthy step."""
+    """Return conditions with one cause of this kind, and the truth.
+
+    ``step_ns`` is a healthy step.
+    """
     if kind not in possible_kinds(layout):
         raise InvalidInput(unknown("fault for this layout", kind, possible_kinds(layout)))
     conditions = healthy(layout, steps)

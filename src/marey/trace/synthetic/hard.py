@@ -68,7 +68,7 @@ def draw_conditions(scenario: HardScenario) -> tuple[Conditions, Truth]:
 
 
 def _add_noise(c: Conditions, rng: np.random.Generator) -> None:
-    """Kernels differ by a few per cent between ranks and steps, and now and then by more."""
+    """Let kernels differ by a few per cent between ranks and steps, and now and then by more."""
     sigma = rng.uniform(0.005, 0.03)
     c.compute *= np.exp(rng.normal(0, sigma, c.compute.shape))
     rare = rng.random(c.compute.shape) < 0.01
@@ -79,7 +79,7 @@ def _add_noise(c: Conditions, rng: np.random.Generator) -> None:
 def _add_confounder(
     c: Conditions, scenario: HardScenario, step_ns: float, rng: np.random.Generator
 ) -> None:
-    """What looks like a fault and is none."""
+    """Add what looks like a fault and is none."""
     if scenario.confounder == "evaluation":
         c.start_ns[:, int(rng.integers(1, scenario.steps))] += step_ns * rng.uniform(0.3, 1.0)
     elif scenario.confounder == "checkpoint":

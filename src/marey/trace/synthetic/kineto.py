@@ -48,7 +48,10 @@ def write_kineto(run: TraceRun, folder: Path, *, filler_bytes: int = 0) -> list[
 
 
 def filler_events(size: int) -> str:
-    """Python frames of about this many bytes: the same text may end the events of any rank."""
+    """Return Python frames of about this many bytes.
+
+    The same text may end the events of any rank.
+    """
     if size <= 0:
         return ""
     line = (
@@ -110,7 +113,7 @@ def _events(run: TraceRun, rank: int) -> Iterator[str]:
 
 
 def _memory(run: TraceRun, rank: int) -> Iterator[str]:
-    """Allocations as the profiler marks them: activations live from forward to backward."""
+    """Yield allocations as the profiler marks them: activations live from forward to backward."""
     texts = run.symbols.texts()
     events = run.events(rank)
     columns = (events[c].to_pylist() for c in ("start_ns", "kind", "name", "shapes"))

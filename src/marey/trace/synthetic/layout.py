@@ -54,20 +54,20 @@ class Layout:
         return np.arange(self.world, dtype=np.int64).reshape(shape)
 
     def stage_ranks(self, stage: int) -> Ints:
-        """The ranks of one stage, by replica and shard."""
+        """Return the ranks of one stage, by replica and shard."""
         ranks: Ints = self.grid[stage].reshape(-1)
         return ranks
 
     def replica_of(self, ranks: Ints) -> Ints:
-        """The data-parallel index of ranks."""
+        """Return the data-parallel index of ranks."""
         return (ranks // self.tensor) % self.data
 
     def host_of(self, ranks: Ints) -> Ints:
-        """The host of ranks."""
+        """Return the host of ranks."""
         return ranks // self.ranks_per_host
 
     def groups(self) -> dict[str, list[tuple[int, ...]]]:
-        """Kind → the groups of ranks of that kind; kinds of size one are left out."""
+        """Map each kind to its groups of ranks; kinds of size one are left out."""
         found: dict[str, list[tuple[int, ...]]] = {}
         if self.tensor > 1:
             found["tensor"] = [tuple(g) for g in self.grid.reshape(-1, self.tensor).tolist()]

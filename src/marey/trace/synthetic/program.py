@@ -29,7 +29,7 @@ Instruction = tuple[str, int]  # forward, backward, … and its micro-batch
 
 
 def schedule(layout: Layout, stage: int) -> list[Instruction]:
-    """The order of forwards and backwards of one stage."""
+    """Return the order of forwards and backwards of one stage."""
     count = layout.micro_batches
     if layout.schedule == "gpipe" or layout.pipeline == 1:
         if layout.pipeline == 1:
@@ -56,12 +56,12 @@ class Stage:
         return [self.model.block_path(first + n) for n in range(self.layout.layers)]
 
     def groups(self, kind: str) -> Ints | None:
-        """The groups of this kind that lie in this stage."""
+        """Return the groups of this kind that lie in this stage."""
         groups = self.sim.groups.get(kind)
         return None if groups is None else groups[np.isin(groups[:, 0], self.ranks)]
 
     def run_step(self, step: int) -> Iterator[None]:
-        """One step: load, forward and backward micro-batches, synchronise gradients, update."""
+        """Run one step: load, forward and backward micro-batches, synchronise gradients, update."""
         begin = self._load(step)
         for _ in range(self.layout.accumulate - 1):
             for micro_batch in range(self.layout.micro_batches):

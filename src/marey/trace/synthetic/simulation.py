@@ -86,7 +86,9 @@ class Simulation:
         self.spans.append((name, step, ranks, start.copy(), end - start))
 
     def launch(self, ranks: Ints, step: int) -> tuple[Floats, Floats]:
-        """The host starts and costs of one launch, with pauses where the conditions have them."""
+        """Return the host starts and costs of one launch, with pauses where the conditions have
+        them.
+        """
         self.launched[ranks] += 1
         pausing = self.launched[ranks] == self.pause_at[ranks]
         self.host[ranks] += np.where(pausing, self.conditions.pause_ns[ranks, step], 0.0)
@@ -203,7 +205,7 @@ class Simulation:
         )
 
     def synchronise(self, ranks: Ints) -> None:
-        """The hosts wait until their devices have finished everything."""
+        """Let the hosts wait until their devices have finished everything."""
         for free in self.streams.values():
             self.device[ranks] = np.maximum(self.device[ranks], free[ranks])
         self.host[ranks] = np.maximum(self.host[ranks], self.device[ranks]) + 5_000

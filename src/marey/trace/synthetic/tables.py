@@ -101,14 +101,16 @@ class Clock:
     drift: np.ndarray
 
     def show(self, ranks: Ints, times: np.ndarray) -> Ints:
-        """Recorded nanoseconds of true times since the start of the run."""
+        """Return recorded nanoseconds of true times since the start of the run."""
         shown = times * (1 + self.drift[ranks]) + self.offset_ns[ranks]
         recorded: Ints = ORIGIN_NS + np.rint(shown).astype(np.int64)
         return recorded
 
 
 def make_clock(layout: Layout, dress: Dress, rng: np.random.Generator) -> Clock:
-    """One clock per host: an offset of up to ``offset_us`` and a drift of up to ``drift_ppm``."""
+    """Return one clock per host: an offset of up to ``offset_us`` and a drift of up to
+    ``drift_ppm``.
+    """
     ranks = np.arange(layout.world)
     hosts = layout.host_of(ranks)
     count = int(hosts.max()) + 1

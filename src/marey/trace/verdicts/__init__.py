@@ -57,7 +57,7 @@ ACCOUNTS: tuple[Callable[[Situation, Sequence[Verdict]], Verdict | None], ...] =
 
 
 def judge(situation: Situation) -> tuple[Verdict, ...]:
-    """Every cause that costs something, the most costly first; ``none`` if there is none."""
+    """Return every cause that costs something, the most costly first; ``none`` if there is none."""
     for find in (find_capture, find_missing_work):
         if (verdict := find(situation)) is not None:
             return (verdict,)
@@ -126,7 +126,7 @@ def _nothing(situation: Situation) -> Verdict:
 
 
 def _idle_ns(activity: RankActivity) -> int:
-    """The time between a rank's first and last work in which its device did nothing."""
+    """Return the time between a rank's first and last work in which its device did nothing."""
     first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
     parts = (getattr(activity.idle, field.name) for field in fields(activity.idle))
     return sum(int(cover(part, first, last)[0]) for part in parts)

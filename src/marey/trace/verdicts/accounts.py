@@ -33,7 +33,7 @@ NAMED_STEPS = 0.25
 
 
 def find_capture(situation: Situation) -> Verdict | None:
-    """Graphs captured on every rank, with hardly any work beside it: no run to be judged."""
+    """Find graphs captured on every rank, with hardly any work beside it: no run to be judged."""
     found = [a.recording for a in situation.activities]
     if not found or not all(r.is_capture for r in found):
         return None
@@ -54,7 +54,7 @@ def find_capture(situation: Situation) -> Verdict | None:
 
 
 def find_missing_work(situation: Situation) -> Verdict | None:
-    """Launches whose kernels were not recorded: nothing can be said about the devices."""
+    """Find launches whose kernels were not recorded: nothing can be said about the devices."""
     found = [a.recording for a in situation.activities]
     if not found or not all(r.misses_its_work for r in found):
         return None
@@ -70,7 +70,7 @@ def find_missing_work(situation: Situation) -> Verdict | None:
 
 
 def find_unexplained(situation: Situation, found: Sequence[Verdict]) -> Verdict | None:
-    """Devices that idle for no recorded reason: how long, where, and what would tell.
+    """Find devices that idle for no recorded reason: how long, where, and what would explain it.
 
     Where operators of the host stand for the device, idle time and waiting for the host are one:
     a rank that was found host-bound is not named again.
@@ -126,7 +126,7 @@ def _worst_steps(activities: Sequence[RankActivity]) -> tuple[int, ...]:
 
 
 def _reasons(activities: Sequence[RankActivity]) -> list[str]:
-    """Why it cannot be explained, and which recording option would."""
+    """Return why it cannot be explained, and which recording option would."""
     found = [a.recording for a in activities]
     stalled = sum(a.idle.stalled.total_ns for a in activities) / 1e6
     unlinked = sum(a.idle.unlinked.total_ns for a in activities) / 1e6
@@ -161,7 +161,7 @@ def _option(found: Sequence[Recording]) -> str:
 
 
 def find_idle_ranks(situation: Situation, found: Sequence[Verdict]) -> list[Verdict]:
-    """Ranks that idle for long for a known reason, whether or not the run waits for them.
+    """Find ranks that idle for long for a known reason, whether or not the run waits for them.
 
     A device that nobody waits for costs the run nothing, and idles all the same: devices of a
     server, replicas, ranks that were recorded without their peers.
@@ -210,7 +210,7 @@ def _judge_idle(
 
 
 def find_lonely_transfers(situation: Situation, _: Sequence[Verdict]) -> Verdict | None:
-    """Exposed communication of ranks whose peers were not recorded."""
+    """Find exposed communication of ranks whose peers were not recorded."""
     if (situation.item >= 0).any():
         return None
     return _judge_share(
@@ -225,7 +225,7 @@ def find_lonely_transfers(situation: Situation, _: Sequence[Verdict]) -> Verdict
 
 
 def find_copies(situation: Situation, _: Sequence[Verdict]) -> Verdict | None:
-    """Copies between host and device that nothing hides."""
+    """Find copies between host and device that nothing hides."""
     return _judge_share(
         situation,
         VerdictKind.COPY_BOUND,

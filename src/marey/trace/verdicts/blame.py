@@ -30,7 +30,7 @@ SMALLEST_SHARE = 1e-4
 
 
 def blame_table(situation: Situation) -> pa.Table:
-    """GPU-seconds that each rank made each other one wait, by cause and step."""
+    """Return GPU-seconds that each rank made each other one wait, by cause and step."""
     graph = situation.graph
     arrivals = np.flatnonzero((graph.kind == NodeKind.ARRIVAL) & (graph.item >= 0))
     if not len(arrivals):
@@ -50,7 +50,7 @@ def blame_table(situation: Situation) -> pa.Table:
 
 
 def _members(situation: Situation, arrivals: Ints) -> tuple[NDArray[Any], ...]:
-    """Arrays for the walk: members by item, and what each rank has done until it arrived."""
+    """Return arrays for the walk: members by item, and what each rank has done until it arrived."""
     graph = situation.graph
     finish = graph.finish(graph.work_ns, graph.idle_ns)
     if not graph.chained:
@@ -69,7 +69,7 @@ def _members(situation: Situation, arrivals: Ints) -> tuple[NDArray[Any], ...]:
 
 
 def _measure_done_until_arrival(situation: Situation, arrivals: Ints, finish: Floats) -> Floats:
-    """For each arrival what its rank had spent on each cause, and on waiting, until then."""
+    """Return for each arrival what its rank had spent on each cause, and on waiting, until then."""
     graph = situation.graph
     owned = np.flatnonzero(graph.rank >= 0)
     order = owned[
@@ -101,7 +101,7 @@ def _measure_done_until_arrival(situation: Situation, arrivals: Ints, finish: Fl
 
 
 def _find_synchronising(situation: Situation, count: int) -> Flags:
-    """The meetings that compute waited for on most members; others only run beside it."""
+    """Find the meetings that compute waited for on most members; others only run beside it."""
     graph = situation.graph
     after = np.repeat(np.arange(graph.dag.count), np.diff(graph.dag.first))
     before = graph.dag.predecessors
@@ -117,7 +117,9 @@ def _find_synchronising(situation: Situation, count: int) -> Flags:
 def _rows_at_last_sync(
     item: Ints, *, rank: Ints, arrived: Floats, first: Ints, order: Ints, syncs: Flags
 ) -> Ints:
-    """For each arrival the same rank's arrival where all members were last known to be together."""
+    """Return for each arrival the same rank's arrival where all members were last known to be
+    together.
+    """
     rng = np.random.default_rng(5)
     code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
     team = np.zeros(len(first) - 1, np.int64)
@@ -139,7 +141,9 @@ def _rows_at_last_sync(
 def _last_complete(
     by_team: Ints, team: Ints, earliest: Floats, latest: Floats, syncs: Flags
 ) -> Ints:
-    """The latest synchronising meeting of the same ranks that was over when this one began."""
+    """Return the latest synchronising meeting of the same ranks that was over when
+    this one began.
+    """
     before = np.full(len(team), -1, np.int64)
     for at in range(len(by_team)):
         meeting = by_team[at]
@@ -153,7 +157,9 @@ def _last_complete(
 
 
 def _longest_wait(rank: Ints, *, arrived: Floats, first: Ints, order: Ints, previous: Ints) -> Ints:
-    """For each arrival the one of its rank, since the last synchronisation, that waited most."""
+    """Return for each arrival the one of its rank, since the last synchronisation, that waited
+    most.
+    """
     last = np.repeat(arrived[order[first[1:] - 1]], np.diff(first))
     wait = np.zeros(len(arrived))
     wait[order] = last - arrived[order]
@@ -255,7 +261,7 @@ def _excess(
 def _by_victim(
     shares: Floats, *, order: Ints, first: Ints, arrived: Floats, error_ns: float
 ) -> tuple[NDArray[Any], ...]:
-    """Culprit's and victim's arrivals, cause and cost, for every rank that waited."""
+    """Return culprit's and victim's arrivals, cause and cost, for every rank that waited."""
     meeting, culprit, cause = shares[:, :3].astype(np.int64).T
     lo, hi = first[meeting], first[meeting + 1] - 1
     count = hi - lo
@@ -295,7 +301,7 @@ def _tabulate(situation: Situation, arrivals: Ints, records: tuple[NDArray[Any],
 
 
 def _operators(situation: Situation, rows: Ints) -> list[str]:
-    """The kernel in which each culprit exceeds the others most, for compute."""
+    """Return the kernel in which each culprit exceeds the others most, for compute."""
     from marey.trace.verdicts.compute import slowest_operators
 
     known: dict[int, str] = {}

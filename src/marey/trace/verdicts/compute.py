@@ -32,7 +32,7 @@ LARGEST_MINORITY = 0.4
 
 
 def find_slow_workers(situation: Situation) -> list[Proposal]:
-    """Ranks that compute longer than the other ranks of their stage, step after step."""
+    """Find ranks that compute longer than the other ranks of their stage, step after step."""
     ratio = _ratio_to_peers(situation)
     chosen = _persistent(ratio)
     if not len(chosen) or len(chosen) > LARGEST_MINORITY * len(situation.ranks):
@@ -77,7 +77,7 @@ def _persistent(ratio: Floats) -> Ints:
 
 
 def _always_slowest(ratio: Floats) -> Flags:
-    """Whether a rank is the slowest in every step, more often than noise could make it.
+    """Return whether a rank is the slowest in every step, more often than noise could make it.
 
     On a machine so noisy that ratios say little, their order still does: among n equal ranks one
     given rank is the slowest k times in a row once in n to the power of k.
@@ -109,7 +109,7 @@ def _scale_ranks(situation: Situation, chosen: Ints, ratio: Floats) -> Fix:
 
 
 def find_heavy_stages(situation: Situation) -> list[Proposal]:
-    """A pipeline stage that carries more compute than the others."""
+    """Find a pipeline stage that carries more compute than the others."""
     numbers = np.unique(situation.stages)
     if len(numbers) < 2:
         return []
@@ -150,7 +150,7 @@ def _to_typical(situation: Situation, chosen: Ints) -> Fix:
 
 
 def find_uneven_sequences(situation: Situation) -> list[Proposal]:
-    """Uneven micro-batches: forward and backward lengthen together, on changing ranks."""
+    """Find uneven micro-batches: forward and backward lengthen together, on changing ranks."""
     away = _batch_deviations(situation)
     forward, backward = away[:, :, 0], away[:, :, 1]
     both = np.isfinite(forward) & np.isfinite(backward)
@@ -215,7 +215,7 @@ def _even_out(situation: Situation) -> Fix:
 
 
 def find_moving_stragglers(situation: Situation) -> list[Proposal]:
-    """Some rank computes long in most steps, but not always the same one."""
+    """Find that some rank computes long in most steps, but not always the same one."""
     ratio = _ratio_to_peers(situation)
     if not np.isfinite(ratio).any():
         return []
@@ -245,12 +245,12 @@ def find_moving_stragglers(situation: Situation) -> list[Proposal]:
 
 
 def _confidence(ratio: float, limit: float) -> float:
-    """From 0.6 at the limit to 0.98 at twice the excess."""
+    """Rise from 0.6 at the limit to 0.98 at twice the excess."""
     return float(np.clip(0.6 + 0.38 * (ratio - limit) / (limit - 1), 0.6, 0.98))
 
 
 def slowest_operators(situation: Situation, chosen: Ints, most: int = 3) -> tuple[str, ...]:
-    """The kernels in which ranks exceed the median of all others by most."""
+    """Return the kernels in which ranks exceed the median of all others by most."""
     activities = situation.activities
     if not activities:
         return ()

@@ -30,7 +30,7 @@ KINDS = {
 
 
 def find_starved_ranks(situation: Situation) -> list[Proposal]:
-    """Ranks that wait for input, host or start longer than the others do."""
+    """Find ranks that wait for input, host or start longer than the others do."""
     proposals = []
     for delay in KINDS:
         waits = _by_step(situation, delay)
@@ -41,7 +41,7 @@ def find_starved_ranks(situation: Situation) -> list[Proposal]:
 
 
 def find_starved_run(situation: Situation) -> list[Proposal]:
-    """The part of input, host and start delays that all ranks share."""
+    """Find the part of input, host and start delays that all ranks share."""
     proposals = []
     # Without a device the host is what computes: its own pauses are not a bound on anything.
     launches = any(activity.has_launches for activity in situation.activities)
@@ -70,14 +70,14 @@ def _by_step(situation: Situation, delay: Delay) -> Floats:
 
 
 def idle_of(activity: RankActivity, delay: Delay) -> Intervals:
-    """When a rank's device waited for this."""
+    """Return when a rank's device waited for this."""
     if delay == Delay.HOST:
         return host_delay(activity)
     return activity.idle.input if delay == Delay.INPUT else activity.idle.start
 
 
 def _by_graph(situation: Situation, delay: Delay) -> Floats:
-    """The same from the graph alone, for runs recorded as operations."""
+    """Return the same from the graph alone, for runs recorded as operations."""
     graph = situation.graph
     waits = np.zeros((len(situation.ranks), len(situation.steps)))
     place = situation.rank_place(graph.rank)
@@ -154,7 +154,10 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
 
 
 def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ...]:
-    """What the table says of the ranks that wait most; of every rank where there is no table."""
+    """Return what the table says of the ranks that wait most.
+
+    Of every rank where there is no table.
+    """
     if not situation.graph.chained:
         return (f"every rank {does}",)
     figures = [
@@ -165,13 +168,15 @@ def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ..
 
 
 def within_span(activity: RankActivity, delay: Delay) -> int:
-    """How long a rank waited for this between its first and its last work."""
+    """Return how long a rank waited for this between its first and its last work."""
     first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
     return int(cover(idle_of(activity, delay), first, last)[0])
 
 
 def state_silence(activities: Sequence[RankActivity]) -> str:
-    """A sentence if the host did nothing, or only waited, for most of what it is blamed for."""
+    """Return a sentence if the host did nothing, or only waited, for most of what it
+    is blamed for.
+    """
     silent = sum(a.recording.silent_ns for a in activities)
     blamed = sum(within_span(a, Delay.HOST) for a in activities)
     if 2 * silent <= blamed:

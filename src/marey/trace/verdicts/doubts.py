@@ -44,7 +44,7 @@ def apply_doubts(
     *,
     stages: Mapping[int, int] | None = None,
 ) -> tuple[Verdict, ...]:
-    """The verdicts with what the recording makes doubtful said and capped."""
+    """Return the verdicts with what the recording makes doubtful said and capped."""
     found = [a.recording for a in activities]
     everywhere = [*_doubt_devices(activities, infos), *_doubt_files(infos), *_doubt_capture(found)]
     about_nothing = list(_doubt_nothing(found))
@@ -72,7 +72,10 @@ def find_missing_peers(infos: Mapping[int, RankInfo]) -> tuple[int, ...]:
 
 
 def _doubt_transfers(activities: Sequence[RankActivity], missing: Sequence[int]) -> Iterator[str]:
-    """Transfers with ranks that were not recorded: a late one of them looks like a slow one."""
+    """Doubt transfers with ranks that were not recorded.
+
+    A late one of them looks like a slow one.
+    """
     if missing and len(activities) > 1:
         few = ", ".join(str(rank) for rank in missing[:4])
         more = f", … ({len(missing)} in all)" if len(missing) > 4 else ""
@@ -92,7 +95,7 @@ def _cap(verdict: Verdict, doubts: Sequence[str]) -> Verdict:
 def _doubt_devices(
     activities: Sequence[RankActivity], infos: Mapping[int, RankInfo]
 ) -> Iterator[str]:
-    """A process that had devices, recorded without them."""
+    """Doubt a process that had devices and was recorded without them."""
     blind = [
         infos[a.rank]
         for a in activities
@@ -107,13 +110,13 @@ def _doubt_devices(
 
 
 def _doubt_files(infos: Mapping[int, RankInfo]) -> Iterator[str]:
-    """Files of which a part is missing."""
+    """Doubt files of which a part is missing."""
     damaged = sorted({info.damage for info in infos.values() if info.damage})
     yield from damaged[:2]
 
 
 def _doubt_capture(found: Sequence[Recording]) -> Iterator[str]:
-    """Idle time of a host that was capturing graphs, in a recording of more than that."""
+    """Doubt idle time of a host that was capturing graphs, in a recording of more than that."""
     captured, idle = sum(r.captured_idle_ns for r in found), sum(r.host_idle_ns for r in found)
     if captured > CAPTURE_SHARE * idle:
         yield (
@@ -127,7 +130,7 @@ def _has_devices(info: RankInfo) -> bool:
 
 
 def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
-    """Why "nothing is wrong" may only mean that little was seen."""
+    """Say why "nothing is wrong" may only mean that little was seen."""
     seen = [r for r in found if r.has_device]
     if not seen:
         return
@@ -150,7 +153,9 @@ def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
 def _doubt_stillness(
     activities: Sequence[RankActivity], *, peers_missing: bool = False
 ) -> Iterator[str]:
-    """Ranks that computed too little for "nothing is wrong", each reason too small by itself."""
+    """Doubt ranks that computed too little for "nothing is wrong", each reason too
+    small by itself.
+    """
     alone = len(activities) == 1 or peers_missing
     still = []
     for one in activities:
@@ -169,7 +174,7 @@ def _doubt_stillness(
 
 
 def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int]) -> Iterator[str]:
-    """Ranks of one stage that compute unequally, too few of them to say which is at fault."""
+    """Doubt ranks of one stage that compute unequally, too few of them to say which is at fault."""
     teams: dict[int, list[tuple[int, int]]] = {}
     for one in activities:
         if one.recording.has_device and one.recording.compute_ns > 0:
@@ -188,6 +193,8 @@ def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int
 def _worst(
     found: Sequence[Recording], measure: Callable[[Recording], int], share: float
 ) -> Recording | None:
-    """The recording whose measure is the largest part of its span, if it exceeds the share."""
+    """Return the recording whose measure is the largest part of its span, if it
+    exceeds the share.
+    """
     chosen = [r for r in found if r.span_ns > 0 and measure(r) > share * r.span_ns]
     return max(chosen, key=lambda r: measure(r) / r.span_ns, default=None)

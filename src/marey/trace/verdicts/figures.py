@@ -31,6 +31,6 @@ class Figure:
 
 
 def state_figures(figures: Sequence[Figure]) -> tuple[str, ...]:
-    """The largest shares, as sentences."""
+    """Return the largest shares, as sentences."""
     worst = sorted(figures, key=lambda figure: (-figure.share, figure.rank))
     return tuple(figure.words() for figure in worst[:MOST_RANKS])

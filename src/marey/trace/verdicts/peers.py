@@ -10,7 +10,10 @@ MAD_TO_DEVIATION = 1.4826
 
 
 def median_of_others(values: Floats, team: Ints) -> Floats:
-    """For each row the median over the other rows of its team; NaN for a row without others."""
+    """Return for each row the median over the other rows of its team.
+
+    NaN for a row without others.
+    """
     expected = np.full(values.shape, np.nan)
     for one in np.unique(team):
         rows = np.flatnonzero(team == one)
@@ -27,7 +30,7 @@ def median_of_others(values: Floats, team: Ints) -> Floats:
 
 
 def deviation(values: Floats) -> float:
-    """A robust standard deviation around the median."""
+    """Return a robust standard deviation around the median."""
     kept = values[np.isfinite(values)]
     if not len(kept):
         return 0.0

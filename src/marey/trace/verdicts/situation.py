@@ -61,7 +61,7 @@ class Situation:
         return np.array([self.parallelism.stages[r] for r in self.ranks.tolist()], np.int64)
 
     def rank_place(self, rank: Ints) -> Ints:
-        """Where ranks stand in ``ranks``; -1 for none."""
+        """Return where ranks stand in ``ranks``; -1 for none."""
         at = np.searchsorted(self.ranks, rank)
         at = np.minimum(at, len(self.ranks) - 1)
         return np.where(self.ranks[at] == rank, at, -1)
@@ -72,7 +72,7 @@ class Situation:
         return self.total_ns(self.graph.work_ns, self.graph.idle_ns)
 
     def total_ns(self, work: Floats, delay: Floats) -> float:
-        """How long the run would take with these costs."""
+        """Return how long the run would take with these costs."""
         graph = self.graph
         return float(graph.step_times(graph.finish(work, delay)).sum())
 
@@ -120,17 +120,17 @@ class Situation:
         return total
 
     def compute_nodes(self, rank_flags: Flags) -> Flags:
-        """The compute nodes of the flagged ranks (flags along ``ranks``)."""
+        """Return the compute nodes of the flagged ranks (flags along ``ranks``)."""
         place = self.rank_place(self.graph.rank)
         chosen: Flags = (self.graph.kind == NodeKind.COMPUTE) & (place >= 0)
         chosen &= np.append(rank_flags, False)[place]
         return chosen
 
     def named(self, places: Ints) -> tuple[int, ...]:
-        """Ranks at these places, as a verdict lists them."""
+        """Return ranks at these places, as a verdict lists them."""
         return tuple(int(r) for r in self.ranks[places])
 
     def step_list(self, places: Ints | None = None) -> tuple[int, ...]:
-        """Steps at these places, as a verdict lists them; all by default."""
+        """Return steps at these places, as a verdict lists them; all by default."""
         chosen = self.steps if places is None else self.steps[places]
         return tuple(int(s) for s in chosen)

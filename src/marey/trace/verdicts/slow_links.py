@@ -36,7 +36,7 @@ class _Links:
 
 
 def find_slow_links(situation: Situation) -> list[Proposal]:
-    """Ranks whose transfers take longer than the same transfers between other ranks."""
+    """Find ranks whose transfers take longer than the same transfers between other ranks."""
     links = _measure(situation)
     if links is None:
         return []
@@ -64,7 +64,9 @@ def find_slow_links(situation: Situation) -> list[Proposal]:
 
 
 def _measure(situation: Situation) -> _Links | None:
-    """Every set of ranks that meets, with its transfers against what is usual for their type."""
+    """Return every set of ranks that meets, with its transfers against what is usual for their
+    type.
+    """
     graph = situation.graph
     nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
     if not len(nodes):
@@ -90,7 +92,7 @@ def _measure(situation: Situation) -> _Links | None:
 
 
 def _teams(item: Ints, rank: Ints) -> tuple[Ints, list[tuple[int, ...]]]:
-    """The set of ranks of each row's item, numbered, and the sets."""
+    """Return the set of ranks of each row's item, numbered, and the sets."""
     rng = np.random.default_rng(11)
     code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)
     total = np.zeros(int(item.max()) + 1, np.int64)
@@ -114,7 +116,9 @@ def _medians(values: Floats, place: Ints, count: int) -> Floats:
 
 
 def _common_ranks(links: _Links, slow: Ints) -> tuple[int, ...]:
-    """The ranks that lie on every slow link, less those that also lie on a fast one of its kind."""
+    """Return the ranks that lie on every slow link, less those that also lie on a fast one of its
+    kind.
+    """
     common = set(links.members[int(slow[0])])
     for at in slow.tolist():
         common &= set(links.members[at])
@@ -152,7 +156,7 @@ def _show_links(ranks: tuple[int, ...]) -> str:
 
 
 def find_mostly_transfers(situation: Situation) -> list[Proposal]:
-    """A run that spends its time in transfers that nobody's lateness explains."""
+    """Find a run that spends its time in transfers that nobody's lateness explains."""
     graph = situation.graph
     transfers = graph.kind == NodeKind.TRANSFER
     if not transfers.any() or not (graph.item[transfers] >= 0).any():
@@ -177,7 +181,7 @@ def find_mostly_transfers(situation: Situation) -> list[Proposal]:
 
 
 def _find_crawling(situation: Situation) -> tuple[str, ...]:
-    """A sentence if large transfers are slower than any healthy network, else nothing."""
+    """Find a sentence if large transfers are slower than any healthy network, else nothing."""
     pool, item = situation.pool, situation.item
     if pool is None:
         return ()

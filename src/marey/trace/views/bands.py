@@ -197,7 +197,7 @@ def _spread(
 
 
 def _last_of_longest(length: Ints, first: Ints, counts: Ints) -> Ints:
-    """The place of the longest in each group."""
+    """Return the place of the longest in each group."""
     group = np.repeat(np.arange(len(first)), counts)
     order = np.lexsort((length, group))
     places: Ints = order[np.append(first[1:], len(length)) - 1]

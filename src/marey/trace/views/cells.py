@@ -354,7 +354,7 @@ def _halve(shares: Bytes) -> Bytes:
 
 @njit(cache=True, nogil=True)
 def _halve_deviation(deviation: Bytes) -> Bytes:
-    """Two bins become one; a deviation keeps its width, so its share halves unless both have it."""
+    """Make one bin of two; a deviation keeps its width, so its share halves unless both have it."""
     rows, bins = deviation.shape
     out = np.empty((rows, bins // 2), np.uint8)
     for row in range(rows):

@@ -115,7 +115,7 @@ def _slice_program(bands: NDArray[np.void], steps: int) -> Floats:
 
 
 def _cluster_stage(features: Floats, span: int) -> tuple[Ints, list[int]]:
-    """The cluster of each rank of one stage, largest first, and the leader of each."""
+    """Return the cluster of each rank of one stage, largest first, and the leader of each."""
     middle = np.median(features, axis=0)
     scatter = 1.4826 * np.median(np.abs(features - middle), axis=0)
     scale = np.maximum(scatter, SMALLEST_SCATTER * middle)

@@ -146,7 +146,7 @@ def read_helios_log(path: Path) -> RecordedJobs:
 
 
 def read_philly_jobs(path: Path) -> RecordedJobs:
-    """Return Philly's jobs: submission, run time and GPUs; it tells neither start nor user."""
+    """Return Philly's jobs: submission, run time and GPUs; it has neither start nor user."""
     table = read_table(path)
     submit, gpus = _to_ms(table["timestamp"]), _whole(table["num_gpus"])
     run = np.maximum(1, np.asarray(table["duration"].to_numpy() * 1000.0, np.int64))

@@ -237,7 +237,9 @@ class Delivery:
         entry.sent_s = time.monotonic()
 
     def _has_arrived(self, entry: QueueEntry, batch: SampleBatch, vitals: Any) -> bool:
-        """Whether the server lived on, threw nothing away, and shows the rows of the entry."""
+        """Return whether the server lived on, threw nothing away, and shows the rows
+        of the entry.
+        """
         if entry.vitals is None or entry.plan is not None or entry.rounds:
             return False
         if vitals != entry.vitals:

@@ -74,7 +74,7 @@ class SendQueue:
             return [self.loaded(entry) for entry in own]
 
     def reach(self, scope: Scope) -> tuple[int, int] | None:
-        """From when to when the entries of a scope reach."""
+        """Return from when to when the entries of a scope reach."""
         with self._lock:
             own = [p.place for p in self._entries if p.scope == scope]
             if not own:
@@ -82,7 +82,9 @@ class SendQueue:
             return min(p.from_ms for p in own), max(p.to_ms for p in own)
 
     def remembered_reach(self, scope: Scope) -> tuple[int, int] | None:
-        """From when to when confirmed samples of a scope reach, as far as this machine knows."""
+        """Return from when to when confirmed samples of a scope reach, as far as this machine
+        knows.
+        """
         with self._lock:
             return self._remembered.get((scope.cluster, scope.kind))
 

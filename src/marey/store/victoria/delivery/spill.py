@@ -165,7 +165,7 @@ class Spill:
         return aside
 
     def reaches(self) -> Reaches:
-        """From when to when the confirmed samples of each cluster and kind reach."""
+        """Return from when to when the confirmed samples of each cluster and kind reach."""
         try:
             listed = json.loads((self.folder / _REACHES).read_text(encoding="utf-8"))
             return {(c, Entity(k)): (int(a), int(b)) for c, k, a, b in listed}

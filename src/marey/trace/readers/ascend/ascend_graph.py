@@ -40,7 +40,7 @@ class _File(msgspec.Struct):
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """An object whose first member is the map of devices."""
+    """Return whether this is an object whose first member is the map of devices."""
     return _HEAD.match(head) is not None
 
 

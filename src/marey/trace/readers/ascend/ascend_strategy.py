@@ -114,7 +114,9 @@ class StrategyGraph:
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A file named as MindSpore names it, with its configuration or its graph first."""
+    """Return whether a file is named as MindSpore does, with its configuration or its
+    graph first.
+    """
     return _FILE.match(path.name) is not None and _HEAD.match(head) is not None
 
 
@@ -184,7 +186,7 @@ def _operator(node: _Node, rows: dict[str, int], shapes: dict[str, list[int]]) -
 
 
 def _module(scope: str) -> str:
-    """``Default/conv1-Conv2d`` as ``conv1-Conv2d``: modules joined by dots.
+    """Write ``Default/conv1-Conv2d`` as ``conv1-Conv2d``: modules joined by dots.
 
     >>> _module("Gradients/Default/network-Net/fc-Dense")
     'network-Net.fc-Dense'

@@ -46,7 +46,7 @@ _FILE = re.compile(r"(?:msprof|ascend_timeline_display|timeline_display)_([0-9]{
 
 
 def fits(raw: RawEvents, members: dict[str, object]) -> bool:
-    """Processes named as msprof names them, or rows of MindSpore's display."""
+    """Return whether processes are named as msprof does, or rows are of MindSpore's display."""
     if _PROCESSES & set(lane_names(raw, "process_name").values()):
         return True
     used, counts = np.unique(raw.spans.name, return_counts=True)
@@ -59,7 +59,7 @@ def fits(raw: RawEvents, members: dict[str, object]) -> bool:
 
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:
-    """The device of one file; its number is in the file's name."""
+    """Yield the device of one file; its number is in the file's name."""
     rank = read_stated_rank(members)
     found = _FILE.search(source)
     if rank is None and found is not None:
@@ -87,7 +87,7 @@ def _tell_rows_apart(work: Work) -> None:
 
 
 def _is_beside(lane: Lane) -> bool:
-    """Whether a row of MindSpore's display is not one of the device's streams."""
+    """Return whether a row of MindSpore's display is not one of the device's streams."""
     return lane[0] in (_AI_CPU, str(_AI_CPU)) or lane[1] == _HOST_ROW
 
 
@@ -112,7 +112,7 @@ def _find_named(work: Work, pattern: re.Pattern[str]) -> Any:
 
 
 def _fill_steps(work: Work) -> None:
-    """Iterations of the step trace number everything that begins in them."""
+    """Number everything that begins in an iteration of the step trace by it."""
     rows = np.flatnonzero(_find_named(work, _ITERATION))
     step = work.column("step")
     for row in rows.tolist():

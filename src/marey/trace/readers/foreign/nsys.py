@@ -53,7 +53,7 @@ class _Row(NamedTuple):
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """A database of SQLite."""
+    """Return whether this is a database of SQLite."""
     return head.startswith(_MAGIC)
 
 
@@ -114,7 +114,7 @@ def _rows(database: sqlite3.Connection, tables: set[str]) -> Iterator[_Row]:
 
 
 def _select(database: sqlite3.Connection, table: str, wanted: tuple[str, ...]) -> Iterator[Any]:
-    """Rows of these columns; versions differ, and what a table lacks is null."""
+    """Yield rows of these columns; versions differ, and what a table lacks is null."""
     present = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
     columns = ", ".join(f'"{name}"' if name in present else "NULL" for name in wanted)
     ended = "start IS NOT NULL AND end IS NOT NULL"
@@ -190,7 +190,9 @@ def _pid(number: int | None) -> int:
 
 
 def _settle_processes(rows: list[_Row]) -> list[_Row]:
-    """The rows with every unstated process filled in from the call, or from the only process."""
+    """Return the rows with every unstated process filled in from the call, or from the only
+    process.
+    """
     if not any(row.process == _UNSTATED for row in rows):
         return rows
     stated = (row for row in rows if row.kind == EventKind.RUNTIME and row.process != _UNSTATED)

@@ -22,7 +22,7 @@ class Refusal:
     text: str
 
     def fits(self, path: Path, head: bytes) -> bool:
-        """Whether this file is of the kind."""
+        """Return whether this file is of the kind."""
         by_name = self.name is None or self.name.search(path.name) is not None
         return by_name and (self.head is None or self.head.search(head) is not None)
 
@@ -101,12 +101,12 @@ REFUSALS: tuple[Refusal, ...] = (
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Whether the file is of a kind that is refused."""
+    """Return whether the file is of a kind that is refused."""
     return any(refusal.fits(path, head) for refusal in REFUSALS)
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """No events, and one sentence that says which export would work."""
+    """Return no events, and one sentence that says which export would work."""
     head = head_of(path)
     text = next(refusal.text for refusal in REFUSALS if refusal.fits(path, head))
     return FileEvents(iter(()), [text])

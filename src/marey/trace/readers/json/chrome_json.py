@@ -37,12 +37,12 @@ _LOOKS_LIKE = re.compile(rb"^[\s\x00]*(?:\[\s*(?:\{|\]|$)|\{)")
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Whether a file may hold Chrome-trace JSON: an object, or an array of objects."""
+    """Return whether a file may hold Chrome-trace JSON: an object, or an array of objects."""
     return _LOOKS_LIKE.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
 
 
 def read(path: Path, options: ReadOptions) -> FileEvents:
-    """The events of a PyTorch, JAX or any other trace in this format."""
+    """Return the events of a PyTorch, JAX or any other trace in this format."""
     raw, reading = read_raw(path, new_parser(options.native), options.progress)
     untried = ""
     if len(raw.spans.phase) and (raw.spans.start_ns == NO_TIME).all():
@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 
 def _state_damage(reading: Reading, events: int) -> str:
-    """What a damaged file makes doubtful, or ""; a few events of many change nothing."""
+    """Return what a damaged file makes doubtful, or ""; a few events of many change nothing."""
     if reading.cut_short:
         return "the file is cut short or damaged, so what it no longer holds may matter more"
     if reading.dropped > DROPPED_SHARE * events:
@@ -79,7 +79,7 @@ def _add_doubts(ranks: Iterator[RankEvents], untried: str, damage: str) -> Itera
 
 
 def new_parser(native: bool | None) -> Parser:
-    """The native parser where it was built, unless told otherwise."""
+    """Return the native parser where it was built, unless asked otherwise."""
     use = native_module() is not None if native is None else native
     return NativeParser() if use else MsgspecParser()
 
@@ -87,7 +87,7 @@ def new_parser(native: bool | None) -> Parser:
 def read_raw(
     path: Path, parser: Parser, progress: Callable[[float], None] | None = None
 ) -> tuple[RawEvents, Reading]:
-    """The raw columns of a file, with every document's times made comparable."""
+    """Return the raw columns of a file, with every document's times made comparable."""
     collector = Collector()
     with TraceBytes(path) as stream:
         reading = read_events(stream, parser, collector, progress=progress)
@@ -97,7 +97,7 @@ def read_raw(
 
 
 def _join_documents(raw: RawEvents, reading: Reading) -> None:
-    """Traces written one after the other may count from different bases: use the last one's."""
+    """Make documents comparable: traces one after the other may count from different bases."""
     base = base_ns(reading.documents[-1].members) if reading.documents else 0
     for n, document in enumerate(reading.documents[:-1]):
         stop = reading.documents[n + 1].first_span
@@ -139,7 +139,7 @@ _UNTRIED = {
 
 
 def _find_untried(raw: RawEvents) -> str:
-    """The kind of device in this trace that the reader was never tried on, or ""."""
+    """Find the kind of device in this trace that the reader was never tried on, or ""."""
     used = (raw.texts[c].lower() for c in np.unique(raw.spans.category))
     return next((_UNTRIED[text] for text in used if text in _UNTRIED), "")
 

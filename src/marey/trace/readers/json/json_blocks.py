@@ -140,7 +140,7 @@ def read_events(
 def _read_object(
     window: _Window, *, parser: Parser, collector: Collector, reading: Reading, document: Document
 ) -> bool:
-    """Members one by one; True if the object was closed."""
+    """Read members one by one; True if the object was closed."""
     while True:
         byte = window.skip(_SEPARATION)
         if byte == ord("}"):
@@ -168,7 +168,7 @@ def _next_key(window: _Window) -> bytes | None:
 
 
 def _read_member(window: _Window, key: bytes, document: Document) -> bool:
-    """One member that is not the events, decoded; False if it is cut short or too large."""
+    """Return one member that is not the events, decoded; False if it is cut short or too large."""
     while True:
         end = value_end(window.buffer, window.start, window.stop)
         if end is not None:
@@ -187,7 +187,7 @@ def _read_member(window: _Window, key: bytes, document: Document) -> bool:
 
 
 def _read_array(window: _Window, parser: Parser, collector: Collector, reading: Reading) -> bool:
-    """The events of an array, block by block; True if its closing bracket was found."""
+    """Return the events of an array, block by block; True if its closing bracket was found."""
     while True:
         if window.skip(_SEPARATION) == ord("]"):
             window.start += 1
@@ -277,7 +277,7 @@ def _parse(window: _Window, parser: Parser, collector: Collector, cut: int) -> b
 def _last_matches(
     pattern: re.Pattern[bytes], *, buffer: bytearray, start: int, stop: int, count: int
 ) -> list[int]:
-    """The ends of the events before the last few matches, the very last first."""
+    """Return the ends of the events before the last few matches, the very last first."""
     reach = 1 << 16
     while True:
         low = max(start, stop - reach)

@@ -98,15 +98,18 @@ class MsgspecParser:
         self._times_as_texts = times_as_texts
 
     def texts(self) -> list[str]:
-        """Every text coded so far, at the position of its code."""
+        """Return every text coded so far, at the position of its code."""
         return list(self._texts)
 
     def lanes(self) -> list[Lane]:
-        """Every (process, thread) seen so far, at the position of its code."""
+        """Return every (process, thread) seen so far, at the position of its code."""
         return list(self._lanes)
 
     def parse(self, buffer: bytearray, start: int, stop: int) -> Block | None:
-        """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
+        """Return the events of ``buffer[start:stop]``, a JSON array.
+
+        None if that is not valid JSON.
+        """
         with collecting_paused(), memoryview(buffer)[start:stop] as text:
             return self._parse(text)
 
@@ -184,7 +187,7 @@ class MsgspecParser:
 
 
 def _decode(text: memoryview) -> list[Any]:
-    """The events; those whose fields have unusual types are taken apart one by one."""
+    """Return the events; those whose fields have unusual types are taken apart one by one."""
     try:
         return _plain.decode(text)
     except msgspec.ValidationError:
@@ -192,7 +195,7 @@ def _decode(text: memoryview) -> list[Any]:
 
 
 def _patient(raw: msgspec.Raw) -> Any:
-    """One event: as usual if it can be, otherwise what is usable of it."""
+    """Return one event: as usual if it can be, otherwise what is usable of it."""
     try:
         return _one.decode(raw)
     except msgspec.ValidationError:
@@ -211,7 +214,7 @@ def _patient(raw: msgspec.Raw) -> Any:
 
 
 def _keep(events: list[Any]) -> list[int]:
-    """The places of the events whose phase carries something."""
+    """Return the places of the events whose phase carries something."""
     try:
         return [n for n, event in enumerate(events) if event.ph in _PHASES]
     except TypeError:  # a phase that is a list or an object
@@ -235,7 +238,7 @@ def _place(value: Any) -> int | str | None:
 
 
 def _whole(value: Any) -> int | None:
-    """A number, or the text of one, as an integer; None for anything else.
+    """Return a number, or the text of one, as an integer; None for anything else.
 
     Ids of 64 bits without sign keep their bits; the largest is what writers put for "none".
     """
@@ -279,7 +282,7 @@ def _ids(own_id: Sequence[Any]) -> dict[str, Sparse]:
 
 
 def _times(values: Sequence[Any], missing: int) -> Ints:
-    """Microseconds as nanoseconds, to the nearest."""
+    """Convert microseconds to nanoseconds, to the nearest."""
     if set(map(type, values)) <= {float, int, type(None)}:
         # A double holds every whole number of microseconds that is not too large anyway.
         with contextlib.suppress(OverflowError):
@@ -290,13 +293,13 @@ def _times(values: Sequence[Any], missing: int) -> Ints:
 
 
 def _round_ns(us: Any) -> Any:
-    """Whole and fraction apart: multiplied together they would be rounded twice."""
+    """Round whole and fraction apart: multiplied together they would be rounded twice."""
     whole = np.floor(us)
     return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
 
 
 def _unquote(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values, with quoted times read from their digits."""
+    """Return the values, with quoted times read from their digits."""
     return tuple(_Nanoseconds(v) if type(v) is str and _DECIMAL.match(v) else v for v in values)
 
 
@@ -318,7 +321,7 @@ def _time(value: Any, missing: int) -> int:
 
 
 def _large_rows(times_ns: Ints, values: Sequence[Any]) -> list[int]:
-    """The rows whose time was written with a fraction that a double cannot hold."""
+    """Return the rows whose time was written with a fraction that a double cannot hold."""
     large = np.abs(times_ns // 1000) >= int(EXACT_DOUBLE_US)
     return [row for row in np.flatnonzero(large).tolist() if type(values[row]) is float]
 
@@ -339,7 +342,7 @@ def _read_digits(
 
 
 def exact_ns(digits: bytes, missing: int) -> int:
-    """Nanoseconds of a decimal number of microseconds, read from its digits, to the nearest."""
+    """Read nanoseconds from the digits of a decimal number of microseconds, to the nearest."""
     value = float(digits)
     if abs(value) >= LARGEST_US:
         return missing

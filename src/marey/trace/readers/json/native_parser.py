@@ -27,7 +27,10 @@ class NativeParser:
         )
 
     def parse(self, buffer: bytearray, start: int, stop: int) -> Block | None:
-        """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
+        """Return the events of ``buffer[start:stop]``, a JSON array.
+
+        None if that is not valid JSON.
+        """
         found = self._parser.parse(buffer, start, stop)
         if found is None:
             return None

@@ -106,7 +106,10 @@ class Parser(Protocol):
     """Turns the JSON text of an array of events into raw columns."""
 
     def parse(self, buffer: bytearray, start: int, stop: int) -> Block | None:
-        """The events of ``buffer[start:stop]``, a JSON array; None if that is not valid JSON."""
+        """Return the events of ``buffer[start:stop]``, a JSON array.
+
+        None if that is not valid JSON.
+        """
 
     def texts(self) -> list[str]:
         """Return every text coded so far, at the position of its code."""
@@ -163,7 +166,7 @@ class Collector:
         return sum(len(block.phase) for block in self.parts[part])
 
     def finish(self, parser: Parser) -> RawEvents:
-        """Everything that was added, as one set of columns."""
+        """Return everything that was added, as one set of columns."""
         joined = {part: _join(self.parts.pop(part)) for part in _PARTS}
         return RawEvents(parser.texts(), parser.lanes(), **joined)
 
@@ -182,7 +185,7 @@ _PART_ARGS: dict[str, frozenset[str]] = {
 
 
 def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Integers in as few bytes as hold them: two, four or eight."""
+    """Store integers in as few bytes as hold them: two, four or eight."""
     if not len(values):
         return values
     low, high = int(values.min()), int(values.max())
@@ -244,7 +247,7 @@ def _join(blocks: list[Block]) -> Block:
 
 
 def empty_block() -> Block:
-    """No events at all."""
+    """Return no events at all."""
     none = np.empty(0, np.int32)
     times = np.empty(0, np.int64)
     return Block(

@@ -51,7 +51,7 @@ def walk(buffer: bytearray, start: int, stop: int) -> Walk:
 
 
 def value_end(buffer: bytearray, start: int, stop: int) -> int | None:
-    """The end of the value that starts here; None if it goes on beyond ``stop``."""
+    """Return the end of the value that starts here; None if it goes on beyond ``stop``."""
     if start < stop and buffer[start] not in b'{["':
         found = _SCALAR_END.search(buffer, start, stop)
         return found.start() if found else None
@@ -67,12 +67,14 @@ def value_end(buffer: bytearray, start: int, stop: int) -> int | None:
 
 
 def _is_lone_quote(token: re.Match[bytes]) -> bool:
-    """A quote whose string does not end within the text."""
+    """Return whether a quote's string does not end within the text."""
     return token.end() - token.start() == 1 and token.group() == b'"'
 
 
 def recover(buffer: bytearray, start: int, stop: int) -> tuple[list[tuple[int, int]], int]:
-    """The places of events that are whole or could be mended, and how many were passed over."""
+    """Return the places of events that are whole or could be mended, and how many were
+    passed over.
+    """
     spans: list[tuple[int, int]] = []
     dropped, position = 0, start
     budget = WALKS_PER_BYTE * (stop - start) + LONGEST_EVENT_BYTES

@@ -76,7 +76,7 @@ def fill_communication(work: Work) -> None:
 
 
 def _name(talk: Talk) -> None:
-    """Which collective it is: as stated, else as the name of the kernel or the call says."""
+    """Name the collective: as stated, else as the name of the kernel or the call says."""
     work, column = talk.work, talk.columns["collective"]
     transfers = work.kinds(EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)[talk.rows]
     calls = work.names_where(_is_c10d)[talk.rows]
@@ -112,7 +112,10 @@ def _from_process_group(talk: Talk) -> None:
 
 
 def _comms_id(text: str) -> int:
-    """A communication's id as a signed number; one that is text, or too large, by its digest."""
+    """Return a communication's id as a signed number.
+
+    One that is text, or too large, by its digest.
+    """
     if text.isdecimal() and len(text) < 20 and int(text) < 2**63:
         return int(text)
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
@@ -120,7 +123,7 @@ def _comms_id(text: str) -> int:
 
 
 def _sizes(talk: Talk) -> None:
-    """Bytes = elements × size of the dtype; the input's elements, or the output's of a receive."""
+    """Compute bytes = elements × size of the dtype; the output's elements for a receive."""
     args, size = talk.work.args, talk.columns["bytes"]
     width = np.array([dtype_bytes(t) for t in talk.work.symbols.texts()] + [0], np.int64)
     for key in ("Out msg nelems", "In msg nelems"):
@@ -134,7 +137,7 @@ def _sizes(talk: Talk) -> None:
 
 
 def _from_shapes(talk: Talk) -> None:
-    """Sizes from recorded input shapes where there is nothing better (gloo)."""
+    """Compute sizes from recorded input shapes where there is nothing better (gloo)."""
     work, size, dtype = talk.work, talk.columns["bytes"], talk.columns["dtype"]
     types = work.row_values("Input type")
     elements = cache(lambda code: _elements(_json(work.raw.texts[code])))
@@ -149,7 +152,7 @@ def _from_shapes(talk: Talk) -> None:
 
 
 def _peers(talk: Talk) -> None:
-    """The other side of a point-to-point transfer, and its tag where the call was recorded."""
+    """Find the other side of a point-to-point transfer, and its tag where the call was recorded."""
     work, columns = talk.work, talk.columns
     send, recv = work.symbols.code("send"), work.symbols.code("recv")
     for key, is_send in (("Src Rank", False), ("Dst Rank", True)):
@@ -169,7 +172,9 @@ def _peers(talk: Talk) -> None:
 
 
 def _inherit(talk: Talk) -> None:
-    """A transfer takes what its ``record_param_comms`` (or c10d call) says, and gives it back."""
+    """Give a transfer what its ``record_param_comms`` (or c10d call) says, and the
+    call in return.
+    """
     work = talk.work
     rows = np.flatnonzero(work.kinds(EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV))
     call = _calls(work, rows)
@@ -207,7 +212,7 @@ def _calls(work: Work, rows: Rows) -> Rows:
 
 
 def _only_group(talk: Talk) -> None:
-    """With one process group there is no doubt which one a transfer without a name belongs to."""
+    """Give a transfer without a name the only process group where there is one."""
     work, group = talk.work, talk.columns["group"]
     if len(work.info.groups) != 1:
         return
@@ -239,7 +244,10 @@ def _json(text: str) -> Any:
 
 
 def _elements(dims: Any) -> int:
-    """Elements of the first input, one tensor or a list of them; -1 if that is not what it is."""
+    """Return elements of the first input, one tensor or a list of them.
+
+    -1 if that is not what it is.
+    """
     first = dims[0] if isinstance(dims, list) and dims else None
     if not isinstance(first, list):
         return -1
@@ -259,7 +267,7 @@ def _first_dtype(types: Any) -> str:
 
 
 def link_gloo(work: Work) -> None:
-    """gloo's executions to the c10d calls that queued them: the n-th of a collective by its n-th.
+    """Link gloo's executions to the c10d calls that queued them, the n-th to the n-th.
 
     Neither carries an id. Executions of calls before the window come first, so the two sequences
     are laid together at their ends; an execution never starts before its call.
@@ -281,6 +289,6 @@ def link_gloo(work: Work) -> None:
 
 
 def _gloo_class(name: str) -> str:
-    """gloo carries out a reduce-scatter as an all-reduce, so the two share one sequence."""
+    """Give a reduce-scatter the class of an all-reduce, as which gloo carries it out."""
     collective = collective_name(name)
     return "allreduce" if collective == "reducescatter" else collective

@@ -43,7 +43,7 @@ def read_stated_rank(members: Mapping[str, Any]) -> int | None:
 
 
 def placed(info: RankInfo, members: Mapping[str, Any]) -> RankInfo:
-    """The info with rank, host and world size as marey.record left them; for formats without any.
+    """Return the info with rank, host and world size as marey.record left them.
 
     Its clock is left out: such a trace counts from its own start, not from an epoch.
     """

@@ -87,7 +87,10 @@ def _start(raw: RawEvents, info: RankInfo) -> Work:
     del place
 
     def column(name: str) -> npt.NDArray[Any]:
-        """One column in order; the unsorted one is let go, so that only one is held twice."""
+        """Return one column in order.
+
+        The unsorted one is let go, so that only one is held twice.
+        """
         values: npt.NDArray[Any] = getattr(spans, name)[order]
         object.__setattr__(spans, name, None)
         return values
@@ -113,7 +116,10 @@ def _start(raw: RawEvents, info: RankInfo) -> Work:
 
 
 def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
-    """By code of a category's text: the kind, whether on a device, whether to leave it out."""
+    """Return by code of a category's text.
+
+    The kind, whether on a device, whether to leave it out.
+    """
     kinds = np.full(len(texts), EventKind.CPU_OP, np.int8)
     devices = np.zeros(len(texts), bool)
     ignored = np.zeros(len(texts), bool)
@@ -126,7 +132,7 @@ def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
 
 
 def _place_on_lanes(work: Work) -> None:
-    """Device and stream of device events, thread of host events."""
+    """Set device and stream of device events, thread of host events."""
     tids = narrow(np.array([_tid(lane, n) for n, lane in enumerate(work.raw.lanes)], np.int64))
     pids = narrow(np.array([_pid(lane) for lane in work.raw.lanes], np.int64))
     annotation = np.array([text == "gpu_user_annotation" for text in work.raw.texts])
@@ -158,14 +164,14 @@ def _pid(lane: Lane) -> int:
 
 
 def _name_kernels(work: Work) -> None:
-    """Kernels of communication libraries are transfers, whatever the category calls them."""
+    """Make kernels of communication libraries transfers, whatever the category calls them."""
     kernels = work.on_device & work.kinds(EventKind.COMPUTE)
     talking = kernels & work.names_where(is_communication_kernel)
     work.kind[talking] = _communication_kinds(work, talking)
 
 
 def _communication_kinds(work: Work, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
-    """Collective, send or receive, as the names of these rows say."""
+    """Return collective, send or receive, as the names of these rows say."""
     kinds = np.zeros(len(work.raw.texts), np.int8)
     for code in work.used_names:
         kinds[code] = communication_kind(collective_name(work.raw.texts[code]))
@@ -173,13 +179,13 @@ def _communication_kinds(work: Work, rows: npt.NDArray[np.bool_]) -> npt.NDArray
 
 
 def _name_markers(work: Work) -> None:
-    """Steps and the like are annotations, also where the category says operator."""
+    """Make steps and the like annotations, also where the category says operator."""
     marks = work.kinds(EventKind.CPU_OP) & work.names_where(lambda n: MARKER.match(n) is not None)
     work.kind[marks] = EventKind.ANNOTATION
 
 
 def _stand_in_for_devices(work: Work) -> None:
-    """Without device events, operators and gloo's run loop count as device activity."""
+    """Count operators and gloo's run loop as device activity where there are no device events."""
     if work.on_device.any() or not work.size:
         return
     work.info = dataclasses.replace(work.info, has_device=False)
@@ -200,7 +206,7 @@ def _stand_in_for_devices(work: Work) -> None:
 
 
 def _find_computing_lanes(work: Work) -> npt.NDArray[np.bool_]:
-    """Threads whose operators are the training itself: those with steps, and autograd's."""
+    """Return threads whose operators are the training itself: those with steps, and autograd's."""
     chosen = np.zeros(len(work.raw.lanes), bool)
     stepping = work.names_where(is_step)
     if not stepping.any():
@@ -216,7 +222,9 @@ def _find_computing_lanes(work: Work) -> npt.NDArray[np.bool_]:
 
 
 def _link_launches(work: Work) -> None:
-    """Device event → runtime call by correlation, runtime call → operator by External id."""
+    """Link device events to runtime calls by correlation, runtime calls to operators by External
+    id.
+    """
     launch = work.column("launch")
     correlation = work.args.get("correlation")
     runtime = work.kinds(EventKind.RUNTIME)
@@ -240,12 +248,12 @@ def _link_launches(work: Work) -> None:
 
 
 def _external(work: Work) -> Sparse | None:
-    """External id under either of its spellings."""
+    """Return the External id under either of its spellings."""
     return work.args.get("External id") or work.args.get("external id")
 
 
 def _link_forward(work: Work) -> None:
-    """Backward operator → forward operator: by flows, else by sequence numbers."""
+    """Link backward operators to forward ones: by flows, else by sequence numbers."""
     forward = work.column("forward")
     flows = work.raw.flows
     is_fwdbwd = np.array([t.startswith("fwdbwd") for t in work.raw.texts] or [False])
@@ -268,7 +276,7 @@ def _link_forward(work: Work) -> None:
 
 
 def _keep_ids(work: Work) -> None:
-    """The ids that the trace itself uses, and what a synchronisation waits for."""
+    """Keep the ids that the trace itself uses, and what a synchronisation waits for."""
     for name, sparse in (
         ("correlation", work.args.get("correlation")),
         ("external_id", _external(work)),

@@ -11,7 +11,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def rows_by_key(keys: Ints, rows: Rows, wanted: Ints) -> Rows:
-    """For each wanted key the row that has it (the first if several do), or -1."""
+    """Return for each wanted key the row that has it (the first if several do), or -1."""
     if not len(keys) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
     order = np.argsort(keys, kind="stable")
@@ -24,7 +24,9 @@ def rows_by_key(keys: Ints, rows: Rows, wanted: Ints) -> Rows:
 def launches(
     correlation: Sparse | None, on_device: npt.NDArray[np.bool_], is_runtime: npt.NDArray[np.bool_]
 ) -> tuple[Rows, Rows]:
-    """Device rows and the runtime call with the same correlation that put each on its stream."""
+    """Return device rows and the runtime call with the same correlation that put each on its
+    stream.
+    """
     if correlation is None:
         none = np.empty(0, np.int64)
         return none, none
@@ -36,7 +38,7 @@ def launches(
 
 
 def flow_pairs(flows: Block, category: npt.NDArray[np.bool_]) -> tuple[Rows, Rows]:
-    """Flow rows of one category paired by id: where each begins and where it ends."""
+    """Return flow rows of one category paired by id: where each begins and where it ends."""
     ids = flows.args.get("id")
     if ids is None:
         none = np.empty(0, np.int64)
@@ -60,7 +62,9 @@ class Locator:
         self._start = start_ns[self._rows]
 
     def find(self, lane: Codes, time_ns: Ints) -> Rows:
-        """For each (lane, time) the row of the last operator that had started there, or -1."""
+        """Return for each (lane, time) the row of the last operator that had started
+        there, or -1.
+        """
         found = np.full(len(lane), -1, np.int64)
         for one in np.unique(lane):
             low, high = np.searchsorted(self._lane, [one, one + 1])
@@ -77,7 +81,7 @@ class Locator:
 def forward_by_sequence(
     sequence: Sparse | None, forward_thread: Sparse | None, size: int
 ) -> tuple[Rows, Rows]:
-    """Backward rows and their forward rows, from autograd's sequence numbers."""
+    """Return backward rows and their forward rows, from autograd's sequence numbers."""
     none = np.empty(0, np.int64)
     if sequence is None or forward_thread is None:
         return none, none

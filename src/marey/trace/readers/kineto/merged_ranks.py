@@ -18,7 +18,7 @@ _BLOCKS = ("spans", "flows", "instants", "metadata")
 
 
 def split_merged(raw: RawEvents) -> list[RawEvents]:
-    """The events of each label, in the labels' order; all of them where there are fewer than two.
+    """Return the events of each label, in order; all of them where there are fewer than two.
 
     Labels count only if every process with a duration event has one.
     """
@@ -44,7 +44,7 @@ def _without_label(lane: Lane) -> Lane:
 
 
 def _natural_key(label: str | None) -> tuple[tuple[int, int, str], ...]:
-    """TP2 before TP10."""
+    """Sort TP2 before TP10."""
     parts = _DIGITS.split(label or "")
     return tuple((1, int(p), "") if p.isdecimal() else (0, 0, p) for p in parts)
 

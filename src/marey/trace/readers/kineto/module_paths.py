@@ -70,7 +70,7 @@ def _is_optimizer(name: str) -> bool:
 
 
 def name_module_paths(work: Work) -> None:
-    """The path of modules around every event; backward as forward, the rest by what is around it.
+    """Set the path of modules around every event; backward as forward, others by surroundings.
 
     A backward wrapper of the engine holds the operator that knows its forward; a gradient that is
     accumulated belongs to the module whose backward made it. What lies in no module is named by the

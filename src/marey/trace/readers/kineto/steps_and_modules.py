@@ -41,7 +41,7 @@ def number_steps(work: Work) -> None:
 
 
 def _count_left_over(work: Work) -> npt.NDArray[np.bool_]:
-    """Device work launched before the recording began: it belongs to a step that is not in it."""
+    """Count device work launched before the recording began: its step is not in it."""
     linked = work.on_device & (work.columns["launch"] >= 0)
     first = np.full(len(work.raw.lanes), np.iinfo(np.int64).min)
     for_lane = work.lane[linked][::-1]
@@ -57,14 +57,17 @@ def _step_number(name: str) -> int:
 
 
 def follow_launch(work: Work, column: npt.NDArray[Any]) -> None:
-    """Device events take the value of the event that launched them, where that has one."""
+    """Give device events the value of the event that launched them, where that has one."""
     rows = np.flatnonzero(work.on_device & (work.columns["launch"] >= 0))
     value = column[work.columns["launch"][rows]]
     column[rows[value != NO_VALUE]] = value[value != NO_VALUE]
 
 
 def name_modules(work: Work) -> None:
-    """Module of host events from the innermost ``nn.Module`` around them; backward as forward."""
+    """Set the module of host events by the innermost ``nn.Module`` around them.
+
+    Backward as forward.
+    """
     rows = np.flatnonzero(work.names_where(lambda n: n.startswith(_MODULE)))
     hierarchy = work.args.get("Module Hierarchy")
     if not len(rows) and hierarchy is None:
@@ -86,7 +89,9 @@ def name_modules(work: Work) -> None:
 
 
 def rows_around(work: Work, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For every row the position in ``owners`` of the innermost one around its start, or -1."""
+    """Return for every row the position in ``owners`` of the innermost one around its
+    start, or -1.
+    """
     start = work.start_ns[owners]
     spans = (work.lane[owners], start, start + work.dur_ns[owners])
     return innermost(spans, work.lane, work.start_ns)

@@ -80,7 +80,7 @@ def _backward_edges(
 def _communication_edges(
     view: StepView, by_operator: dict[int, OperatorNode]
 ) -> Iterable[tuple[int, int]]:
-    """From the send to the receive of each matched exchange."""
+    """Draw an edge from the send to the receive of each matched exchange."""
     bands = view.bands
     chosen = np.isin(bands["kind"], (3, 4)) & (bands["item"] >= 0)
     sides: dict[int, dict[str, int]] = {}
@@ -97,7 +97,9 @@ def _communication_edges(
 def _tensor_edges(
     view: StepView, tensors: pa.Table, by_operator: dict[int, OperatorNode]
 ) -> Iterable[tuple[int, int]]:
-    """From the operator that made a tensor to those that read it, by an execution trace."""
+    """Draw edges from the operator that made a tensor to those that read it, by an
+    execution trace.
+    """
     for rank in np.unique(tensors["rank"].to_numpy()).tolist():
         bands = view.bands_of(rank)
         of_root: dict[int, int] = {}
@@ -115,7 +117,7 @@ def _tensor_edges(
 def _order_edges(
     nodes: list[OperatorNode], known: set[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """From each node to the next of its stage, where nothing better leads there."""
+    """Draw an edge from each node to the next of its stage, where nothing better leads there."""
     reached = {target for _, target in known}
     by_stage: dict[int, list[OperatorNode]] = {}
     for node in nodes:

@@ -155,7 +155,7 @@ def _make_node(
 
 
 def _find_stated(bands: NDArray[np.void], ranks: Ints, context: FlowContext) -> Sharding | None:
-    """What the run states of these bands, if it does; never one rank's word for all."""
+    """Return what the run states of these bands, if it does; never one rank's word for all."""
     if not context.strategies:
         return None
     pairs = zip(ranks.tolist(), bands["event"].tolist(), strict=True)
@@ -221,7 +221,7 @@ def _infer_sharding(kind: str, dimensions: Mapping[str, int]) -> Sharding:
 
 
 def _ratio_of_shapes(shapes: str) -> int:
-    """How many times larger the larger of the first two tensors is; 0 if no whole number.
+    """Return how many times larger the larger of the first two tensors is; 0 if no whole number.
 
     >>> _ratio_of_shapes("[[198272], [49568], [], []]")
     4

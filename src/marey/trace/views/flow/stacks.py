@@ -78,7 +78,9 @@ def _add_stack(name: str, copies: list[list[OperatorNode]], stacks: list[Stack])
 
 
 def _signature(members: list[OperatorNode], depth: int, inside: dict[int, list[Edge]]) -> Any:
-    """What must be equal: the nodes in order and the edges among them, free of running numbers."""
+    """Return what must be equal: the nodes in order and the edges among them, free of running
+    numbers.
+    """
     place = {node.id: n for n, node in enumerate(members)}
     renamed: dict[str, str] = {}
     rows = []
@@ -97,7 +99,7 @@ def _signature(members: list[OperatorNode], depth: int, inside: dict[int, list[E
 
 
 def _rename(part: str, renamed: dict[str, str]) -> str:
-    """``Linear_7`` as the n-th Linear seen here: counters run on over the model."""
+    """Name ``Linear_7`` as the n-th Linear seen here: counters run on over the model."""
     if part not in renamed:
         own = _NUMBER.sub("", part)
         same = sum(1 for known in renamed if _NUMBER.sub("", known) == own)

@@ -64,7 +64,9 @@ def place_operators(nodes: Sequence[OperatorNode], parameters: list[Parameter]) 
 def _find_placed(
     node: OperatorNode, product: Product, parameters: list[Parameter]
 ) -> Sharding | None:
-    """The cut of the parameter that this is the weight of, if all it could be are cut alike."""
+    """Find the cut of the parameter that this is the weight of, if all it could be are
+    cut alike.
+    """
     wanted = (product.out, product.inner)
     alike = [one for one in parameters if wanted in (one.shape, one.local_shape)]
     named = [one for one in alike if _is_of_module(one.name, node.module)]
@@ -102,7 +104,10 @@ def infer_cuts(nodes: Sequence[OperatorNode]) -> None:
 
 
 def _rename_reductions(nodes: Sequence[OperatorNode]) -> None:
-    """What sums in backward the shapes that forward sums are no gradients of parameters."""
+    """Rename sums of shapes in backward that forward sums too.
+
+    They are no gradients of parameters.
+    """
     summed = {
         (node.shapes, node.group_size)
         for node in nodes
@@ -114,7 +119,9 @@ def _rename_reductions(nodes: Sequence[OperatorNode]) -> None:
 
 
 def _infer_segment(segment: list[OperatorNode], ranks: int) -> None:
-    """From one meeting to the next: rows of the last product, columns of the one that feeds it."""
+    """Infer from one meeting to the next: rows of the last product, columns of the one that feeds
+    it.
+    """
     last = read_product(segment[-1]) if segment else None
     if last is None:
         return

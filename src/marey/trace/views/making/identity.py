@@ -116,7 +116,9 @@ def _common_prefix(first: Ints, second: Ints) -> int:
 
 @njit(cache=True)
 def _longest_common(a: Ints, b: Ints) -> Ints:
-    """For each element of ``b`` its partner in ``a`` in a longest common subsequence, or -1."""
+    """Return for each element of ``b`` its partner in ``a`` in a longest common
+    subsequence, or -1.
+    """
     rows, columns = len(a), len(b)
     length = np.zeros((rows + 1, columns + 1), np.int32)
     for i in range(rows - 1, -1, -1):
@@ -140,7 +142,7 @@ def _longest_common(a: Ints, b: Ints) -> Ints:
 
 
 def _join_by_occurrence(a: Ints, b: Ints) -> Ints:
-    """The n-th of a key in one is the n-th of that key in the other."""
+    """Join the n-th of a key in one to the n-th of that key in the other."""
     places = {pair: i for i, pair in enumerate(_count_keys(a))}
     return np.array([places.get(pair, -1) for pair in _count_keys(b)], np.int64)
 

@@ -103,7 +103,7 @@ def read_intervals(
 
 
 def _find_shown(events: dict[str, Ints], roots: Ints) -> NDArray[np.bool_]:
-    """What is drawn: what ran on the device, else the outermost operators of the host."""
+    """Return what is drawn: what ran on the device, else the outermost operators of the host."""
     shown: NDArray[np.bool_] = events["on_device"] != 0
     if shown.any():
         return shown
@@ -216,7 +216,9 @@ def write_rank_step(
 def _with_idle(
     found: RankIntervals, place: StepPlace, bands: NDArray[np.void]
 ) -> tuple[Ints, Ints, Ints]:
-    """The bands' times and kinds, and after them those of the rank's idle time in the step."""
+    """Return the bands' times and kinds, and after them those of the rank's idle time
+    in the step.
+    """
     starts, ends = [bands["start"].astype(np.int64)], [bands["end"].astype(np.int64)]
     kinds = [bands["kind"].astype(np.int64)]
     low, high = place.own_ns
@@ -232,7 +234,7 @@ def _with_idle(
 def _number_operators(
     found: RankIntervals, rows: Ints, stage: int, book: OperatorBook
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """Numbers of the operators, computing and communicating ones each in their own order."""
+    """Return numbers of the operators, computing and communicating ones each in their own order."""
     kind = found.columns["kind"][rows]
     talks = np.isin(kind, _COMMUNICATION)
     numbers = np.full(len(rows), NO_VALUE, np.int64)

@@ -105,7 +105,7 @@ def _write_tables(analysis: Analysis, folder: Path) -> None:
 
 
 def _find_steps(run: TraceRun, analysis: Analysis) -> _Steps:
-    """The steps on both clocks; a run without steps has one, number -1, that is all of it."""
+    """Find the steps on both clocks; a run without steps has one, number -1, that is all of it."""
     of_rank: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     spans: dict[int, tuple[int, int]] = {}
     for row in analysis.steps.to_pylist():

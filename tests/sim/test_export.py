@@ -151,7 +151,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_run(simulation, 12.0, tmp_path / "run", told=interrupt)
+        write_run(simulation, 12.0, tmp_path / "run", report=interrupt)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("")
     with pytest.raises(Conflict):

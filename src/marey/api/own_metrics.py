@@ -150,16 +150,16 @@ def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
 
 def _cluster_lines(service: Service) -> Iterator[str]:
     """Yield the cluster's own metrics, for a site's dashboards and alerts."""
-    told = ""
+    headed = ""
     # Whatever is scraped is shown on dashboards: names only where everybody sees them anyway.
     is_open = service.scopes.mode is Privacy.OPEN
     figures = list_cluster_figures(service.workspace, with_projects=is_open)
     for figure in sorted(figures, key=lambda figure: figure.name):
-        if figure.name != told:
-            told = figure.name
-            yield f"# HELP marey_{told} {MEANINGS[told]}\n# TYPE marey_{told} gauge\n"
+        if figure.name != headed:
+            headed = figure.name
+            yield f"# HELP marey_{headed} {MEANINGS[headed]}\n# TYPE marey_{headed} gauge\n"
         inside = ",".join(f'{key}="{_label(value)}"' for key, value in figure.labels)
-        yield f"marey_{told}{{{inside}}} {figure.value:.10g}\n"
+        yield f"marey_{headed}{{{inside}}} {figure.value:.10g}\n"
 
 
 def _conflict_lines(service: Service) -> Iterator[str]:

@@ -133,8 +133,8 @@ def find_faults(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> tup
     causes = CAUSES_OF.get(outcome.kind, ())
     cause = next((f for f in faults if f.kind in causes and _reaches_end(f, matrix)), None)
     if cause is not None:
-        told = replace(cause, evidence=(*cause.evidence, *outcome.evidence))
-        return (told, *(f for f in faults if f is not cause))
+        reported = replace(cause, evidence=(*cause.evidence, *outcome.evidence))
+        return (reported, *(f for f in faults if f is not cause))
     if outcome.kind in NOT_FAULTS:
         return (*faults, outcome)
     if outcome.kind is FaultKind.TIME_LIMIT:

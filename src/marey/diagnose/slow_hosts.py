@@ -24,8 +24,10 @@ def add_slow_hosts(
         return diagnosis
     first, *others = diagnosis.findings
     about = [host for host in slower if host in (hosts & set(first.hosts) or hosts)]
-    told = tuple(_describe(host, slower[host]) for host in about[:_MOST_NAMED])
-    return replace(diagnosis, findings=(replace(first, evidence=(*first.evidence, *told)), *others))
+    reported = tuple(_describe(host, slower[host]) for host in about[:_MOST_NAMED])
+    return replace(
+        diagnosis, findings=(replace(first, evidence=(*first.evidence, *reported)), *others)
+    )
 
 
 def _describe(host: str, slower: float) -> Evidence:

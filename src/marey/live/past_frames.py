@@ -124,11 +124,13 @@ class _Machines:
         if len(self._facts) > _FACTS_KEPT:
             self._facts.clear()
         found = {}
-        for told, said in zip(zip(*listed, strict=True), zip(*status, strict=True), strict=True):
-            workload = self._facts.get(told)
+        for reported, said in zip(
+            zip(*listed, strict=True), zip(*status, strict=True), strict=True
+        ):
+            workload = self._facts.get(reported)
             if workload is None:
-                workload = workload_of(dict(zip(facts, told, strict=True)))
-                self._facts[told] = workload
+                workload = workload_of(dict(zip(facts, reported, strict=True)))
+                self._facts[reported] = workload
             name, state, reason, priority = said
             now = WorkloadStatus(name, WorkloadState(state), reason or "", priority or 0.0)
             found[name] = LiveWorkload(workload, now)
@@ -142,11 +144,11 @@ def _group_by_host(moment: Moment) -> tuple[NDArray[np.uint8], list[tuple[str, s
     """
     states = moment.hosts.column("state").to_pylist()
     whys = moment.hosts.column("reason").to_pylist()
-    told: list[HostStatus | None] = [
+    reported: list[HostStatus | None] = [
         HostStatus("", HostState(state or "up"), why or "")
         for state, why in zip(states, whys, strict=True)
     ]
-    judged = [[verdict(None, held, host) for held in (False, True)] for host in (*told, None)]
+    judged = [[verdict(None, held, host) for held in (False, True)] for host in (*reported, None)]
     codes = np.array([[STATE_CODE[s.value] for s, _ in pair] for pair in judged], np.uint8)
     return codes, [(free[1], busy[1]) for free, busy in judged]
 

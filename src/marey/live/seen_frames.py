@@ -218,8 +218,8 @@ class SeenFrame(Frame):
         return table_part(name, units.table(rows).drop(["uuid"]))
 
     def _list_changed_tables(self) -> list[str]:
-        told = super()._list_changed_tables()
-        return ["units"] if self._sight.scope.hides and "units" in told else told
+        reported = super()._list_changed_tables()
+        return ["units"] if self._sight.scope.hides and "units" in reported else reported
 
     def _find_own_parts(self, form: str) -> list[Part]:
         about = self._find_reported("workloads", form), self._find_reported("units", form)

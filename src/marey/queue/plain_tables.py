@@ -64,11 +64,11 @@ def forecast_line(line: Line, *, futures: int = FUTURES, seed: int = 0) -> pa.Ta
     """Return seconds until each start at 10, 50 and 90 %, by simulation; null where not known."""
     found = simulate_starts(line, futures=futures, seed=seed)
     names = [waiter.workload for waiter in line.waiters]
-    told = [found.get(name) for name in names]
+    starts = [found.get(name) for name in names]
     spans = {
-        "p10_s": [start.p10_s if start else None for start in told],
-        "p50_s": [start.p50_s if start else None for start in told],
-        "p90_s": [start.p90_s if start else None for start in told],
+        "p10_s": [start.p10_s if start else None for start in starts],
+        "p50_s": [start.p50_s if start else None for start in starts],
+        "p90_s": [start.p90_s if start else None for start in starts],
     }
     arrays = {name: pa.array(values, pa.float64()) for name, values in spans.items()}
     return pa.table({"workload": pa.array(names, pa.string()), **arrays})

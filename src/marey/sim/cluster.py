@@ -121,7 +121,7 @@ class Cluster:
             user=job.user_number,
             qos=QOS_FACTOR.get(job.qos, 0.2),
             reason=int(job.reason),
-            told=job.priority,
+            reported=job.priority,
         )
         self.call_pass(job.partition)
 

@@ -69,16 +69,16 @@ def write_run(
     hours: float,
     directory: Path,
     *,
-    told: Callable[[float], None] = lambda _hours: None,
+    report: Callable[[float], None] = lambda _hours: None,
 ) -> Summary:
-    """Simulate so many hours into a new directory; ``told`` is called with how many are done."""
+    """Simulate so many hours into a new directory; ``report`` is called with how many are done."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise Conflict(f"'{directory}' already exists and is not empty; name a new directory.")
     parent = directory.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=parent))
     try:
-        summary = _write(simulation, hours, unfinished, told)
+        summary = _write(simulation, hours, unfinished, report)
         if directory.exists():
             directory.rmdir()
         unfinished.chmod(0o755)
@@ -90,7 +90,7 @@ def write_run(
 
 
 def _write(
-    simulation: Simulation, hours: float, directory: Path, told: Callable[[float], None]
+    simulation: Simulation, hours: float, directory: Path, report: Callable[[float], None]
 ) -> Summary:
     records = RunRecords(simulation.config.cluster)
     gpu_rows = host_rows = 0
@@ -107,7 +107,7 @@ def _write(
             waiting.append(writer.submit(_append, (gpus, hosts), block.samples))
             if len(waiting) > _BLOCKS_AHEAD:
                 waiting.pop(0).result()
-            told((block.to_ms - simulation.config.start_ms) / 3_600_000)
+            report((block.to_ms - simulation.config.start_ms) / 3_600_000)
         for future in waiting:
             future.result()
     truth = simulation.truth()

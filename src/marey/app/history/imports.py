@@ -60,13 +60,13 @@ class Keeping:
         """Return what the store learns about an imported span, by kind and name."""
         if from_ms is None or to_ms is None:
             return {}
-        told = {
+        imported = {
             "from_ms": from_ms,
             "to_ms": to_ms,
             "keep_ms": self.keep_ms,
             "as_retention": self.as_retention,
         }
-        return {IMPORTED_KIND: {f"{cluster}:{from_ms}:{to_ms}": told}}
+        return {IMPORTED_KIND: {f"{cluster}:{from_ms}:{to_ms}": imported}}
 
 
 def parse_keeping(text: str) -> Keeping:
@@ -239,8 +239,8 @@ def import_run(
     named = (keep or Keeping()).documents(
         folder.cluster, min(edges, default=None), max(edges, default=None)
     )
-    for kind, told in named.items():
-        store.put_documents(kind, told)
+    for kind, imported in named.items():
+        store.put_documents(kind, imported)
     return ImportSummary(
         cluster=folder.cluster,
         samples=done,

@@ -55,7 +55,7 @@ def list_own_notices(
         kind = ChangeKind.CLOSED if is_over else ChangeKind.OPENED
         notice = make_notice(Change(kind, finding, time_ms), None)
         muted = any(mute.covers(notice, now_ms) for mute in mutes)
-        told = [name for r in settings.routes if r.takes(notice) for name in r.receivers]
+        notified = [name for r in settings.routes if r.takes(notice) for name in r.receivers]
         rows.append(
             OwnNotice(
                 time_ms=time_ms,
@@ -67,7 +67,7 @@ def list_own_notices(
                 workload=finding.workload,
                 status=notice.status,
                 muted=muted,
-                receivers=[] if muted or read_mark(finding.rule) else sorted(set(told)),
+                receivers=[] if muted or read_mark(finding.rule) else sorted(set(notified)),
             )
         )
     rows.sort(key=lambda row: -row.time_ms)

@@ -60,8 +60,8 @@ class TableMask:
             return table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
         if "reason" in table.column_names:
             reasons = zip(table["reason"].to_pylist(), names, strict=True)
-            told = [r if shown[n] == n else self.sight.show_reason(r) for r, n in reasons]
-            table = _put_column(table, "reason", told)
+            visible = [r if shown[n] == n else self.sight.show_reason(r) for r, n in reasons]
+            table = _put_column(table, "reason", visible)
         return _put_column(table, "workload", [shown.get(name, "") for name in names])
 
     def show_events(self, cluster: str, table: pa.Table) -> pa.Table:

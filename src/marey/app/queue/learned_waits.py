@@ -91,7 +91,7 @@ def forecast_line(
 
 def forecast_starts(line: Line, record: QueueRecord, futures: int) -> dict[str, StartForecast]:
     """Return what is shown of each waiting workload's start."""
-    return {name: told[0] for name, told in forecast_line(line, record, futures).items()}
+    return {name: wait[0] for name, wait in forecast_line(line, record, futures).items()}
 
 
 def learn_if_needed(store: Store, cluster: str, record: QueueRecord, now_ms: int) -> None:

@@ -107,13 +107,13 @@ class AskRunTime(QueueQuestion):
 
 
 def _describe(middle: float, low: float, high: float, *, worst: str, factor: float) -> str:
-    told = (
+    text = (
         f"It should run {describe_span(middle)} "
         f"(8 in 10: {describe_span(low)} to {describe_span(high)})."
     )
     if factor <= 1.05:
-        return told
-    return f"{told} On {worst} it is {factor - 1.0:.0%} slower than it should be."
+        return text
+    return f"{text} On {worst} it is {factor - 1.0:.0%} slower than it should be."
 
 
 def _find_own_runs(site: SiteRuns, row: dict[str, Any], workload: str) -> Any:

@@ -150,11 +150,11 @@ class QueueLog:
         # The replay's compiled code: only a server with somebody waiting pays for it.
         from marey.app.queue.learned_waits import forecast_line
 
-        told = forecast_line(line, record, _FUTURES) if due else {}
+        forecasts = forecast_line(line, record, _FUTURES) if due else {}
         for workload, waiter in due.items():
-            if workload not in told:
+            if workload not in forecasts:
                 continue
-            best, raw, learned = told[workload]
+            best, raw, learned = forecasts[workload]
             if best.p50_s is None or best.p10_s is None:
                 continue
             if record.is_due(workload, waiter.submit_ms, line.time_ms):

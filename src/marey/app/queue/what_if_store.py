@@ -203,8 +203,8 @@ def _build_jobs(
     submit = np.array([_find_eligible(row) for row in rows], np.int64)
     end = np.array([row["end_ms"] or to_ms for row in rows], np.int64)
     asked = np.array([row["gpus_requested"] for row in rows], np.int64)
-    told = np.array([row["gpus_per_host"] or 0 for row in rows], np.int64)
-    need = np.clip(np.where(told > 0, told, np.minimum(asked, largest)), 1, None)
+    given = np.array([row["gpus_per_host"] or 0 for row in rows], np.int64)
+    need = np.clip(np.where(given > 0, given, np.minimum(asked, largest)), 1, None)
     limit = np.array([row["time_limit_s"] or _NO_LIMIT_S for row in rows], np.int64) * 1000
     before = start < from_ms
     begin = np.where(before, from_ms, np.maximum(submit, from_ms))

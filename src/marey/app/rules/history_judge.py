@@ -70,11 +70,11 @@ class HistoryJudge:
         if not self._begun:
             self._begin(block[0].time_ms)
         end_ms = block[-1].time_ms
-        told = _BlockInOrder(block)
+        ordered = _BlockInOrder(block)
         for mark in self._list_marks(end_ms):
-            told.tell(self.feed, mark)
+            ordered.tell(self.feed, mark)
             self.feed.loop.advance(mark)
-        told.tell(self.feed, end_ms)
+        ordered.tell(self.feed, end_ms)
 
     def _begin(self, first_ms: int) -> None:
         self._begun = True

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if args.jobs:
         simulation.submit_recorded(_read_jobs(Path(args.jobs)))
     with out.progress(f"simulating {config.gpus} GPUs", hours) as bar:
-        summary = write_run(simulation, hours, Path(args.out), told=bar.update)
+        summary = write_run(simulation, hours, Path(args.out), report=bar.update)
     out.answer(asdict(summary), _print_summary(summary))
 
 

@@ -131,9 +131,9 @@ def memory_lines(memory: list[dict[str, Any]] | None) -> list[str]:
         total = [sum(moment) for moment in zip(*one["levels"].values(), strict=True)]
         at = max(range(len(total)), key=total.__getitem__)
         parts = [(kind, level[at]) for kind, level in one["levels"].items() if level[at]]
-        told = ", ".join(f"{kind} {size / MEGABYTE:.1f}" for kind, size in parts)
+        reported = ", ".join(f"{kind} {size / MEGABYTE:.1f}" for kind, size in parts)
         when = f"at {one['times_ms'][at]:.0f} of {one['step_ms']:.0f} ms"
         lines.append(
-            f"  rank {one['rank']:<4d}{one['peak_bytes'] / MEGABYTE:9.1f} MB {when}: {told}"
+            f"  rank {one['rank']:<4d}{one['peak_bytes'] / MEGABYTE:9.1f} MB {when}: {reported}"
         )
     return lines

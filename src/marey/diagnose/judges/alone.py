@@ -124,14 +124,14 @@ def _find_slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | Non
     """Return what the training script says of its speed, in the window and before it."""
     times = signals.matrix.time_ms
     begin, first, end = times[signals.begin], times[span[0]], times[span[1] - 1]
-    told = [p for p in signals.matrix.progress if p.throughput is not None]
-    before = [p.throughput for p in told if begin <= p.time_ms < first]
-    during = [p.throughput for p in told if first <= p.time_ms <= end]
+    reported = [p for p in signals.matrix.progress if p.throughput is not None]
+    before = [p.throughput for p in reported if begin <= p.time_ms < first]
+    during = [p.throughput for p in reported if first <= p.time_ms <= end]
     if len(before) < LEAST_BEFORE or len(during) < LEAST_BEFORE:
         return None
     usual = float(quiet_median(np.array(before, np.float64)))
     now = float(quiet_median(np.array(during, np.float64)))
-    unit = told[0].unit
+    unit = reported[0].unit
     return Evidence("progress against before", now, usual, unit) if now < SLOWER * usual else None
 
 

@@ -23,7 +23,7 @@ BUSY_UTIL = 50.0
 def judge_node_failure(signals: Signals) -> Iterator[Claim]:
     """Find a node that the scheduler called down, or that fell silent while others go on."""
     matrix = signals.matrix
-    told = {
+    down_ms = {
         event.host: event.time_ms
         for event in matrix.events
         if event.kind is ClusterEventKind.NODE_DOWN and event.host in matrix.hosts
@@ -33,11 +33,11 @@ def judge_node_failure(signals: Signals) -> Iterator[Claim]:
         silent_from = _find_silence(signals, members)
         # The scheduler says that a node failed; with one node there is no question which.
         lone = len(matrix.hosts) == 1 and matrix.facts.state == WorkloadState.NODE_FAIL
-        if host not in told and silent_from is None and not lone:
+        if host not in down_ms and silent_from is None and not lone:
             continue
         columns = len(matrix.time_ms)
-        if host in told:
-            first = int(np.searchsorted(matrix.time_ms, told[host]))
+        if host in down_ms:
+            first = int(np.searchsorted(matrix.time_ms, down_ms[host]))
         else:
             first = silent_from if silent_from is not None else columns - 1
         first = min(first, columns - 1)
@@ -48,7 +48,7 @@ def judge_node_failure(signals: Signals) -> Iterator[Claim]:
             span=(first, columns),
             summary=f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
             evidence=(Evidence("without a sample of the node", float(minutes), unit="min"),),
-            confidence=0.97 if host in told or lone else 0.8,
+            confidence=0.97 if host in down_ms or lone else 0.8,
             lost=1.0,
             next="Restart from the last checkpoint without this node; have it drained and checked.",
         )

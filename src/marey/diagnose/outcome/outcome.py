@@ -82,7 +82,7 @@ def _judge_end(matrix: WorkloadMatrix, state: WorkloadState) -> Ending:
     if state is S.CANCELLED:
         return _judge_cancelled(matrix, flat)
     if "outofmemory" in flat or "oom" in flat or ("evict" in flat and "memory" in flat):
-        return _judge_host_memory(matrix, told=True)
+        return _judge_host_memory(matrix, reported=True)
     if any(word in flat for word in ("bootfail", "launchfail", "prolog")):
         return Ending(
             K.NODE_FAILURE, "A node could not start it.", 0.85,
@@ -126,16 +126,16 @@ def _judge_cancelled(matrix: WorkloadMatrix, flat: str) -> Ending:
     return Ending(K.CANCELLED, "Somebody cancelled it.", 0.95, "Ask its owner why.")
 
 
-def _judge_host_memory(matrix: WorkloadMatrix, *, told: bool) -> Ending:
+def _judge_host_memory(matrix: WorkloadMatrix, *, reported: bool) -> Ending:
     hosts = find_full_hosts(matrix)
     rows = np.array([gpu.host in hosts for gpu in matrix.gpus], bool) if hosts else None
     evidence = tuple(Evidence(f"memory of {host} was full") for host in hosts[:4])
     return Ending(
         K.OUT_OF_MEMORY,
         "It ran out of host memory and was killed."
-        if told
+        if reported
         else "It was killed while its host's memory was full.",
-        0.97 if told else 0.75,
+        0.97 if reported else 0.75,
         "Ask for more memory, or use fewer loader workers and smaller caches.",
         evidence,
         rows=rows,
@@ -147,7 +147,7 @@ def _judge_failure(matrix: WorkloadMatrix) -> Ending:
     words = explain_exit(code)
     full, risen = find_full_gpus(matrix)
     if find_signal(code) == "SIGKILL" and find_full_hosts(matrix):
-        return _judge_host_memory(matrix, told=False)
+        return _judge_host_memory(matrix, reported=False)
     if risen:
         return Ending(
             K.OUT_OF_MEMORY, "The memory of its GPUs filled up just before it failed.", 0.8,

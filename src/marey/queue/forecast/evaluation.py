@@ -39,8 +39,8 @@ def evaluate_forecasts(
     forecasts = forecast_polls(forecaster, everything)[kept]
     predict_s = clock() - began - fit_s
     baselines = {
-        name: score_pinball(test.wait_s, told)
-        for name, told in forecast_baselines(train, test).items()
+        name: score_pinball(test.wait_s, predicted)
+        for name, predicted in forecast_baselines(train, test).items()
     }
     scores = score_forecasts(test, forecasts)
     best = min(_ROLLING, key=lambda name: sum(baselines[name].values()))
@@ -117,9 +117,9 @@ def slice_scores(train: PollTable, test: PollTable, forecasts: Floats) -> dict[s
     """Return the scores by horizon (as forecast, and as it came), poll, kind of job and whether the
     account is new.
     """
-    hours, told = test.wait_s / _HOUR_S, forecasts[:, 1] / _HOUR_S
+    hours, predicted = test.wait_s / _HOUR_S, forecasts[:, 1] / _HOUR_S
     slices = {
-        "horizon": {name: (told >= low) & (told < high) for name, low, high in _HORIZONS},
+        "horizon": {name: (predicted >= low) & (predicted < high) for name, low, high in _HORIZONS},
         "true_wait": {name: (hours >= low) & (hours < high) for name, low, high in _HORIZONS},
         "poll": {_print_poll(int(poll)): test.poll_s == poll for poll in np.unique(test.poll_s)},
         "kind": {"gpu": test.gpus > 0, "cpu": test.gpus <= 0},

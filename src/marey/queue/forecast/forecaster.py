@@ -66,10 +66,10 @@ class Forecaster:
         """Return seconds to the start at each of ``QUANTILES``, one row per row of features."""
         if not len(features):
             return np.zeros((0, len(QUANTILES)))
-        told = self.model.predict(features)
-        below, above = measure_distances(told)
-        low, high = told[:, 1] + self.steps[0] * below, told[:, 1] + self.steps[1] * above
-        return np.clip(10.0 ** np.column_stack([low, told[:, 1], high]), 1.0, LONGEST_S)
+        predicted = self.model.predict(features)
+        below, above = measure_distances(predicted)
+        low, high = predicted[:, 1] + self.steps[0] * below, predicted[:, 1] + self.steps[1] * above
+        return np.clip(10.0 ** np.column_stack([low, predicted[:, 1], high]), 1.0, LONGEST_S)
 
 
 def fit_forecaster(
@@ -80,7 +80,7 @@ def fit_forecaster(
 ) -> Forecaster:
     """Return a forecaster fitted to a history of polls; raise where it is too short.
 
-    Who had not started by ``known_until_s`` (the last poll, unless told) is censored, not dropped:
+    Who had not started by ``known_until_s`` (the last poll, unless predicted) is censored, not dropped:
     that it has waited so long is learned from, its true wait is not known. Rows that are left out
     (cancelled jobs) stand in the line, but nothing is learned of them.
     """
@@ -105,9 +105,11 @@ def fit_forecaster(
     log_wait = complete_waits(features, log_wait, weights, known)
     model = fit_wait_model(features, log_wait, weights, trees=_TREES, boosted=_BOOSTED)
     blocks = split_into_blocks(table.poll_s[rows])
-    told, fair = _cross_fit(table.job[rows], features, log_wait, weights=weights, blocks=blocks)
+    predicted, fair = _cross_fit(
+        table.job[rows], features, log_wait, weights=weights, blocks=blocks
+    )
     fair &= known
-    scored = measure_misses(log_wait[fair], told[fair])
+    scored = measure_misses(log_wait[fair], predicted[fair])
     tail = max(_LEAST_TAIL, _TAIL * (1.0 - _TAIL_DAYS / days))
     low, high = (_weighted_quantile(scored, weights[fair], q) for q in (tail, 1.0 - tail))
     # The middle stands as it was fitted; only the way to the ends of the interval is calibrated.
@@ -127,18 +129,18 @@ def fit_forecaster(
     )
 
 
-def measure_distances(told: Floats) -> tuple[Floats, Floats]:
+def measure_distances(predicted: Floats) -> tuple[Floats, Floats]:
     """Return how far the ends of the model's interval lie from its middle, within bounds."""
     return (
-        np.clip(told[:, 1] - told[:, 0], *_DISTANCE_RANGE),
-        np.clip(told[:, 2] - told[:, 1], *_DISTANCE_RANGE),
+        np.clip(predicted[:, 1] - predicted[:, 0], *_DISTANCE_RANGE),
+        np.clip(predicted[:, 2] - predicted[:, 1], *_DISTANCE_RANGE),
     )
 
 
-def measure_misses(log_wait: Floats, told: Floats) -> Floats:
+def measure_misses(log_wait: Floats, predicted: Floats) -> Floats:
     """Return how far the truth lies from the middle, in units of the distance to that end."""
-    below, above = measure_distances(told)
-    miss = log_wait - told[:, 1]
+    below, above = measure_distances(predicted)
+    miss = log_wait - predicted[:, 1]
     return np.asarray(miss / np.where(miss < 0, below, above))
 
 
@@ -176,12 +178,12 @@ def complete_waits(
     if known.all():
         return log_wait
     first = fit_forest(features[known], log_wait[known], weights[known], trees=30, seed=1)
-    told = first.predict(features[~known], (0.5,))[:, 0]
-    cut = np.clip((log_wait[~known] - told) / _USUAL_SPREAD, -6.0, 6.0)
+    predicted = first.predict(features[~known], (0.5,))[:, 0]
+    cut = np.clip((log_wait[~known] - predicted) / _USUAL_SPREAD, -6.0, 6.0)
     beyond = np.array([0.5 * erfc(c / sqrt(2.0)) for c in cut])
     density = np.exp(-0.5 * cut**2) / sqrt(2.0 * pi)
     out = log_wait.copy()
-    out[~known] = np.maximum(log_wait[~known], told + _USUAL_SPREAD * density / beyond)
+    out[~known] = np.maximum(log_wait[~known], predicted + _USUAL_SPREAD * density / beyond)
     return out
 
 
@@ -193,7 +195,7 @@ def _cross_fit(
     Jobs that wait across two blocks are in neither the fit nor (second answer) the calibration: a
     forecast is never asked of a job it was fitted to.
     """
-    told, fair = np.zeros((len(jobs), len(QUANTILES))), np.ones(len(jobs), np.bool_)
+    predicted, fair = np.zeros((len(jobs), len(QUANTILES))), np.ones(len(jobs), np.bool_)
     for block in np.unique(blocks):
         held = blocks == block
         both = np.isin(jobs, np.intersect1d(jobs[held], jobs[~held]))
@@ -211,8 +213,8 @@ def _cross_fit(
             boosted=0,
             seed=int(block),
         )
-        told[held] = model.predict(features[held])
-    return told, fair
+        predicted[held] = model.predict(features[held])
+    return predicted, fair
 
 
 def _weighted_quantile(values: Floats, weights: Floats, share: float) -> float:

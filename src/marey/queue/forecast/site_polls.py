@@ -112,9 +112,9 @@ def find_cancelled(jobs: SiteJobs, table: PollTable) -> NDArray[np.bool_]:
 def forecast_waiting(forecaster: Forecaster, line: Line) -> dict[str, StartForecast]:
     """Return a learned forecast for everybody in line who is not held back."""
     table = take_snapshots(read_line_jobs(line), np.array([line.time_ms / 1000.0]))
-    told = forecast_polls(forecaster, table)
+    forecasts = forecast_polls(forecaster, table)
     found = {}
-    for job, (low, middle, high) in zip(table.job.tolist(), told.tolist(), strict=True):
+    for job, (low, middle, high) in zip(table.job.tolist(), forecasts.tolist(), strict=True):
         waiter = line.waiters[job]
         if not is_held(waiter):
             found[waiter.workload] = StartForecast(waiter.workload, low, middle, high, 1.0)

@@ -86,9 +86,11 @@ def fit_performance(runs: RunTable) -> PerformanceModel:
     features, names = compute_run_features(runs, misses)
     rows = np.flatnonzero(known)
     with _keep_one_thread():
-        told, importance = _leave_out(features[rows], misses[rows], runs.application[rows], names)
+        predicted, importance = _leave_out(
+            features[rows], misses[rows], runs.application[rows], names
+        )
         model = _fit_trees(features[rows], misses[rows])
-    left = misses[rows] - told
+    left = misses[rows] - predicted
     return PerformanceModel(
         model=model,
         names=names,
@@ -119,21 +121,21 @@ def _leave_out(
     features: Floats, misses: Floats, applications: Ints, names: tuple[str, ...]
 ) -> tuple[Floats, dict[str, float]]:
     """Return predictions of each application by a model of the others, and what features gave."""
-    told = np.zeros(len(misses))
+    predicted = np.zeros(len(misses))
     worse = np.zeros(len(names))
     draws = np.random.default_rng(0)
     for application in np.unique(applications):
         held = applications == application
         model = _fit_trees(features[~held], misses[~held])
-        told[held] = model.predict(features[held])
-        before = float(np.sum((misses[held] - told[held]) ** 2))
+        predicted[held] = model.predict(features[held])
+        before = float(np.sum((misses[held] - predicted[held]) ** 2))
         for i in range(len(names)):
             mixed = features[held].copy()
             mixed[:, i] = draws.permutation(mixed[:, i])
             worse[i] += float(np.sum((misses[held] - model.predict(mixed)) ** 2)) - before
     shares = np.maximum(worse, 0.0) / max(float(np.sum(misses**2)), 1e-12)
     order = np.argsort(-shares)
-    return told, {names[i]: float(shares[i]) for i in order}
+    return predicted, {names[i]: float(shares[i]) for i in order}
 
 
 def _fit_trees(features: Floats, misses: Floats) -> Any:

@@ -161,10 +161,10 @@ def _list_partitions(
     if policy.partitions:
         return list(policy.partitions), [_find_hosts(rule, table) for rule in policy.partitions]
     names = sorted(set(jobs.partition))
-    told = [np.array([name in one for one in table.partitions]) for name in names]
-    if not names or not all(mask.any() for mask in told):
+    members = [np.array([name in one for one in table.partitions]) for name in names]
+    if not names or not all(mask.any() for mask in members):
         return [PartitionRule("all")], [np.ones(many, np.bool_)]
-    return [PartitionRule(name) for name in names], told
+    return [PartitionRule(name) for name in names], members
 
 
 def _find_hosts(rule: PartitionRule, table: HostTable) -> Flags:

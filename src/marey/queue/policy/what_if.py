@@ -112,7 +112,7 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
     are near.
     """
     known = np.isfinite(jobs.wait_s) & np.isfinite(replayed.wait_s)
-    truth, told = jobs.wait_s[known], replayed.wait_s[known]
+    truth, replayed_s = jobs.wait_s[known], replayed.wait_s[known]
     if not known.any():
         return {
             "recorded_mean_wait_s": float("nan"),
@@ -123,15 +123,15 @@ def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
             "scored_jobs": 0,
         }
     mean = float(truth.mean())
-    mean_replayed_s = replayed.mean_wait_s if known.all() else float(told.mean())
+    mean_replayed_s = replayed.mean_wait_s if known.all() else float(replayed_s.mean())
     # A second of difference in a mean of nothing is no error of many hundred percent.
     error = (mean_replayed_s - mean) / max(mean, NEAR_S)
-    near = np.abs(told - truth) <= np.maximum(NEAR_S, 0.25 * truth)
+    near = np.abs(replayed_s - truth) <= np.maximum(NEAR_S, 0.25 * truth)
     return {
         "recorded_mean_wait_s": mean,
         "replayed_mean_wait_s": mean_replayed_s,
         "error": error,
-        "within_10s": float((np.abs(told - truth) <= NEAR_S).mean()),
+        "within_10s": float((np.abs(replayed_s - truth) <= NEAR_S).mean()),
         "near": float(near.mean()),
         "scored_jobs": int(known.sum()),
     }

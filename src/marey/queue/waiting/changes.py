@@ -50,10 +50,10 @@ def compare_lines(before: Line, now: Line, place: int) -> LineChange:
 
 
 def _describe(gone: int, arrived: int, passed: int) -> list[str]:
-    told = [
+    reported = [
         (gone, "{n} {job} ahead of it left the line"),
         (arrived, "{n} {job} with higher priority arrived"),
         (passed, "{n} {job} that stood behind passed it"),
     ]
-    lines = [text.format(n=n, job="job" if n == 1 else "jobs") + "." for n, text in told if n]
+    lines = [text.format(n=n, job="job" if n == 1 else "jobs") + "." for n, text in reported if n]
     return lines or ["Nothing moved ahead of it."]

@@ -192,8 +192,8 @@ def _name_holder(line: Line, waiter: Waiter) -> list[str]:
             else job
             for job in named
         ]
-        told = ", ".join(states) or waiter.dependency
-        return [f"It depends on {told}."]
+        reported = ", ".join(states) or waiter.dependency
+        return [f"It depends on {reported}."]
     if waiter.reason == "Reservation" and waiter.reservation:
         return [f"The reservation is {waiter.reservation}."]
     return []

@@ -102,7 +102,7 @@ def _share_within(pairs: Sequence[tuple[float | None, float]], misses: int) -> f
     if not len(pairs) + misses:
         return None
     good = sum(
-        abs((told or 0.0) - wait) <= 60 or 0.5 <= (told or 0.0) / max(wait, 1.0) <= 2.0
-        for told, wait in pairs
+        abs((reported or 0.0) - wait) <= 60 or 0.5 <= (reported or 0.0) / max(wait, 1.0) <= 2.0
+        for reported, wait in pairs
     )
     return float(good) / (len(pairs) + misses)

@@ -64,11 +64,11 @@ _decoder = msgspec.msgpack.Decoder(_Head)
 
 def encode_observation(observation: Observation) -> dict[str, Any]:
     """Return the records of an observation as plain values."""
-    told = {name: getattr(observation, name) for name in _KINDS if getattr(observation, name)}
+    reported = {name: getattr(observation, name) for name in _KINDS if getattr(observation, name)}
     return {
         "time_ms": observation.time_ms,
         "cluster": observation.cluster,
-        **{name: msgspec.to_builtins(values) for name, values in told.items()},
+        **{name: msgspec.to_builtins(values) for name, values in reported.items()},
     }
 
 

@@ -81,8 +81,8 @@ class Records:
         for kind in KINDS:
             write_edits(connection, self._timelines[kind.name])
         self._unseen = set()
-        for told in _merge_reports_by_cluster(observations):
-            self._happenings.keep(connection, bounded(told.cluster), told)
+        for reported in _merge_reports_by_cluster(observations):
+            self._happenings.keep(connection, bounded(reported.cluster), reported)
 
     def _take(self, connection: duckdb.DuckDBPyConnection, observation: Observation) -> None:
         cluster, time_ms = bounded(observation.cluster), int(observation.time_ms)
@@ -116,8 +116,8 @@ class Records:
                 if timeline.is_reported(cluster, values, observation.time_ms):
                     continue
                 held = timeline.held(cluster)
-                told = (kind.key_of(value) for value in values)
-                keys = {kind.clean_key(key) for key in told if key not in held}
+                reported = (kind.key_of(value) for value in values)
+                keys = {kind.clean_key(key) for key in reported if key not in held}
                 if keys:
                     asked.setdefault((kind, cluster), set()).update(keys)
         unseen: set[tuple[str, str, Key]] = set()
@@ -190,13 +190,13 @@ class Records:
             there = {timeline.key(held, value) for value in values}
             for key in [key for key in held if key not in there]:
                 timeline.end(cluster, key, time_ms)
-        told = {bounded(w.workload) for w in observation.workloads}
-        told |= {bounded(s.workload) for s in observation.statuses}
+        reported = {bounded(w.workload) for w in observation.workloads}
+        reported |= {bounded(s.workload) for s in observation.statuses}
         states = self._timelines[STATES.name]
         vanished = [
             WorkloadStatus(key[0], WorkloadState.COMPLETED, GONE_REASON)
             for key, held in states.held(cluster).items()
-            if not held.value.state.ended and key[0] not in told
+            if not held.value.state.ended and key[0] not in reported
         ]
         self._put_all(connection, STATES, cluster, values=vanished, time_ms=time_ms)
         for status in vanished:

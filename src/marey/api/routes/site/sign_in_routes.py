@@ -209,9 +209,9 @@ def finish_sign_in(
 
 
 def _finish(
-    request: Request, control: AccessControl, attempt: Attempt, told: tuple[str, str]
+    request: Request, control: AccessControl, attempt: Attempt, returned: tuple[str, str]
 ) -> NewSession:
-    code, issuer = told
+    code, issuer = returned
     signed_in = _get_provider(control).redeem(code, attempt, issuer)
     identity = identify(control.settings, signed_in.user, signed_in.groups)
     if identity is None:

@@ -161,11 +161,11 @@ def _describe_hosts(
             for node in record.nodes:
                 if record.partition and record.partition not in partitions[node]:
                     partitions[node].append(record.partition)
-    told = any(host.cpus for host in hosts)
+    has_cpus = any(host.cpus for host in hosts)
     return Hosts(
         names=tuple(host.name for host in hosts),
         models=tuple(host.model for host in hosts),
-        cpus=np.array([host.cpus for host in hosts] if told else [], np.int64),
+        cpus=np.array([host.cpus for host in hosts] if has_cpus else [], np.int64),
         memory_mb=np.array([h.memory_mb for h in hosts] if config.counts_memory else [], np.int64),
         partitions=tuple(tuple(partitions[host.name]) for host in hosts),
     )

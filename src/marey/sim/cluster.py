@@ -42,7 +42,7 @@ PASS_EVERY_MS, PASS_PHASE_MS = 15_000, 7_300
 BACKFILL_DEPTH = 400
 USE_HALF_LIFE_MS = 2 * 24 * HOUR_MS
 # A waiting workload's priority is told anew when it has moved this far.
-TOLD_PRIORITY = 100.0
+REPORTED_PRIORITY = 100.0
 ANNOUNCED_GPUS = 16
 
 
@@ -240,10 +240,10 @@ class Cluster:
         self, queue: Queue, reasons: NDArray[np.int64], priority: NDArray[np.float64]
     ) -> None:
         """Tell of those that wait what has changed: reasons, and priorities that moved far."""
-        moved = np.abs(priority - queue.view("told")) >= TOLD_PRIORITY
+        moved = np.abs(priority - queue.view("reported")) >= REPORTED_PRIORITY
         news = np.flatnonzero(((reasons != queue.view("reason")) | moved) & (reasons != 0))
         queue.view("reason")[news] = reasons[news]
-        queue.view("told")[news] = priority[news]
+        queue.view("reported")[news] = priority[news]
         for slot in news.tolist():
             job = self.jobs[int(queue.view("seq")[slot])]
             job.reason, job.priority = Reason(int(reasons[slot])), float(priority[slot])

@@ -80,7 +80,7 @@ def fit_forecaster(
 ) -> Forecaster:
     """Return a forecaster fitted to a history of polls; raise where it is too short.
 
-    Who had not started by ``known_until_s`` (the last poll, unless predicted) is censored, not dropped:
+    Who had not started by ``known_until_s`` (the last poll, unless given) is censored, not dropped:
     that it has waited so long is learned from, its true wait is not known. Rows that are left out
     (cancelled jobs) stand in the line, but nothing is learned of them.
     """

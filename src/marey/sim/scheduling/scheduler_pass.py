@@ -246,7 +246,7 @@ class Queue:
         ("qos", np.float64),
         # What was last told of it: why it waits, and its priority.
         ("reason", np.int64),
-        ("told", np.float64),
+        ("reported", np.float64),
     )
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from marey.api.replies import ARROW, CSV, SNAPSHOT
 from marey.live.wire_format import ARROW as ARROW_PART
 from marey.live.wire_format import inflate, split_message
 from marey.model.access.identity import Identity, Privacy, Role
+from marey.model.access.machine_texts import WITHHELD_REASON
 from marey.model.times import format_time
 from marey.rules.engine.findings import Episode, Finding
 from tests.api.running import running
@@ -31,7 +32,10 @@ from tests.api.two_projects import (
     MUTE,
     NUMBERED,
     OPERATOR,
+    PREDICTION,
+    PROFILES,
     RUNS,
+    SPAN,
     TWIN,
     WAITS,
     SharedSite,
@@ -47,7 +51,7 @@ PAST = format_time(START_MS + 3 * TICK_MS)
 # What a parameter is asked with: plainly, then with whatever belongs to the other one.
 PLAIN: dict[str, list[str]] = {
     "q": ["n1", "ada", "a"],
-    "workload": ["1"],
+    "workload": ["1", "3"],
     "run": ["1"],
     "other": ["1"],
     "with": ["run:1"],
@@ -60,7 +64,7 @@ PLAIN: dict[str, list[str]] = {
     "mute": ["0000000000000000"],
     "owner": ["trace:1"],
     "source": ["trace:1"],
-    "gpus": ["n2:0"],
+    "gpus": ["n2:0", "n1:0", "2"],
     "metrics": ["util"],
     "metric": ["util"],
     "x": ["util"],
@@ -70,7 +74,7 @@ PLAIN: dict[str, list[str]] = {
     "file": ["a.json"],
     "time": ["1h"],
     "bytes": ["1"],
-    "where": [json.dumps({"field": "partition", "op": "eq", "value": "main"})],
+    "where": [json.dumps({"field": "partition", "op": "eq", "value": "main"}), "*"],
     "offset": ["0"],
     "state": ["x"],
     "token": ["0" * 12],
@@ -83,15 +87,16 @@ EXTRA: dict[str, list[str]] = {
     "other": [RUNS],
     "user": [BEN.user],
     "project": [f"{MARK}-vision"],
-    "owner": [f"trace:{RUNS}", f"callgraph:{MARK}-profile"],
-    "source": [f"trace:{RUNS}", f"callgraph:{MARK}-profile"],
-    "name": [BEN.user, f"{MARK}-vision", "n2", "n2:1", "main"],
-    "kind": ["user", "project", "partition", "host", "gpu"],
+    "owner": [f"trace:{RUNS}", PROFILES],
+    "source": [f"trace:{RUNS}", PROFILES],
+    "prediction": [PREDICTION],
+    "name": [BEN.user, f"{MARK}-vision", "n2", "n2:1", "main", ""],
+    "kind": ["user", "project", "partition", "host", "gpu", "site"],
     "at": [PAST],
     "from": [PAST],
     "state": ["ended", "pending,running"],
     "by": ["user", "project", "workload", "partition", "rule"],
-    "format": ["csv", "parquet"],
+    "format": ["csv", "parquet", "html", "text"],
     "table": ["workloads"],
     "sort": ["user", "project", "name", "waste", "findings"],
     "finding": [FINDING],
@@ -158,13 +163,17 @@ Asked = tuple[str, str, dict[str, str], Any, str]
 
 def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
     """Every operation: plainly, and once for each thing of the other one that it could be asked."""
-    ids = {"run": [site.run], "task": [site.task]}
+    ids = {
+        "run": [site.run],
+        "task": [site.task],
+        "source": [f"run:{site.run}"],
+        "with": [f"run:{site.run}", site.run],
+    }
     for path, operations in read_openapi(site.service)["paths"].items():
         for method, operation in operations.items():
             if method.upper() not in methods:
                 continue
             listed = operation.get("parameters", [])
-            in_path = {p["name"] for p in listed if p["in"] == "path"}
             needed = [p["name"] for p in listed if p.get("required") or p["in"] == "path"]
             unknown = [name for name in needed if name not in PLAIN]
             assert not unknown, f"{path}: say in PLAIN and EXTRA what {unknown} are asked with"
@@ -173,11 +182,16 @@ def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
             for parameter in listed:
                 name = parameter["name"]
                 more = [*PLAIN.get(name, []), *EXTRA.get(name, [])]
-                if name in in_path and name in ids and "/traces/" in path + "/":
-                    more += ids[name]
-                if name == "task":
-                    more += ids["task"]
+                more += ids.get(name, [])
                 variants += [{**base, name: value} for value in more]
+            # What is asked of a run needs the run and the rest together.
+            of_run = {name: ids[name][0] for name in ("run", "source") if name in base}
+            others = [name for name in needed if name not in of_run]
+            variants += [
+                {**base, **of_run, name: value}
+                for name in others
+                for value in [*PLAIN[name][1:], *ids.get(name, [])]
+            ]
             # A page about somebody is a kind and a name together.
             if {"kind", "name"} <= {p["name"] for p in listed}:
                 variants = [
@@ -246,7 +260,8 @@ def test_no_change_is_made_to_what_belongs_to_somebody_else(
     site.service.rule_watch.findings.get(FINDING)
     assert site.service.traces.get(site.run).name == f"{MARK}-run"
     assert site.service.uploads.files(f"trace:{RUNS}")
-    assert site.service.uploads.files(f"callgraph:{MARK}-profile")
+    assert len(site.service.uploads.files(PROFILES)) == 2
+    assert site.service.replays.book.find(PREDICTION).measured_ms == 401.0
     assert site.service.background.job(site.task)
 
 
@@ -347,9 +362,24 @@ def test_operators_see_everything(site: SharedSite) -> None:
         "cluster", "workloads", "jobs", "search", "events", "queue", "findings", "waste", "mutes",
         "traces", "callgraphs/sources", "tasks", "entities/{kind}", "queue-fairness",
         "verdicts", "diagnosis/peers", "rules", "people", "traces/{run}/kernels",
-        "traces/{run}/files",
+        "traces/{run}/files", "traces/{run}/operators", "traces/{run}/flow", "traces/{run}/replay",
+        "traces/{run}/bands", "predictions", "callgraphs/tree", "callgraphs/sankey",
+        "callgraphs/ensemble", "callgraphs/map", "callgraphs/query", "digest", "queue-whatif",
+        "notifications", "sources",
     }  # fmt: skip
     assert expected <= told, expected - told
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_machines_only_what_programs_say_is_told(site: SharedSite, mode: Privacy) -> None:
+    site.set_privacy(mode)
+    with open_client(site.service, ADA) as client:
+        rows = client.get("/api/v1/events").json()["rows"]
+        units = client.get("/api/v1/cluster").json()["units"]
+    told = {row["kind"]: row["text"] for row in rows}
+    assert told["reservation"] == f"reservation, {SPAN}"
+    assert told["node_drain"] == told["source_stale"] == WITHHELD_REASON
+    assert {unit["state_reason"] for unit in units if unit["host"] == "n2"} == {told["reservation"]}
 
 
 @pytest.mark.parametrize("mode", MODES)

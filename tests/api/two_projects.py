@@ -23,10 +23,14 @@ from marey.app.traces.conversion_process import ConversionTask, convert
 from marey.app.traces.converter import Conversion
 from marey.model.access.current import acting_as
 from marey.model.access.identity import Identity, Privacy, Role
+from marey.model.errors import Unavailable
 from marey.model.events import ClusterEventKind, Event
+from marey.model.inventory import HostState, HostStatus
 from marey.model.observation import Observation
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
+from marey.notify.settings import parse_settings
+from marey.replay.verification import KeptPrediction
 from marey.rules.engine.findings import Comment, Episode, Finding
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import START_MS, TICK_MS, HandClock, SmallSource, inventory
@@ -47,6 +51,20 @@ RUNS, WAITS, FAILED = (f"{MARK}-ns/{MARK}-{name}" for name in ("runs", "waits", 
 FINDING = "00000000000000bb"
 MUTE = "00000000000000cc"
 NUMBERED = "4711"
+SPAN = "2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z"
+RESERVED = f"reservation {MARK}-resv, {SPAN}, for {MARK}-ben"
+PREDICTION = "00000000000000ee"
+PROFILES = f"callgraph:{MARK}-profile"
+# Frames, a metric's unit and files of their names: what a call graph tells.
+STACKS = "".join(f"{MARK}-main;{MARK}-{name} {value}\n" for name, value in (("f", 7), ("g", 3)))
+NOTIFY: dict[str, Any] = {
+    "receiver": [
+        {"name": f"{MARK}-hook", "kind": "webhook", "url": f"https://{MARK}.example/"},
+        {"name": "mail", "kind": "mail", "host": "localhost", "from": "m@x.org", "to": ["o@x.org"]},
+    ],
+    "route": [{"to": [f"{MARK}-hook"], "users": [f"{MARK}-ben"]}],
+    "digest": [{"of": "user", "name": f"{MARK}-ben", "receiver": "mail", "weekday": "monday"}],
+}
 
 
 def _make_work(workload: str, **facts: Any) -> Workload:
@@ -89,6 +107,7 @@ def list_work() -> Observation:
             *(Allocation(RUNS, f"n2:{i}", i, i) for i in range(3)),
             Allocation(NUMBERED, "n2:3", 0, 0),
         ),
+        host_states=(plain.host_states[0], HostStatus("n2", HostState.DRAINED, RESERVED)),
         progress=(*plain.progress, Progress(RUNS, START_MS, 1, 90.0, "tokens", 3.0)),
         events=(
             *plain.events,
@@ -98,7 +117,45 @@ def list_work() -> Observation:
             Event(
                 START_MS, ClusterEventKind.CHECKPOINT, workload=RUNS, text=f"{MARK}-checkpoint.pt"
             ),
+            Event(START_MS, ClusterEventKind.RESERVATION, text=RESERVED),
+            Event(START_MS, ClusterEventKind.NODE_DRAIN, "n2", text=f"{MARK}-ben broke it"),
         ),
+    )
+
+
+def _list_past() -> list[Workload]:
+    """Return enough ended work that policies can be compared on it."""
+    return [
+        _make_work(
+            f"{RUNS}-past-{at}",
+            gpus_requested=8,
+            submit_ms=START_MS - 30 * MINUTE_MS - 60 + at,
+            start_ms=START_MS - (30 - at) * MINUTE_MS,
+            end_ms=START_MS - (29 - at) * MINUTE_MS,
+            time_limit_s=3600,
+        )
+        for at in range(24)
+    ]
+
+
+def _make_prediction(run: str) -> KeptPrediction:
+    """Return a prediction of a run; every text of it is the other one's."""
+    return KeptPrediction(
+        id=PREDICTION,
+        made_ms=START_MS,
+        run=run,
+        cluster=f"{MARK}-cluster",
+        changes=(f"{MARK}-change",),
+        base_ms=500.0,
+        predicted_ms=400.0,
+        low_ms=390.0,
+        high_ms=410.0,
+        trained=f"{MARK}-model",
+        wanted=f"{MARK}-wanted",
+        recorded=f"{MARK}-recorded",
+        measured_ms=401.0,
+        measured_run=f"{MARK}-measured",
+        measured_at_ms=START_MS,
     )
 
 
@@ -113,6 +170,15 @@ class TwoProjects(SmallSource):
         return told
 
 
+class _Silent(SmallSource):
+    """A source that fails, and names somebody in saying so."""
+
+    name = "silent"
+
+    def poll(self, now_ms: int) -> Any:
+        raise Unavailable(f"{MARK}-host does not answer")
+
+
 class SharedSite:
     """The service of that cluster, with everything that the other one left on it."""
 
@@ -122,14 +188,25 @@ class SharedSite:
         rules = CollectRules(TICK_MS, 5_000, 60_000)
         uploads = Path(self.folder.name) / "uploads"
         source = TwoProjects()
-        parts = Parts(open_store(None), [source], self.clock, rules, uploads=uploads, shares=SHARES)
+        told: dict[str, Any] = {"uploads": uploads, "shares": SHARES}
+        told["notify"] = parse_settings(NOTIFY)
+        parts = Parts(open_store(None), [source, _Silent()], self.clock, rules, **told)
         self.service = Service(parts)
         self._tick(TICKS // 2)
         source.extra.append(
             Observation(
                 self.clock.now_ms(),
-                workloads=(_make_work(FAILED, start_ms=START_MS, end_ms=self.clock.now_ms()),),
-                statuses=(WorkloadStatus(FAILED, WorkloadState.FAILED, f"{MARK}-oom"),),
+                workloads=(
+                    _make_work(FAILED, start_ms=START_MS, end_ms=self.clock.now_ms()),
+                    *_list_past(),
+                ),
+                statuses=(
+                    WorkloadStatus(FAILED, WorkloadState.FAILED, f"{MARK}-oom"),
+                    *(
+                        WorkloadStatus(one.workload, WorkloadState.COMPLETED)
+                        for one in _list_past()
+                    ),
+                ),
             )
         )
         self._tick(TICKS // 2)
@@ -161,9 +238,11 @@ class SharedSite:
         service.rule_watch.findings.save([finding])
         mute = Mute(id=MUTE, scope="project", value=f"{MARK}-vision", why=f"{MARK}-why", by="olga")
         service.rule_watch.findings.mute(mute)
-        for owner in (f"trace:{RUNS}", f"callgraph:{MARK}-profile"):
-            with service.uploads.receiving(owner, f"{MARK}.json", by=BEN.user) as receiver:
-                receiver.write(b'{"traceEvents": []}')
+        files = {f"trace:{RUNS}": '{"traceEvents": []}', PROFILES: STACKS}
+        for owner, content in files.items():
+            for name in (f"{MARK}.txt", f"{MARK}-2.txt"):
+                with service.uploads.receiving(owner, name, by=BEN.user) as receiver:
+                    receiver.write(content.encode())
         rule = {"id": f"{MARK}-rule", "when": "util mean < 101%", "title": f"{MARK}-title"}
         with acting_as(BEN):
             for scope in ("personal", "project"):
@@ -171,6 +250,9 @@ class SharedSite:
                 service.views.save(BEN, f"{MARK}-view", {"name": f"{MARK}-view"}, scope=scope)
         mine = service.traces
         self.run = mine.create(f"{MARK}-run", workload=RUNS).id
+        service.replays.book.add(_make_prediction(self.run))
+        # Forecasts of who waits, and notices of who starts soon.
+        service.queue_log.take(service.feed.newest["default"])
         job = service.background.start(f"traces of {RUNS}", lambda _: {"name": f"{MARK}-result"})
         while not job.over:
             pass

@@ -40,15 +40,17 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Site:
-    """A server that an assistant is let in to, and the tokens of two people."""
+    """A server that an assistant is let in to, the tokens of two people, and a run of the other."""
 
     store: Path
     tokens: dict[str, str]
+    run: str
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     shared = SharedSite()
+    shared.send_trace()
     shared.set_privacy(Privacy.OWN)
     store = tmp_path_factory.mktemp("mcp") / "site.duckdb"
     access, headers = sign_in(ADA)
@@ -56,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     tokens["olga"] = make_token(access.control, OPERATOR)
     with running(shared.service, access=access) as url:
         write_address(store, url)
-        yield Site(store, tokens)
+        yield Site(store, tokens, shared.run)
     shared.close()
 
 
@@ -87,9 +89,12 @@ def test_every_question_is_a_read_only_tool_and_tells_nothing_of_others(site: Si
                 assert tool.annotations is not None
                 assert tool.annotations.read_only_hint
                 assert tool.description
+            asked = {tool.name: dict(ARGUMENTS.get(tool.name, {})) for tool in tools}
+            for arguments in asked.values():
+                if "run" in arguments:
+                    arguments["run"] = site.run
             return {
-                tool.name: await call(client, tool.name, **ARGUMENTS.get(tool.name, {}))
-                for tool in tools
+                name: await call(client, name, **arguments) for name, arguments in asked.items()
             }
 
     answers = run_in_loop(ask())

@@ -19,13 +19,15 @@ class FrameFeed:
         self._lock = threading.Lock()
         self._recent: dict[str, deque[Frame]] = {}
         self._wanted: dict[str, Counter[str]] = {}
-        self._listeners: set[Callable[[], None]] = set()
+        # Each with whether it sees everything.
+        self._listeners: dict[Callable[[], None], bool] = {}
         self._newest: dict[str, Frame] = {}
 
     def publish(self, frame: Frame) -> None:
         """Take a new frame, encode what is subscribed to, and wake whoever listens."""
         if self._listeners:
-            frame.encode_ahead(self.subscribed(frame.cluster))
+            sees_all = any(self._listeners.values())
+            frame.encode_ahead(self.subscribed(frame.cluster), tables=sees_all)
         with self._lock:
             recent = self._recent.setdefault(frame.cluster, deque(maxlen=KEPT_FRAMES))
             recent.append(frame)
@@ -70,12 +72,12 @@ class FrameFeed:
         with self._lock:
             return list(self._wanted.get(cluster, ()))
 
-    def listen(self, wake: Callable[[], None]) -> None:
+    def listen(self, wake: Callable[[], None], *, sees_all: bool = True) -> None:
         """Call this (from the collect loop's thread) after every frame."""
         with self._lock:
-            self._listeners.add(wake)
+            self._listeners = {**self._listeners, wake: sees_all}
 
     def unlisten(self, wake: Callable[[], None]) -> None:
         """Stop calling it."""
         with self._lock:
-            self._listeners.discard(wake)
+            self._listeners = {one: sees for one, sees in self._listeners.items() if one != wake}

@@ -115,20 +115,21 @@ def join_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
 
 
 def list_columns(
-    listed: Sequence[LiveWorkload], positions: Mapping[str, int]
+    listed: Sequence[LiveWorkload], positions: Mapping[str, int], *, named: bool = True
 ) -> dict[str, list[Any]]:
-    """Return the values of that table by column."""
+    """Return the values of that table by column; without ``named`` what people wrote is blank."""
     workloads = [live.workload for live in listed]
     statuses = [live.status for live in listed]
     ids = [workload.workload for workload in workloads]
+    blank = [""] * len(listed)
     return {
         "id": ids,
-        "name": [workload.name for workload in workloads],
+        "name": [workload.name for workload in workloads] if named else blank,
         "user": [workload.user for workload in workloads],
         "project": [workload.project for workload in workloads],
-        "experiment": [workload.experiment for workload in workloads],
+        "experiment": [workload.experiment for workload in workloads] if named else blank,
         "partition": [workload.partition for workload in workloads],
-        "qos": [workload.qos for workload in workloads],
+        "qos": [workload.qos for workload in workloads] if named else blank,
         "priority": [status.priority for status in statuses],
         "queue_position": list(map(positions.get, ids)),
         "state": [status.state.value for status in statuses],
@@ -138,7 +139,9 @@ def list_columns(
         "time_limit_s": [workload.time_limit_s for workload in workloads],
         "gpus_requested": [workload.gpus_requested for workload in workloads],
         "resource_type": [workload.resource_type for workload in workloads],
-        "attributes": [_write_attributes(workload) for workload in workloads],
+        "attributes": [_write_attributes(workload) for workload in workloads]
+        if named
+        else ["{}"] * len(listed),
     }
 
 
@@ -217,9 +220,17 @@ class Frame:
         header["removed_workloads"] = self.changes.removed_workloads
         return message(header, parts)
 
-    def encode_ahead(self, metrics: Iterable[str]) -> None:
-        """Make the parts of a tick now, so that no client waits for them."""
-        self.tick(metrics)
+    def encode_ahead(self, metrics: Iterable[str], *, tables: bool = True) -> None:
+        """Make the parts of a tick now, so that no client waits for them.
+
+        Without ``tables`` only the columns: where nobody sees all names, no client takes these.
+        """
+        if tables:
+            self.tick(metrics)
+            return
+        for name in metrics:
+            if name in self.columns:
+                self.get_part(name, "changed" if name in self.before else "full")
 
     def values(self, metric: str) -> NDArray[np.float32]:
         """Return a metric of every row, NaN where it has no value."""

@@ -19,6 +19,7 @@ from marey.live.frames import (
 )
 from marey.live.wire_format import Part, json_part, table_part
 from marey.model.access.identity import Privacy
+from marey.model.access.machine_texts import show_machine_text
 from marey.model.access.pseudonyms import Pseudonyms
 from marey.model.access.scope import Scope
 from marey.model.access.sight import Sight
@@ -139,7 +140,7 @@ class _MaskedWorkloads:
         """Return these workloads as a table in which nobody is named, as ``get`` masks each."""
         nobody = self._nobody
         listed = [self._whole.workloads[name] for name in names]
-        columns = list_columns(listed, self._whole.positions())
+        columns = list_columns(listed, self._whole.positions(), named=False)
         shown = {
             "id": nobody.show_id,
             "user": nobody.show_user,
@@ -148,9 +149,6 @@ class _MaskedWorkloads:
         }
         for name, show in shown.items():
             columns[name] = list(map(show, columns[name]))
-        blank = {"name": "", "experiment": "", "qos": "", "attributes": "{}"}
-        for name, value in blank.items():
-            columns[name] = [value] * len(listed)
         return join_columns(columns)
 
 
@@ -180,9 +178,7 @@ class SeenFrame(Frame):
             cluster=whole.cluster,
             seq=whole.seq,
             time_ms=whole.time_ms,
-            units=replace(
-                whole.units, workloads=_ShownHolders(whole.units.workloads, self._show_id)
-            ),
+            units=_show_units(whole, self._show_id),
             workloads=_ShownWorkloads(self._show_all),
             queue=(),
             columns=whole.columns,
@@ -213,7 +209,7 @@ class SeenFrame(Frame):
             listed = () if hides else _list_reported(whole, form)
             return table_part(name, self._masked.build_table(listed))
         show = _show_nothing if hides else self._masked.get_id
-        units = replace(whole.units, workloads=_ShownHolders(whole.units.workloads, show))
+        units = _show_units(whole, show)
         rows = None if form == "full" else whole.changes.units
         return table_part(name, units.table(rows).drop(["uuid"]))
 
@@ -309,6 +305,20 @@ class SeenFrame(Frame):
         return None if self._sight.scope.hides else self._masked.get_id(workload)
 
 
+def _show_units(whole: Frame, show: Callable[[str], str | None]) -> Units:
+    """Return the units with their holders and reasons as somebody is shown them."""
+    units = whole.units
+    held = _ShownHolders(units.workloads, show)
+    return Units(units.still, units.state, _show_reasons(whole), held)
+
+
+def _show_reasons(whole: Frame) -> Sequence[str]:
+    reasons = whole.units.reason
+    return whole.note(
+        "reasons", lambda: tuple(map(show_machine_text, reasons)) if any(reasons) else reasons
+    )
+
+
 def _show_nothing(_: str) -> None:
     return None
 
@@ -375,12 +385,7 @@ def _anonymise(frame: Frame, sight: Sight) -> Frame:
         known = _show_live(live, sight)
         shown[live.workload.workload] = known or _strip_names(live, f"{OTHERS}-{number}", sight)
     names = {real: live.workload.workload for real, live in shown.items()}
-    units = Units(
-        frame.units.still,
-        frame.units.state,
-        frame.units.reason,
-        _ShownHolders(frame.units.workloads, lambda name: names.get(name, OTHERS)),
-    )
+    units = _show_units(frame, lambda name: names.get(name, OTHERS))
     return replace(
         frame,
         units=units,

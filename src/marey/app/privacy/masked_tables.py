@@ -7,18 +7,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from marey.app.privacy.owners import NOBODY, Owner, WorkloadOwners
+from marey.model.access.machine_texts import show_machine_text
 from marey.model.access.pseudonyms import NameKind
 from marey.model.access.sight import Sight
 from marey.model.events import ClusterEventKind
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 
+# What is left of what people wrote about work that is not theirs.
+_BLANKS = {"name": "", "experiment": "", "qos": "", "attributes": "{}"}
 # Whatever becomes of somebody's work, these tell of a machine.
 _OF_MACHINES = frozenset(ClusterEventKind) - {
     ClusterEventKind.CHECKPOINT,
     ClusterEventKind.EVALUATION,
 }
+# Their words are Marey's own: names of sources and policies.
+_OF_NOBODY = frozenset({ClusterEventKind.POLICY_CHANGE, ClusterEventKind.SOURCE_BACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +47,13 @@ class TableMask:
             "workload": sight.show_id,
             "user": sight.show_user,
             "project": sight.show_project,
-            **dict.fromkeys(("name", "experiment", "qos"), lambda _: ""),
-            "attributes": lambda _: "{}",
             "reason": sight.show_reason,
         }
+        own = pa.array(known, pa.bool_())
+        for name, blank in _BLANKS.items():
+            at = table.column_names.index(name)
+            shown_column = pc.if_else(own, table.column(at), blank)
+            table = table.set_column(at, table.schema.field(at), shown_column)
         for name, mask in maskers.items():
             values = table[name].to_pylist()
             shown = [v if k else mask(v or "") for v, k in zip(values, known, strict=True)]
@@ -69,17 +78,27 @@ class TableMask:
         names = table["workload"].to_pylist()
         owners = self.owners.find(cluster, names)
         known = [not name or self._knows(owners, name) for name in names]
+        kinds = table["kind"].to_pylist()
+        rows = zip(names, kinds, table["text"].to_pylist(), known, strict=True)
+        table = _put_column(table, "text", [_show_event_text(*row) for row in rows])
         if all(known):
             return table
         shown = self.show_ids(cluster, names)
-        texts = [t if k else "" for t, k in zip(table["text"].to_pylist(), known, strict=True)]
         table = _put_column(table, "workload", [shown.get(name) or "" for name in names])
-        table = _put_column(table, "text", texts)
         if not self.sight.scope.hides:
             return table
-        kinds = table["kind"].to_pylist()
         kept = [k or kind in _OF_MACHINES for k, kind in zip(known, kinds, strict=True)]
         return table.filter(pa.array(kept, pa.bool_()))
+
+    def show_hosts(self, table: pa.Table) -> pa.Table:
+        """Return hosts and why they are out of service, as far as that names nobody."""
+        reasons = [show_machine_text(text or "") for text in table["reason"].to_pylist()]
+        return _put_column(table, "reason", reasons)
+
+    def show_gpus(self, table: pa.Table) -> pa.Table:
+        """Return GPUs and why they failed, as far as that names nobody."""
+        reasons = [text and show_machine_text(text) for text in table["failed_reason"].to_pylist()]
+        return _put_column(table, "failed_reason", reasons)
 
     def show_batch(self, batch: SampleBatch) -> SampleBatch:
         """Return samples without the names of workloads that are not shown."""
@@ -111,6 +130,15 @@ class TableMask:
 
     def _knows(self, owners: Mapping[str, Owner], workload: str) -> bool:
         return self.sight.knows(*owners.get(workload, NOBODY))
+
+
+def _show_event_text(workload: str, kind: str, text: str, known: bool) -> str:
+    """Return the words of an event: of one's own work all, of a machine what names nobody."""
+    if not known:
+        return ""
+    if workload or kind in _OF_NOBODY:
+        return text
+    return show_machine_text(text)
 
 
 def _put_column(table: pa.Table, name: str, values: Sequence[str | None]) -> pa.Table:

@@ -109,14 +109,16 @@ class PrivateStore:
         return self._whole.clusters()
 
     def gpus(self, cluster: str, time_ms: int) -> pa.Table:
-        """Return the GPUs of a cluster at a time: they name nobody."""
-        return self._whole.gpus(cluster, time_ms)
+        """Return the GPUs of a cluster at a time."""
+        return self._tables.show_gpus(self._whole.gpus(cluster, time_ms))
 
     def moment(self, cluster: str, time_ms: int) -> Moment:
         """Return the cluster at a time, with the work that is shown."""
         moment = self._whole.moment(cluster, time_ms)
         return replace(
             moment,
+            hosts=self._tables.show_hosts(moment.hosts),
+            gpus=self._tables.show_gpus(moment.gpus),
             workloads=self._tables.show_workloads(moment.workloads),
             allocations=self._tables.show_rows(cluster, moment.allocations),
         )

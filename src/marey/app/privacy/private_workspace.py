@@ -75,9 +75,9 @@ class PrivateFeed(FrameFeed):
         """Return the columns that anybody wants."""
         return self._whole.subscribed(cluster)
 
-    def listen(self, wake: Callable[[], None]) -> None:
-        """Call this after every frame."""
-        self._whole.listen(wake)
+    def listen(self, wake: Callable[[], None], *, sees_all: bool = False) -> None:
+        """Call this after every frame, which is shown in part."""
+        self._whole.listen(wake, sees_all=sees_all)
 
     def unlisten(self, wake: Callable[[], None]) -> None:
         """Stop calling it."""

@@ -328,6 +328,20 @@ def test_small_reasons_that_add_up_keep_nothing_from_being_sure(tmp_path: Path) 
     assert "computed nothing for 35%" in evidence
 
 
+@pytest.mark.parametrize(
+    ("folders", "ranks"), [(("node0", "node1"), 4), (("iteration_10", "iteration_20"), 2)]
+)
+def test_local_ranks_of_several_nodes_are_ranks_of_their_own(
+    tmp_path: Path, folders: tuple[str, str], ranks: int
+) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        for rank in range(2):
+            text = json.dumps({"traceEvents": busy(), **KINETO})
+            (tmp_path / folder / f"local_rank{rank}.json").write_text(text)
+    assert len(report_document(tmp_path, cache=tmp_path / "cache")["ranks"]) == ranks
+
+
 def test_transfers_recorded_without_a_duration_wait_for_nothing(tmp_path: Path) -> None:
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     events = busy()

@@ -21,6 +21,8 @@ _RANK = re.compile(
     r"|(?:^|[^a-z0-9])r([0-9]{1,7})(?=[._-]|$)",
     re.IGNORECASE,
 )
+# How folders of one node's files are named.
+_NODE = re.compile(r"(?:^|[^a-z])(?:node|host|machine|server|pod|replica)", re.IGNORECASE)
 # What marey.record writes beside a trace.
 PLACEMENTS_SUFFIX = ".placements.json"
 MOST_FILES = 100_000
@@ -74,6 +76,21 @@ def rank_in_name(parts: Sequence[str]) -> int | None:
         if found := _RANK.search(text):
             return int(found.group(1) or found.group(2))
     return None
+
+
+def do_names_repeat(parts: Sequence[tuple[str, ...]]) -> bool:
+    """Whether ranks in names begin anew in every node's folder: then they tell no process apart.
+
+    Folders of iterations and steps hold the same ranks at other times.
+    """
+    folders: dict[str, list[str]] = {}
+    for own in parts:
+        if len(own) > 1 and rank_in_name(own[-1:]) is not None:
+            folders.setdefault("/".join(own[:-1]), []).append(own[-1])
+    if len(folders) < 2 or not all(_NODE.search(folder) for folder in folders):
+        return False
+    names = [name for inside in folders.values() for name in inside]
+    return len(set(names)) < len(names)
 
 
 def own_parts(paths: Sequence[Path]) -> list[tuple[str, ...]]:

@@ -19,7 +19,13 @@ from marey.trace.readers.result import ReadOptions
 from marey.trace.readers.trace_info import Note, RankInfo
 from marey.trace.run.cache import default_cache
 from marey.trace.run.conversion import Converted, ConvertedRank, convert_file, find_converted
-from marey.trace.run.files import PLACEMENTS_SUFFIX, find_files, own_parts, rank_in_name
+from marey.trace.run.files import (
+    PLACEMENTS_SUFFIX,
+    do_names_repeat,
+    find_files,
+    own_parts,
+    rank_in_name,
+)
 from marey.trace.run.rank_tables import RankTables, from_cache, join_tables, load_stored_symbols
 
 # The first is believed before the second where both claim a rank.
@@ -136,9 +142,11 @@ def _settle_processes(
     named: list[tuple[int, str, ConvertedRank]] = []
     unnamed: list[tuple[str, ConvertedRank]] = []
     parts = own_parts([Path(result.path) for result in results])
+    repeat = do_names_repeat(parts)
     for result, own in zip(results, parts, strict=True):
         for stored in result.ranks:
-            rank = stored.info.rank if stored.info.rank >= 0 else rank_in_name(own)
+            by_name = None if repeat else rank_in_name(own)
+            rank = stored.info.rank if stored.info.rank >= 0 else by_name
             if rank is None:
                 unnamed.append((result.path, stored))
             else:

@@ -19,6 +19,8 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
         page.locator("[data-testid=queue-table] tbody tr button").first.click()
         why = page.get_by_test_id("queue-why")
         why.get_by_text("Ahead in its partition").wait_for()
+        # An interval from runs like it, or that there is not enough history.
+        why.get_by_test_id("queue-speed").wait_for()
         # The explanation opens under the row it belongs to.
         assert page.locator("[data-testid=queue-table] [data-testid=queue-why]").count() == 1
         why.get_by_role("button", name="Close").click()

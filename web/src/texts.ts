@@ -2009,6 +2009,8 @@ export const queueTexts = {
   ratio: "% of share",
   noShare: "no share",
   gpusWaiting: "Waiting GPUs",
+  howFast: "How fast it will run",
+  explainedBy: (names: Value) => `Run times here depend most on: ${names}.`,
   slowHosts: "Slow hosts",
   slowHostsIntro:
     "From repeated runs over 60 days, each compared with its own application's history.",

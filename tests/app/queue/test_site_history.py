@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from marey.app.diagnosis.diagnosis_query import AskDiagnosis
+from marey.app.queries.site_runs import read_runs
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.learned_waits import fit_site
-from marey.app.queue.performance_queries import AskPerformance
+from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import AskForecastRecord, AskLine, AskStart, AskWhy
 from marey.live.summary import SummaryLog
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
+from marey.model.metrics import Entity
 from marey.model.observation import Observation
+from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
-from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
+from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
 from marey.queue.forecast.forecaster import NotEnoughHistory
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import HandClock
@@ -66,8 +69,13 @@ def _run(name: str, work: str, times: tuple[int, int, int], host: str) -> list[O
             allocations=held,
         )  # fmt: skip
 
+    speed = 1000.0 * 40 * MINUTE_MS / (end - start)
+    reported = Observation(
+        time_ms=start + MINUTE_MS, progress=(Progress(name, start + MINUTE_MS, 1, speed, "img/s"),)
+    )
     return [
         see(submit, WorkloadState.PENDING),
+        *([reported] if end < NOW_MS else []),
         see(start, WorkloadState.RUNNING, start_ms=start),
         see(end, WorkloadState.COMPLETED, start_ms=start, end_ms=end),
     ]
@@ -86,10 +94,27 @@ def _hold(name: str, host: str) -> Observation:
     return _run(name, "train1", (NOW_MS - HOUR_MS, NOW_MS - HOUR_MS, NOW_MS), host)[1]
 
 
+def _load_fabric() -> list[SampleBatch]:
+    """Return an hourly week of two hosts' network traffic."""
+    hours = np.arange(BEGIN_MS, NOW_MS, HOUR_MS)
+    return [
+        SampleBatch(
+            kind=Entity.HOST,
+            time_ms=np.tile(hours, 2),
+            entities=("h0", "h1"),
+            entity=np.repeat(np.array([0, 1], np.int32), len(hours)),
+            columns={
+                "host_net_rx": np.tile(np.linspace(1e3, 2e3, len(hours), dtype=np.float32), 2)
+            },
+        )
+    ]
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Workspace]:
     store = open_store(None)
     store.ingest(build_history(), [])
+    store.append(_load_fabric())
     yield Workspace(store, HandClock(NOW_MS), {}, SummaryLog(store))
     store.close()
 
@@ -127,3 +152,27 @@ def test_a_slow_host_is_found_and_becomes_evidence_of_the_diagnosis(site: Worksp
     assert any(f"slower than it should be on {SLOW}" in str(one["evidence"]) for one in found)
     other = ask(site, AskDiagnosis("run-0"))["findings"]
     assert "slower than it should be" not in str(other)
+
+
+def test_speed_comes_with_throughput_in_an_interval_and_its_dominant_features(
+    site: Workspace,
+) -> None:
+    told = ask(site, AskRunTime("on-slow"))
+    assert told["slowest_host"] == SLOW
+    assert told["p10_s"] < 40 * 60 * 1.35 < told["p90_s"] * 1.1
+    assert told["throughput"]["unit"] == "img/s"
+    assert told["throughput"]["p10"] <= told["throughput"]["p50"] <= told["throughput"]["p90"]
+    assert told["throughput"]["p50"] == pytest.approx(1000 / 1.35, rel=0.1)
+    assert told["efficiency"] is None
+    assert "Throughput: " in told["sentence"]
+    if told["features"]:
+        assert told["features"][0]["name"] == "host_slowness"
+
+
+def test_the_load_of_the_fabric_is_taken_from_the_store(site: Workspace) -> None:
+    runs = read_runs(site, "default", load=True).runs
+    load = runs.state["fabric_load"]
+    assert "file_system_load" not in runs.state
+    assert load.min() < 0.7
+    assert load.max() <= 1.0
+    assert np.corrcoef(load, runs.start_s)[0, 1] > 0.95

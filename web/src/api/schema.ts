@@ -4665,6 +4665,17 @@ export interface components {
             };
         };
         /**
+         * RateInterval
+         * @description What 8 in 10 runs like this one reach, and from how many earlier ones that is known.
+         */
+        RateInterval: {
+            p10: number;
+            p50: number;
+            p90: number;
+            unit: string;
+            runs: number;
+        };
+        /**
          * Reading
          * @description One condition on one GPU: the value measured and the limit it was compared with.
          */
@@ -4985,7 +4996,7 @@ export interface components {
         };
         /**
          * RunTimeDocument
-         * @description How long a workload should run.
+         * @description How long a workload should run, how fast, and how well it should use its GPUs.
          */
         RunTimeDocument: {
             workload: string;
@@ -4995,6 +5006,10 @@ export interface components {
             own_runs: number;
             slowest_host: string;
             host_factor: number;
+            factor: number;
+            features: components["schemas"]["FeatureShare"][];
+            throughput: components["schemas"]["RateInterval"] | null;
+            efficiency: components["schemas"]["RateInterval"] | null;
             sentence: string;
         };
         /**

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from marey.app.queries.system_load import read_system_load
 from marey.app.queries.workspace import Workspace
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, HOUR_MS
@@ -29,7 +30,13 @@ class SiteRuns:
     runs: RunTable
     hosts: tuple[str, ...]
     applications: tuple[tuple[str, str], ...]
+    workloads: tuple[str, ...]
     until_s: float
+
+    def get_span_ms(self, run: int) -> tuple[int, int]:
+        """Return from when to when a run ran."""
+        begin = float(self.runs.start_s[run])
+        return round(begin * 1000), round((begin + float(self.runs.run_s[run])) * 1000)
 
 
 def name_application(row: dict[str, Any]) -> tuple[str, str]:
@@ -37,8 +44,10 @@ def name_application(row: dict[str, Any]) -> tuple[str, str]:
     return row["user"], f"{_NUMBER.sub('', row['name'])}/{row['gpus_requested']}"
 
 
-def read_runs(workspace: Workspace, cluster: str) -> SiteRuns:
-    """Return the completed runs of the last 60 days with their hosts and the load at each start."""
+def read_runs(workspace: Workspace, cluster: str, *, load: bool = False) -> SiteRuns:
+    """Return the completed runs of the last 60 days with their hosts and what was in use at each
+    start; on request also the load of fabric and file system.
+    """
     now_ms = workspace.now_ms()
     from_ms = now_ms - _DAYS * DAY_MS
     query = WorkloadQuery(
@@ -63,6 +72,7 @@ def read_runs(workspace: Workspace, cluster: str) -> SiteRuns:
     codes = {name: i for i, name in enumerate(applications)}
     counts = [len(one) for one in names]
     start_ms = np.array([row["start_ms"] for row in rows], np.int64)
+    loads = read_system_load(workspace.store, cluster, start_ms, hosts) if load else {}
     runs = RunTable(
         application=np.array([codes[name_application(row)] for row in rows], np.int64),
         start_s=start_ms / 1000.0,
@@ -70,9 +80,10 @@ def read_runs(workspace: Workspace, cluster: str) -> SiteRuns:
         gpus=np.array([row["gpus_requested"] for row in rows], np.float64),
         hosts=np.array([numbers[host] for one in names for host in one], np.int64),
         first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        state={"gpus_in_use": count_in_use(held, start_ms)},
+        state={"gpus_in_use": count_in_use(held, start_ms), **loads},
     )
-    return SiteRuns(runs, hosts, applications, now_ms / 1000.0)
+    workloads = tuple(row["workload"] for row in rows)
+    return SiteRuns(runs, hosts, applications, workloads, now_ms / 1000.0)
 
 
 def _is_whole_run(row: dict[str, Any]) -> bool:

@@ -302,8 +302,18 @@ class PerformanceDocument(Document):
     sentence: str
 
 
+class RateInterval(Document):
+    """What 8 in 10 runs like this one reach, and from how many earlier ones that is known."""
+
+    p10: float
+    p50: float
+    p90: float
+    unit: str
+    runs: int
+
+
 class RunTimeDocument(Document):
-    """How long a workload should run."""
+    """How long a workload should run, how fast, and how well it should use its GPUs."""
 
     workload: str
     p10_s: float
@@ -312,4 +322,9 @@ class RunTimeDocument(Document):
     own_runs: int
     slowest_host: str
     host_factor: float
+    # How much longer than usual, by the hosts and the state of the system now; what explains it.
+    factor: float
+    features: list[FeatureShare]
+    throughput: RateInterval | None
+    efficiency: RateInterval | None
     sentence: str

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { formatCount, formatDuration } from "@/base/format";
+import { ExpectedSpeed } from "@/features/queue/ExpectedSpeed";
 import { ForecastHistory } from "@/features/queue/ForecastHistory";
 import type { Why } from "@/features/queue/line";
 import ui from "@/base/ui/ui.module.css";
@@ -35,6 +36,7 @@ export function WhyPanel({
       {why.isError && <p role="alert">{why.error.message}</p>}
       {why.isPending && !why.isError && <p role="status">{texts.loading}</p>}
       {why.data && <Explanation why={why.data} nowMs={nowMs} />}
+      {why.data && <ExpectedSpeed workload={workload} />}
     </section>
   );
 }

@@ -12,6 +12,7 @@ export type Fairness = Document<"FairnessDocument">;
 export type ForecastRecord = Document<"ForecastRecord">;
 export type RoomTrend = Document<"RoomTrend">;
 export type HostPerformance = Document<"PerformanceDocument">;
+export type ExpectedRun = Document<"RunTimeDocument">;
 export type PolicyAnswer = Document<"PolicyAnswer">;
 export type ComparedWaits = Document<"ComparedWaits">;
 

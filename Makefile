@@ -13,7 +13,7 @@ BENCH ?=
 # Where the programs of a real Kubernetes are built and kept.
 KUBERNETES ?= $(HOME)/.cache/marey/kubernetes-1.20
 
-.PHONY: help setup wheel demo test test-fast test-python test-web soak soak-kill soak-kubernetes check bench api clean
+.PHONY: help setup wheel demo test test-fast test-journeys test-python test-web soak soak-kill soak-kubernetes check bench api clean
 
 help:  ## list the verbs
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: setup test-python test-web  ## every test, against the real parts that are
 
 test-fast: setup  ## no browser, no real programs, nothing slow: the inner loop (TEST="-k store")
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not real and not browser and not slow" $(TEST)
+
+test-journeys: setup  ## every journey in Chromium on the demo's 2,048 GPUs (JOURNEY_GPUS=512)
+	MAREY_JOURNEY_GPUS=$(or $(JOURNEY_GPUS),2048) $(BIN)/python -m pytest tests/browser $(TEST)
 
 test-python: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TEST)

@@ -299,6 +299,14 @@ class Server:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def cpu_seconds_with_children(self) -> float:
+        """Return what it and the processes that it started have used so far."""
+        ended = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+        running = [int(child) for task in tasks for child in task.read_text().split()]
+        below = sum(Server(self.url, child).cpu_seconds() for child in running)
+        return self.cpu_seconds() + below + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def started(*arguments: str) -> Iterator[Server]:

@@ -192,6 +192,18 @@ def test_a_run_compares_with_itself(client: TestClient, pipeline: str) -> None:
     assert found["changes"]
 
 
+def test_a_run_is_compared_with_others_by_its_steps(client: TestClient, pipeline: str) -> None:
+    named = {"run": [f"base=trace:{pipeline}", f"new=trace:{pipeline}"]}
+    compared = client.get("/api/v1/comparison", params=named).json()
+    steps = client.get(f"{ROOT}/{pipeline}").json()["steps"]
+    assert [run["label"] for run in compared["runs"]] == ["base", "new"]
+    step_ms = compared["groups"][0]["figures"]["step_ms"]["mean"]
+    durations = [step["dur_ns"] / 1e6 for step in steps]
+    assert min(durations) <= step_ms <= max(durations)
+    lost = client.get("/api/v1/comparison", params={"run": "trace:nowhere"})
+    assert lost.status_code == 404
+
+
 def test_files_sent_at_once_all_arrive_and_none_is_listed_for_another(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ import pytest
 from marey.app.access.owner_key import find_owner_key
 from tests.waiting import PATIENCE_S, until
 
-GPUS = 256
+# `make test-journeys` walks every journey at the size in which people meet the demo.
+GPUS = int(os.environ.get("MAREY_JOURNEY_GPUS", "256"))
 # Arrivals follow the hour and the day of the week: a busy Wednesday, whenever the tests run.
 MOMENT = "2026-11-11T14:00Z"
 

@@ -931,7 +931,9 @@ export const findingsTexts = {
     gpucount: Value,
     gpusheld: Value,
     gpuhours: Value,
-  ) => `${openedms} · ${open} ${finding} · ${gpucount} of ${gpusheld} GPUs · ${gpuhours} GPU-hours`,
+  ) =>
+    `${openedms} · ${open} ${finding} · ${gpucount} of ${gpusheld} ` +
+    `${String(gpusheld) === "1" ? "GPU" : "GPUs"} · ${gpuhours} GPU-hours`,
   mutes: (count: Value, plural: Value) => `${count} mute${plural}`,
   notifications: "Notifications",
   nothingSentYet: (receivers: Value) => `Nothing sent yet. ${receivers}`,
@@ -2062,11 +2064,11 @@ export const compareTexts = {
   title: "Compare runs",
   about:
     "Reported training progress, side by side. Repetitions share a label; each run is one sample.",
-  runs: "Workloads",
-  runsExample: "base=4711, base=4712, new=4713",
+  runs: "Workloads or traces",
+  runsExample: "base=4711, base=4712, new=trace:RUN",
   loss: "Target loss",
   compare: "Compare",
-  nothing: "Enter workloads that report progress, such as base=4711, new=4712.",
+  nothing: "Enter workloads that report progress, such as base=4711, new=4712, or converted traces, such as trace:RUN.",
   tested: (baseline: Value, test: Value) => `Baseline: ${baseline}. Test: ${test}.`,
   figure: "Figure",
   group: (label: Value, n: Value) => `${label} (n = ${n})`,

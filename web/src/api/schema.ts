@@ -364,7 +364,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Compare the training progress of workloads
+         * Compare workloads that reported progress, and runs of traces
          * @description Throughput, time per step, loss against time and samples, GPU-hours to a loss.
          */
         get: operations["compareTraining"];
@@ -7359,7 +7359,7 @@ export interface operations {
     compareTraining: {
         parameters: {
             query: {
-                /** @description Workloads as `ID` or `LABEL=ID`; those of one label are repetitions. */
+                /** @description Workloads as `ID` or `LABEL=ID`, runs of traces as `trace:RUN` or `LABEL=trace:RUN`; those of one label are repetitions. */
                 run: string[];
                 /** @description The cluster. */
                 cluster?: string;

@@ -197,7 +197,7 @@ def events(
 @router.get(
     "/comparison",
     operation_id="compareTraining",
-    summary="Compare the training progress of workloads",
+    summary="Compare workloads that reported progress, and runs of traces",
     response_description="Runs and groups, each group tested against the baseline.",
     responses=described(404, 422),
 )
@@ -208,7 +208,8 @@ def compare_training(
         list[Annotated[str, Query(min_length=1, max_length=2 * NAME_LIMIT)]],
         Query(
             alias="run",
-            description="Workloads as `ID` or `LABEL=ID`; those of one label are repetitions.",
+            description="Workloads as `ID` or `LABEL=ID`, runs of traces as `trace:RUN` or "
+            "`LABEL=trace:RUN`; those of one label are repetitions.",
             min_length=1,
             max_length=100,
             examples=[["base=4711", "new=4712"]],
@@ -221,6 +222,6 @@ def compare_training(
     loss: Annotated[float | None, Query(description="Cost of reaching this loss.")] = None,
 ) -> Answer[TrainingComparison]:
     """Throughput, time per step, loss against time and samples, GPU-hours to a loss."""
-    read = read_stored_runs(service.store, cluster, runs)
+    read = read_stored_runs(service.store, service.traces, cluster, runs)
     document = compare_runs(read, baseline=baseline, loss=loss)
     return Answer(msgspec.convert(document, TrainingComparison))

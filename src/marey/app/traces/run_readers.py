@@ -11,6 +11,7 @@ import numpy as np
 
 from marey.app.queries.server_client import Place, ask
 from marey.app.queries.table_queries import AskProgress, AskWorkload
+from marey.app.traces.trace_library import TraceLibrary
 from marey.model.errors import InvalidInput, NotFound, shown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import Store
@@ -22,6 +23,8 @@ from marey.trace.report.report_document import report_document
 
 MLFLOW = "mlflow:"
 WORKLOAD = "workload:"
+TRACE = "trace:"
+_PROFILED = ("times of a profiled window; profiling itself costs time",)
 _GPUS = ("gpus", "num_gpus", "world_size", "n_gpus")
 
 
@@ -113,17 +116,35 @@ def read_workload(place: str, label: str, options: ReadOptions) -> list[RunSerie
     return [make_workload_series(workload, label, about, rows)]
 
 
-def read_stored_runs(store: Store, cluster: str, names: Sequence[str]) -> list[RunSeries]:
-    """Read workloads of an open store, named ``[LABEL=]ID``."""
+def read_stored_runs(
+    store: Store, library: TraceLibrary, cluster: str, names: Sequence[str]
+) -> list[RunSeries]:
+    """Read workloads and runs of traces of a server: ``[LABEL=]ID`` and ``[LABEL=]trace:RUN``."""
     found = []
     for name in names:
         label, equals, workload = name.rpartition("=")
         if equals and not label:
             raise InvalidInput(f"'{shown(name)}' is no run; write ID or LABEL=ID.")
+        if workload.startswith(TRACE):
+            found.append(read_library_run(library, workload.removeprefix(TRACE), label))
+            continue
         about = store.workload(cluster, workload)
         rows = store.progress(cluster, workload, 0, 2**53).to_pylist()
         found.append(make_workload_series(workload, label, dict(about), rows))
     return found
+
+
+def read_library_run(library: TraceLibrary, run: str, label: str) -> RunSeries:
+    """Read the step times of a converted run of traces."""
+    record, index = library.get(run), library.views(run).index
+    steps = [(row["end_ns"] - row["start_ns"]) / 1e6 for row in index.steps]
+    return RunSeries(
+        record.name,
+        label or record.name,
+        step_ms=np.array(steps, float),
+        gpus=len(index.ranks) + len(index.missing) or None,
+        notes=_PROFILED,
+    )
 
 
 def make_workload_series(
@@ -176,6 +197,6 @@ def read_trace(place: str, label: str, options: ReadOptions) -> list[RunSeries]:
             gpus=document["run"]["world_size"] or options.gpus,
             peak_memory_bytes=float(max(peaks)) if peaks else None,
             communication_share=float(np.mean(shares)) if shares else None,
-            notes=("times of a profiled window; profiling itself costs time",),
+            notes=_PROFILED,
         )
     ]

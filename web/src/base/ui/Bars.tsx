@@ -1,7 +1,7 @@
 /** Bars over time with a part of each set off, axis labelled: what was used, and what of it was wasted. */
 
 import { formatCount, formatTime } from "@/base/format";
-import { axisTicks, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
+import { axisTicks, HALF_LABEL_PX, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
 import styles from "@/base/ui/Bars.module.css";
 import { baseTexts as texts } from "@/texts";
 
@@ -13,8 +13,6 @@ export interface Bar {
 
 const [USUAL_WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [900, 200, 56, 12, 24];
 const LABEL_PX = 84;
-/** Half a label: one that is nearer to the edge would be cut. */
-const HALF_LABEL_PX = 24;
 
 export function Bars({
   bars,

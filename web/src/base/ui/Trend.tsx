@@ -1,7 +1,7 @@
 /** Lines over time with axes, a legend and markers at moments that changed something. */
 
 import { formatCount, formatTime } from "@/base/format";
-import { axisTicks, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
+import { axisTicks, HALF_LABEL_PX, tickLabel, timeTicks, useWidth } from "@/base/ui/axes";
 import styles from "@/base/ui/Trend.module.css";
 
 export interface TrendLine {
@@ -61,11 +61,13 @@ export function Trend({
             </text>
           </g>
         ))}
-        {timeTicks(first, first + span, (width - left) / LABEL_PX).map((timeMs) => (
-          <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
-            {tickLabel(timeMs)}
-          </text>
-        ))}
+        {timeTicks(first, first + span, (width - left) / LABEL_PX)
+          .filter((timeMs) => x(timeMs) <= width - HALF_LABEL_PX)
+          .map((timeMs) => (
+            <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">
+              {tickLabel(timeMs)}
+            </text>
+          ))}
         {lines.map((line, place) => (
           <polyline
             key={line.name}

@@ -29,6 +29,9 @@ export function axisTicks(largest: number, unit = ""): number[] {
   return ticks;
 }
 
+/** Half a label of a moment, in pixels: one that is nearer to the edge of its chart would be cut. */
+export const HALF_LABEL_PX = 24;
+
 const HOUR_MS = 3_600_000;
 const STEPS_H = [1, 2, 3, 6, 12, 24, 48, 168];
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from marey.trace.synthetic.faults import Conditions, healthy
 from marey.trace.synthetic.program import run_program
 from marey.trace.synthetic.simulation import Simulation
 from marey.trace.synthetic.tables import build_run, make_clock
+from marey.trace.verdicts.doubts import DOUBTED_CONFIDENCE
 
 LAYOUTS = [
     Layout(data=8, ranks_per_host=4),
@@ -145,3 +148,22 @@ def test_healthy_runs_of_many_seeds_are_called_healthy() -> None:
     for seed in range(300, 312):
         layout = LAYOUTS[seed % len(LAYOUTS)]
         assert judge(make_run(Scenario(layout, seed=seed)).run)[0].kind == VerdictKind.NONE
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(data=8, layers=16, model="resnet50"),
+        Layout(data=2, tensor=2, pipeline=4, micro_batches=2, layers=10, buckets=5.0),
+    ],
+    ids=["resnet", "language model"],
+)
+def test_gradients_that_are_all_summed_at_the_end_make_it_unsure_that_nothing_is_wrong(
+    layout: Layout,
+) -> None:
+    (well,) = judge(make_run(Scenario(layout, steps=2, seed=3)).run)
+    (badly,) = judge(make_run(Scenario(replace(layout, reduce_at="end"), steps=2, seed=3)).run)
+    assert well.kind is badly.kind is VerdictKind.NONE
+    assert well.confidence > 0.8
+    assert badly.confidence <= DOUBTED_CONFIDENCE
+    assert "after backward is over, on every rank" in badly.evidence[-1]

@@ -27,6 +27,7 @@ MOST_DUPLICATE_CLASSES = 0
 MOST_DUPLICATE_MODULES = 0
 MOST_LARGE_FOLDERS = 0
 LEAST_VERB_SHARE = 56
+LEAST_DOCSTRING_VERB_SHARE = 90
 MOST_PARTICIPLE_SHARE = 2.0
 
 
@@ -108,6 +109,10 @@ def test_nothing_delegates_by_getattr(tree: Any) -> None:
 def test_functions_begin_with_a_verb_and_not_with_a_participle(house: Any, tree: Any) -> None:
     assert house.compute_verb_share(tree) >= LEAST_VERB_SHARE
     assert house.compute_participle_share(tree) <= MOST_PARTICIPLE_SHARE
+
+
+def test_docstrings_of_functions_begin_with_a_verb(house: Any) -> None:
+    assert house.compute_docstring_verb_share() >= LEAST_DOCSTRING_VERB_SHARE
 
 
 def test_every_answer_of_the_api_states_what_it_holds(house: Any) -> None:

@@ -1,10 +1,11 @@
 /** Who talks to whom, who waits for whom, and how fast it goes. */
 
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { navigate } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { traceAddress } from "@/base/addresses";
 import { useTheme } from "@/base/theme";
+import { clearCanvas, useCanvas } from "@/base/ui/canvas";
 import { Choice } from "@/base/ui/controls";
 import { makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
@@ -282,9 +283,8 @@ function Network({
   onChoose: (chosen: ReadonlySet<number>) => void;
 }) {
   const theme = useTheme((state) => state.theme);
-  const canvas = useRef<HTMLCanvasElement>(null);
+  const [canvas, width] = useCanvas(700, 100);
   const [lasso, setLasso] = useState<Point[]>([]);
-  const [width, setWidth] = useState(700);
   const drawn = useMemo<NetworkNode[]>(
     () =>
       nodes.map((node) => ({
@@ -301,19 +301,8 @@ function Network({
   );
   const places = useMemo(() => placeRanks(drawn, width, NETWORK_HEIGHT), [drawn, width]);
   useEffect(() => {
-    const element = canvas.current?.parentElement;
-    if (!element) return;
-    const watch = new ResizeObserver(() => setWidth(Math.max(100, element.clientWidth)));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, []);
-  useEffect(() => {
-    const context = canvas.current?.getContext("2d");
-    if (!canvas.current || !context) return;
-    const ratio = devicePixelRatio || 1;
-    canvas.current.width = width * ratio;
-    canvas.current.height = NETWORK_HEIGHT * ratio;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const context = clearCanvas(canvas.current, width, NETWORK_HEIGHT);
+    if (!context) return;
     drawNetwork(context, {
       nodes: drawn,
       links,
@@ -325,7 +314,7 @@ function Network({
       lasso,
       colours: makePalette(theme),
     });
-  }, [drawn, links, places, width, theme, chosen, lasso]);
+  }, [canvas, drawn, links, places, width, theme, chosen, lasso]);
   const at = (event: React.PointerEvent): Point => {
     const box = event.currentTarget.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];

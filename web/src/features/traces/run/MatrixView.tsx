@@ -1,7 +1,8 @@
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useState } from "react";
 import type { Theme } from "@/base/colour";
 import { continuousScheme, interpolate } from "@/base/colour";
 import { useTheme } from "@/base/theme";
+import { clearCanvas, useCanvas } from "@/base/ui/canvas";
 import { makePalette } from "@/charts/marey/kinds";
 import { imageOf, makePicture } from "@/charts/marey/image/picture";
 import type { Matrix } from "@/charts/matrix";
@@ -45,24 +46,14 @@ export function MatrixView({
   format: (value: number) => string;
 }) {
   const theme = useTheme((state) => state.theme);
-  const canvas = useRef<HTMLCanvasElement>(null);
   const [at, setAt] = useState<{ row: number; column: number } | null>(null);
-  const [width, setWidth] = useState(800);
+  const [canvas, width] = useCanvas(800, 50);
   const range = rangeOf(matrix);
   const height = Math.min(MOST_HEIGHT_PX, Math.max(60, matrix.rows * LEAST_CELL_PX * 2));
   useEffect(() => {
-    const element = canvas.current?.parentElement;
-    if (!element) return;
-    const watch = new ResizeObserver(() => setWidth(Math.max(50, element.clientWidth)));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, []);
-  useEffect(() => {
-    const element = canvas.current;
-    const context = element?.getContext("2d");
-    if (!element || !context) return;
-    element.width = width;
-    element.height = height;
+    // One pixel of the picture is one of the page: it is stretched where the screen has more.
+    const context = clearCanvas(canvas.current, width, height, 1);
+    if (!context) return;
     const picture = makePicture(width, height, makePalette(theme).ground);
     paintMatrix(matrix, picture, continuousScheme("marey", theme), rangeOf(matrix));
     context.putImageData(imageOf(picture), 0, 0);
@@ -71,7 +62,7 @@ export function MatrixView({
     context.strokeStyle = makePalette(theme).selected;
     context.lineWidth = 2;
     context.strokeRect(at.column * w, at.row * h, Math.max(3, w), Math.max(3, h));
-  }, [matrix, width, height, theme, at]);
+  }, [canvas, matrix, width, height, theme, at]);
   const find = (event: React.MouseEvent) => {
     const box = event.currentTarget.getBoundingClientRect();
     return cellAt(

@@ -1,5 +1,6 @@
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useState } from "react";
 import { useTheme } from "@/base/theme";
+import { clearCanvas, useCanvas } from "@/base/ui/canvas";
 import { kindColour, makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import type { MemoryKind, RankMemory } from "@/charts/replay/memory";
@@ -18,8 +19,7 @@ export function MemoryView({
   after: readonly RankMemory[];
 }) {
   const theme = useTheme((state) => state.theme);
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(600);
+  const [canvas, width] = useCanvas(600, 200);
   const [said, setSaid] = useState("");
   const height = memoryHeight(after.length);
   const colours: Record<MemoryKind, string> = {
@@ -30,20 +30,8 @@ export function MemoryView({
     buffers: kindColour(theme, "send"),
   };
   useEffect(() => {
-    const element = canvas.current?.parentElement;
-    if (!element) return;
-    const watch = new ResizeObserver(() => setWidth(Math.max(200, element.clientWidth)));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, []);
-  useEffect(() => {
-    const element = canvas.current;
-    const context = element?.getContext("2d");
-    if (!element || !context) return;
-    const ratio = devicePixelRatio || 1;
-    element.width = width * ratio;
-    element.height = height * ratio;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const context = clearCanvas(canvas.current, width, height);
+    if (!context) return;
     const words = { rank: texts.rank, bytes: formatBytes };
     drawMemory(context, { before, after, width, palette: makePalette(theme), colours, words });
   });

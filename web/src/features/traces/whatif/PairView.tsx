@@ -1,5 +1,6 @@
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useState } from "react";
 import { useTheme } from "@/base/theme";
+import { clearCanvas, useCanvas } from "@/base/ui/canvas";
 import { kindColour, makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import { drawPair, pairHeight, pieceAt } from "@/charts/replay/pair";
@@ -11,25 +12,12 @@ import { whatIfTexts as texts } from "@/texts";
 /** The recorded and the predicted step, one above the other on every rank. */
 export function PairView({ timeline }: { timeline: Timeline }) {
   const theme = useTheme((state) => state.theme);
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(600);
+  const [canvas, width] = useCanvas(600, 200);
   const [said, setSaid] = useState("");
   const height = pairHeight(timeline.ranks.length);
   useEffect(() => {
-    const element = canvas.current?.parentElement;
-    if (!element) return;
-    const watch = new ResizeObserver(() => setWidth(Math.max(200, element.clientWidth)));
-    watch.observe(element);
-    return () => watch.disconnect();
-  }, []);
-  useEffect(() => {
-    const element = canvas.current;
-    const context = element?.getContext("2d");
-    if (!element || !context) return;
-    const ratio = devicePixelRatio || 1;
-    element.width = width * ratio;
-    element.height = height * ratio;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const context = clearCanvas(canvas.current, width, height);
+    if (!context) return;
     drawPair(context, {
       ...timeline,
       width,
@@ -45,7 +33,7 @@ export function PairView({ timeline }: { timeline: Timeline }) {
         after: texts.predicted,
       },
     });
-  }, [timeline, width, height, theme]);
+  }, [canvas, timeline, width, height, theme]);
   const read = (event: React.PointerEvent) => {
     const box = event.currentTarget.getBoundingClientRect();
     const found = pieceAt(

@@ -2068,7 +2068,8 @@ export const compareTexts = {
   runsExample: "base=4711, base=4712, new=trace:RUN",
   loss: "Target loss",
   compare: "Compare",
-  nothing: "Enter workloads that report progress, such as base=4711, new=4712, or converted traces, such as trace:RUN.",
+  nothing:
+    "Enter workloads that report progress, such as base=4711, new=4712, or converted traces, such as trace:RUN.",
   tested: (baseline: Value, test: Value) => `Baseline: ${baseline}. Test: ${test}.`,
   figure: "Figure",
   group: (label: Value, n: Value) => `${label} (n = ${n})`,

@@ -184,3 +184,15 @@ def test_a_jax_run_of_two_processes_is_replayed_and_changed(data_dir: Path, tmp_
     assert faster.high_ms < model.base_ms
     with pytest.raises(InvalidInput, match="no gradients"):
         model.predict(["gradients=fp16"])
+
+
+def test_a_mirrored_run_of_tensorflow_is_replayed_and_changed(tmp_path: Path) -> None:
+    # TensorFlow 2.21, MirroredStrategy on two logical CPUs, six steps, its own profiler.
+    folder = Path(__file__).parents[1] / "trace" / "readers" / "recorded"
+    run = open_run(folder / "tensorflow-mirrored.xplane.pb.gz", cache=tmp_path)
+    model = replay_model(build_dataflow(run))
+    assert len(model.recorded.workload.plan.nodes.steps) == 6  # type: ignore[union-attr]
+    assert abs(model.self_error) < 0.05
+    assert model.predict(["compute=x0.5"]).high_ms < model.base_ms
+    with pytest.raises(InvalidInput, match="no gradients"):
+        model.predict(["bucket=1MB"])

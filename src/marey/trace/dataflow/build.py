@@ -38,6 +38,8 @@ _COLUMNS = (
 )
 _BACKWARD = "autograd::engine::evaluate_function"
 _UPDATE = "Optimizer.step"
+# Operators of which this share runs beside another are those of a pool of threads.
+LEAST_OVERLAPPING = 0.2
 
 
 class _Rank:
@@ -69,7 +71,7 @@ class _Rank:
 def build_dataflow(run: TraceRun) -> Dataflow:
     """Return the data-flow tables of every rank of the run."""
     ranks = [_Rank(run, rank) for rank in run.ranks]
-    on_device = any(_works_on_device(rank) for rank in ranks)
+    on_device = any(_works_on_device(rank) or _works_on_pool(rank) for rank in ranks)
     return Dataflow(
         ranks=tuple(run.ranks),
         operators=_unite(OPERATORS, [_operators(r) for r in ranks]),
@@ -87,6 +89,17 @@ def build_dataflow(run: TraceRun) -> Dataflow:
 def _works_on_device(rank: _Rank) -> bool:
     """Say whether operators ran on devices, or on a pool of threads that stands for one (JAX)."""
     return bool(((rank["device"] >= 0) & (rank["on_device"] != 0)).any())
+
+
+def _works_on_pool(rank: _Rank) -> bool:
+    """Say whether operators ran on several threads at once, in steps that no profiler marked."""
+    rows = np.flatnonzero((rank["on_device"] != 0) & (rank["kind"] == EventKind.COMPUTE))
+    if rank.named(is_step).any() or len(np.unique(rank["stream"][rows])) < 2:
+        return False
+    order = rows[np.argsort(rank["start_ns"][rows], kind="stable")]
+    over = np.maximum.accumulate(rank["end_ns"][order])[:-1]
+    overlapping: Flags = rank["start_ns"][order][1:] < over
+    return bool(np.mean(overlapping) > LEAST_OVERLAPPING)
 
 
 def _unite(schema: pa.Schema, parts: Sequence[dict[str, Any]]) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,3 +26,14 @@ def assign_lanes(start_ns: Ints, end_ns: Ints) -> Ints:
         free_at[lane] = int(end_ns[n])
         lanes[n] = lane
     return lanes
+
+
+def stand_for_device(columns: Mapping[str, Ints]) -> Ints:
+    """Return devices in which a pool of threads without a number of its own is the first one.
+
+    TensorFlow runs the operators of all replicas of a host on one pool.
+    """
+    device = columns["device"]
+    if (device >= 0).any():
+        return device
+    return np.where(columns["on_device"] != 0, 0, device)

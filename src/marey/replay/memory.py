@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Dataflow, Phase
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.families.pipeline_parallel import Pipeline, read_passes
+from marey.replay.families.pipeline_parallel import Pipeline
+from marey.replay.families.pipeline_reading import read_passes
 from marey.replay.families.pipeline_schedules import (
     BACKWARD,
     FORWARD,

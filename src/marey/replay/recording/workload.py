@@ -23,12 +23,8 @@ from marey.replay.families.data_parallel import (
 from marey.replay.families.fully_sharded import is_sharded
 from marey.replay.families.parameter_server import find_servers
 from marey.replay.families.pipeline_links import fit_message_links
-from marey.replay.families.pipeline_parallel import (
-    Pipeline,
-    is_pipeline,
-    plan_pipeline,
-    read_pipeline,
-)
+from marey.replay.families.pipeline_parallel import Pipeline, plan_pipeline
+from marey.replay.families.pipeline_reading import is_pipeline, read_pipeline
 from marey.replay.programs import Graph
 from marey.replay.recording.link_costs import Links, fit_links
 from marey.replay.recording.recorded import (

@@ -208,7 +208,7 @@ def test_a_link_from_elsewhere_still_opens_the_page(client: TestClient) -> None:
 
 def test_one_user_cannot_take_every_place() -> None:
     book = requests.RequestBook()
-    book.in_hand["user a"] = requests.REQUESTS_PER_USER
+    book.running["user a"] = requests.REQUESTS_PER_USER
     assert not book.has_room("user a")
     assert book.has_room("user b")
 

@@ -54,6 +54,7 @@ def test_the_injected_cause_is_the_first_feature_in_nine_of_ten_worlds(
     assert np.mean(right) >= 0.9
 
 
+@pytest.mark.slow
 def test_a_world_without_a_cause_claims_no_gain_and_predicts_the_own_mean(
     fitted: dict[tuple[str, int], PerformanceModel],
 ) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+# Every recording is reported on before the first of these.
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,6 @@ def tried(truth: ModuleType, data_dir: Path, tmp_path_factory: pytest.TempPathFa
     return list(truth.try_recordings(data_dir, tmp_path_factory.mktemp("cache")))
 
 
-@pytest.mark.slow
 def test_no_verdict_is_confidently_wrong(tried: list[Any]) -> None:
     assert {t.path: t.wrong for t in tried if t.outcome == "WRONG"} == {}
 

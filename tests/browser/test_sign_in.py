@@ -48,6 +48,7 @@ def test_who_only_looks_sees_no_dead_buttons(stranger: Overview, demo: Demo) -> 
     page.get_by_test_id("go-sign-in").wait_for()
     page.get_by_role("heading", name="Traces").wait_for()
     assert page.locator("input[type=file]").count() == 0
+    assert page.get_by_text("Drop profiler files").count() == 0
     assert page.get_by_role("button", name="Delete").count() == 0
     page.goto(f"{demo.url}/findings?state=all")
     page.locator("[data-testid^=finding-]").first.wait_for()
@@ -58,6 +59,13 @@ def test_who_only_looks_sees_no_dead_buttons(stranger: Overview, demo: Demo) -> 
         assert page.get_by_test_id(name).count() == 0
     page.goto(f"{demo.url}/people")
     page.get_by_role("alert").wait_for()
+    page.goto(f"{demo.url}/audit")
+    page.get_by_role("alert").wait_for()
+    assert page.locator("main").get_by_role("button").count() == 0
+    assert page.locator("main").get_by_role("textbox").count() == 0
+    page.goto(f"{demo.url}/callgraphs")
+    page.get_by_role("heading", name="Call graphs").wait_for()
+    assert page.locator("input[type=file]").count() == 0
     page.goto(f"{demo.url}/sign-in")
     form = page.get_by_test_id("sign-in")
     form.get_by_test_id("token").fill("wrong")

@@ -32,6 +32,18 @@ def test_the_proxy_names_the_user_and_the_groups(small: SmallService) -> None:
         assert client.get("/api/v1/clusters").status_code == 401
 
 
+@pytest.mark.parametrize("place", ["", "/oauth2/sign_out"])
+def test_there_is_signing_out_where_the_proxy_has_a_place_for_it(
+    small: SmallService, place: str
+) -> None:
+    proxy = ProxySettings(peers=("10.0.0.0/8",), logout_url=place)
+    control = AccessControl(mode="proxy", settings=AccessSettings(mode="proxy"), proxy=proxy)
+    app = build_app(small.service, Access((), control))
+    with TestClient(app, base_url="http://127.0.0.1", client=("10.1.2.3", 1)) as client:
+        assert client.get("/api/v1/me", headers=TOLD).json()["sign_in"]["signs_out"] is bool(place)
+        assert client.delete("/api/v1/session", headers=TOLD).json() == {"next": place}
+
+
 @pytest.mark.parametrize(("peer", "mode"), [("192.0.2.7", "proxy"), ("10.1.2.3", "token")])
 def test_spoofed_headers_are_not_heard(small: SmallService, peer: str, mode: str) -> None:
     with make_client(small, peer, mode) as client:

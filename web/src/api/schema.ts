@@ -5160,6 +5160,7 @@ export interface components {
             provider: string;
             label: string;
             takes_token: boolean;
+            signs_out: boolean;
         };
         /**
          * SignedInSession

@@ -15,6 +15,8 @@ class SignInWays(Document):
     label: str
     # Whether a token, or the key of a local server's owner, is taken.
     takes_token: bool
+    # Whether there is something to sign out of: a proxy may have no such place.
+    signs_out: bool
 
 
 class Myself(Document):

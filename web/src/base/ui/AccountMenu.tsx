@@ -48,7 +48,7 @@ export function AccountMenu() {
         <Entry href="/account">{texts.tokensAndNotifications}</Entry>
         {me.permissions.includes("operate") && <Entry href="/people">{texts.people}</Entry>}
         {me.permissions.includes("admin") && <Entry href="/audit">{texts.audit}</Entry>}
-        {(me.by === "session" || me.by === "proxy") && (
+        {(me.by === "session" || (me.by === "proxy" && me.sign_in.signs_out)) && (
           <button type="button" className={ui["button"]} onClick={() => void signOut()}>
             {texts.signOut}
           </button>

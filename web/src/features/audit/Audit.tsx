@@ -5,6 +5,7 @@ import { formatTime } from "@/base/format";
 import { Choice } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
+import { Permitted } from "@/base/ui/Permitted";
 import type { AuditEntry, AuditPage } from "@/features/audit/changes";
 import { findChanges } from "@/features/audit/changes";
 import pageStyles from "@/base/ui/page.module.css";
@@ -48,19 +49,21 @@ export function Audit() {
       <main className={pageStyles["page-body"]}>
         <h1>{texts.audit}</h1>
         <p className={ui["muted"]}>{texts.whatIsRecorded}</p>
-        <div className={pageStyles["page-line"]}>
-          <Choice
-            label={texts.kind}
-            value={filter.kind}
-            options={KINDS}
-            onChange={(kind) => set({ kind })}
-          />
-          <Field label={texts.user} value={filter.user} onChange={(user) => set({ user })} />
-          <Field label={texts.contains} value={filter.text} onChange={(text) => set({ text })} />
-          <span className={pageStyles["spring"]} />
-          {rows.length > 0 &&
-            FORMATS.map((one) => <Export key={one.format} filter={filter} {...one} />)}
-        </div>
+        <Permitted to="admin">
+          <div className={pageStyles["page-line"]}>
+            <Choice
+              label={texts.kind}
+              value={filter.kind}
+              options={KINDS}
+              onChange={(kind) => set({ kind })}
+            />
+            <Field label={texts.user} value={filter.user} onChange={(user) => set({ user })} />
+            <Field label={texts.contains} value={filter.text} onChange={(text) => set({ text })} />
+            <span className={pageStyles["spring"]} />
+            {rows.length > 0 &&
+              FORMATS.map((one) => <Export key={one.format} filter={filter} {...one} />)}
+          </div>
+        </Permitted>
         {record.isError && (
           <p className={pageStyles["page-notice"]} role="alert">
             {record.error.message}

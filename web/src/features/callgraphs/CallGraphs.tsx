@@ -1,6 +1,7 @@
 /** Call graphs as an ensemble: which rank, which step, which run, and what changed. */
 
 import { useEffect, useMemo, useRef, useState } from "react";
+import { useMay } from "@/base/account";
 import { navigate, useSearch } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { formatAmount } from "@/base/times";
@@ -52,6 +53,7 @@ function useAddress() {
 export function CallGraphs() {
   const [state, setState] = useAddress();
   const set = (change: Partial<PageState>) => setState((now) => ({ ...now, ...change }));
+  const maySend = useMay("contribute");
   const sources = useSources();
   const sankey = useSankey(state);
   const tree = useTree(state);
@@ -79,7 +81,7 @@ export function CallGraphs() {
         )}
         {!chosen && (
           <p className={pageStyles["page-notice"]} role="status" data-testid="nothing-chosen">
-            {texts.chooseSources}
+            {maySend ? texts.chooseSources : texts.chooseAmongSources}
           </p>
         )}
         {chosen && sankey.isPending && !failed && (

@@ -1,4 +1,5 @@
 import { useState } from "react";
+import { useMay } from "@/base/account";
 import { useSearch } from "@/base/router";
 import { traceAddress, tracesAddress, workloadAddress } from "@/base/addresses";
 import { formatCount, formatTime } from "@/base/format";
@@ -15,11 +16,18 @@ import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/traces/Traces.module.css";
 import { tracesTexts as texts } from "@/texts";
 
+/** What is said where there are no traces: how to send some, to those who may. */
+function describeNothing(ofWorkload: boolean, maySend: boolean): string {
+  if (!maySend) return texts.noTracesToSee;
+  return ofWorkload ? texts.noTracesOfThisWorkload : texts.noTraces;
+}
+
 /** Runs whose traces are here: sent by hand, found in folders, attached to workloads. */
 export function Traces() {
   const workload = new URLSearchParams(useSearch()).get("workload") ?? "";
   const runs = useRuns(workload);
   const limits = useLimits();
+  const maySend = useMay("contribute");
   const [filter, setFilter] = useState("");
   const [resumed, setResumed] = useState<RunSummary | null>(null);
   const shown = filterRuns(runs.data?.runs ?? [], filter);
@@ -65,7 +73,7 @@ export function Traces() {
         )}
         {runs.data?.runs.length === 0 && !runs.isError && (
           <p className={pageStyles["page-notice"]} role="status" data-testid="traces-empty">
-            {workload ? texts.noTracesOfThisWorkload : texts.noTraces}
+            {describeNothing(workload !== "", maySend)}
           </p>
         )}
         {runs.isPending && !runs.isError && (

@@ -62,6 +62,7 @@ def describe_ways(control: AccessControl) -> SignInWays:
         provider=START_PATH if control.provider else "",
         label=control.oidc.label if control.provider else "",
         takes_token=control.mode != "proxy",
+        signs_out=control.mode != "proxy" or bool(control.proxy.logout_url),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from marey.app.traces.received_files import ReceivedFiles
+from marey.cli import main
 from marey.trace.views.cells import HEADER
 
 ROOT = "/api/v1/traces"
@@ -162,6 +164,18 @@ def test_a_real_run_answers_every_question(client: TestClient, pipeline: str) ->
     sorted_ms = client.get(f"{ROOT}/{pipeline}/kernels", params={"sort": "-max_us", "limit": 3})
     values = [row["max_us"] for row in sorted_ms.json()["rows"]]
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.slow
+def test_one_selection_means_the_same_here_and_on_the_command_line(
+    client: TestClient, pipeline: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = "rank=1,3 and step=2"
+    rows = client.get(f"{ROOT}/{pipeline}/steps", params={"where": where}).json()["rows"]
+    assert main(["trace", "steps", str(PP), "--where", where, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)["steps"]
+    both = [{(row["rank"], row["step"]) for row in answer} for answer in (rows, printed)]
+    assert both == [{(1, 2), (3, 2)}] * 2
 
 
 @pytest.mark.slow

@@ -140,6 +140,13 @@ def test_the_marey_view_is_walked_by_keyboard_and_saved(
     assert operator in address_of(page)["where"].split(" and ")
     view.press("+")
     overview.wait_until(lambda: "from" in address_of(page), "the window in the address")
+    zoomed = address_of(page)["from"]
+    view.press("ArrowRight")
+    overview.wait_until(lambda: address_of(page).get("from") != zoomed, "the window moved on")
+    view.press("b")
+    overview.wait_until(lambda: "from" not in address_of(page), "the whole step again")
+    view.press("+")
+    overview.wait_until(lambda: "from" in address_of(page), "the window in the address again")
     link = page.url
     page.get_by_label("Table", exact=True).check()
     table = page.get_by_role("table", name="Operators in the window")

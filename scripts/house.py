@@ -12,7 +12,8 @@ Rules of counting:
 - Functions under Numba's ``njit`` may take as many parameters as they need (a compiled kernel takes
   arrays, not objects), and calls of them as many arguments; so may calls into the native module
   and calls of functions that take any number of like things (``has("util", "power", …)``).
-- A package is a folder directly below the root; its class and module names must be unique in it.
+- A package is a folder directly below the root; its module names must be unique in it. Public class
+  names must be unique in a layer too: several packages side by side in the list of ``pyproject.toml``.
 - ``getattr`` with a literal name asks an object for something its type does not promise. The part
   that runs inside somebody else's program (``record``) may ask.
 """
@@ -23,6 +24,7 @@ import argparse
 import ast
 import json
 import statistics
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent / "src" / "marey"
 OPENAPI = ROOT.parents[1] / "docs" / "openapi.json"
+SETTINGS = ROOT.parents[1] / "pyproject.toml"
 MOST_PARAMETERS = 4
 MOST_POSITIONAL_ARGUMENTS = 5
 MOST_MODULES_IN_A_FOLDER = 15
@@ -273,6 +276,22 @@ def find_duplicate_classes(tree: Tree) -> list[str]:
     return _name_duplicates((p.package, p.name, p.path) for p in tree.classes)
 
 
+def read_layers(settings: Path = SETTINGS) -> list[list[str]]:
+    """Return the packages of each layer, as import-linter reads them."""
+    contracts = tomllib.loads(settings.read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["name"] == "one-way layers")
+    return [[name.strip() for name in layer.split("|")] for layer in layers]
+
+
+def find_duplicate_classes_in_layers(tree: Tree, layers: Iterable[list[str]]) -> list[str]:
+    """Name public classes that exist twice in one layer of packages."""
+    layer_of = {package: " | ".join(layer) for layer in layers for package in layer}
+    return _name_duplicates(
+        (layer_of.get(place.package, place.package), place.name, place.path)
+        for place in tree.classes
+    )
+
+
 def find_duplicate_modules(tree: Tree) -> list[str]:
     """Name modules that exist twice in one package."""
     named = [p for p in tree.modules if p.stem not in ("__init__", "__main__")]
@@ -371,6 +390,7 @@ LISTS: dict[str, Callable[[Tree], Iterable[object]]] = {
     "nouns": lambda t: (f for f in t.functions if not is_verb_first(f.name)),
     "participles": lambda t: (f for f in t.functions if is_participle_first(f.name)),
     "classes": find_duplicate_classes,
+    "layers": lambda t: find_duplicate_classes_in_layers(t, read_layers()),
     "modules": find_duplicate_modules,
     "parameters": lambda t: t.parameters,
     "positional": lambda t: t.positional,
@@ -417,6 +437,12 @@ def write_answers(document: dict[str, Any]) -> str:
     return f"| typed API answers | {count - len(find_untyped_answers(document))} of {count} |"
 
 
+def write_layers(tree: Tree) -> str:
+    """Return the row of the table on class names within a layer."""
+    found = find_duplicate_classes_in_layers(tree, read_layers())
+    return f"| public class names twice in a layer | {len(found)} |"
+
+
 def write_table(columns: dict[str, Tree]) -> str:
     """Return the figures as a Markdown table, one column per tree."""
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -446,6 +472,7 @@ def main() -> None:
     else:
         print(write_table({options.root.name: tree}))
         if options.root == ROOT:
+            print(write_layers(tree))
             print(write_answers(json.loads(OPENAPI.read_text("utf-8"))))
 
 

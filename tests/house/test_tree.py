@@ -85,6 +85,11 @@ def test_no_public_class_name_exists_twice_in_a_package(house: Any, tree: Any) -
     assert len(found) <= MOST_DUPLICATE_CLASSES, show(found)
 
 
+def test_no_public_class_name_exists_twice_in_a_layer(house: Any, tree: Any) -> None:
+    found = house.find_duplicate_classes_in_layers(tree, house.read_layers())
+    assert len(found) <= MOST_DUPLICATE_CLASSES, show(found)
+
+
 def test_no_module_name_exists_twice_in_a_package(house: Any, tree: Any) -> None:
     found = house.find_duplicate_modules(tree)
     assert len(found) <= MOST_DUPLICATE_MODULES, show(found)
@@ -146,6 +151,13 @@ def test_the_script_counts_what_it_says(house: Any, tmp_path: Path) -> None:
     assert [p.name for p in tree.positional] == ["read_rows"]
     assert len(tree.probes) == len(tree.delegations) == 1
     assert len(house.find_duplicate_classes(tree)) == 1
+    for package in ("left", "right"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "same.py").write_text("class Shared: ...\n")
+    wider = house.read_tree(tmp_path)
+    assert len(house.find_duplicate_classes(wider)) == 1
+    assert len(house.find_duplicate_classes_in_layers(wider, [["left", "right"], ["part"]])) == 2
+    assert len(house.find_duplicate_classes_in_layers(wider, [["left"], ["right"]])) == 1
     assert house.compute_verb_share(tree) == 75
     assert house.compute_participle_share(tree) == 25
     assert sum(many for _, many in tree.docstrings) == 1

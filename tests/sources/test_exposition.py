@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 from marey.sources import exposition
 from marey.sources.exporter_labels import parse_host_name, parse_labels
-from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
+from marey.sources.exposition import GPU_METRICS, WIDTH, Exposition, ExpositionReader
 
 NOW_MS = 1_794_771_650_000
 
 
-def read(text: str, host: str = "node1", now_ms: int = NOW_MS) -> Reading:
+def read(text: str, host: str = "node1", now_ms: int = NOW_MS) -> Exposition:
     return ExpositionReader(host).read(text.encode(), now_ms)
 
 
-def value(reading: Reading, gpu: str, metric: str) -> float:
+def value(reading: Exposition, gpu: str, metric: str) -> float:
     at = [g.gpu for g in reading.gpus].index(gpu)
     return reading.values[at * WIDTH + GPU_METRICS.index(metric)]
 
 
-def as_facts(reading: Reading) -> dict[str, dict[str, float]]:
+def as_facts(reading: Exposition) -> dict[str, dict[str, float]]:
     return {
         gpu.gpu: {
             metric: number

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from marey.model.errors import Conflict
-from marey.store.holder import Holder, find_holder, get_address_path, remove_address, write_address
+from marey.store.holder import (
+    StoreHolder,
+    find_holder,
+    get_address_path,
+    remove_address,
+    write_address,
+)
 
 
 def test_a_living_server_is_found_until_it_takes_its_address_away(tmp_path: Path) -> None:
@@ -19,7 +25,7 @@ def test_a_living_server_is_found_until_it_takes_its_address_away(tmp_path: Path
     assert find_holder(store) is None
     write_address(store, "http://127.0.0.1:8000")
     assert get_address_path(store).name == "s.marey.server"
-    assert find_holder(store) == Holder("http://127.0.0.1:8000", os.getpid())
+    assert find_holder(store) == StoreHolder("http://127.0.0.1:8000", os.getpid())
     assert get_address_path(store).stat().st_mode & 0o077 == 0
     remove_address(store)
     assert find_holder(store) is None
@@ -37,7 +43,7 @@ def test_the_address_of_a_dead_process_is_stale(tmp_path: Path) -> None:
 def test_another_process_s_address_is_not_removed(tmp_path: Path) -> None:
     get_address_path(tmp_path / "s").write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
     remove_address(tmp_path / "s")
-    assert find_holder(tmp_path / "s") == Holder("http://127.0.0.1:1", 1)
+    assert find_holder(tmp_path / "s") == StoreHolder("http://127.0.0.1:1", 1)
 
 
 @pytest.mark.parametrize(

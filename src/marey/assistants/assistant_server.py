@@ -22,7 +22,7 @@ from marey.app.queries.server_client import request_server
 from marey.assistants.marked_data import NOTICE, mark_as_data
 from marey.assistants.questions import QUESTIONS, ApiRequest
 from marey.model.errors import MareyError, Unavailable, shown
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 INSTRUCTIONS = (
     "Marey sees the GPUs of a cluster, the work on them and profiler traces of it. The tools only "
@@ -32,7 +32,7 @@ _READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 # Which server is asked; looked up for each question, since a server may be started again.
-FindServer = Callable[[], Holder | None]
+FindServer = Callable[[], StoreHolder | None]
 
 
 def make_assistant_server(find_server: FindServer, *, own_token: bool) -> MCPServer[Any]:

@@ -15,7 +15,7 @@ from marey.cli.output import Output
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import format_time, parse_time
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 DEFAULT_STORE = "marey.duckdb"
 SERVER_VARIABLE = "MAREY_SERVER"
@@ -57,22 +57,22 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default=DEFAULT_CLUSTER, help="the cluster (default)")
 
 
-def read_server(text: str) -> Holder:
+def read_server(text: str) -> StoreHolder:
     """Return the server of an address; an open one is refused."""
     try:
-        return Holder(normalise_address(text), 0)
+        return StoreHolder(normalise_address(text), 0)
     except InvalidInput as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def is_there(place: Place) -> bool:
     """Return whether there is somebody or something to ask."""
-    return isinstance(place, Holder) or place.exists()
+    return isinstance(place, StoreHolder) or place.exists()
 
 
 def tell_asker(place: Place, out: Output) -> None:
     """Say as whom a server is asked: what it shows depends on it."""
-    if isinstance(place, Holder):
+    if isinstance(place, StoreHolder):
         me = request_server(place, "GET", "/me")
         who = f"{me['user']} ({me['role']})" if me["user"] else "nobody in particular"
         out.remark(f"Asking {place.url} as {who}.")

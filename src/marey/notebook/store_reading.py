@@ -20,7 +20,7 @@ from marey.model.errors import NotFound, Unavailable
 from marey.model.metrics import metric_named
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import format_time
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import StoreHolder, find_holder
 
 SNAPSHOT = "application/vnd.marey.snapshot"
 _TIMEOUT_S = 60.0
@@ -68,7 +68,7 @@ def check_store(store: str | Path) -> Path:
     return path
 
 
-def _fetch_snapshot(server: Holder, question: AskSnapshot) -> bytes:
+def _fetch_snapshot(server: StoreHolder, question: AskSnapshot) -> bytes:
     headers = {"Accept": SNAPSHOT}
     token = find_token(server) if is_on_this_machine(server.url) else ""
     if token:

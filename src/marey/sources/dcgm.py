@@ -22,7 +22,7 @@ from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.sources.endpoints import EndpointList
 from marey.sources.exporter_clocks import ExporterClock
-from marey.sources.exposition import GPU_METRICS, WIDTH, ExpositionReader, Reading
+from marey.sources.exposition import GPU_METRICS, WIDTH, Exposition, ExpositionReader
 from marey.sources.host_rates import HostRates
 from marey.sources.http_fetch import (
     Address,
@@ -60,7 +60,7 @@ class ScrapeRules:
 
 
 @dataclass(slots=True)
-class Endpoint:
+class Exporter:
     """One exporter, and how it is doing."""
 
     address: Address
@@ -101,7 +101,7 @@ class DcgmSource:
         self._name = name
         self._rules = rules
         self._list = addresses if isinstance(addresses, EndpointList) else None
-        self.endpoints: list[Endpoint] = []
+        self.endpoints: list[Exporter] = []
         self._loop = make_loop()
         self._fetcher = Fetcher(FetchRules(rules.timeout_s, rules.at_once))
         if not isinstance(addresses, EndpointList):
@@ -123,10 +123,10 @@ class DcgmSource:
         places = {address.place for address in addresses}
         self._fetcher.keep(count_connections_to_keep(len(places)), places)
 
-    def _make_endpoint(self, address: Address) -> Endpoint:
+    def _make_endpoint(self, address: Address) -> Exporter:
         trust, short = self._rules.trust_labels, self._rules.short_hosts
         reader = ExpositionReader(address.host, trust_labels=trust, short_hosts=short)
-        return Endpoint(address, reader, _share(address.url))
+        return Exporter(address, reader, _share(address.url))
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
         """Return what every exporter says now; ``Unavailable`` only where none answers."""
@@ -150,14 +150,14 @@ class DcgmSource:
         return [self._make_observation(read, now_ms, events)]
 
     async def _scrape_all(
-        self, due: list[Endpoint], now_ms: int, events: list[Event]
-    ) -> list[tuple[Endpoint, Reading]]:
+        self, due: list[Exporter], now_ms: int, events: list[Event]
+    ) -> list[tuple[Exporter, Exposition]]:
         """Return those that answer, in their order.
 
         As many workers as may ask at once share them out.
         """
         spread_s = min(self._rules.spread_s, SPREAD_PER_ENDPOINT_S * (len(self.endpoints) - 1))
-        readings: list[Reading | None] = [None] * len(due)
+        readings: list[Exposition | None] = [None] * len(due)
         waiting = iter(sorted(range(len(due)), key=lambda at: due[at].share))
 
         async def work() -> None:
@@ -171,7 +171,9 @@ class DcgmSource:
         await asyncio.gather(*(work() for _ in range(min(self._rules.at_once, len(due)))))
         return [(e, found) for e, found in zip(due, readings, strict=True) if found is not None]
 
-    async def _scrape(self, endpoint: Endpoint, now_ms: int, events: list[Event]) -> Reading | None:
+    async def _scrape(
+        self, endpoint: Exporter, now_ms: int, events: list[Event]
+    ) -> Exposition | None:
         try:
             body, date = await self._fetcher.fetch_dated(endpoint.address)
             here_ms = now_ms + round((time.monotonic() - self._began) * 1000)
@@ -193,7 +195,7 @@ class DcgmSource:
         return reading
 
     def _make_observation(
-        self, read: list[tuple[Endpoint, Reading]], now_ms: int, events: list[Event]
+        self, read: list[tuple[Exporter, Exposition]], now_ms: int, events: list[Event]
     ) -> Observation:
         names, values = _gather_values(read)
         cluster = self._rules.cluster
@@ -205,7 +207,7 @@ class DcgmSource:
         return self._add_new_gpus(observation, read)
 
     def _add_new_gpus(
-        self, observation: Observation, read: list[tuple[Endpoint, Reading]]
+        self, observation: Observation, read: list[tuple[Exporter, Exposition]]
     ) -> Observation:
         """Return the observation with hosts and GPUs that are new or have changed."""
         gpus: dict[str, Gpu] = {}
@@ -285,7 +287,7 @@ def _share(url: str) -> float:
     return int.from_bytes(hashlib.blake2b(url.encode(), digest_size=4).digest()) / 2**32
 
 
-def _refuse_useless(reading: Reading) -> None:
+def _refuse_useless(reading: Exposition) -> None:
     if reading.gpus or reading.host:
         return
     counts = reading.counts
@@ -298,11 +300,11 @@ def _refuse_useless(reading: Reading) -> None:
     raise Unavailable(text, code="no_known_metric")
 
 
-def _make_event(kind: ClusterEventKind, endpoint: Endpoint, now_ms: int, text: str) -> Event:
+def _make_event(kind: ClusterEventKind, endpoint: Exporter, now_ms: int, text: str) -> Event:
     return Event(now_ms, kind, host=endpoint.reader.host, text=f"{endpoint.address.url} {text}")
 
 
-def _compute_total_rates(endpoint: Endpoint, reading: Reading, now_ms: int) -> None:
+def _compute_total_rates(endpoint: Exporter, reading: Exposition, now_ms: int) -> None:
     """Turn totals of links into rates; a total that fell was reset and says nothing this time."""
     for place, total in reading.totals.items():
         key = (reading.names[place // WIDTH], place % WIDTH)
@@ -312,7 +314,9 @@ def _compute_total_rates(endpoint: Endpoint, reading: Reading, now_ms: int) -> N
             reading.values[place] = (total - before) / ((now_ms - then_ms) / 1000)
 
 
-def _gather_values(read: list[tuple[Endpoint, Reading]]) -> tuple[list[str], NDArray[np.float32]]:
+def _gather_values(
+    read: list[tuple[Exporter, Exposition]],
+) -> tuple[list[str], NDArray[np.float32]]:
     """Return names and values of all GPUs.
 
     Of two endpoints that name the same GPU the first counts.
@@ -343,7 +347,7 @@ def _make_gpu_batch(
 
 
 def _make_host_batch(
-    read: list[tuple[Endpoint, Reading]], now_ms: int, cluster: str
+    read: list[tuple[Exporter, Exposition]], now_ms: int, cluster: str
 ) -> SampleBatch:
     levels = {
         endpoint.reader.host: endpoint.rates.levels(reading.host, now_ms)

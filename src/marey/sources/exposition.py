@@ -105,7 +105,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Reading:
+class Exposition:
     """What one exposition says: a value per GPU and metric, NaN where it says nothing.
 
     ``names`` are the ids of ``gpus``; ``values`` has ``WIDTH`` numbers per GPU, in the order of
@@ -140,7 +140,7 @@ class ExpositionReader:
         # One name of each exporter seen here: by it doctor knows whose it is.
         self.example_names: set[str] = set()
 
-    def read(self, body: bytes, now_ms: int = 0) -> Reading:
+    def read(self, body: bytes, now_ms: int = 0) -> Exposition:
         """Return every value that the catalogue knows.
 
         What cannot be used is counted and left out.
@@ -148,7 +148,7 @@ class ExpositionReader:
         if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
             self._forget()
         text = body.decode("utf-8", "replace")
-        reading = Reading(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
+        reading = Exposition(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
         lines = text.split("\n")
         if SMI_INDEX in text:
             self._learn_numbers(lines)
@@ -173,7 +173,7 @@ class ExpositionReader:
             elif (number := tail.strip()).isdecimal() and len(number) <= 4:
                 self._uuids[found.uuid] = (self.host, int(number))
 
-    def _read_lines(self, lines: list[str], reading: Reading, now_ms: int) -> None:
+    def _read_lines(self, lines: list[str], reading: Exposition, now_ms: int) -> None:
         targets, hosts, rows = list_gpu_targets(), list_host_names(), self._rows
         values, counts = reading.values, reading.counts
         held_rank: dict[int, int] = {}
@@ -212,7 +212,7 @@ class ExpositionReader:
                 reading.jobs.setdefault(row[0] // WIDTH, set()).add(row[1])
             counts.used += 1
 
-    def _take_tile(self, labels: str, line: str, target: Target, reading: Reading) -> bool:
+    def _take_tile(self, labels: str, line: str, target: Target, reading: Exposition) -> bool:
         """Keep what an Intel exporter says of one tile; returns whether it was of a tile."""
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
         found = read_whole_gpu(parsed) if parsed is not None else None
@@ -226,7 +226,7 @@ class ExpositionReader:
             reading.counts.used += 1
         return True
 
-    def _add_new_row(self, labels: str, line: str, reading: Reading) -> tuple[int, str] | None:
+    def _add_new_row(self, labels: str, line: str, reading: Exposition) -> tuple[int, str] | None:
         """Return the row of labels not seen before.
 
         None where they name no GPU that can be kept.
@@ -243,7 +243,7 @@ class ExpositionReader:
             self._rows[labels] = (row * WIDTH, found.job)
         return (row * WIDTH, found.job)
 
-    def _place_row(self, found: GpuLabels, reading: Reading) -> int | None:
+    def _place_row(self, found: GpuLabels, reading: Exposition) -> int | None:
         """Return the row of a GPU, new or known; None where it cannot be kept."""
         named = self._find_name(found)
         if named is None:
@@ -280,7 +280,7 @@ class ExpositionReader:
         return host, found.index
 
     def _read_other_line(
-        self, line: str, hosts: frozenset[str], reading: Reading, now_ms: int
+        self, line: str, hosts: frozenset[str], reading: Exposition, now_ms: int
     ) -> None:
         """Keep a line that is no GPU metric where host metrics are made of it."""
         name = line[:128].partition("{")[0].partition(" ")[0]
@@ -300,7 +300,7 @@ class ExpositionReader:
         self._facts, self._names = [], []
 
 
-def _join_tiles(reading: Reading) -> None:
+def _join_tiles(reading: Exposition) -> None:
     """Make a GPU's value of its tiles', where the exporter states none for the whole."""
     for place, values in reading.tiles.items():
         if reading.values[place] != reading.values[place]:
@@ -341,21 +341,21 @@ def _parse_slow_value(tail: str, now_ms: int, counts: Counts) -> float:
     return value
 
 
-def _add_row(reading: Reading, at: int) -> list[float]:
+def _add_row(reading: Exposition, at: int) -> list[float]:
     return reading.values[at * WIDTH : (at + 1) * WIDTH]
 
 
-def _copy_reading(reading: Reading) -> Reading:
+def _copy_reading(reading: Exposition) -> Exposition:
     reading.gpus, reading.names = list(reading.gpus), list(reading.names)
     return reading
 
 
-def _keep_only(reading: Reading, seen: list[bool]) -> Reading:
+def _keep_only(reading: Exposition, seen: list[bool]) -> Exposition:
     """Return the reading without GPUs that this exposition no longer names."""
     totals = {place // WIDTH for place in reading.totals}
     kept = [at for at, has in enumerate(seen) if has or at in totals]
     new_at = {old: new for new, old in enumerate(kept)}
-    return Reading(
+    return Exposition(
         gpus=[reading.gpus[at] for at in kept],
         names=[reading.names[at] for at in kept],
         values=[value for at in kept for value in _add_row(reading, at)],

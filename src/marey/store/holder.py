@@ -18,7 +18,7 @@ _PID = re.compile(r"PID (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class StoreHolder:
     """A running server that holds a store."""
 
     url: str
@@ -51,7 +51,7 @@ def remove_address(store: Path) -> None:
         get_address_path(store).unlink(missing_ok=True)
 
 
-def find_holder(path: str | Path) -> Holder | None:
+def find_holder(path: str | Path) -> StoreHolder | None:
     """Return the living server that said it holds this store.
 
     None for none, a dead one or nonsense.
@@ -76,7 +76,7 @@ def _check_owner(path: Path, state: os.stat_result, store: Path) -> None:
     )
 
 
-def _read(path: Path, store: Path) -> Holder | None:
+def _read(path: Path, store: Path) -> StoreHolder | None:
     try:
         # A link could lead to a file of anybody's choice.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -94,7 +94,7 @@ def _read(path: Path, store: Path) -> Holder | None:
     certificate = document.get("certificate", "")
     if not isinstance(certificate, str) or not _is_address(url):
         return None
-    return Holder(url, pid, certificate)
+    return StoreHolder(url, pid, certificate)
 
 
 def _is_address(url: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from marey.api.tls import CertificateFiles, ServerCertificate
 from marey.app.queries.server_client import TOKEN_VARIABLE, is_on_this_machine, request_server
 from marey.model.errors import Unavailable
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 from tests.api.conftest import SmallService
 from tests.api.running import running
 from tests.deploy.nginx_rig import make_certificate
@@ -36,7 +36,7 @@ def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "secret-of-this-user")
     moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 2\r\n\r\n{}"
     with exporter(raw(moved)) as place, pytest.raises(Unavailable):
-        request_server(Holder(f"http://{place}", 1), "GET", "/clusters")
+        request_server(StoreHolder(f"http://{place}", 1), "GET", "/clusters")
 
 
 def test_a_server_with_tls_is_known_by_the_fingerprint_it_wrote_down(
@@ -47,12 +47,12 @@ def test_a_server_with_tls_is_known_by_the_fingerprint_it_wrote_down(
     told: list[str] = []
     shown.tell = told.append
     with running(small.service, certificate=shown) as url:
-        assert request_server(Holder(url, 1, shown.fingerprint), "GET", "/clusters")
+        assert request_server(StoreHolder(url, 1, shown.fingerprint), "GET", "/clusters")
         with pytest.raises(Unavailable):
-            request_server(Holder(url, 1, "0" * 64), "GET", "/clusters")
+            request_server(StoreHolder(url, 1, "0" * 64), "GET", "/clusters")
         another, its_key = make_certificate(tmp_path, "other.example.org")
         certificate.write_bytes(another.read_bytes())
         key.write_bytes(its_key.read_bytes())
         assert shown.reload()
         assert told == [shown.fingerprint]
-        assert request_server(Holder(url, 1, told[0]), "GET", "/clusters")
+        assert request_server(StoreHolder(url, 1, told[0]), "GET", "/clusters")

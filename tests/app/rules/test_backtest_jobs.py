@@ -24,7 +24,7 @@ from marey.model.errors import Conflict, NotFound
 from marey.rules.definition import parse_document
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.store.embedded.embedded_store import open_store
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 from tests.app.rules.test_rule_watch import RULES, LastSample, observations
 from tests.signed_in import owner_client
 
@@ -77,14 +77,14 @@ def client(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
         service = Service(Parts(store, [], LastSample(store)))
         with owner_client(service, base_url="http://localhost") as client:
 
-            def request(server: Holder, method: str, path: str, body: Any = None) -> Any:
+            def request(server: StoreHolder, method: str, path: str, body: Any = None) -> Any:
                 answer = client.request(method, f"/api/v1{path}", json=body)
                 assert answer.status_code < 400, answer.text
                 return answer.json()
 
             monkeypatch.setattr(backtest_jobs, "request_server", request)
             monkeypatch.setattr(
-                backtest_jobs, "find_place_server", lambda place: Holder("http://localhost", 1)
+                backtest_jobs, "find_place_server", lambda place: StoreHolder("http://localhost", 1)
             )
             yield client
             service.background.close()
@@ -114,7 +114,7 @@ def test_an_interrupt_cancels_the_job_of_the_server(
 def test_a_job_that_somebody_else_cancelled_is_said_so(site: Path) -> None:
     job = {"id": "1", "state": "cancelled", "done": 0.0, "total": 1.0, "error": ""}
     with pytest.raises(Conflict, match="cancelled"):
-        backtest_jobs._await_result(Holder("http://localhost", 1), job, lambda done: None)
+        backtest_jobs._await_result(StoreHolder("http://localhost", 1), job, lambda done: None)
 
 
 def test_a_rebuild_stops_within_a_minute_of_history(

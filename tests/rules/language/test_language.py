@@ -14,14 +14,14 @@ from marey.rules.language.expressions import (
     And,
     By,
     Clause,
+    ComparisonGroup,
     Condition,
     Expression,
     Fact,
-    Group,
+    NamedThreshold,
     Not,
     Or,
     Over,
-    Parameter,
     Peers,
     Quantifier,
     Quantity,
@@ -43,7 +43,7 @@ numbers = st.one_of(
 signed = st.one_of(numbers, numbers.map(lambda x: -x))
 windows = st.sampled_from([None, 60_000, 300_000, 1_800_000, 86_400_000, 61_001])
 overs = st.builds(Over, st.sampled_from(GROUPS_OF_GPUS), st.sampled_from(By))
-references = st.one_of(overs, st.just(Over(Group.LIFE)))
+references = st.one_of(overs, st.just(Over(ComparisonGroup.LIFE)))
 statistics = st.one_of(
     st.sampled_from("min max mean std last range trend steadiness count".split()).map(Statistic),
     st.sampled_from([0.0, 5.0, 50.0, 95.0, 99.9, 100.0]).map(lambda q: Statistic("p", quantile=q)),
@@ -62,7 +62,7 @@ def series_conditions(draw: st.DrawFn) -> Condition:
     left = Series(draw(st.sampled_from(list(catalogue()))), draw(statistics), draw(windows), group)
     values: list[st.SearchStrategy[object]] = [
         signed.map(Quantity),
-        st.sampled_from(["low", "high_2"]).map(Parameter),
+        st.sampled_from(["low", "high_2"]).map(NamedThreshold),
     ]
     if group is None:
         values.append(st.builds(Peers, references, numbers, signed))
@@ -282,7 +282,7 @@ def test_the_schema_names_every_metric_fact_and_operator() -> None:
 def test_a_threshold_is_checked_against_what_it_is_compared_with() -> None:
     left = Series("util", Statistic("mean"))
     assert parse_value("70%", left) == Quantity(70.0)
-    assert parse_value("0.75 * workload", left) == Peers(Over(Group.WORKLOAD), 0.75)
+    assert parse_value("0.75 * workload", left) == Peers(Over(ComparisonGroup.WORKLOAD), 0.75)
     with pytest.raises(RuleError, match="not a unit"):
         parse_value("70 W", left)
     with pytest.raises(RuleError, match="another threshold"):

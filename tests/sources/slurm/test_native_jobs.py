@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from marey.model.errors import Unavailable
 from marey.sources.slurm import slurm_json
 from marey.sources.slurm.slurm_json import (
-    Document,
     Job,
+    SlurmDocument,
     parse_document,
     read_jobs_in_native,
     read_jobs_in_python,
@@ -41,7 +41,7 @@ def assert_agree(body: bytes) -> bool:
     return mine is not None
 
 
-def assert_read(body: bytes) -> Document:
+def assert_read(body: bytes) -> SlurmDocument:
     """Both read the same, and the native reader leaves nothing to the other."""
     assert assert_agree(body), body[:200]
     found = read_jobs_in_native(body)

@@ -13,7 +13,7 @@ from marey.app.audit.audit_log import AuditFilter, AuditLog, get_audit_folder
 from marey.app.queries.server_client import request_server
 from marey.model.errors import NotFound
 from marey.model.times import format_time
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import StoreHolder, find_holder
 
 _PAGE_ROWS = 1000
 
@@ -33,7 +33,7 @@ def read_record(store: Path, chosen: AuditFilter) -> Iterator[AuditEntry]:
     return AuditLog(folder).find(chosen)
 
 
-def _ask_server(server: Holder, chosen: AuditFilter) -> Iterator[AuditEntry]:
+def _ask_server(server: StoreHolder, chosen: AuditFilter) -> Iterator[AuditEntry]:
     query = _describe_filter(chosen)
     cursor: str | None = chosen.cursor
     while cursor is not None:

@@ -30,7 +30,7 @@ from marey.model.errors import MareyError
 from marey.model.system.failure_codes import get_failure_code, get_status_code
 from marey.model.system.private_files import find_loose_mode
 from marey.rules.definition import read_rules
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import StoreHolder, find_holder
 
 LEAST_FREE_BYTES = 5 << 30
 _HTTP_S = 5.0
@@ -64,7 +64,7 @@ def run_checks(configuration: Configuration, now_ms: int | None = None) -> list[
     ]
 
 
-def check_server(configuration: Configuration, server: Holder | None) -> Iterator[Check]:
+def check_server(configuration: Configuration, server: StoreHolder | None) -> Iterator[Check]:
     """Yield address, token and port; of a running server how it hears its sources."""
     settings = configuration.server
     try:
@@ -119,7 +119,7 @@ def _check_port(host: str, port: int) -> Check:
     return pass_check("server", "port", f"port {port} is free")
 
 
-def check_store(settings: StoreSettings, server: Holder | None) -> Iterator[Check]:
+def check_store(settings: StoreSettings, server: StoreHolder | None) -> Iterator[Check]:
     """Yield whether history can be kept: the file, its folder, the space, VictoriaMetrics."""
     path = Path(settings.path).absolute()
     if server is not None:

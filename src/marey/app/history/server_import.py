@@ -14,13 +14,13 @@ import msgspec
 from marey.app.history.imports import ImportDocument, ImportRequest
 from marey.app.queries.server_client import request_server
 from marey.model.errors import InvalidInput
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 _POLL_S = 0.2
 
 
 def send_import(
-    server: Holder, request: ImportRequest, progress: Callable[[float], None]
+    server: StoreHolder, request: ImportRequest, progress: Callable[[float], None]
 ) -> ImportDocument:
     """Let the server that holds the store import these files; its summary."""
     owner = f"import:{uuid.uuid4()}"
@@ -45,7 +45,7 @@ def send_import(
     return msgspec.convert(task["result"], ImportDocument)
 
 
-def _send_file(server: Holder, path: str, file: Path) -> None:
+def _send_file(server: StoreHolder, path: str, file: Path) -> None:
     if not file.is_file():
         raise InvalidInput(f"'{file}' is not a file.")
     with file.open("rb") as body:

@@ -7,7 +7,7 @@ from marey.app.rules.notifications import make_notice
 from marey.model.documents import Document
 from marey.model.times import DAY_MS
 from marey.notify.settings import NotifySettings
-from marey.rules.engine.findings import Change, ChangeKind
+from marey.rules.engine.findings import ChangeKind, FindingChange
 from marey.rules.ownership import read_mark
 
 RECENT_MS = 7 * DAY_MS
@@ -53,7 +53,7 @@ def list_own_notices(
         if now_ms - time_ms > RECENT_MS:
             continue
         kind = ChangeKind.CLOSED if is_over else ChangeKind.OPENED
-        notice = make_notice(Change(kind, finding, time_ms), None)
+        notice = make_notice(FindingChange(kind, finding, time_ms), None)
         muted = any(mute.covers(notice, now_ms) for mute in mutes)
         notified = [name for r in settings.routes if r.takes(notice) for name in r.receivers]
         rows.append(

@@ -23,23 +23,23 @@ from marey.live.summary import SummaryLog
 from marey.model import errors
 from marey.model.errors import MareyError, Unavailable
 from marey.model.protocols import Store
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import StoreHolder, find_holder
 from marey.store.journal.journaled_store import add_journal, has_unsettled_journal
 
 TOKEN_VARIABLE = "MAREY_TOKEN"
 _TIMEOUT_S = 60.0
 # Where a question goes: a store's file, or a server.
-Place = Path | Holder
+Place = Path | StoreHolder
 
 
-def find_place_server(place: Place) -> Holder | None:
+def find_place_server(place: Place) -> StoreHolder | None:
     """Return the server to be asked: the one that is meant, or that holds the store."""
-    return place if isinstance(place, Holder) else find_holder(place)
+    return place if isinstance(place, StoreHolder) else find_holder(place)
 
 
 def ask(place: Place, question: Question[Any]) -> Any:
     """Return the answer as a JSON document, whoever gives it."""
-    if isinstance(place, Holder):
+    if isinstance(place, StoreHolder):
         return ask_server(place, question)
     return _ask_path(place, question)
 
@@ -67,14 +67,14 @@ def _ask_store(store: Store, question: Question[Any]) -> Any:
     return msgspec.to_builtins(question.ask(workspace), str_keys=True)
 
 
-def ask_server(server: Holder, question: Question[Any]) -> Any:
+def ask_server(server: StoreHolder, question: Question[Any]) -> Any:
     """Return the answer of a running server; its errors are raised as if they were ours."""
     query = urlencode(question.query())
     return request_server(server, "GET", f"{question.path()}?{query}")
 
 
 def request_server(
-    server: Holder, method: str, path: str, body: Any = None, *, token: str | None = None
+    server: StoreHolder, method: str, path: str, body: Any = None, *, token: str | None = None
 ) -> Any:
     """Send a request to a running server; its errors are raised as if they were ours.
 
@@ -107,7 +107,7 @@ def request_server(
     return document
 
 
-def find_token(server: Holder) -> str:
+def find_token(server: StoreHolder) -> str:
     """Return what this user shows to a server.
 
     A token of the environment, or the owner's key: to this machine alone. Then the token with
@@ -121,7 +121,7 @@ def find_token(server: Holder) -> str:
     return read_sign_ins().tokens.get(server.url, "")
 
 
-def open_pool(server: Holder) -> urllib3.PoolManager:
+def open_pool(server: StoreHolder) -> urllib3.PoolManager:
     """Return connections to a server; its certificate must be the one that it wrote down."""
     if not server.certificate:
         return urllib3.PoolManager()

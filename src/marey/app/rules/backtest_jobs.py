@@ -12,7 +12,7 @@ from marey.app.queries.workspace import Workspace
 from marey.app.rules.rule_documents import BacktestResult
 from marey.app.rules.rule_queries import AskBacktest, run_backtest
 from marey.model.errors import Conflict, MareyError, Unavailable
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 POLL_S = 0.2
 Report = Callable[[float], None]
@@ -57,7 +57,7 @@ class _Reported:
         return self.question.query()
 
 
-def _await_result(server: Holder, job: dict[str, Any], report: Report) -> dict[str, Any]:
+def _await_result(server: StoreHolder, job: dict[str, Any], report: Report) -> dict[str, Any]:
     while job["state"] in ("waiting", "running"):
         time.sleep(POLL_S)
         job = request_server(server, "GET", f"/tasks/{job['id']}")
@@ -70,7 +70,7 @@ def _await_result(server: Holder, job: dict[str, Any], report: Report) -> dict[s
     return result
 
 
-def _cancel(server: Holder, job: str) -> None:
+def _cancel(server: StoreHolder, job: str) -> None:
     try:
         request_server(server, "DELETE", f"/tasks/{job}")
     except MareyError:

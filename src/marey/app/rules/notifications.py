@@ -22,7 +22,7 @@ from marey.notify.notices import GPUS_NAMED, Notice
 from marey.notify.outbox import Outbox
 from marey.notify.settings import NotifySettings
 from marey.rules.definition import Rule
-from marey.rules.engine.findings import Change, ChangeKind, Finding
+from marey.rules.engine.findings import ChangeKind, Finding, FindingChange
 from marey.rules.ownership import read_mark
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class StoredDeliveries:
         return self._store.documents(KIND)
 
 
-def make_notice(change: Change, rule: Rule | None, url: str = "") -> Notice:
+def make_notice(change: FindingChange, rule: Rule | None, url: str = "") -> Notice:
     """Return the notice of a finding that opened or closed."""
     finding = change.finding
     status = "resolved" if change.kind is ChangeKind.CLOSED else "firing"
@@ -114,7 +114,7 @@ class Notifier:
         self._thread: threading.Thread | None = None
 
     def tell(
-        self, cluster: str, changes: Iterable[Change], rules: Mapping[str, Rule], now_ms: int
+        self, cluster: str, changes: Iterable[FindingChange], rules: Mapping[str, Rule], now_ms: int
     ) -> None:
         """Keep the notices of a cluster.
 

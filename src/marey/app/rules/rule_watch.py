@@ -31,7 +31,7 @@ from marey.model.protocols import Store
 from marey.model.times import MINUTE_MS
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.evaluator import Evaluation, windows_in
-from marey.rules.engine.findings import Change
+from marey.rules.engine.findings import FindingChange
 from marey.rules.engine.observation_feed import ObservationFeed
 from marey.rules.engine.three_valued import TRUE, UNKNOWN, Truths
 from marey.rules.language.expressions import Clause
@@ -125,7 +125,7 @@ class RuleWatch:
                 observation = replace(observation, samples=())
             self._finish(observation.cluster, feed.observe(observation), observation.time_ms)
 
-    def _finish(self, cluster: str, changes: list[Change], now_ms: int) -> None:
+    def _finish(self, cluster: str, changes: list[FindingChange], now_ms: int) -> None:
         # In this order: a finding that is kept but was not announced would never be.
         self.notifier.tell(cluster, changes, {rule.id: rule for rule in self._rules}, now_ms)
         if changes:

@@ -20,7 +20,7 @@ from marey.rules.backtest.backtest import Watch, replay
 from marey.rules.definition import Rule
 from marey.rules.engine.evaluation_loop import PAST_EVERY_MS, EvaluationLoop
 from marey.rules.engine.evaluator import FUTURE_MS
-from marey.rules.engine.findings import Change, ChangeKind, Episode, Finding
+from marey.rules.engine.findings import ChangeKind, Episode, Finding, FindingChange
 from marey.rules.engine.observation_feed import ObservationFeed
 from marey.rules.engine.state_codec import dump_loop, load_loop
 
@@ -41,7 +41,7 @@ class Opened:
     """A loop that is up to now, and what happened to findings while nobody watched."""
 
     feed: ObservationFeed
-    missed: list[Change]
+    missed: list[FindingChange]
     # Findings that are not as they were kept.
     changed: list[Finding]
 
@@ -224,7 +224,7 @@ class EvaluationLoopFiles:
 
 def find_missed_changes(
     before: dict[str, Episode], findings: Iterable[Finding], since_ms: int
-) -> list[Change]:
+) -> list[FindingChange]:
     """Return findings that opened or closed while nobody watched, so that people hear of them too.
 
     ``before`` holds the last episode of each finding as it was kept. What opened before
@@ -241,9 +241,9 @@ def find_missed_changes(
             if not is_new or not (finding.is_open or last.opened_ms > since_ms):
                 continue
             kind = ChangeKind.OPENED if known is None else ChangeKind.REOPENED
-            changes.append(Change(kind, finding, last.opened_ms))
+            changes.append(FindingChange(kind, finding, last.opened_ms))
         if last.closed_ms is not None:
-            changes.append(Change(ChangeKind.CLOSED, finding, last.closed_ms))
+            changes.append(FindingChange(ChangeKind.CLOSED, finding, last.closed_ms))
     return changes
 
 

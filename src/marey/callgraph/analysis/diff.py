@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Change:
+class SiteChange:
     """One call site on both sides; ``p`` and ``q`` are None where nothing was tested."""
 
     node: int
@@ -49,14 +49,14 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProfileDifference:
     """Everything that two sets of profiles differ in, the largest change first."""
 
     graphs: CallGraphs
-    slower: tuple[Change, ...]
-    faster: tuple[Change, ...]
-    appeared: tuple[Change, ...]
-    vanished: tuple[Change, ...]
+    slower: tuple[SiteChange, ...]
+    faster: tuple[SiteChange, ...]
+    appeared: tuple[SiteChange, ...]
+    vanished: tuple[SiteChange, ...]
     tested: int
     total_before: float
     total_after: float
@@ -72,7 +72,7 @@ class Difference:
         return min(self.shared_before, self.shared_after) >= LEAST_SHARED
 
 
-def compare_graphs(before: CallGraphs, after: CallGraphs) -> Difference:
+def compare_graphs(before: CallGraphs, after: CallGraphs) -> ProfileDifference:
     """Compare two sets of profiles, each profile one sample."""
     if before.unit != after.unit:
         raise InvalidInput(
@@ -90,7 +90,7 @@ def compare_graphs(before: CallGraphs, after: CallGraphs) -> Difference:
         graphs=joined, a=a, b=b, a_count=a_count, b_count=b_count, both=both, total=max(totals)
     )
     slower, faster, tested = _times(table) if min(shares) >= LEAST_SHARED else ((), (), 0)
-    return Difference(
+    return ProfileDifference(
         graphs=joined,
         slower=slower,
         faster=faster,
@@ -153,7 +153,7 @@ def _means(rows: Floats, count: NDArray[np.int64]) -> Floats:
     return np.asarray(np.nansum(rows, axis=1) / count.clip(1))
 
 
-def _times(table: _Table) -> tuple[tuple[Change, ...], tuple[Change, ...], int]:
+def _times(table: _Table) -> tuple[tuple[SiteChange, ...], tuple[SiteChange, ...], int]:
     """Return the call sites that became slower and faster."""
     p = np.where(table.both, welch_rows(table.a, table.b), np.nan)
     tested = np.flatnonzero(~np.isnan(p))
@@ -173,11 +173,11 @@ def _times(table: _Table) -> tuple[tuple[Change, ...], tuple[Change, ...], int]:
     return slower, faster, len(tested)
 
 
-def _change(table: _Table, node: int, columns: tuple[Floats, Floats, Floats, Floats]) -> Change:
+def _change(table: _Table, node: int, columns: tuple[Floats, Floats, Floats, Floats]) -> SiteChange:
     before, after, p, q = (float(column[node]) for column in columns)
     n_before, n_after = int(table.a_count[node]), int(table.b_count[node])
     tested = p == p
-    return Change(
+    return SiteChange(
         node=node,
         before=before,
         after=after,
@@ -189,7 +189,7 @@ def _change(table: _Table, node: int, columns: tuple[Floats, Floats, Floats, Flo
     )
 
 
-def _present_in_one(table: _Table, chosen: NDArray[np.bool_]) -> tuple[Change, ...]:
+def _present_in_one(table: _Table, chosen: NDArray[np.bool_]) -> tuple[SiteChange, ...]:
     """Return the call sites of one side alone, callers before what they call."""
     side = table.graphs.dense("inclusive")
     means = _means(side, (~np.isnan(side)).sum(axis=1))
@@ -200,7 +200,7 @@ def _present_in_one(table: _Table, chosen: NDArray[np.bool_]) -> tuple[Change, .
         n_before, n_after = int(table.a_count[node]), int(table.b_count[node])
         value = float(means[node])
         found.append(
-            Change(
+            SiteChange(
                 node=node,
                 before=value if n_before else None,
                 after=value if n_after else None,
@@ -214,7 +214,7 @@ def _present_in_one(table: _Table, chosen: NDArray[np.bool_]) -> tuple[Change, .
     return tuple(found)
 
 
-def difference_document(difference: Difference) -> dict[str, Any]:
+def difference_document(difference: ProfileDifference) -> dict[str, Any]:
     """Return the difference as plain values for JSON."""
     graphs = difference.graphs
     few = min(difference.n_before, difference.n_after) < FEWEST_SAMPLES
@@ -234,7 +234,7 @@ def difference_document(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _test(difference: Difference, few: bool) -> str:
+def _test(difference: ProfileDifference, few: bool) -> str:
     if not difference.comparable:
         return "not tested: the sides cannot be compared"
     if few:
@@ -243,7 +243,7 @@ def _test(difference: Difference, few: bool) -> str:
     return "Welch's t-test of exclusive values, Benjamini-Hochberg corrected"
 
 
-def _reason(difference: Difference) -> str | None:
+def _reason(difference: ProfileDifference) -> str | None:
     if difference.comparable:
         return None
     return (
@@ -253,7 +253,7 @@ def _reason(difference: Difference) -> str | None:
     )
 
 
-def _change_document(graphs: CallGraphs, change: Change) -> dict[str, Any]:
+def _change_document(graphs: CallGraphs, change: SiteChange) -> dict[str, Any]:
     return {
         "path": graphs.path(change.node),
         "before": change.before,

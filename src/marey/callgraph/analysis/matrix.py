@@ -33,7 +33,7 @@ Waiting = list[tuple[NDArray[np.int32], Profile]]
 
 
 @dataclass
-class Spill:
+class ProfileSpill:
     """Blocks of profiles in a temporary file, rows of nodes together."""
 
     file: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
@@ -85,7 +85,7 @@ class Matrix:
     infos: list[ProfileInfo]
     unit: str
     whole: dict[str, NDArray[np.float64]] | None
-    spill: Spill | None
+    spill: ProfileSpill | None
 
     @property
     def precision(self) -> str:
@@ -114,7 +114,7 @@ def matrix_of(graphs: CallGraphs) -> Matrix:
 
 def stream_matrix(profiles: Iterable[Profile], unit: str = "ns") -> Matrix:
     """Unite profiles as they come; none of them is kept."""
-    uniter, spill = Uniter(), Spill()
+    uniter, spill = Uniter(), ProfileSpill()
     infos: list[ProfileInfo] = []
     waiting: Waiting = []
     for profile in profiles:

@@ -30,7 +30,7 @@ _COLLAPSED = re.compile(rb"^[^\x00\n]*\S [0-9]+(\.[0-9]+)?\s*$")
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedProfile:
     """A file or folder that one maker reads as a whole."""
 
     path: Path
@@ -39,22 +39,22 @@ class Found:
     files: tuple[Path, ...] = ()
 
 
-def find_profiles(path: Path) -> list[Found]:
+def find_profiles(path: Path) -> list[DetectedProfile]:
     """Return what can be read at a path: one entry per run; empty if nothing can."""
     if path.is_file():
         name = detect(path)
-        return [Found(path, name)] if name else []
+        return [DetectedProfile(path, name)] if name else []
     if not path.is_dir():
         raise InvalidInput(f"There is no file or folder {shown(str(path))}.")
     if (path / "experiment.xml").is_file():
-        return [Found(path, "hpctoolkit")]
+        return [DetectedProfile(path, "hpctoolkit")]
     tau = sorted(p for p in path.iterdir() if FILE_NAME.match(p.name))
     if tau:
-        return [Found(path, "tau", tuple(sorted(tau, key=_tau_order)))]
+        return [DetectedProfile(path, "tau", tuple(sorted(tau, key=_tau_order)))]
     return [one for child in sorted(path.iterdir()) for one in _find_below(child)]
 
 
-def _find_below(child: Path) -> list[Found]:
+def _find_below(child: Path) -> list[DetectedProfile]:
     hidden = child.name.startswith(".") or child.is_symlink()
     return [] if hidden or not (child.is_dir() or child.is_file()) else find_profiles(child)
 
@@ -109,7 +109,7 @@ def _detect_json(head: bytes) -> str | None:
     return "cprofile" if head[:1] == b"{" and b"\x00" in head[:64] else None
 
 
-def read_profiles(found: Found, run: str, metric: str | None = None) -> Made:
+def read_profiles(found: DetectedProfile, run: str, metric: str | None = None) -> Made:
     """Read what was found; errors name the file."""
     try:
         return _read(found, run, metric)
@@ -123,7 +123,7 @@ def read_profiles(found: Found, run: str, metric: str | None = None) -> Made:
         ) from None
 
 
-def _read(found: Found, run: str, metric: str | None) -> Made:
+def _read(found: DetectedProfile, run: str, metric: str | None) -> Made:
     if found.format == "hpctoolkit":
         return read_hpctoolkit(found.path, run, metric)
     if found.format == "tau":
@@ -164,7 +164,7 @@ def _json(data: bytes) -> Any:
             raise InvalidInput(f"not JSON: {error}") from None
 
 
-def run_names(founds: Sequence[Found]) -> list[str]:
+def run_names(founds: Sequence[DetectedProfile]) -> list[str]:
     """Name each run by its file; where names repeat, by as much of the path as tells them apart."""
     names = [found.path.stem if found.path.is_file() else found.path.name for found in founds]
     parts = [found.path.with_name(name).parts for found, name in zip(founds, names, strict=True)]
@@ -175,4 +175,4 @@ def run_names(founds: Sequence[Found]) -> list[str]:
     return names
 
 
-__all__ = ["FORMATS", "Found", "detect", "find_profiles", "read_profiles", "run_names"]
+__all__ = ["FORMATS", "DetectedProfile", "detect", "find_profiles", "read_profiles", "run_names"]

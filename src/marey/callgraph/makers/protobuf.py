@@ -14,7 +14,7 @@ _SIGN = 1 << 63
 
 
 @dataclass(frozen=True)
-class Message:
+class ProtobufMessage:
     """The fields of one message: numbers and byte strings by field number."""
 
     numbers: dict[int, list[int]]
@@ -56,7 +56,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise InvalidInput("The pprof profile is damaged: a number has no end.")
 
 
-def fields_of(data: bytes) -> Message:
+def fields_of(data: bytes) -> ProtobufMessage:
     """Split a message into its fields."""
     numbers: dict[int, list[int]] = {}
     parts: dict[int, list[bytes]] = {}
@@ -80,10 +80,10 @@ def fields_of(data: bytes) -> Message:
                 raise IndexError
     except IndexError:
         raise InvalidInput("The pprof profile is damaged: it ends within a field.") from None
-    return Message(numbers, parts)
+    return ProtobufMessage(numbers, parts)
 
 
-def packed(message: Message, field: int) -> list[int]:
+def packed(message: ProtobufMessage, field: int) -> list[int]:
     """Return the numbers of a repeated field, packed or not."""
     found = list(message.numbers.get(field, []))
     for part in message.all(field):

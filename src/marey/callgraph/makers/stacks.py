@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from marey.callgraph.makers.protobuf import Message, fields_of, packed, signed, unzip
+from marey.callgraph.makers.protobuf import ProtobufMessage, fields_of, packed, signed, unzip
 from marey.callgraph.profiles import UNTESTED, Made, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
 from marey.model.errors import InvalidInput, shown
@@ -206,7 +206,7 @@ def _pprof_info(info: ProfileInfo, labels: Mapping[str, str]) -> ProfileInfo:
     )
 
 
-def _labels(sample: Message, texts: list[str]) -> tuple[tuple[str, str], ...]:
+def _labels(sample: ProtobufMessage, texts: list[str]) -> tuple[tuple[str, str], ...]:
     """Return the labels that tell profiles apart: run, rank, step, thread."""
     found = []
     for part in sample.all(3):
@@ -218,7 +218,7 @@ def _labels(sample: Message, texts: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _sample_type(kinds: Sequence[Message], texts: list[str]) -> int:
+def _sample_type(kinds: Sequence[ProtobufMessage], texts: list[str]) -> int:
     """Return which kind of sample counts: time before anything else, else the last, as pprof."""
     for number, kind in enumerate(kinds):
         if _text(texts, kind.number(2)) in (
@@ -232,7 +232,7 @@ def _sample_type(kinds: Sequence[Message], texts: list[str]) -> int:
 
 
 def _frames_of(
-    location: Message,
+    location: ProtobufMessage,
     functions: Mapping[int, str],
     files: Mapping[int, str],
     mappings: Mapping[int, str],

@@ -20,7 +20,7 @@ from marey.app.queries.server_client import request_server
 from marey.cli.account.signed_in_server import add_server, find_server
 from marey.cli.output import Output
 from marey.model.errors import InvalidInput, NotSignedIn
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 DESCRIPTION = """\
 Sign in to a Marey server. The command shows a code; enter it on the account page of the web app,
@@ -63,7 +63,7 @@ def read_token() -> str:
     return text.strip()
 
 
-def wait_for_token(server: Holder, out: Output) -> str:
+def wait_for_token(server: StoreHolder, out: Output) -> str:
     """Show a code, and wait until its user has typed it on the account page."""
     place = f"{getpass.getuser()} at {platform.node()}"
     begun: dict[str, Any] = request_server(

@@ -9,7 +9,7 @@ from marey.app.queries.server_client import request_server
 from marey.cli.account.signed_in_server import add_server, find_server
 from marey.cli.output import Output
 from marey.model.errors import MareyError, NotFound
-from marey.store.holder import Holder
+from marey.store.holder import StoreHolder
 
 DESCRIPTION = "Sign out of a server: revoke the token of `marey login` there and delete it here."
 EXAMPLES = """\
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> None:
     """Forget the token, whatever the server says."""
-    server = Holder(normalise_address(find_server(args).url), 0)
+    server = StoreHolder(normalise_address(find_server(args).url), 0)
     kept = read_sign_ins()
     token = kept.tokens.pop(server.url, "")
     if not token:

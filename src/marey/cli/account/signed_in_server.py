@@ -11,7 +11,7 @@ from marey.app.access.kept_sign_ins import normalise_address, read_sign_ins
 from marey.app.queries.server_client import request_server
 from marey.cli.store_arguments import DEFAULT_STORE, SERVER_VARIABLE
 from marey.model.errors import InvalidInput
-from marey.store.holder import Holder, find_holder
+from marey.store.holder import StoreHolder, find_holder
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +31,10 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def find_server(args: argparse.Namespace) -> Holder:
+def find_server(args: argparse.Namespace) -> StoreHolder:
     """Return the server that is meant."""
     if args.server:
-        return Holder(normalise_address(args.server), 0)
+        return StoreHolder(normalise_address(args.server), 0)
     held = find_holder(args.store)
     if held is not None:
         return held
@@ -44,7 +44,7 @@ def find_server(args: argparse.Namespace) -> Holder:
             f"No server is running over '{args.store}', and you are not signed in; "
             "give --server URL."
         )
-    return Holder(last, 0)
+    return StoreHolder(last, 0)
 
 
 def ask(args: argparse.Namespace, method: str, path: str, body: Any = None) -> Any:

@@ -14,7 +14,7 @@ from marey.rules.backtest.metric_series import Floats, MetricHistory
 from marey.rules.backtest.prefilter import Screen
 from marey.rules.backtest.row_table import NOBODY, number_names
 from marey.rules.definition import Rule
-from marey.rules.engine.allocations import AllocationRows, Facts, HeldGpu, Layout
+from marey.rules.engine.allocations import AllocationLayout, AllocationRows, Facts, HeldGpu
 from marey.rules.engine.condition_values import ConditionValues
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.evaluator import Evaluator
@@ -101,7 +101,9 @@ class HistorySource:
         """Return whether a finding of this rule is open."""
         return bool(self._find_open(rule))
 
-    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_]:
+    def choose_concerned(
+        self, rule: str, layout: AllocationLayout, life: Truths
+    ) -> NDArray[np.bool_]:
         """Return those whose life violates the rule, and those with a finding that may close."""
         open_now = self._find_open(rule)
         whom = np.asarray(life == TRUE)

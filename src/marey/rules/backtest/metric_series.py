@@ -19,7 +19,7 @@ from marey.model.times import MINUTE_MS
 from marey.rules.backtest.row_table import Longs, RowTable, grow_rows
 from marey.rules.definition import Rule
 from marey.rules.engine.condition_values import PERCENT, choose_statistic, needs_bins
-from marey.rules.language.expressions import Group, Peers, Series, Statistic, conditions
+from marey.rules.language.expressions import ComparisonGroup, Peers, Series, Statistic, conditions
 from marey.stats.sketches.sketch import BINS, FIELDS
 from marey.stats.sketches.sketch_reach import life_reach
 from marey.stats.sketches.sketch_series import last_seen, life_series, sort_by_row, window_series
@@ -43,13 +43,13 @@ def statistics_of(rules: Iterable[Rule]) -> dict[str, set[Asked]]:
                     mine = needed.setdefault(left.metric, set())
                     mine |= {(left.statistic, left.window_ms)}
                     mine |= {(left.statistic, left.window_ms or rule.now_ms)}
-                    if isinstance(right, Peers) and right.over.group is Group.LIFE:
+                    if isinstance(right, Peers) and right.over.group is ComparisonGroup.LIFE:
                         mine |= {(left.statistic, None)}
     return needed
 
 
 @dataclass(frozen=True)
-class Block:
+class SampleBlock:
     """Samples of one kind of entity between two verdicts far apart, sorted by row."""
 
     batch: SampleBatch
@@ -217,7 +217,7 @@ class MetricHistory:
         self.newest_ms = 0
         # From when on each metric has been seen.
         self.since_ms: dict[str, int] = {}
-        self._blocks: dict[Entity, Block] = {}
+        self._blocks: dict[Entity, SampleBlock] = {}
         self._last: Longs = np.zeros((0, 0), np.int64)
         self._newest: Longs = np.zeros(0, np.int64)
         self._values: dict[str, NDArray[np.float32]] = {}
@@ -227,7 +227,7 @@ class MetricHistory:
         """How many rows there are."""
         return self.row_table.size
 
-    def block(self, kind: Entity) -> Block | None:
+    def block(self, kind: Entity) -> SampleBlock | None:
         """Return the samples at hand of GPUs or hosts."""
         return self._blocks.get(kind)
 
@@ -282,13 +282,13 @@ class MetricHistory:
         self.recent = [past for past in self.recent if past.until_ms > begins_ms]
         self.recent.append(Remembered(self.number, until_ms, places, values))
 
-    def _sort_batch(self, batch: SampleBatch) -> Block:
+    def _sort_batch(self, batch: SampleBatch) -> SampleBlock:
         first_row, rows = self.row_table.roster(batch.kind, batch.entities)
         time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
         entity = np.ascontiguousarray(batch.entity, np.int32)
         bounds = (self.row_table.from_ms, self.row_table.to_ms)
         first, order = sort_by_row(time_ms, entity, first_row, rows, *bounds, self.rows)
-        return Block(batch, first, order, time_ms[order])
+        return SampleBlock(batch, first, order, time_ms[order])
 
     def _note_first_samples(self) -> None:
         """Note who was last seen when: per mark and row, and over all."""
@@ -310,13 +310,13 @@ class MetricHistory:
                     self.first_ms, self.last_ms, self._last,
                 )  # fmt: skip
 
-    def values(self, track: Track, block: Block) -> NDArray[np.float32]:
+    def values(self, track: Track, block: SampleBlock) -> NDArray[np.float32]:
         """Return a track's samples in the order of rows; a derived metric is made from its base."""
         if track.metric not in self._values:
             self._values[track.metric] = self._compute_values(track, block)
         return self._values[track.metric]
 
-    def _compute_values(self, track: Track, block: Block) -> NDArray[np.float32]:
+    def _compute_values(self, track: Track, block: SampleBlock) -> NDArray[np.float32]:
         name = self._find_column(track)
         if name not in block.batch.columns:
             return np.full(len(block.order), np.nan, np.float32)

@@ -63,7 +63,7 @@ class RunningWorkload:
 
 
 @dataclass(frozen=True)
-class Layout:
+class AllocationLayout:
     """The rows of the workloads under evaluation, sorted by workload and host."""
 
     running: Sequence[RunningWorkload]
@@ -108,7 +108,7 @@ class AllocationRows:
         self.events: dict[int, list[tuple[int, str]]] = {}
         self._by_gpu: dict[str, list[int]] = defaultdict(list)
         self._by_host: dict[str, list[int]] = defaultdict(list)
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, AllocationLayout] = {}
         # What the last layout has not got yet; whether it must be made from the ground up.
         self._added: dict[str, RunningWorkload] = {}
         self._reshaped = True
@@ -245,7 +245,7 @@ class AllocationRows:
         rows = np.fromiter((row for rows in found for row in rows), np.int64, int(first[-1]))
         return Roster(first, rows, self.from_ms, self.to_ms)
 
-    def layout(self) -> Layout:
+    def layout(self) -> AllocationLayout:
         """Return the rows of every workload that is not finished, sorted.
 
         Made anew when they change.
@@ -255,7 +255,7 @@ class AllocationRows:
             self._layouts = {self.version: self._update_layout(before)}
         return self._layouts[self.version]
 
-    def _update_layout(self, before: Layout | None) -> Layout:
+    def _update_layout(self, before: AllocationLayout | None) -> AllocationLayout:
         """Make the layout from the one before, where workloads have only come and gone since."""
         source = self.by_name if before is None else self._added
         found = [t for t in source.values() if not t.finished and t.rows]
@@ -314,8 +314,8 @@ def _get_rank(held_gpu: HeldGpu | None, place: int) -> int:
 
 
 def _build_layout(
-    before: Layout | None, found: list[RunningWorkload], parts: list[_Rows]
-) -> Layout:
+    before: AllocationLayout | None, found: list[RunningWorkload], parts: list[_Rows]
+) -> AllocationLayout:
     """Return what is left of a layout, and these workloads after it."""
     kept = _drop_finished(before) if before is not None else _NOBODY
     running = [*kept.running, *found]
@@ -324,7 +324,7 @@ def _build_layout(
     sizes = np.concatenate([kept.sizes, np.array([len(p.rows) for p in parts], np.int64)])
     first = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=first[1:])
-    return Layout(
+    return AllocationLayout(
         running=running,
         rows=rows,
         first=first,
@@ -350,7 +350,7 @@ _NONE = np.zeros(0, np.int64)
 _NOBODY = _Kept((), _NONE, np.zeros(0, bool), _NONE, _NONE)
 
 
-def _drop_finished(layout: Layout) -> _Kept:
+def _drop_finished(layout: AllocationLayout) -> _Kept:
     running = [workload for workload in layout.running if not workload.finished]
     sizes = np.diff(layout.first)
     begins = np.zeros(len(layout), bool)

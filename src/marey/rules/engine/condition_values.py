@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from marey.model.events import ClusterEventKind
 from marey.model.times import MINUTE_MS
 from marey.rules.engine.allocations import (
+    AllocationLayout,
     AllocationRows,
     HeldGpu,
-    Layout,
     RunningWorkload,
     gpu_type,
 )
@@ -24,10 +24,10 @@ from marey.rules.engine.three_valued import FALSE, TRUE, Truths, compare, negate
 from marey.rules.language.expressions import (
     And,
     By,
+    ComparisonGroup,
     Condition,
     Expression,
     Fact,
-    Group,
     Not,
     Over,
     Peers,
@@ -91,7 +91,7 @@ class SketchedStatistics:
     """Statistics of a moment from the sketches: of everyone, whoever is concerned."""
 
     time_ms: int
-    layout: Layout
+    layout: AllocationLayout
     room: int
     sketches: Sketches
     _values: dict[object, Floats] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class ConditionValues:
     """
 
     time_ms: int
-    layout: Layout
+    layout: AllocationLayout
     allocations: AllocationRows
     statistics: MomentStatistics
     newest_ms: int
@@ -225,7 +225,7 @@ class ConditionValues:
             return right.value
         if isinstance(right, Peers) and isinstance(left, Series):
             own = Series(left.metric, left.statistic, left.window_ms)
-            if right.over.group is Group.LIFE:
+            if right.over.group is ComparisonGroup.LIFE:
                 life = self.series(Series(left.metric, left.statistic))
                 return right.factor * life + right.offset
             return (
@@ -261,7 +261,7 @@ class ConditionValues:
         return np.asarray(self.time_ms - begun >= window)
 
     def _divide_over(self, values: Floats, over: Over) -> Floats:
-        whole = over.group is Group.WORKLOAD
+        whole = over.group is ComparisonGroup.WORKLOAD
         first = self.layout.first if whole else self.layout.node_first
         place = self.layout.workload if whole else self.layout.node
         return groups.per_group(values, first, _HOW[over.by])[place]
@@ -450,12 +450,12 @@ _SEAT_FACTS: dict[str, Callable[[HeldGpu], float | None]] = {
 }
 
 
-def _count_nodes(layout: Layout) -> Floats:
+def _count_nodes(layout: AllocationLayout) -> Floats:
     owner = layout.workload[layout.node_first[:-1]]
     return np.bincount(owner, minlength=len(layout.running)).astype(float)[layout.workload]
 
 
-_COUNTS: dict[str, Callable[[Layout], Floats]] = {
+_COUNTS: dict[str, Callable[[AllocationLayout], Floats]] = {
     "gpus": lambda layout: np.diff(layout.first).astype(float)[layout.workload],
     "gpus_on_node": lambda layout: np.diff(layout.node_first).astype(float)[layout.node],
     "nodes": _count_nodes,

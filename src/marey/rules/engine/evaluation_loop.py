@@ -18,7 +18,7 @@ from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import Facts, HeldGpu
 from marey.rules.engine.evaluator import FUTURE_MS, Evaluation, Evaluator
-from marey.rules.engine.findings import Change, Finding, FindingTracker
+from marey.rules.engine.findings import Finding, FindingChange, FindingTracker
 
 EVERY_MS = MINUTE_MS
 # The past is judged in longer steps: an evaluation costs the same whenever it falls, and a finding
@@ -113,14 +113,14 @@ class EvaluationLoop:
         if running is not None:
             running.progress_ms = max(running.progress_ms or 0, time_ms)
 
-    def take(self, batch: SampleBatch, now_ms: int | None = None) -> list[Change]:
+    def take(self, batch: SampleBatch, now_ms: int | None = None) -> list[FindingChange]:
         """Take samples; verdicts fall between them where a minute is full."""
         batch = _sort_in_time(batch, now_ms)
         if not len(batch):
             return []
         if self.judged_ms is None:
             self.judged_ms = int(batch.time_ms[0]) // self.every_ms * self.every_ms
-        changes: list[Change] = []
+        changes: list[FindingChange] = []
         times = batch.time_ms
         at = 0
         while at < len(times):
@@ -149,18 +149,18 @@ class EvaluationLoop:
             self.evaluator.take(join_facts(self._aside))
             self._aside, self._aside_rows = [], 0
 
-    def advance(self, to_ms: int) -> list[Change]:
+    def advance(self, to_ms: int) -> list[FindingChange]:
         """Let verdicts fall up to this moment."""
         if self.judged_ms is None:
             self.judged_ms = to_ms // self.every_ms * self.every_ms - self.every_ms
         if to_ms - self.judged_ms > LONGEST_GAP_MS:
             self.judged_ms = to_ms // self.every_ms * self.every_ms - self.every_ms
-        changes: list[Change] = []
+        changes: list[FindingChange] = []
         while self.judged_ms + self.every_ms <= to_ms:
             changes += self._evaluate(self.judged_ms + self.every_ms)
         return changes
 
-    def _evaluate(self, time_ms: int) -> list[Change]:
+    def _evaluate(self, time_ms: int) -> list[FindingChange]:
         self.flush()
         self.judged_ms = time_ms
         evaluation = self.evaluator.evaluate(time_ms)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
-from marey.rules.engine.allocations import AllocationRows, Layout
+from marey.rules.engine.allocations import AllocationLayout, AllocationRows
 from marey.rules.engine.condition_values import (
     ConditionValues,
     SketchedStatistics,
@@ -36,7 +36,7 @@ WATCHED_METRICS = 4
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleVerdict:
     """What one rule says of every workload, over its life and now."""
 
     rule: Rule
@@ -55,8 +55,8 @@ class Evaluation:
     """Every verdict at one moment, and the numbers behind them."""
 
     time_ms: int
-    layout: Layout
-    verdicts: Sequence[Verdict]
+    layout: AllocationLayout
+    verdicts: Sequence[RuleVerdict]
     condition_values: ConditionValues = field(repr=False)
 
     @property
@@ -74,7 +74,9 @@ class StatisticsSource(Protocol):
     def needs_now(self, rule: str) -> bool:
         """Return whether *now* is asked of a rule that nobody violates over the life."""
 
-    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_] | None:
+    def choose_concerned(
+        self, rule: str, layout: AllocationLayout, life: Truths
+    ) -> NDArray[np.bool_] | None:
         """Return whose *now* is asked for, per GPU; None for everybody's."""
 
     def forget(self, workloads: Sequence[str]) -> None:
@@ -99,7 +101,9 @@ class OwnSketches:
         """Return True: *now* costs little live."""
         return True
 
-    def choose_concerned(self, rule: str, layout: Layout, life: Truths) -> NDArray[np.bool_] | None:
+    def choose_concerned(
+        self, rule: str, layout: AllocationLayout, life: Truths
+    ) -> NDArray[np.bool_] | None:
         """Return None: everybody's *now* is known."""
         return None
 
@@ -181,19 +185,19 @@ class Evaluator(SketchState):
         truths = condition_values.truth(clause.expression, now_ms)
         return quantify(clause.quantifier, truths, condition_values.layout), truths
 
-    def _evaluate_rule(self, rule: Rule, condition_values: ConditionValues) -> Verdict:
+    def _evaluate_rule(self, rule: Rule, condition_values: ConditionValues) -> RuleVerdict:
         chosen = _choose_variants(self._variants[rule.id], condition_values.layout)
         life, gpus_life = self._evaluate_variants(rule, condition_values, chosen, None)
         if not (life == TRUE).any() and not self.source.needs_now(rule.id):
-            return Verdict(rule, life, np.full(len(life), FALSE, np.uint8))
+            return RuleVerdict(rule, life, np.full(len(life), FALSE, np.uint8))
         concerned = self.source.choose_concerned(rule.id, condition_values.layout, life)
         if concerned is not None:
             condition_values.concern(concerned)
         now, gpus_now = self._evaluate_variants(rule, condition_values, chosen, rule.now_ms)
         if not ((life == TRUE).any() or (now == TRUE).any()):
-            return Verdict(rule, life, now)
+            return RuleVerdict(rule, life, now)
         clauses = [clause for _, clause in self._variants[rule.id]]
-        return Verdict(
+        return RuleVerdict(
             rule=rule,
             life=life,
             now=now,
@@ -263,7 +267,9 @@ def windows_in(clause: Clause, now_ms: int) -> dict[str, Need]:
     return needed
 
 
-def _choose_variants(variants: Sequence[tuple[Any, Clause]], layout: Layout) -> NDArray[np.int64]:
+def _choose_variants(
+    variants: Sequence[tuple[Any, Clause]], layout: AllocationLayout
+) -> NDArray[np.int64]:
     """Return which variant judges each workload.
 
     The first override that matches it, else the last.

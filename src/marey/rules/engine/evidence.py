@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from marey.rules.engine.condition_values import is_text
-from marey.rules.engine.evaluator import Evaluation, Verdict
+from marey.rules.engine.evaluator import Evaluation, RuleVerdict
 from marey.rules.engine.three_valued import TRUE
 from marey.rules.language.expressions import Condition, Fact, Series, Words, conditions
 from marey.rules.language.printer import condition_text, value_text
@@ -18,7 +18,7 @@ GPUS_SHOWN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConditionReading:
     """One condition on one GPU: the value measured and the limit it was compared with."""
 
     condition: str
@@ -31,11 +31,11 @@ class GpuEvidence:
     """What was read on one GPU."""
 
     gpu: str
-    readings: tuple[Reading, ...]
+    readings: tuple[ConditionReading, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RuleEvidence:
     """The GPUs that fulfil the rule (all counted, the first ones with their values)."""
 
     count: int
@@ -48,11 +48,11 @@ def _print_condition(condition: Condition) -> str:
     return condition_text(condition)
 
 
-def evidence_of(evaluation: Evaluation, verdict: Verdict, place: int) -> Evidence:
+def evidence_of(evaluation: Evaluation, verdict: RuleVerdict, place: int) -> RuleEvidence:
     """Return the evidence of a verdict for the workload at ``place`` of the evaluation."""
     layout = evaluation.layout
     if verdict.gpus_life is None or verdict.gpus_now is None or verdict.variant is None:
-        return Evidence(0, (), ())
+        return RuleEvidence(0, (), ())
     start, end = layout.first[place], layout.first[place + 1]
     # What holds now is what a person will find; where that is not judged, what held over the life.
     span = slice(start, end)
@@ -67,11 +67,13 @@ def evidence_of(evaluation: Evaluation, verdict: Verdict, place: int) -> Evidenc
     readings = tuple(
         GpuEvidence(
             name,
-            tuple(Reading(said, *_read(evaluation, c, int(row), window)) for c, said in asked),
+            tuple(
+                ConditionReading(said, *_read(evaluation, c, int(row), window)) for c, said in asked
+            ),
         )
         for name, row in zip(names[:GPUS_SHOWN], rows, strict=False)
     )
-    return Evidence(len(rows), names, readings)
+    return RuleEvidence(len(rows), names, readings)
 
 
 def _name_gpu(evaluation: Evaluation, row: int) -> str:
@@ -97,7 +99,7 @@ def _to_number(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 3)
 
 
-def windows_named(verdict: Verdict) -> list[int]:
+def windows_named(verdict: RuleVerdict) -> list[int]:
     """Return the trailing windows that the rule's own text names."""
     clause = verdict.rule.clause
     return [

@@ -21,7 +21,7 @@ from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.rules.definition import Rule, Severity
 from marey.rules.engine.allocations import Facts
-from marey.rules.engine.evaluator import Evaluation, Verdict
+from marey.rules.engine.evaluator import Evaluation, RuleVerdict
 from marey.rules.engine.evidence import evidence_of, windows_named
 from marey.rules.engine.three_valued import FALSE, TRUE
 
@@ -107,7 +107,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FindingChange:
     """A finding that opened or closed at one moment."""
 
     kind: ChangeKind
@@ -140,14 +140,14 @@ class FindingTracker:
         self._watches: dict[Key, _Watch] = {}
         self.last_ms: int | None = None
 
-    def step(self, evaluation: Evaluation) -> list[Change]:
+    def step(self, evaluation: Evaluation) -> list[FindingChange]:
         """Open, close and charge findings; returns those that opened or closed."""
         places = {name: place for place, name in enumerate(evaluation.workloads)}
         pending: dict[str, set[int]] = defaultdict(set)
         for rule, workload in (*self._watches, *self.open_keys()):
             if workload in places:
                 pending[rule].add(places[workload])
-        changes: list[Change] = []
+        changes: list[FindingChange] = []
         for verdict in evaluation.verdicts:
             changes += self._step_rule(evaluation, verdict, pending.get(verdict.rule.id, set()))
         changes += self._close_orphans(evaluation, places.keys())
@@ -170,8 +170,8 @@ class FindingTracker:
         return [key for key, finding in self.findings.items() if finding.is_open]
 
     def _step_rule(
-        self, evaluation: Evaluation, verdict: Verdict, pending: set[int]
-    ) -> list[Change]:
+        self, evaluation: Evaluation, verdict: RuleVerdict, pending: set[int]
+    ) -> list[FindingChange]:
         violated = (verdict.life == TRUE) & (verdict.now != FALSE)
         concerned = set(np.flatnonzero(violated).tolist()) | pending
         changes = (
@@ -181,8 +181,8 @@ class FindingTracker:
         return [change for change in changes if change]
 
     def _step_workload(
-        self, evaluation: Evaluation, verdict: Verdict, place: int, violated: bool
-    ) -> Change | None:
+        self, evaluation: Evaluation, verdict: RuleVerdict, place: int, violated: bool
+    ) -> FindingChange | None:
         facts = evaluation.layout.running[place].facts
         key = (verdict.rule.id, facts.workload)
         now_ms = evaluation.time_ms
@@ -199,7 +199,7 @@ class FindingTracker:
         del self._watches[key]
         return self._open(evaluation, verdict, place)
 
-    def _open(self, evaluation: Evaluation, verdict: Verdict, place: int) -> Change:
+    def _open(self, evaluation: Evaluation, verdict: RuleVerdict, place: int) -> FindingChange:
         rule, facts = verdict.rule, evaluation.layout.running[place].facts
         key = (rule.id, facts.workload)
         again = key in self.findings
@@ -214,7 +214,7 @@ class FindingTracker:
         # The rule has held since before it was judged to: over its window, or the whole life.
         since = max(now_ms - _measure_span_ms(verdict, facts, now_ms), previous or 0)
         charge(finding, since, now_ms, finding.gpu_count)
-        return Change(ChangeKind.REOPENED if again else ChangeKind.OPENED, finding, now_ms)
+        return FindingChange(ChangeKind.REOPENED if again else ChangeKind.OPENED, finding, now_ms)
 
     def _create_finding(self, rule: Rule, facts: Facts) -> Finding:
         return Finding(
@@ -232,8 +232,8 @@ class FindingTracker:
         )
 
     def _keep(
-        self, evaluation: Evaluation, verdict: Verdict, place: int, finding: Finding
-    ) -> Change | None:
+        self, evaluation: Evaluation, verdict: RuleVerdict, place: int, finding: Finding
+    ) -> FindingChange | None:
         now_ms = evaluation.time_ms
         end_ms = evaluation.layout.running[place].facts.end_ms
         key = (finding.rule, finding.workload)
@@ -258,7 +258,9 @@ class FindingTracker:
         return None
 
     @staticmethod
-    def _has_moved(evaluation: Evaluation, verdict: Verdict, place: int, finding: Finding) -> bool:
+    def _has_moved(
+        evaluation: Evaluation, verdict: RuleVerdict, place: int, finding: Finding
+    ) -> bool:
         """Return whether another number of GPUs fulfils the rule than when the
         evidence was taken.
         """
@@ -267,7 +269,7 @@ class FindingTracker:
         return gpus is not None and int((gpus[first:end] == TRUE).sum()) != finding.gpu_count
 
     def _update_evidence(
-        self, evaluation: Evaluation, verdict: Verdict, place: int, finding: Finding
+        self, evaluation: Evaluation, verdict: RuleVerdict, place: int, finding: Finding
     ) -> None:
         evidence = evidence_of(evaluation, verdict, place)
         finding.updated_ms = evaluation.time_ms
@@ -279,14 +281,14 @@ class FindingTracker:
                 for e in evidence.readings
             }
 
-    def _close(self, finding: Finding, time_ms: int, because: str) -> Change:
+    def _close(self, finding: Finding, time_ms: int, because: str) -> FindingChange:
         episode = finding.episodes[-1]
         episode.closed_ms = max(time_ms, episode.opened_ms)
         episode.because = because
         self._watches.pop((finding.rule, finding.workload), None)
-        return Change(ChangeKind.CLOSED, finding, episode.closed_ms)
+        return FindingChange(ChangeKind.CLOSED, finding, episode.closed_ms)
 
-    def _close_orphans(self, evaluation: Evaluation, known: Collection[str]) -> list[Change]:
+    def _close_orphans(self, evaluation: Evaluation, known: Collection[str]) -> list[FindingChange]:
         """Close what nobody judges any more: its rule was removed, or its workload is gone."""
         rules = {verdict.rule.id for verdict in evaluation.verdicts}
         changes = []
@@ -300,7 +302,7 @@ class FindingTracker:
         return changes
 
 
-def _measure_span_ms(verdict: Verdict, facts: Facts, now_ms: int) -> int:
+def _measure_span_ms(verdict: RuleVerdict, facts: Facts, now_ms: int) -> int:
     named = windows_named(verdict)
     if named:
         return min(named)

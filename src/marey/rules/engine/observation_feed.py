@@ -13,7 +13,7 @@ from marey.model.times import DAY_MS
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
 from marey.rules.engine.allocations import FOREVER, Facts, HeldGpu
 from marey.rules.engine.evaluation_loop import EvaluationLoop
-from marey.rules.engine.findings import Change
+from marey.rules.engine.findings import FindingChange
 
 FAILURES = (WorkloadState.FAILED, WorkloadState.NODE_FAIL)
 FAILURES_KEPT_MS = DAY_MS
@@ -54,7 +54,7 @@ class ObservationFeed:
         self.allocations: dict[str, tuple[Allocation, ...]] = {}
         self.failures = Failures()
 
-    def observe(self, observation: Observation) -> list[Change]:
+    def observe(self, observation: Observation) -> list[FindingChange]:
         """Take one observation; returns the findings that opened or closed by it."""
         now_ms = observation.time_ms
         changes = self.loop.advance(now_ms - 1)

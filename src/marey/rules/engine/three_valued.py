@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.rules.engine.allocations import Layout
+from marey.rules.engine.allocations import AllocationLayout
 from marey.rules.language.expressions import Quantifier, Reach
 from marey.stats.groups import count_per_group
 
@@ -43,7 +43,7 @@ def negate(truths: Truths) -> Truths:
     return np.asarray(TRUE - truths, np.uint8)
 
 
-def quantify(quantifier: Quantifier, truths: Truths, layout: Layout) -> Truths:
+def quantify(quantifier: Quantifier, truths: Truths, layout: AllocationLayout) -> Truths:
     """Reduce the truth per GPU to the truth per workload."""
     if quantifier.reach is Reach.ANY_NODE:
         nodes = _check_all(truths, np.ones(len(truths), bool), layout.node_first)
@@ -65,7 +65,7 @@ def quantify(quantifier: Quantifier, truths: Truths, layout: Layout) -> Truths:
     return _check_at_least(truths, needed, layout.first)
 
 
-def _take_first_rank(layout: Layout) -> NDArray[np.int64]:
+def _take_first_rank(layout: AllocationLayout) -> NDArray[np.int64]:
     """Return the sorted row of each workload's first GPU, in the order in which it was admitted."""
     if not len(layout):
         return np.zeros(0, np.int64)

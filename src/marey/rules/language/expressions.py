@@ -10,7 +10,7 @@ ORDER_OPS = ("<", "<=", ">", ">=")
 OPS = (*ORDER_OPS, "=", "!=")
 
 
-class Group(StrEnum):
+class ComparisonGroup(StrEnum):
     """The GPUs that one GPU is compared with."""
 
     WORKLOAD = "workload"
@@ -20,7 +20,7 @@ class Group(StrEnum):
 
 
 # Those that hold several GPUs.
-GROUPS_OF_GPUS = (Group.WORKLOAD, Group.NODE)
+GROUPS_OF_GPUS = (ComparisonGroup.WORKLOAD, ComparisonGroup.NODE)
 
 
 class By(StrEnum):
@@ -36,7 +36,7 @@ class By(StrEnum):
 class Over:
     """One value per group: ``over node max``."""
 
-    group: Group
+    group: ComparisonGroup
     by: By = By.MEDIAN
 
 
@@ -93,13 +93,13 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class NamedThreshold:
     """A threshold of the rule by name, so that a partition or project can have its own."""
 
     name: str
 
 
-Value = Quantity | Words | Peers | Parameter
+Value = Quantity | Words | Peers | NamedThreshold
 
 
 @dataclass(frozen=True, slots=True)

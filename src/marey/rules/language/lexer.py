@@ -32,7 +32,7 @@ class RuleError(InvalidInput):
         return f"{clean}\n{' ' * (self.column - 1)}{'^' * width}"
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     """What a token is."""
 
     NUMBER = "a number"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 class Token:
     """One token; ``value`` is what it means, ``start`` and ``end`` where it stands."""
 
-    kind: Kind
+    kind: TokenKind
     value: str
     start: int
     end: int
@@ -80,7 +80,7 @@ def tokens(text: str) -> list[Token]:
         token = _read_token(text, at, found)
         found.append(token)
         at = token.end
-    found.append(Token(Kind.END, "", len(text), len(text)))
+    found.append(Token(TokenKind.END, "", len(text), len(text)))
     return found
 
 
@@ -92,18 +92,18 @@ def _read_token(text: str, at: int, before: list[Token]) -> Token:
         word = _WORD.match(text, at + 1)
         if word is None:
             raise RuleError("a threshold's name must follow '$', as in $low.", text, at, at + 1)
-        return Token(Kind.PARAMETER, word[0], at, word.end())
+        return Token(TokenKind.PARAMETER, word[0], at, word.end())
     number = _NUMBER.match(text, at)
     # "workload - 5%": after a word a minus subtracts, elsewhere it belongs to the number.
-    if number and not (first == "-" and before and before[-1].kind is Kind.WORD):
-        return Token(Kind.NUMBER, number[0], at, number.end())
+    if number and not (first == "-" and before and before[-1].kind is TokenKind.WORD):
+        return Token(TokenKind.NUMBER, number[0], at, number.end())
     word = _WORD.match(text, at)
     if word:
-        return Token(Kind.WORD, word[0], at, word.end())
+        return Token(TokenKind.WORD, word[0], at, word.end())
     sign = _SIGN.match(text, at)
     if sign is None:
         raise RuleError(f"'{shown(first)}' means nothing in a rule.", text, at, at + 1)
-    return Token(Kind.SIGN, _SAME.get(sign[0], sign[0]), at, sign.end())
+    return Token(TokenKind.SIGN, _SAME.get(sign[0], sign[0]), at, sign.end())
 
 
 def _read_string(text: str, at: int) -> Token:
@@ -112,7 +112,7 @@ def _read_string(text: str, at: int) -> Token:
     while i < len(text):
         c = text[i]
         if c == quote:
-            return Token(Kind.STRING, "".join(out), at, i + 1)
+            return Token(TokenKind.STRING, "".join(out), at, i + 1)
         if c == "\\" and i + 1 < len(text):
             if text[i + 1] not in _ESCAPES:
                 raise RuleError(

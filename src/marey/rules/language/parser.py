@@ -17,14 +17,14 @@ from marey.rules.language.expressions import (
     And,
     By,
     Clause,
+    ComparisonGroup,
     Condition,
     Expression,
     Fact,
-    Group,
+    NamedThreshold,
     Not,
     Or,
     Over,
-    Parameter,
     Peers,
     Quantifier,
     Quantity,
@@ -34,8 +34,8 @@ from marey.rules.language.expressions import (
     Value,
     Words,
 )
-from marey.rules.language.lexer import KEYWORDS, Kind, RuleError, Token
-from marey.rules.language.token_reader import Reader
+from marey.rules.language.lexer import KEYWORDS, RuleError, Token, TokenKind
+from marey.rules.language.token_reader import TokenReader
 from marey.rules.language.vocabulary import (
     FACT_UNITS,
     FACTS,
@@ -62,12 +62,12 @@ def parse_value(text: str, left: Series | Fact) -> Value:
     parser = _Parser(text)
     value = parser.value(left)
     parser.expect_end()
-    if isinstance(value, Parameter):
+    if isinstance(value, NamedThreshold):
         raise RuleError("a threshold cannot be another threshold.", text, 0, len(text))
     return value
 
 
-class _Parser(Reader):
+class _Parser(TokenReader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.conditions = 0
@@ -80,7 +80,7 @@ class _Parser(Reader):
         return Clause(expression, quantifier)
 
     def has_quantifier(self) -> bool:
-        return any(t.kind is Kind.SIGN and t.value == ":" for t in self.tokens)
+        return any(t.kind is TokenKind.SIGN and t.value == ":" for t in self.tokens)
 
     def quantifier(self) -> Quantifier:
         start = self.token
@@ -158,7 +158,7 @@ class _Parser(Reader):
         self.conditions += 1
         if self.conditions > CONDITION_LIMIT:
             raise self.wrong(f"the rule has more than {CONDITION_LIMIT} conditions.")
-        if self.token.kind is not Kind.WORD or self.token.value.lower() in KEYWORDS:
+        if self.token.kind is not TokenKind.WORD or self.token.value.lower() in KEYWORDS:
             raise self.expected("a metric or a fact, such as 'util' or 'runtime'")
         word = self.take()
         if word.value in catalogue():
@@ -178,7 +178,7 @@ class _Parser(Reader):
 
     def statistic(self, metric: str) -> Statistic:
         token = self.token
-        if token.kind is not Kind.WORD or token.value.lower() in KEYWORDS:
+        if token.kind is not TokenKind.WORD or token.value.lower() in KEYWORDS:
             return Statistic("mean")
         word = self.take().value
         if word == "share":
@@ -207,17 +207,17 @@ class _Parser(Reader):
         self.expect_sign("]")
         return length
 
-    def over(self, groups: Sequence[Group] = GROUPS_OF_GPUS) -> Over:
+    def over(self, groups: Sequence[ComparisonGroup] = GROUPS_OF_GPUS) -> Over:
         if not self.is_word(*groups):
             raise self.expected(" or ".join(f"'{group}'" for group in groups))
-        group = Group(self.take().value.lower())
-        if group is not Group.LIFE and self.is_word(*By):
+        group = ComparisonGroup(self.take().value.lower())
+        if group is not ComparisonGroup.LIFE and self.is_word(*By):
             return Over(group, By(self.take().value.lower()))
         return Over(group)
 
     def operator(self, allowed: tuple[str, ...]) -> str:
         token = self.token
-        if token.kind is not Kind.SIGN or token.value not in OPS:
+        if token.kind is not TokenKind.SIGN or token.value not in OPS:
             raise self.expected(f"one of {' '.join(allowed)}")
         if token.value not in allowed:
             raise self.wrong(f"'{token.value}' cannot be used here; allowed: {' '.join(allowed)}.")
@@ -247,11 +247,11 @@ class _Parser(Reader):
 
     # -- values
     def value(self, left: Series | Fact) -> Value:
-        if self.token.kind is Kind.PARAMETER:
-            return Parameter(self.take().value)
+        if self.token.kind is TokenKind.PARAMETER:
+            return NamedThreshold(self.take().value)
         if isinstance(left, Fact):
             return self.fact_value(FACTS[left.name])
-        if self.is_word(*Group):
+        if self.is_word(*ComparisonGroup):
             return self.peers(left, 1.0)
         unit = unit_of(catalogue()[left.metric], left.statistic)
         token = self.token
@@ -264,8 +264,8 @@ class _Parser(Reader):
         return Quantity(self.with_unit(number, unit, token, what=f"{left.metric}"))
 
     def peers(self, left: Series, factor: float) -> Peers:
-        over = self.over(tuple(Group))
-        if left.over == over or (left.over and over.group is Group.LIFE):
+        over = self.over(tuple(ComparisonGroup))
+        if left.over == over or (left.over and over.group is ComparisonGroup.LIFE):
             raise self.wrong("a group cannot be compared with itself or a smaller one.")
         offset = 0.0
         if self.is_sign("+") or self.is_sign("-"):
@@ -298,7 +298,7 @@ def _check_bounds(expression: Expression, thresholds: Mapping[str, str]) -> Expr
         return And(tuple(_check_bounds(part, thresholds) for part in expression.parts))
     if isinstance(expression, Or):
         return Or(tuple(_check_bounds(part, thresholds) for part in expression.parts))
-    if not isinstance(expression.right, Parameter):
+    if not isinstance(expression.right, NamedThreshold):
         return expression
     name = expression.right.name
     if name not in thresholds:

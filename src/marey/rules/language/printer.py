@@ -12,10 +12,10 @@ from marey.rules.language.expressions import (
     Condition,
     Expression,
     Fact,
+    NamedThreshold,
     Not,
     Or,
     Over,
-    Parameter,
     Peers,
     Quantifier,
     Quantity,
@@ -112,7 +112,7 @@ def statistic_text(statistic: Statistic, metric: str) -> str:
 
 def value_text(value: Value, left: Series | Fact) -> str:
     """Return a value with the unit of what it is compared with."""
-    if isinstance(value, Parameter):
+    if isinstance(value, NamedThreshold):
         return f"${value.name}"
     if isinstance(value, Peers):
         return _print_peers(value, left)

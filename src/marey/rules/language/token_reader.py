@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from marey.model.times import DURATION_UNITS_MS
-from marey.rules.language.lexer import KEYWORDS, Kind, RuleError, Token, tokens
+from marey.rules.language.lexer import KEYWORDS, RuleError, Token, TokenKind, tokens
 from marey.rules.language.vocabulary import factor_to, units_like
 
 
-class Reader:
+class TokenReader:
     """A rule's text as tokens, taken one by one; what is wrong is said of its place."""
 
     def __init__(self, text: str) -> None:
@@ -22,14 +22,14 @@ class Reader:
 
     def take(self) -> Token:
         token = self.token
-        self.at += token.kind is not Kind.END
+        self.at += token.kind is not TokenKind.END
         return token
 
     def is_sign(self, sign: str) -> bool:
-        return self.token.kind is Kind.SIGN and self.token.value == sign
+        return self.token.kind is TokenKind.SIGN and self.token.value == sign
 
     def is_word(self, *words: str) -> bool:
-        return self.token.kind is Kind.WORD and self.token.value.lower() in words
+        return self.token.kind is TokenKind.WORD and self.token.value.lower() in words
 
     def word_if(self, *words: str) -> bool:
         if self.is_word(*words):
@@ -49,7 +49,7 @@ class Reader:
 
     def expected(self, what: str) -> RuleError:
         found = self.token
-        name = "the end" if found.kind is Kind.END else f"'{found.value[:40]}'"
+        name = "the end" if found.kind is TokenKind.END else f"'{found.value[:40]}'"
         return self.wrong(f"expected {what}, found {name}.")
 
     def expect_sign(self, sign: str) -> None:
@@ -57,23 +57,23 @@ class Reader:
             raise self.expected(f"'{sign}'")
 
     def expect_end(self) -> None:
-        if self.token.kind is not Kind.END:
+        if self.token.kind is not TokenKind.END:
             raise self.expected("'and', 'or' or the end")
 
     # -- texts, numbers, units
     def text_value(self) -> str:
         token = self.token
-        if token.kind is Kind.NUMBER:
+        if token.kind is TokenKind.NUMBER:
             raise self.wrong(f'expected a text, found a number; write "{token.value}" in quotes.')
-        if token.kind not in (Kind.WORD, Kind.STRING):
+        if token.kind not in (TokenKind.WORD, TokenKind.STRING):
             raise self.expected("a text")
-        if token.kind is Kind.WORD and token.value.lower() in KEYWORDS:
+        if token.kind is TokenKind.WORD and token.value.lower() in KEYWORDS:
             raise self.expected("a text (write it in quotes)")
         return self.take().value
 
     def number(self) -> float:
         token = self.token
-        if token.kind is not Kind.NUMBER:
+        if token.kind is not TokenKind.NUMBER:
             raise self.expected("a number")
         value = float(self.take().value)
         if abs(value) > 1e15:
@@ -84,11 +84,11 @@ class Reader:
         token = self.token
         number = self.number()
         unit = self.token
-        if unit.kind is not Kind.WORD or unit.value not in DURATION_UNITS_MS:
+        if unit.kind is not TokenKind.WORD or unit.value not in DURATION_UNITS_MS:
             raise self.wrong(
                 f"{what} is a duration: write a number with one of "
                 f"{', '.join(DURATION_UNITS_MS)}, such as 10m.",
-                unit if unit.kind is Kind.WORD else token,
+                unit if unit.kind is TokenKind.WORD else token,
             )
         self.take()
         if number < 0:
@@ -104,7 +104,7 @@ class Reader:
         factor = factor_to(unit, wanted)
         if factor is None:
             allowed = ", ".join(units_like(wanted)) or "a number without a unit"
-            span = Token(Kind.WORD, unit, first.start, self.tokens[self.at - 1].end)
+            span = Token(TokenKind.WORD, unit, first.start, self.tokens[self.at - 1].end)
             raise self.wrong(
                 f"'{unit[:40]}' is not a unit of {what}, which is in "
                 f"{wanted or 'plain numbers'}; allowed: {allowed}.",
@@ -114,13 +114,13 @@ class Reader:
 
     def unit(self) -> str:
         word = self.token
-        is_unit = word.kind is Kind.WORD and word.value.lower() not in KEYWORDS
+        is_unit = word.kind is TokenKind.WORD and word.value.lower() not in KEYWORDS
         if not (is_unit or self.is_sign("%")):
             return ""
         parts = [self.take().value]
         while self.is_sign("/"):
             self.take()
-            if self.token.kind is not Kind.WORD:
+            if self.token.kind is not TokenKind.WORD:
                 raise self.expected("a unit of time after '/'")
             parts.append(self.take().value)
         return "/".join(parts)

@@ -28,7 +28,7 @@ CLOCK_SLACK_MS = 5_000
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
-class Refused(Unavailable):
+class KubernetesRefused(Unavailable):
     """The server answered, and its answer was no."""
 
     def __init__(self, http_status: int, text: str) -> None:
@@ -193,4 +193,4 @@ def _make_refusal(path: str, status: int, body: bytes) -> Unavailable:
         text += " (is the token expired?)"
     if status == 403:
         text += " (the account needs the verbs list and watch on it)"
-    return Refused(status, text)
+    return KubernetesRefused(status, text)

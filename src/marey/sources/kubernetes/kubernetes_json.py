@@ -40,7 +40,7 @@ class Meta(KubernetesObject, frozen=True):
         return (self.labels or {}).get(key) or (self.annotations or {}).get(key) or ""
 
 
-class Condition(KubernetesObject, frozen=True):
+class KubernetesCondition(KubernetesObject, frozen=True):
     """One condition of a node, a pod or a job."""
 
     type: str = ""
@@ -77,7 +77,7 @@ class NodeStatus(KubernetesObject, frozen=True):
     capacity: dict[str, str] | None = None
     # What pods may have of it: a GPU that its plugin finds broken is missing here.
     allocatable: dict[str, str] | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[KubernetesCondition] | None = None
     addresses: list[NodeAddress] | None = None
 
 
@@ -169,7 +169,7 @@ class PodStatus(KubernetesObject, frozen=True):
     reason: str | None = None
     message: str | None = None
     start_time: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[KubernetesCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     nominated_node_name: str | None = None
@@ -203,7 +203,7 @@ class JobSpec(KubernetesObject, frozen=True):
 class JobStatus(KubernetesObject, frozen=True):
     """How a job is."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[KubernetesCondition] | None = None
     succeeded: int | None = None
     start_time: str | None = None
     completion_time: str | None = None

@@ -9,7 +9,7 @@ from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.names import bounded
 from marey.sources.kubernetes.gpu_requests import GpuResources, parse_quantity
-from marey.sources.kubernetes.kubernetes_json import Condition, KubernetesNode
+from marey.sources.kubernetes.kubernetes_json import KubernetesCondition, KubernetesNode
 
 MODEL_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 RACK_LABELS = ("topology.kubernetes.io/rack", "rack", "topology.rack")
@@ -152,7 +152,9 @@ def find_events(
     return events
 
 
-def _find_condition(conditions: Sequence[Condition] | None, kind: str) -> Condition | None:
+def _find_condition(
+    conditions: Sequence[KubernetesCondition] | None, kind: str
+) -> KubernetesCondition | None:
     return next((c for c in conditions or () if c.type == kind), None)
 
 

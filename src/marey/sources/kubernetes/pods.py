@@ -12,8 +12,8 @@ from marey.model.times import parse_time
 from marey.model.workloads import WorkloadState
 from marey.sources.kubernetes.gpu_requests import GpuResources
 from marey.sources.kubernetes.kubernetes_json import (
-    Condition,
     ContainerStatus,
+    KubernetesCondition,
     KubernetesJob,
     Pod,
     PodStatus,
@@ -188,7 +188,7 @@ def _exit_code(status: PodStatus) -> int | None:
     return max(ended, key=abs) if ended else None
 
 
-def _find_condition(status: PodStatus, kind: str) -> Condition | None:
+def _find_condition(status: PodStatus, kind: str) -> KubernetesCondition | None:
     return next((c for c in status.conditions or [] if c.type == kind), None)
 
 

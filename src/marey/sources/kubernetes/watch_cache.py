@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from marey.model.errors import MareyError, Unavailable, shown
-from marey.sources.kubernetes.client import ApiClient, Gone, Refused
+from marey.sources.kubernetes.client import ApiClient, Gone, KubernetesRefused
 from marey.sources.kubernetes.kubernetes_json import Listed, Meta, MetaOnly, Status, WatchLine
 
 
@@ -152,7 +152,7 @@ class Reflector(Generic[T]):
         was once listed is asked for again as after any failure, and only when it stays refused
         are its copies, which nobody keeps true any more, dropped. Nothing is given up for good.
         """
-        refused = isinstance(error, Refused) and error.http_status in (403, 404)
+        refused = isinstance(error, KubernetesRefused) and error.http_status in (403, 404)
         if not self._optional or not refused:
             return False
         self.state.failures += 1
@@ -221,7 +221,7 @@ class Reflector(Generic[T]):
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             text = f"{self.path}: the watch says {status.code} {shown(status.message or '')}"
-            raise Gone(text) if status.code == 410 else Refused(status.code, text)
+            raise Gone(text) if status.code == 410 else KubernetesRefused(status.code, text)
         if event.type == "BOOKMARK":
             self._version = msgspec.json.decode(
                 event.object, type=MetaOnly

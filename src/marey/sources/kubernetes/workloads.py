@@ -40,7 +40,7 @@ class NameKeys:
 
 
 @dataclass(slots=True)
-class Group:
+class OwnedObjects:
     """Everything of one owner."""
 
     root: Root
@@ -59,18 +59,18 @@ class SeenWorkload:
 
 def group_pods(
     pods: Iterable[SeenPod], jobs: Iterable[KubernetesJob], resources: GpuResources
-) -> dict[str, Group]:
+) -> dict[str, OwnedObjects]:
     """Group pods and jobs by workload; jobs only where they would make pods with GPUs."""
     listed = list(pods)
     wanted = [(job, find_job_root(job)) for job in jobs if resources.of_pod(job.spec.template.spec)]
     merged = join_roots([*(pod.root for pod in listed), *(root for _, root in wanted)])
-    groups: dict[str, Group] = {}
+    groups: dict[str, OwnedObjects] = {}
     for pod in listed:
         root = merged[pod.root]
-        groups.setdefault(root.workload, Group(root)).pods.append(pod)
+        groups.setdefault(root.workload, OwnedObjects(root)).pods.append(pod)
     for job, own in wanted:
         root = merged[own]
-        groups.setdefault(root.workload, Group(root)).jobs.append(job)
+        groups.setdefault(root.workload, OwnedObjects(root)).jobs.append(job)
     return groups
 
 
@@ -83,7 +83,11 @@ class WorkloadReader:
     skew_ms: int = 0
 
     def read(
-        self, group: Group, places: Places, gpus: Mapping[str, Gpu], sharing: Mapping[str, int]
+        self,
+        group: OwnedObjects,
+        places: Places,
+        gpus: Mapping[str, Gpu],
+        sharing: Mapping[str, int],
     ) -> SeenWorkload:
         """Return the workload at this moment."""
         state, reason = self._find_state(group)
@@ -95,7 +99,7 @@ class WorkloadReader:
 
     # State
 
-    def _find_state(self, group: Group) -> tuple[WorkloadState, str]:
+    def _find_state(self, group: OwnedObjects) -> tuple[WorkloadState, str]:
         ended = self._find_jobs_end(group)
         live = [pod for pod in group.pods if not pod.state.ended]
         if ended is not None and not live:
@@ -112,7 +116,7 @@ class WorkloadReader:
         worst = next(state for state in _WORST if state in states)
         return worst, _find_first_reason([pod for pod in group.pods if pod.state is worst])
 
-    def _find_jobs_end(self, group: Group) -> tuple[WorkloadState, str] | None:
+    def _find_jobs_end(self, group: OwnedObjects) -> tuple[WorkloadState, str] | None:
         """Return how the jobs ended; None while one has not, or where there is none."""
         if not group.jobs:
             return None
@@ -126,7 +130,7 @@ class WorkloadReader:
 
     def _make_workload(
         self,
-        group: Group,
+        group: OwnedObjects,
         state: WorkloadState,
         allocations: Sequence[Allocation],
         *,
@@ -159,7 +163,7 @@ class WorkloadReader:
             attributes=_collect_attributes(group, metas, places),
         )
 
-    def _count_requested(self, group: Group) -> tuple[int, int]:
+    def _count_requested(self, group: OwnedObjects) -> tuple[int, int]:
         """Return GPUs in all and per pod.
 
         Of the jobs where they say it, else of the pods there are.
@@ -175,12 +179,12 @@ class WorkloadReader:
         per_pod = max([*(p.gpus for p in live), *(gpus for _, gpus in of_jobs)], default=0)
         return max(by_jobs, sum(pod.gpus for pod in live)), per_pod
 
-    def _find_submitted_ms(self, group: Group) -> int | None:
+    def _find_submitted_ms(self, group: OwnedObjects) -> int | None:
         times = [p.created_ms for p in group.pods]
         times += [parse_time_ms(j.metadata.creation_timestamp, self.skew_ms) for j in group.jobs]
         return min((t for t in times if t is not None), default=None)
 
-    def _find_ended_ms(self, group: Group) -> int | None:
+    def _find_ended_ms(self, group: OwnedObjects) -> int | None:
         times = [p.ended_ms for p in group.pods]
         for job in group.jobs:
             ends = [c for c in job.status.conditions or [] if c.type in ("Complete", "Failed")]
@@ -188,7 +192,7 @@ class WorkloadReader:
             times.append(parse_time_ms(ended, self.skew_ms))
         return max((t for t in times if t is not None), default=None)
 
-    def _find_job_priority(self, group: Group) -> float:
+    def _find_job_priority(self, group: OwnedObjects) -> float:
         return max((float(j.spec.template.spec.priority or 0) for j in group.jobs), default=0.0)
 
 
@@ -234,7 +238,7 @@ def _find_first_reason(pods: list[SeenPod]) -> str:
 
 
 def _make_allocations(
-    group: Group, places: Places, sharing: Mapping[str, int]
+    group: OwnedObjects, places: Places, sharing: Mapping[str, int]
 ) -> tuple[Allocation, ...]:
     """Return the GPUs of the pods, ranked in the order that the suite gives its pods."""
     pods = [pod for pod in group.pods if pod.holds and places.gpus.get(pod.place)]
@@ -280,7 +284,9 @@ def _find_name(metas: Iterable[Meta], keys: Sequence[str]) -> str:
     return bounded(next((text for text in found if text), ""))
 
 
-def _find_model(group: Group, allocations: Sequence[Allocation], gpus: Mapping[str, Gpu]) -> str:
+def _find_model(
+    group: OwnedObjects, allocations: Sequence[Allocation], gpus: Mapping[str, Gpu]
+) -> str:
     held = {gpus[a.gpu].model for a in allocations if a.gpu in gpus and gpus[a.gpu].model}
     specs = [*(p.source.spec for p in group.pods), *(j.spec.template.spec for j in group.jobs)]
     asked = {
@@ -292,23 +298,25 @@ def _find_model(group: Group, allocations: Sequence[Allocation], gpus: Mapping[s
     return bounded(",".join(sorted(held or asked or there)))
 
 
-def _find_priority_class(group: Group) -> str:
+def _find_priority_class(group: OwnedObjects) -> str:
     specs = [*(p.source.spec for p in group.pods), *(j.spec.template.spec for j in group.jobs)]
     return bounded(next((s.priority_class_name for s in specs if s.priority_class_name), ""))
 
 
-def _read_time_limit_s(group: Group) -> int | None:
+def _read_time_limit_s(group: OwnedObjects) -> int | None:
     limits = [j.spec.active_deadline_seconds for j in group.jobs]
     limits += [p.source.spec.active_deadline_seconds for p in group.pods]
     return max((limit for limit in limits if limit is not None), default=None)
 
 
-def _exit_code(group: Group) -> int | None:
+def _exit_code(group: OwnedObjects) -> int | None:
     codes = [pod.exit_code for pod in group.pods if pod.exit_code is not None]
     return max(codes, key=abs) if codes else None
 
 
-def _collect_attributes(group: Group, metas: Sequence[Meta], places: Places) -> dict[str, str]:
+def _collect_attributes(
+    group: OwnedObjects, metas: Sequence[Meta], places: Places
+) -> dict[str, str]:
     pods = group.pods
     reported = {"kind": group.root.kind, "namespace": group.root.namespace, "pods": str(len(pods))}
     if group.root.cron_job:

@@ -16,9 +16,9 @@ from marey.sources.slurm.factors import FORMAT, NO_AGING, Factors, parse_aging, 
 from marey.sources.slurm.history import PastJob, parse_history
 from marey.sources.slurm.reservations import parse_reservations
 from marey.sources.slurm.slurm_json import (
-    Document,
     Job,
     Node,
+    SlurmDocument,
     SlurmReservation,
     find_slurm_code,
     parse_document,
@@ -116,7 +116,7 @@ class CommandLine:
     def close(self) -> None:
         """Close nothing: nothing is held open."""
 
-    def _ask_document(self, what: str, *command: str) -> Document:
+    def _ask_document(self, what: str, *command: str) -> SlurmDocument:
         reported = run_tool(self._folder, command, self._timeout_s)
         try:
             return parse_document(reported.body, what)

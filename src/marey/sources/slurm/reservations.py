@@ -19,7 +19,7 @@ FOR_LIMIT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class HostReservation:
     """Hosts kept for some people over some time; ``maintenance`` keeps everybody out."""
 
     name: str
@@ -42,11 +42,11 @@ def _format_moment(moment_ms: int | None) -> str:
     return "?" if moment_ms is None else format_time(moment_ms)
 
 
-def make_reservation(reported: SlurmReservation, ahead_ms: int = 0) -> Reservation:
+def make_reservation(reported: SlurmReservation, ahead_ms: int = 0) -> HostReservation:
     """Return a reservation of a JSON document (REST, and ``scontrol`` since 23.02)."""
     start, end = parse_time_ms(reported.start_time), parse_time_ms(reported.end_time)
     people = (*parse_text(reported.users).split(","), *parse_text(reported.accounts).split(","))
-    return Reservation(
+    return HostReservation(
         bounded(parse_text(reported.name)),
         None if start is None else start - ahead_ms,
         None if end is None else end - ahead_ms,
@@ -86,8 +86,8 @@ def _parse_seconds(written: str) -> Any:
 class Calendar:
     """The reservations seen so far: what they say of each host, and what has begun or ended."""
 
-    current: tuple[Reservation, ...] = ()
-    _begun: set[Reservation] = field(default_factory=set)
+    current: tuple[HostReservation, ...] = ()
+    _begun: set[HostReservation] = field(default_factory=set)
 
     def reasons(self, now_ms: int) -> Mapping[str, str]:
         """Return for each reserved host the reservations that have not ended."""
@@ -98,7 +98,7 @@ class Calendar:
                     found.setdefault(host, []).append(one.describe())
         return {host: "; ".join(reported) for host, reported in found.items()}
 
-    def update(self, reported: Iterable[Reservation], now_ms: int) -> Sequence[Event]:
+    def update(self, reported: Iterable[HostReservation], now_ms: int) -> Sequence[Event]:
         """Return events of reservations that have begun, ended or been taken away since the last
         time.
         """
@@ -116,6 +116,6 @@ class Calendar:
         return sorted(events, key=lambda event: (event.time_ms, event.text))
 
 
-def _make_event(moment_ms: int, one: Reservation, what: str) -> Event:
+def _make_event(moment_ms: int, one: HostReservation, what: str) -> Event:
     hosts = f"{len(one.hosts)} host{'' if len(one.hosts) == 1 else 's'}"
     return Event(moment_ms, ClusterEventKind.RESERVATION, text=f"{one.describe()}, {hosts}: {what}")

@@ -22,7 +22,7 @@ from marey.sources.slurm.slurm_json import (
     parse_document,
 )
 from marey.sources.slurm.slurm_nodes import make_partition
-from marey.sources.slurm.token import Token
+from marey.sources.slurm.token import ControllerToken
 from marey.sources.slurm.values import parse_time_ms
 from marey.sources.slurm.versions import About
 
@@ -45,7 +45,7 @@ class Rest:
         parse_address(url)
         self._url = url.rstrip("/")
         self._user = user
-        self._token = Token(token if callable(token) else lambda: token)
+        self._token = ControllerToken(token if callable(token) else lambda: token)
         self._token.check()
         self._rules = FetchRules(timeout_s, at_once=1, kept=1, limit=BODY_LIMIT)
         self._loop = asyncio.new_event_loop()

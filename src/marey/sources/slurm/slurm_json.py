@@ -127,7 +127,7 @@ class _UsualDocument(msgspec.Struct):
     errors: Any = None
 
 
-class Document(msgspec.Struct):
+class SlurmDocument(msgspec.Struct):
     """Any answer of the controller; None is "not in it", which is not the same as empty."""
 
     nodes: list[Node] | None = None
@@ -158,7 +158,7 @@ _SLURM_WORDS = (
 )
 
 
-def parse_document(body: bytes, what: str) -> Document:
+def parse_document(body: bytes, what: str) -> SlurmDocument:
     """Return the document, which must hold ``what``.
 
     An answer full of errors is ``Unavailable``.
@@ -179,12 +179,12 @@ def parse_document(body: bytes, what: str) -> Document:
     return document
 
 
-def _read(body: bytes, what: str) -> Document:
+def _read(body: bytes, what: str) -> SlurmDocument:
     usual = _read_usual_jobs(body) if what == "jobs" else None
-    return usual or read_json(body, Document)
+    return usual or read_json(body, SlurmDocument)
 
 
-def _read_usual_jobs(body: bytes) -> Document | None:
+def _read_usual_jobs(body: bytes) -> SlurmDocument | None:
     """Return the jobs, read the fast way; None where something is not what it always was."""
     try:
         return read_jobs_in_native(body) or read_jobs_in_python(body)
@@ -192,14 +192,14 @@ def _read_usual_jobs(body: bytes) -> Document | None:
         return None
 
 
-def read_jobs_in_python(body: bytes) -> Document:
+def read_jobs_in_python(body: bytes) -> SlurmDocument:
     """Return the jobs where they are as usual; what is not raises."""
     found = _USUAL.decode(body)
     jobs: list[Any] | None = found.jobs
-    return Document(jobs=jobs, errors=found.errors)
+    return SlurmDocument(jobs=jobs, errors=found.errors)
 
 
-def read_jobs_in_native(body: bytes) -> Document | None:
+def read_jobs_in_native(body: bytes) -> SlurmDocument | None:
     """Read the same in a quarter of the time; None where it was not built or cannot.
 
     Values that are written alike are one object in all the jobs.
@@ -208,7 +208,7 @@ def read_jobs_in_native(body: bytes) -> Document | None:
     if module is None:
         return None
     found = module.read_records(body, "jobs", "errors", _WISHES, _UsualJob, _ANYTHING.decode)
-    return Document(jobs=found[0], errors=found[1]) if found else None
+    return SlurmDocument(jobs=found[0], errors=found[1]) if found else None
 
 
 def read_json(body: bytes, shape: type[T]) -> T:

@@ -12,7 +12,7 @@ from marey.model.observation import Observation
 from marey.model.system.garbage import collecting_paused
 from marey.sources.slurm.factors import Factors
 from marey.sources.slurm.jobs import PENDING, RUNNING, SeenJob, seen_jobs, set_priority
-from marey.sources.slurm.reservations import Calendar, Reservation
+from marey.sources.slurm.reservations import Calendar, HostReservation
 from marey.sources.slurm.slurm_json import Job, Node
 from marey.sources.slurm.slurm_nodes import list_gpus, make_host, read_status
 from marey.sources.slurm.values import parse_text
@@ -28,7 +28,7 @@ class Snapshot:
     nodes: Sequence[Node] = ()
     jobs: Sequence[Job] = ()
     partitions: Sequence[Partition] = ()
-    reservations: Sequence[Reservation] = ()
+    reservations: Sequence[HostReservation] = ()
     factors: Mapping[int, Factors] = field(default_factory=dict)
     ahead_ms: int = 0
 

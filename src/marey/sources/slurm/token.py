@@ -19,7 +19,7 @@ class TokenExpired(Unavailable):
 
 
 @dataclass(slots=True)
-class Token:
+class ControllerToken:
     """The token as it stands where it is kept; read anew each time it is needed."""
 
     read: Callable[[], str]

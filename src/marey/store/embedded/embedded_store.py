@@ -25,7 +25,7 @@ from marey.store.records import record_queries
 from marey.store.records.record_writer import Records
 from marey.store.records.workload_queries import KnownWorkloads, read_workloads
 from marey.store.samples.charts import Charts
-from marey.store.samples.sample_queries import Reader
+from marey.store.samples.sample_queries import SampleReader
 from marey.store.samples.sample_tables import SampleTables
 
 __all__ = ["EmbeddedStore", "Retention", "open_store"]
@@ -91,8 +91,8 @@ class EmbeddedStore:
             self._loaded = generation
             self._known_workloads = KnownWorkloads()
 
-    def _make_reader(self, connection: duckdb.DuckDBPyConnection) -> Reader:
-        return Reader(connection, self._samples)
+    def _make_reader(self, connection: duckdb.DuckDBPyConnection) -> SampleReader:
+        return SampleReader(connection, self._samples)
 
     # Samples
 

@@ -14,7 +14,7 @@ from marey.model.protocols import Answer, Selection
 from marey.store.database.rows import fetch_one_row
 from marey.store.samples import answers, sketches
 from marey.store.samples.columns import Column
-from marey.store.samples.sample_queries import Reader, check_points, check_quantiles
+from marey.store.samples.sample_queries import SampleReader, check_points, check_quantiles
 from marey.store.samples.sample_tables import SampleTables
 
 
@@ -25,7 +25,7 @@ class Charts:
         self, connection: duckdb.DuckDBPyConnection, tables: SampleTables, selection: Selection
     ) -> None:
         self._connection = connection
-        self._reader = Reader(connection, tables)
+        self._reader = SampleReader(connection, tables)
         self._selection = selection
         self._asked = self._reader.columns(selection)
         self._columns = [column for column in self._asked if column.code >= 0]

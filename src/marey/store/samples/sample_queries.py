@@ -47,7 +47,7 @@ class Rows:
     full: frozenset[str] = frozenset()
 
 
-class Reader:
+class SampleReader:
     """Reads samples through one connection."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, tables: SampleTables) -> None:

@@ -30,7 +30,7 @@ _VITAL = re.compile(
 )
 
 
-class Refused(StoreError):
+class VictoriaRefused(StoreError):
     """VictoriaMetrics answered, and said no."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -55,7 +55,7 @@ class ServerAddress:
     timeout_s: float = 30.0
 
 
-class Line(msgspec.Struct):
+class ExportLine(msgspec.Struct):
     """One series of an export."""
 
     metric: dict[str, str]
@@ -88,7 +88,7 @@ class Server:
         self._pool = urllib3.PoolManager(
             maxsize=_CONNECTIONS_KEPT, timeout=address.timeout_s, retries=_RETRIES
         )
-        self._lines = msgspec.json.Decoder(Line)
+        self._lines = msgspec.json.Decoder(ExportLine)
         self._replies = msgspec.json.Decoder(_Reply)
 
     # Writing
@@ -113,7 +113,7 @@ class Server:
 
     # Reading
 
-    def export(self, selectors: Sequence[str], from_ms: int, to_ms: int) -> Iterator[Line]:
+    def export(self, selectors: Sequence[str], from_ms: int, to_ms: int) -> Iterator[ExportLine]:
         """Yield every stored sample of the series in ``[from_ms, to_ms)``, series by series."""
         form = _make_export_form(selectors, from_ms, to_ms)
         rest, size = b"", 0
@@ -161,7 +161,7 @@ class Server:
         try:
             with self._send_request(self._write, "/metrics", None, "") as answer:
                 body = answer.read(16 << 20)
-        except Refused:
+        except VictoriaRefused:
             return None
         found = tuple(_VITAL.findall(body))
         return found if any(b"start" in name for name, _ in found) else None
@@ -214,7 +214,7 @@ class Server:
             return Unavailable(said, code=get_status_code(answer.status))
         if answer.status in {401, 403}:
             said += "; check store.token_env or store.token_file"
-        return Refused(f"{said}.", answer.status)
+        return VictoriaRefused(f"{said}.", answer.status)
 
     def close(self) -> None:
         """Close the connections that are not in use."""

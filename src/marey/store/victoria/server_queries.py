@@ -12,7 +12,7 @@ from marey.model.samples import SampleBatch
 from marey.store.victoria import labels
 from marey.store.victoria.export_tables import FORMAT, parse_export
 from marey.store.victoria.grids import EARLIEST_MS, LATEST_MS, SeriesPart, make_batch_of_series
-from marey.store.victoria.http_server import Line, Server
+from marey.store.victoria.http_server import ExportLine, Server
 
 # Hosts named in one question, so that none grows beyond what a server takes.
 _ENTITIES_AT_ONCE = 500
@@ -27,7 +27,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SeriesExtent:
     """From when to when a series has samples, and how many."""
 
     from_ms: int
@@ -101,7 +101,9 @@ class ServerReader:
                 return False
         return True
 
-    def holders(self, scope: Scope, workload: str, span: tuple[int, int]) -> dict[str, Reach]:
+    def holders(
+        self, scope: Scope, workload: str, span: tuple[int, int]
+    ) -> dict[str, SeriesExtent]:
         """Return the entities that a workload held, and between which samples."""
         own = {labels.WORKLOAD: f"={labels.quote_text(workload)}"}
         return self._ask_reaches(scope, labels.get_rows_name(scope.kind), own, span)
@@ -139,7 +141,7 @@ class ServerReader:
         found = self._server.query(counted, window[0])
         return int(found[0][1]) if found else 0
 
-    def reach(self, scope: Scope, to_ms: int = LATEST_MS) -> Reach | None:
+    def reach(self, scope: Scope, to_ms: int = LATEST_MS) -> SeriesExtent | None:
         """Return from when to when a cluster has samples of this kind."""
         found = self._ask_reaches(scope, labels.get_reach_name(scope.kind), {}, (0, to_ms))
         return found.get("")
@@ -169,7 +171,7 @@ class ServerReader:
 
     def _ask_reaches(
         self, scope: Scope, name: str, matchers: dict[str, str], span: tuple[int, int]
-    ) -> dict[str, Reach]:
+    ) -> dict[str, SeriesExtent]:
         window = _find_window(span)
         if window is None:
             return {}
@@ -181,7 +183,7 @@ class ServerReader:
             found = self._server.query(question, window[0])
             ends.append({labels.join_entity(n): round(value * 1000) for n, value in found})
         first, last = ends
-        return {name: Reach(first[name], last[name] + 1) for name in first if name in last}
+        return {name: SeriesExtent(first[name], last[name] + 1) for name in first if name in last}
 
     def _make_scope_matchers(self, scope: Scope) -> dict[str, str]:
         return {
@@ -206,7 +208,7 @@ class ServerReader:
             yield [{**scoped, **matchers} for matchers in own]
 
 
-def _make_part(line: Line) -> SeriesPart:
+def _make_part(line: ExportLine) -> SeriesPart:
     named = line.metric
     return SeriesPart(
         labels.get_metric(named),

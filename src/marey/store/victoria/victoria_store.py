@@ -21,7 +21,7 @@ from marey.store.samples import answers
 from marey.store.samples.columns import Column, make_column
 from marey.store.samples.sample_queries import Rows, check_points, check_quantiles
 from marey.store.victoria import labels
-from marey.store.victoria.delivery.delivery_loop import Delivery
+from marey.store.victoria.delivery.delivery_loop import DeliveryLoop
 from marey.store.victoria.delivery.delivery_state import DeliveryRules
 from marey.store.victoria.delivery.spill import DEFAULT_LIMIT_BYTES, Spill, check_limit
 from marey.store.victoria.grids import (
@@ -78,7 +78,7 @@ def open_victoria(settings: VictoriaSettings, *, deliver: bool = True) -> Victor
     server = Server(settings.address)
     spill = Spill(settings.spill, check_limit(settings.spill_limit_bytes))
     try:
-        delivery = Delivery(server, settings.site, spill, settings.delivery)
+        delivery = DeliveryLoop(server, settings.site, spill, settings.delivery)
         if deliver:
             delivery.start()
         return VictoriaStore(server, settings.site, delivery)
@@ -90,7 +90,7 @@ def open_victoria(settings: VictoriaSettings, *, deliver: bool = True) -> Victor
 class VictoriaStore:
     """Samples in VictoriaMetrics; every write is on the local disk when the call returns."""
 
-    def __init__(self, server: Server, site: str, delivery: Delivery) -> None:
+    def __init__(self, server: Server, site: str, delivery: DeliveryLoop) -> None:
         self.delivery = delivery
         self._server = server
         self._reader = ServerReader(server, site)

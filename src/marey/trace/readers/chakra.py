@@ -36,21 +36,21 @@ _WHOLE = re.compile(r"^\w+\.forward$")
 _GROUP_INIT = "## process_group:init ##"
 
 
-class Attribute(msgspec.Struct, gc=False):
+class ChakraAttribute(msgspec.Struct, gc=False):
     """One attribute of a node."""
 
     name: str = ""
     value: Any = None
 
 
-class Node(msgspec.Struct, gc=False):
+class ChakraNode(msgspec.Struct, gc=False):
     """One operation; ``parent`` and the flat fields are the first schema's, the rest today's."""
 
     id: int
     name: str = ""
     ctrl_deps: Any = None
     parent: Any = None
-    attrs: list[Attribute] = msgspec.field(default_factory=list)
+    attrs: list[ChakraAttribute] = msgspec.field(default_factory=list)
     inputs: Any = None
     rf_id: int = NO_VALUE
     tid: int = 0
@@ -62,7 +62,7 @@ class Node(msgspec.Struct, gc=False):
 class Trace(msgspec.Struct, gc=False):
     """The whole file."""
 
-    nodes: list[Node]
+    nodes: list[ChakraNode]
     schema: str = ""
     pid: Any = None
 
@@ -131,7 +131,7 @@ def _rank(trace: Trace, source: str) -> Iterator[RankEvents]:
     yield RankEvents(info, symbols, columns)
 
 
-def _times(nodes: list[Node]) -> tuple[Any, Any]:
+def _times(nodes: list[ChakraNode]) -> tuple[Any, Any]:
     """Return recorded times, or the order: a node starts at its place and lasts over what it
     contains.
     """
@@ -151,7 +151,7 @@ def _ns(microseconds: float | None) -> int:
     return round(value * 1000) if abs(value) < 9e15 else 0
 
 
-def _parents(nodes: list[Node]) -> list[int]:
+def _parents(nodes: list[ChakraNode]) -> list[int]:
     """Return the row of each node's parent, or -1."""
     row_of = {node.id: row for row, node in enumerate(nodes)}
     found = []
@@ -171,7 +171,7 @@ def _kind(name: str) -> int:
 
 
 def _communication(
-    nodes: list[Node], attributes: list[dict[str, Any]], symbols: Symbols
+    nodes: list[ChakraNode], attributes: list[dict[str, Any]], symbols: Symbols
 ) -> dict[str, Any]:
     size = len(nodes)
     columns = {
@@ -198,7 +198,7 @@ def _communication(
     return columns
 
 
-def _groups(nodes: list[Node]) -> dict[str, tuple[int, ...]]:
+def _groups(nodes: list[ChakraNode]) -> dict[str, tuple[int, ...]]:
     """Process groups from the node that describes them; an empty list of ranks means all."""
     for node in nodes:
         if node.name == _GROUP_INIT and isinstance(node.inputs, dict):

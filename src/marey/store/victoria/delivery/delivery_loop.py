@@ -18,9 +18,9 @@ from marey.model.errors import MareyError, StoreError, Unavailable
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery.delivery_state import DeliveryRules, DeliveryState
 from marey.store.victoria.delivery.queue_entries import (
+    DeliveryStage,
     QueueEntry,
     Revisions,
-    Stage,
     collect_known,
     find_missing,
 )
@@ -28,7 +28,7 @@ from marey.store.victoria.delivery.send_queue import MEMORY_ROWS, SendQueue
 from marey.store.victoria.delivery.sender import Sender
 from marey.store.victoria.delivery.spill import Spill
 from marey.store.victoria.grids import overlay_batches
-from marey.store.victoria.http_server import Refused, Server
+from marey.store.victoria.http_server import Server, VictoriaRefused
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _MOST_PAUSE_S = 30.0
 _ROUNDS = 3
 
 
-class Delivery:
+class DeliveryLoop:
     """The queue of entries and the thread that works it off."""
 
     def __init__(self, server: Server, site: str, spill: Spill, rules: DeliveryRules) -> None:
@@ -113,7 +113,7 @@ class Delivery:
                 if self._server.answers == heard and not self.state.reachable:
                     # Nothing was due, so nothing was heard: is it back?
                     self._server.vitals()
-            except (Unavailable, Refused) as error:
+            except (Unavailable, VictoriaRefused) as error:
                 return self._record_failure(error)
             if self._server.answers > heard:
                 self._record_success()
@@ -121,11 +121,13 @@ class Delivery:
 
     def _advance(self) -> float:
         entries = self.queue.entries()
-        fresh = next((p for p in entries if p.stage in (Stage.WAITING, Stage.DOUBTFUL)), None)
+        fresh = next(
+            (p for p in entries if p.stage in (DeliveryStage.WAITING, DeliveryStage.DOUBTFUL)), None
+        )
         now_s = time.monotonic()
         if fresh is not None:
             return self._send_next(fresh, entries)
-        ripe = [p for p in entries if p.stage is Stage.SENT]
+        ripe = [p for p in entries if p.stage is DeliveryStage.SENT]
         if not ripe:
             self.queue.trim()
             return _MOST_PAUSE_S
@@ -138,7 +140,7 @@ class Delivery:
         return 0.0
 
     def _send_next(self, entry: QueueEntry, entries: Sequence[QueueEntry]) -> float:
-        if entry.stage is Stage.DOUBTFUL:
+        if entry.stage is DeliveryStage.DOUBTFUL:
             # What did arrive must have become visible, or it would be sent a second time.
             wait_s = entry.sent_s + self.rules.visible_s - time.monotonic()
             if wait_s > 0:
@@ -147,7 +149,7 @@ class Delivery:
             earlier = entries[: list(entries).index(entry)]
             batch = self._sender.send(entry, earlier, self._ask_vitals)
             self.state.delivered_samples += _count_values(batch)
-        except Refused as error:
+        except VictoriaRefused as error:
             if not error.of_the_data:
                 raise
             entry.rounds += 1
@@ -155,7 +157,7 @@ class Delivery:
                 raise
             self._refuse(entry, self.queue.loaded(entry), str(error))
         except (StoreError, OSError, ValueError) as error:
-            if isinstance(error, MareyError) and isinstance(error, Refused | Unavailable):
+            if isinstance(error, MareyError) and isinstance(error, VictoriaRefused | Unavailable):
                 raise
             # The file cannot be read: it is kept aside for whoever can mend it.
             self._set_aside(entry, str(error))
@@ -172,8 +174,8 @@ class Delivery:
             log.warning("%s Samples are kept on disk until it does.", error)
         for entry in self.queue.entries():
             # It may have been cut short by whatever failed.
-            if entry.stage is Stage.WAITING and entry.sent_s:
-                entry.stage = Stage.DOUBTFUL
+            if entry.stage is DeliveryStage.WAITING and entry.sent_s:
+                entry.stage = DeliveryStage.DOUBTFUL
         pause_s = self._pause_s * random.uniform(0.7, 1.3)
         self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s)
         return pause_s
@@ -247,7 +249,7 @@ class Delivery:
         return self._sender.count_rows_shown(entry) >= len(np.unique(batch.entity))
 
     def _record_confirmation(self, entry: QueueEntry) -> None:
-        entry.stage = Stage.CONFIRMED
+        entry.stage = DeliveryStage.CONFIRMED
         newest = max(self.state.newest_confirmed_ms, entry.place.to_ms - 1)
         self.state.newest_confirmed_ms = newest
 
@@ -271,7 +273,7 @@ class Delivery:
         self.state.refused_samples += _count_values(batch)
         self.state.refused_reason = f"{reason.rstrip('.')}; kept in {aside.name}."
         log.error("%s", self.state.refused_reason)
-        entry.stage = Stage.CONFIRMED
+        entry.stage = DeliveryStage.CONFIRMED
 
     def _set_aside(self, entry: QueueEntry, reason: str) -> None:
         self.state.refused_samples += self.queue.set_aside(entry.place.file, reason)
@@ -283,13 +285,14 @@ class Delivery:
     def _run_next_step(self) -> float:
         """Return the next step, without the wait for what a flush has made visible."""
         with self._working:
-            sent = [p for p in self.queue.entries() if p.stage is Stage.SENT]
+            sent = [p for p in self.queue.entries() if p.stage is DeliveryStage.SENT]
             if sent and all(
-                p.stage not in (Stage.WAITING, Stage.DOUBTFUL) for p in self.queue.entries()
+                p.stage not in (DeliveryStage.WAITING, DeliveryStage.DOUBTFUL)
+                for p in self.queue.entries()
             ):
                 try:
                     self._server.flush()
-                except (Unavailable, Refused) as error:
+                except (Unavailable, VictoriaRefused) as error:
                     return self._record_failure(error)
                 for entry in sent:
                     entry.sent_s = -self.rules.patience_s
@@ -305,7 +308,7 @@ class Delivery:
             if time.monotonic() > until_s:
                 raise Unavailable(f"Samples still wait: {self.complaint()}")
             pause_s = self._run_next_step()
-            if pause_s > 0 and entries[0].stage is Stage.DOUBTFUL:
+            if pause_s > 0 and entries[0].stage is DeliveryStage.DOUBTFUL:
                 time.sleep(min(pause_s, 0.2))
             if not self.state.reachable:
                 time.sleep(0.05)

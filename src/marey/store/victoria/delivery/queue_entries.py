@@ -25,7 +25,7 @@ ABSENT = -1
 Revisions = NDArray[np.int64]
 
 
-class Stage(StrEnum):
+class DeliveryStage(StrEnum):
     """How far a entry has come."""
 
     WAITING = "waiting"
@@ -40,7 +40,7 @@ class QueueEntry:
     """One batch between the spill and the server."""
 
     place: Place
-    stage: Stage = Stage.WAITING
+    stage: DeliveryStage = DeliveryStage.WAITING
     batch: SampleBatch | None = None
     # Of metrics (and of rows under "") the revision of each row; None: all of them the first.
     plan: dict[str, Revisions] | None = None

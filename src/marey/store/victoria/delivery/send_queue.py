@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from marey.model.samples import SampleBatch
-from marey.store.victoria.delivery.queue_entries import QueueEntry, Stage
+from marey.store.victoria.delivery.queue_entries import DeliveryStage, QueueEntry
 from marey.store.victoria.delivery.spill import Spill
 from marey.store.victoria.server_queries import Scope
 
@@ -28,7 +28,9 @@ class SendQueue:
         now_s = time.monotonic()
         for _, places in spill.waiting():
             # Sent at the last moment of another process, for all that is known.
-            self._entries += [QueueEntry(place, Stage.DOUBTFUL, sent_s=now_s) for place in places]
+            self._entries += [
+                QueueEntry(place, DeliveryStage.DOUBTFUL, sent_s=now_s) for place in places
+            ]
         self._remembered = spill.reaches()
 
     def entries(self) -> list[QueueEntry]:
@@ -120,10 +122,10 @@ class SendQueue:
         followed by everything that was written after it.
         """
         with self._lock:
-            while self._entries and self._entries[0].stage is Stage.CONFIRMED:
+            while self._entries and self._entries[0].stage is DeliveryStage.CONFIRMED:
                 file: Path = self._entries[0].place.file
                 own = [p for p in self._entries if p.place.file == file]
-                if any(entry.stage is not Stage.CONFIRMED for entry in own):
+                if any(entry.stage is not DeliveryStage.CONFIRMED for entry in own):
                     return
                 self._remember(own)
                 for _ in own:

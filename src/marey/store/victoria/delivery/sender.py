@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery.queue_entries import (
+    DeliveryStage,
     Known,
     QueueEntry,
     Revisions,
-    Stage,
     add_earlier,
     collect_known,
     plan_revisions,
@@ -53,7 +53,7 @@ class Sender:
         if self._newest.floor(scope) is None:
             reach = self._reader.reach(scope)
             self._newest.learn(scope, -1 if reach is None else reach.to_ms - 1)
-        doubtful = entry.stage is Stage.DOUBTFUL and self.count_rows_shown(entry) > 0
+        doubtful = entry.stage is DeliveryStage.DOUBTFUL and self.count_rows_shown(entry) > 0
         late = np.ones(len(batch), bool) if doubtful else self._newest.late(scope, batch)
         before = vitals()
         # From here on something of it may have arrived.
@@ -68,7 +68,7 @@ class Sender:
         entry.batch = batch if whole else None
         entry.vitals = before
         entry.sent_s = time.monotonic()
-        entry.stage = Stage.SENT
+        entry.stage = DeliveryStage.SENT
         return batch
 
     def _send_late_rows(

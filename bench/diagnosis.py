@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.report import Results
 from marey.diagnose.diagnosis import find_faults
-from marey.diagnose.findings import Finding
+from marey.diagnose.findings import FaultFinding
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
 from marey.model.faults import SIMULATED, FaultKind, Truth
 from marey.model.metrics import Entity
@@ -125,7 +125,7 @@ def _context(name: str, observations: Sequence[Observation]) -> Context:
     )
 
 
-def f1(finding: Finding, truth: Truth) -> float:
+def f1(finding: FaultFinding, truth: Truth) -> float:
     """How well the named GPUs match the true ones."""
     named, true = set(finding.gpus), set(truth.gpus)
     both = len(named & true)

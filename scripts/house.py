@@ -12,8 +12,8 @@ Rules of counting:
 - Functions under Numba's ``njit`` may take as many parameters as they need (a compiled kernel takes
   arrays, not objects), and calls of them as many arguments; so may calls into the native module
   and calls of functions that take any number of like things (``has("util", "power", …)``).
-- A package is a folder directly below the root; its module names must be unique in it. Public class
-  names must be unique in a layer too: several packages side by side in the list of ``pyproject.toml``.
+- A package is a folder directly below the root; its module names must be unique in it. Public
+  class names must be unique in a layer: packages that stand side by side in ``pyproject.toml``.
 - ``getattr`` with a literal name asks an object for something its type does not promise. The part
   that runs inside somebody else's program (``record``) may ask.
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marey.diagnose.diagnosis import diagnose, find_faults
-from marey.diagnose.findings import Finding
+from marey.diagnose.findings import FaultFinding
 from marey.diagnose.matrix import Context, GpuFacts, WorkloadFacts, WorkloadMatrix, build_matrix
 from marey.diagnose.outcome.siblings import Sibling
 from marey.model.events import ClusterEventKind, Event
@@ -58,7 +58,7 @@ def unrecorded(known: WorkloadFacts) -> WorkloadMatrix:
     return build_matrix(Context(known, []), [])
 
 
-def said(finding: Finding) -> str:
+def said(finding: FaultFinding) -> str:
     return "; ".join(str(entry) for entry in finding.evidence)
 
 
@@ -125,7 +125,7 @@ def test_the_rank_that_stopped_first_and_the_last_event_are_told() -> None:
 
 
 def test_a_driver_error_at_the_end_is_the_cause_and_an_early_one_is_not() -> None:
-    def end_with(minute: int) -> tuple[Finding, ...]:
+    def end_with(minute: int) -> tuple[FaultFinding, ...]:
         xid = Event(
             START + minute * MINUTE, ClusterEventKind.XID, "n0", "n0:3", value=79.0, text="bus"
         )

@@ -9,7 +9,7 @@ import pytest
 from marey.replay.families.pipeline_links import SEGMENT_BYTES
 from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.model import ReplayModel
-from marey.replay.programs import Action, Notice, Plan, Post, Run, Transfer, Wait, compile_plan
+from marey.replay.programs import Action, Plan, Post, ReadyNotice, Run, Transfer, Wait, compile_plan
 from marey.replay.recording.link_costs import Links
 
 PIPELINES = ("pp-gpipe-m8", "pp-1f1b-m8", "pp-1f1b-m4", "pp-interleaved-m8")
@@ -37,7 +37,7 @@ def _message(links: Links, source: int, target: int, turn_bytes: float = 1e9) ->
         latency_ms=0.0,
         queue=links.up_of(source),
         marked=True,
-        notice=Notice(target, links.up_of(target), 0.0, turn_bytes),
+        notice=ReadyNotice(target, links.up_of(target), 0.0, turn_bytes),
     )
 
 

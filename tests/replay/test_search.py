@@ -12,17 +12,17 @@ from marey.model.training.dataflow import Dataflow
 from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.memory import predict_peaks, read_peaks
 from marey.replay.model import ReplayModel
-from marey.replay.search import Found, Limits, search_changes
+from marey.replay.search import Limits, SearchResult, search_changes
 
 pytestmark = pytest.mark.data
-Search = Callable[..., Found]
+Search = Callable[..., SearchResult]
 
 
 @pytest.fixture
 def search(
     read_model: Callable[[str], ReplayModel], read_flow: Callable[[str], Dataflow]
 ) -> Search:
-    def run(name: str, limits: Limits | None = None, **options: Any) -> Found:
+    def run(name: str, limits: Limits | None = None, **options: Any) -> SearchResult:
         return search_changes(read_model(name), read_flow(name), limits or Limits(), **options)
 
     return run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from marey.diagnose.clusters import ClusterReport, cluster_gpus
-from marey.diagnose.findings import Claim, Evidence, Finding, to_finding
+from marey.diagnose.findings import Claim, Evidence, FaultFinding, to_finding
 from marey.diagnose.judges import (
     alone,
     hardware,
@@ -103,7 +103,7 @@ class Outlier:
 class Diagnosis:
     """Everything that was found out about a workload, most costly first."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[FaultFinding, ...]
     clusters: ClusterReport | None
     outliers: tuple[Outlier, ...]
     # What could not be judged, for want of which metrics.
@@ -121,7 +121,9 @@ def diagnose(
     return Diagnosis(found, clusters, find_outliers(matrix), find_unjudged(matrix))
 
 
-def find_faults(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> tuple[Finding, ...]:
+def find_faults(
+    matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()
+) -> tuple[FaultFinding, ...]:
     """Return what is wrong: how it ended (or why it waits), then faults by GPU-hours at stake.
 
     Where nothing is, the only finding says so: ``healthy``, or that it cannot be known.
@@ -143,7 +145,7 @@ def find_faults(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> tup
     return (outcome, *faults)
 
 
-def _judge_samples(matrix: WorkloadMatrix) -> tuple[Finding, ...]:
+def _judge_samples(matrix: WorkloadMatrix) -> tuple[FaultFinding, ...]:
     """Return the faults that the samples show, most costly first; none for a few minutes of them.
 
     The first minutes of any work look like a fault: only dead nodes and driver errors are reported.
@@ -168,7 +170,7 @@ def is_short(matrix: WorkloadMatrix) -> bool:
     return moments * matrix.step_ms < LEAST_MS or moments < LEAST_JUDGED_MOMENTS
 
 
-def _reaches_end(finding: Finding, matrix: WorkloadMatrix) -> bool:
+def _reaches_end(finding: FaultFinding, matrix: WorkloadMatrix) -> bool:
     """Return whether a fault was still there when the workload ended."""
     end_ms = matrix.facts.end_ms
     if end_ms is None:
@@ -180,7 +182,7 @@ def _reaches_end(finding: Finding, matrix: WorkloadMatrix) -> bool:
     return finding.to_ms >= end_ms - LAST_MS
 
 
-def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
+def _say_nothing_found(matrix: WorkloadMatrix) -> FaultFinding:
     """Return "healthy", or that there is too little to say so."""
     if not matrix.columns or not len(matrix.time_ms):
         return _make_open_question(
@@ -211,12 +213,12 @@ def _say_nothing_found(matrix: WorkloadMatrix) -> Finding:
 
 def _make_open_question(
     matrix: WorkloadMatrix, kind: FaultKind, summary: str, advice: str
-) -> Finding:
+) -> FaultFinding:
     facts = matrix.facts
     times = matrix.time_ms
     begin = int(times[0]) if len(times) else facts.start_ms or facts.submit_ms or 0
     end = int(times[-1]) + matrix.step_ms if len(times) else facts.end_ms or facts.now_ms or begin
-    return Finding(
+    return FaultFinding(
         kind=kind,
         gpus=tuple(matrix.names),
         hosts=matrix.hosts,

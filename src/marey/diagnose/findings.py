@@ -34,7 +34,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FaultFinding:
     """One thing that is wrong, on exactly these GPUs, in this window."""
 
     kind: FaultKind
@@ -66,14 +66,14 @@ class Claim:
     next: str
 
 
-def to_finding(matrix: WorkloadMatrix, claim: Claim) -> Finding:
+def to_finding(matrix: WorkloadMatrix, claim: Claim) -> FaultFinding:
     """Return the claim with names and times instead of rows and columns."""
     members = [gpu for gpu, kept in zip(matrix.gpus, claim.rows, strict=True) if kept]
     first, last = claim.span
     from_ms = int(matrix.time_ms[first])
     to_ms = int(matrix.time_ms[last - 1]) + matrix.step_ms
     hours = (to_ms - from_ms) / HOUR_MS * len(matrix.gpus)
-    return Finding(
+    return FaultFinding(
         kind=claim.kind,
         gpus=tuple(gpu.gpu for gpu in members),
         hosts=tuple(sorted({gpu.host for gpu in members})),

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.diagnose.findings import Finding
+from marey.diagnose.findings import FaultFinding
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.signals import IDLE_UTIL, Signals, quiet_median, runs
 from marey.model.events import ClusterEventKind
@@ -49,7 +49,9 @@ class LifeSpan:
 _CODES = tuple(Phase)
 
 
-def life_strip(matrix: WorkloadMatrix, findings: Sequence[Finding] = ()) -> tuple[LifeSpan, ...]:
+def life_strip(
+    matrix: WorkloadMatrix, findings: Sequence[FaultFinding] = ()
+) -> tuple[LifeSpan, ...]:
     """Return the phases in order of time; what the samples do not show is not claimed."""
     strip = list(_show_waiting(matrix))
     if not len(matrix.time_ms):
@@ -71,7 +73,7 @@ def _show_waiting(matrix: WorkloadMatrix) -> Sequence[LifeSpan]:
     return (LifeSpan(Phase.WAITING, submit, start),) if start is not None and start > submit else ()
 
 
-def _code_phases(matrix: WorkloadMatrix, findings: Sequence[Finding]) -> NDArray[np.int8]:
+def _code_phases(matrix: WorkloadMatrix, findings: Sequence[FaultFinding]) -> NDArray[np.int8]:
     time_ms, step = matrix.time_ms, matrix.step_ms
     codes = np.full(len(time_ms), _CODES.index(Phase.TRAINING), np.int8)
     begin = Signals(matrix).begin

@@ -23,7 +23,7 @@ from marey.replay.families.pipeline_reading import read_passes
 from marey.replay.families.pipeline_schedules import (
     BACKWARD,
     FORWARD,
-    Block,
+    MessageWait,
     Pass,
     Turn,
     make_schedule,
@@ -267,9 +267,9 @@ def trace_levels(held: Lifetimes, turns: Sequence[Turn], samples: float) -> list
     note()
     # Where sends are posted together with the next receive, their buffers are let go when the next
     # ones take their place: one backward pass later.
-    in_turn = any(isinstance(t, Block) and t.sent and t.received for t in turns)
+    in_turn = any(isinstance(t, MessageWait) and t.sent and t.received for t in turns)
     for turn in turns:
-        if isinstance(turn, Block):
+        if isinstance(turn, MessageWait):
             gone = waiting[:-1] if in_turn else [p for p in waiting if p in turn.sent]
             buffers -= held.sent * samples * len(gone)
             waiting = [p for p in waiting if p not in gone]

@@ -81,11 +81,11 @@ class Transfer:
     # whose data goes into buffers of the network.
     marked: bool = False
     # How its sender learns of the receive, where messages meet their receives (rendezvous).
-    notice: Notice | None = None
+    notice: ReadyNotice | None = None
 
 
 @dataclass(frozen=True)
-class Notice:
+class ReadyNotice:
     """What a receiver sends to tell that it is ready: it queues behind what leaves that rank."""
 
     receiver: int
@@ -203,7 +203,7 @@ class _Compiler:
                 self.depend(nodes[-2], nodes[-1])
         return nodes[0], nodes[-1]
 
-    def _add_notice(self, key: Key, notice: Notice) -> None:
+    def _add_notice(self, key: Key, notice: ReadyNotice) -> None:
         """Let the receiver's post reach the sender in its turn."""
         node = self.task(notice.takes_ms, "notice")
         self.resource[node] = self._queue(notice.queue, 1)

@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class StrategyProposal:
     """A strategy worth trying: what it gains, what it needs, how it is done."""
 
     prediction: Prediction
@@ -60,10 +60,10 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found: proposals, best first; none means nothing is worth changing."""
 
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[StrategyProposal, ...]
     tried: int
     excluded_by_memory: int
     finished: bool
@@ -80,7 +80,7 @@ def search_changes(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
-) -> Found:
+) -> SearchResult:
     """Return the best combinations of allowed changes."""
     _check_allowed(limits)
     search = _Search(model, dataflow, limits)
@@ -99,7 +99,7 @@ def search_changes(
         frontier = search.frontier(frontier)
         if not frontier or not finished:
             break
-    return Found(search.proposals(), search.tried, search.excluded, finished)
+    return SearchResult(search.proposals(), search.tried, search.excluded, finished)
 
 
 def _check_allowed(limits: Limits) -> None:
@@ -176,12 +176,12 @@ class _Search:
                 return False
         return True
 
-    def proposals(self) -> tuple[Proposal, ...]:
+    def proposals(self) -> tuple[StrategyProposal, ...]:
         """Return what is worth trying, best first."""
         worth = [c for c in self.known if self._worth(c)]
         worth.sort(key=lambda c: (-round(self.known[c].speedup, 6), len(c)))
         return tuple(
-            Proposal(
+            StrategyProposal(
                 self.known[c],
                 self.peaks[c],
                 tuple(describe_changes(read_changes(_texts(c)))),

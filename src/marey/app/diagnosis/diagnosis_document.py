@@ -10,7 +10,7 @@ import numpy as np
 from marey.app.diagnosis.workload_matrix import Tally
 from marey.diagnose.clusters import ClusterReport
 from marey.diagnose.diagnosis import Diagnosis
-from marey.diagnose.findings import Finding
+from marey.diagnose.findings import FaultFinding
 from marey.diagnose.life import life_strip
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.model.documents import Document
@@ -274,7 +274,7 @@ def _make_window(matrix: WorkloadMatrix) -> DiagnosedWindow | None:
     )
 
 
-def _make_finding(finding: Finding) -> DiagnosedFinding:
+def _make_finding(finding: FaultFinding) -> DiagnosedFinding:
     return DiagnosedFinding(
         kind=finding.kind.value,
         fault=finding.kind not in NOT_FAULTS,

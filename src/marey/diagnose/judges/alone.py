@@ -33,7 +33,7 @@ FAR = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Decline:
     """From some block on all GPUs do less than before: in gaps, or spinning at full utilization."""
 
     kind: FaultKind
@@ -76,7 +76,7 @@ def judge_slow_alone(signals: Signals) -> Iterator[Claim]:
     )
 
 
-def find_lasting_change(signals: Signals) -> Change | None:
+def find_lasting_change(signals: Signals) -> Decline | None:
     """Find when all GPUs of a one-node workload do less than before, for the rest of it or for
     long.
     """
@@ -88,7 +88,7 @@ def find_lasting_change(signals: Signals) -> Change | None:
     if found is not None and found[2] >= WORKING_UTIL:
         first, last, before = found
         now = float(quiet_median(util[first:last]))
-        return Change(FaultKind.SLOW_NODE, (first, last), against_before("util", now, before))
+        return Decline(FaultKind.SLOW_NODE, (first, last), against_before("util", now, before))
     metric = activity_metric(signals)
     if metric is None:
         return None
@@ -98,7 +98,7 @@ def find_lasting_change(signals: Signals) -> Change | None:
         return None
     first, last, before = found
     now = float(quiet_median(level[first:last]))
-    return Change(FaultKind.SLOW_FABRIC, (first, last), against_before(metric, now, before))
+    return Decline(FaultKind.SLOW_FABRIC, (first, last), against_before(metric, now, before))
 
 
 def _find_fall(

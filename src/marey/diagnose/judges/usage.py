@@ -74,7 +74,7 @@ def judge_input_bound(signals: Signals) -> Iterator[Claim]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitPattern:
     """How the GPUs wait: what share of the time, how often, and how sure that is."""
 
     share: float
@@ -85,7 +85,7 @@ class Wait:
 
 def _find_short_waits(
     util: NDArray[np.float64], top: float, hours: float, *, training: bool
-) -> Wait | None:
+) -> WaitPattern | None:
     starved = util < 0.6 * top
     share, begun = float(starved.mean()), _count_beginnings(starved)
     often = begun / hours >= STARVED_CYCLES_PER_HOUR
@@ -95,10 +95,10 @@ def _find_short_waits(
     if _measure_regularity(util) < (0.25 if training else 0.65):
         return None
     text = "The GPUs wait for data again and again."
-    return Wait(share, begun / hours, text, 0.93 if training else 0.8)
+    return WaitPattern(share, begun / hours, text, 0.93 if training else 0.8)
 
 
-def _find_long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wait | None:
+def _find_long_pauses(util: NDArray[np.float64], top: float, hours: float) -> WaitPattern | None:
     still = util < 0.25 * top
     share, begun = float(still.mean()), _count_beginnings(still)
     if not PAUSED_SHARE <= share <= STARVED_SHARE[1] or begun < PAUSED_CYCLES:
@@ -106,7 +106,7 @@ def _find_long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wa
     if _measure_regularity(util) < PAUSED_BEAT:
         return None
     text = "The GPUs stand still in long, regular pauses: the host or the input holds them up."
-    return Wait(share, begun / hours, text, 0.7)
+    return WaitPattern(share, begun / hours, text, 0.7)
 
 
 def _count_beginnings(flags: NDArray[np.bool_]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marey.diagnose.findings import Evidence, Finding
+from marey.diagnose.findings import Evidence, FaultFinding
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.outcome.exit_codes import ExitWords, explain_exit, find_signal
 from marey.diagnose.outcome.last_moments import (
@@ -42,7 +42,7 @@ class Ending:
     rows: Flags | None = None
 
 
-def judge_outcome(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> Finding | None:
+def judge_outcome(matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()) -> FaultFinding | None:
     """Return the verdict on the end, on the wait, or on a running workload that cannot work.
 
     None where the workload completed or simply runs, or where the window ends before it did.
@@ -174,7 +174,7 @@ def _measure_fullest(matrix: WorkloadMatrix, full: Flags) -> Evidence:
     return Evidence("most GPU memory in use", float(np.nanmax(memory)), max(capacity), "MiB")
 
 
-def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> Finding:
+def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> FaultFinding:
     facts = matrix.facts
     now = facts.now_ms or facts.submit_ms or 0
     begin = facts.start_ms if facts.start_ms is not None else facts.submit_ms
@@ -188,7 +188,7 @@ def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> Finding:
     if facts.gpus_requested:
         evidence.append(Evidence("GPUs asked for", float(facts.gpus_requested)))
     held = len(matrix.gpus) * max(0, now - begin) / HOUR_MS if facts.start_ms is not None else 0.0
-    return Finding(
+    return FaultFinding(
         kind=reason.kind,
         gpus=tuple(matrix.names),
         hosts=matrix.hosts,
@@ -204,7 +204,7 @@ def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> Finding:
 
 def _make_end_finding(
     matrix: WorkloadMatrix, ending: Ending, siblings: Sequence[Sibling]
-) -> Finding:
+) -> FaultFinding:
     facts = matrix.facts
     rows = ending.rows if ending.rows is not None else np.ones(len(matrix.gpus), bool)
     members = [gpu for gpu, kept in zip(matrix.gpus, rows, strict=True) if kept]
@@ -221,7 +221,7 @@ def _make_end_finding(
         suspect = find_suspect_node(siblings, hosts)
         if suspect is not None:
             advice = f"{advice} Try without {suspect.host} once."
-    return Finding(
+    return FaultFinding(
         kind=ending.kind,
         gpus=tuple(gpu.gpu for gpu in members),
         hosts=tuple(sorted({gpu.host for gpu in members})) or tuple(hosts),

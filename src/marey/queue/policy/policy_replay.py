@@ -17,7 +17,7 @@ from marey.queue.policy.recorded_jobs import WHOLE_GPU, Floats, Ints, RecordedJo
 from marey.queue.policy.replay_kernels import Moments, Order, WaitingLine, build_line, replay_jobs
 from marey.queue.policy.replay_layout import (
     STARTABLE,
-    Layout,
+    ReplayLayout,
     find_reserved_hosts,
     lay_out_jobs,
 )
@@ -33,7 +33,7 @@ _USUAL_LAG_S = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedSchedule:
     """The schedule under a policy: seconds of wait per job (NaN: never starts), in the order of the
     recorded jobs.
 
@@ -54,7 +54,7 @@ class Replayed:
 
 def replay_policy(
     jobs: RecordedJobs, policy: Policy, *, replays: int | None = None, seed: int = 0
-) -> Replayed:
+) -> ReplayedSchedule:
     """Return the waits that the recorded jobs would have had under a policy."""
     if not len(jobs):
         raise InvalidInput("There are no recorded jobs to replay.", code="no_history")
@@ -94,7 +94,9 @@ def find_lag(jobs: RecordedJobs, policy: Policy) -> tuple[float, float]:
     return 0.0, 2.0 * max(0.0, jobs.lag_s - policy.tick_s / 2.0)
 
 
-def _summarise(jobs: RecordedJobs, layout: Layout, waits: Floats, sums: Floats) -> Replayed:
+def _summarise(
+    jobs: RecordedJobs, layout: ReplayLayout, waits: Floats, sums: Floats
+) -> ReplayedSchedule:
     never = np.isnan(waits).all(axis=0)
     if len(waits) == 1:
         middle, spread = waits[0], np.where(never, np.nan, 0.0)
@@ -104,7 +106,7 @@ def _summarise(jobs: RecordedJobs, layout: Layout, waits: Floats, sums: Floats) 
         spread = np.where(never, np.nan, np.nanstd(safe, axis=0))
     known = waits[np.isfinite(waits)]
     free, stranded, lost, evictions = sums.mean(axis=0)
-    return Replayed(
+    return ReplayedSchedule(
         wait_s=middle,
         spread_s=spread,
         mean_wait_s=float(known.mean()) if len(known) else float("nan"),
@@ -118,7 +120,12 @@ def _summarise(jobs: RecordedJobs, layout: Layout, waits: Floats, sums: Floats) 
 
 
 def _replay_once(
-    jobs: RecordedJobs, policy: Policy, layout: Layout, *, rows: Ints, times: tuple[Ints, Ints, int]
+    jobs: RecordedJobs,
+    policy: Policy,
+    layout: ReplayLayout,
+    *,
+    rows: Ints,
+    times: tuple[Ints, Ints, int],
 ) -> WaitingLine:
     """Return one replay of submissions, run times and a scheduler's phase; jobs that can never
     start as asked stay out of the line.
@@ -156,7 +163,12 @@ def _replay_once(
 
 
 def _build_site(
-    layout: Layout, policy: Policy, requests: Requests, *, first_ms: int, owners: tuple[str, ...]
+    layout: ReplayLayout,
+    policy: Policy,
+    requests: Requests,
+    *,
+    first_ms: int,
+    owners: tuple[str, ...],
 ) -> Site:
     table = layout.hosts
     shared = bool((requests.share < WHOLE_GPU).any())
@@ -183,7 +195,7 @@ def _build_site(
 
 
 def _reserve(
-    plans: Plans, policy: Policy, layout: Layout, *, first_s: int, owners: tuple[str, ...]
+    plans: Plans, policy: Policy, layout: ReplayLayout, *, first_s: int, owners: tuple[str, ...]
 ) -> None:
     for i, reservation in enumerate(policy.reservations):
         plans.begin[i] = first_s + int(reservation.begin_s)
@@ -222,7 +234,7 @@ def _build_rules(policy: Policy) -> Rules:
     )
 
 
-def _compute_use(jobs: RecordedJobs, layout: Layout, wait_s: Floats) -> float:
+def _compute_use(jobs: RecordedJobs, layout: ReplayLayout, wait_s: Floats) -> float:
     """Return the part of the GPUs' time that was held between the first submission and the last
     end.
     """

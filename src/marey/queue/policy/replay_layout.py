@@ -39,7 +39,7 @@ class HostTable:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReplayLayout:
     """Everything about the jobs and hosts that does not change between replays."""
 
     hosts: HostTable
@@ -117,7 +117,7 @@ def _change_hosts(table: HostTable, count: int, model: str) -> HostTable:
     )
 
 
-def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> Layout:
+def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> ReplayLayout:
     """Return requests, hosts, pools and fixed priorities of a replay."""
     table = lay_out_hosts(jobs, policy)
     rules, masks = _list_partitions(jobs, policy, table)
@@ -141,7 +141,7 @@ def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> Layout:
     )
     verdict = _judge_requests(jobs, policy, table, asked=requests, pools=pools)
     verdict[~admitted] = NO_PARTITION
-    return Layout(
+    return ReplayLayout(
         hosts=table,
         requests=requests,
         pools=np.array([build_mask(mask) for mask in pools]),

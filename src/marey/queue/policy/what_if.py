@@ -18,7 +18,7 @@ from marey.queue.policy.gains_and_losses import (
     find_quantile,
 )
 from marey.queue.policy.policy import Policy
-from marey.queue.policy.policy_replay import Replayed, replay_policy
+from marey.queue.policy.policy_replay import ReplayedSchedule, replay_policy
 from marey.queue.policy.recorded_jobs import RecordedJobs
 from marey.queue.policy.replay_layout import NEVER_WORDS
 
@@ -84,7 +84,9 @@ def compute_what_if(
     }
 
 
-def compare_replays(jobs: RecordedJobs, now: Replayed, then: Replayed) -> dict[str, Any]:
+def compare_replays(
+    jobs: RecordedJobs, now: ReplayedSchedule, then: ReplayedSchedule
+) -> dict[str, Any]:
     """Return the waits of a replay, and who gains and loses against another."""
     by_size = compare_by_size(jobs, now.wait_s, then.wait_s)
     by_owner = compare_by_owner(jobs, now.wait_s, then.wait_s)
@@ -107,7 +109,7 @@ def compare_replays(jobs: RecordedJobs, now: Replayed, then: Replayed) -> dict[s
     }
 
 
-def score_replay(jobs: RecordedJobs, replayed: Replayed) -> dict[str, float]:
+def score_replay(jobs: RecordedJobs, replayed: ReplayedSchedule) -> dict[str, float]:
     """Return how far a replay is from the recorded starts: error of the mean, share of jobs that
     are near.
     """
@@ -153,7 +155,7 @@ def check_fidelity(fidelity: dict[str, float]) -> None:
         )
 
 
-def _list_never(jobs: RecordedJobs, replayed: Replayed) -> list[dict[str, str]]:
+def _list_never(jobs: RecordedJobs, replayed: ReplayedSchedule) -> list[dict[str, str]]:
     """Return the jobs that never start under a policy, at most a hundred, and why."""
     return [
         {

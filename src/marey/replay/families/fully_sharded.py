@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from marey.model.errors import InvalidInput
-from marey.replay.recording.recorded import Call, Mark, RankProgram, Recorded
+from marey.replay.recording.recorded import Mark, RankProgram, Recorded, RecordedCall
 from marey.replay.timeline import RankStep
 
 GATHER, SCATTER = "allgather", "reducescatter"
@@ -54,7 +54,7 @@ def _without_gathers(program: RankProgram) -> RankProgram:
     return RankProgram(tuple(marks), program.after_ms + carried)
 
 
-def _make_key(call: Call) -> tuple[str, int]:
+def _make_key(call: RecordedCall) -> tuple[str, int]:
     return (call.kind, call.number)
 
 

@@ -11,7 +11,7 @@ from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Phase
 from marey.replay.families.data_parallel import DataParallel, RankWork, merge_work, read_work
 from marey.replay.recording.link_costs import POINT_TO_POINT, Links
-from marey.replay.recording.recorded import Call, Mark, RankProgram, Recorded
+from marey.replay.recording.recorded import Mark, RankProgram, Recorded, RecordedCall
 from marey.replay.timeline import RankStep
 
 
@@ -136,7 +136,7 @@ def _serve_worker(
     pushed = {t.push: server for t, server in zip(tensors, of_tensor, strict=True)}
     pulled = {t.pull: server for t, server in zip(tensors, of_tensor, strict=True)}
 
-    def moved(call: Call) -> Call:
+    def moved(call: RecordedCall) -> RecordedCall:
         if call.target in recorded:
             return replace(call, source=rank, target=pushed[(call.tag, call.number)])
         return replace(call, source=pulled[(call.tag, call.number)], target=rank)
@@ -157,11 +157,11 @@ def _make_server(
 ) -> RankProgram:
     """Return a server's program: receives posted ahead, then each tensor summed and sent back."""
 
-    def push(tensor: Tensor, worker: int) -> Call:
-        return Call("message", worker, server, *tensor.push, tensor.size)
+    def push(tensor: Tensor, worker: int) -> RecordedCall:
+        return RecordedCall("message", worker, server, *tensor.push, tensor.size)
 
-    def pull(tensor: Tensor, worker: int) -> Call:
-        return Call("message", server, worker, *tensor.pull, tensor.size)
+    def pull(tensor: Tensor, worker: int) -> RecordedCall:
+        return RecordedCall("message", server, worker, *tensor.pull, tensor.size)
 
     marks = [Mark(0.0, post=push(t, worker)) for t in tensors for worker in workers]
     if marks:

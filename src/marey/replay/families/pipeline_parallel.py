@@ -12,7 +12,7 @@ from marey.replay.families.pipeline_schedules import (
     BACKWARD,
     FORWARD,
     WEIGHT,
-    Block,
+    MessageWait,
     Pass,
     Receive,
     Send,
@@ -26,9 +26,9 @@ from marey.replay.families.pipeline_schedules import (
 from marey.replay.programs import (
     Action,
     Graph,
-    Notice,
     Plan,
     Post,
+    ReadyNotice,
     Run,
     Started,
     Transfer,
@@ -220,7 +220,7 @@ def _actions(
     step, _ = where
     if isinstance(turn, Pass):
         return [Run(costs[(turn.kind, turn.stage)], f"{turn.kind}{turn.stage}")]
-    if isinstance(turn, Block):
+    if isinstance(turn, MessageWait):
         keys: list[object] = [(step, p) for p in turn.received]
         keys += [Started((step, p)) for p in turn.sent]
         return [Wait(tuple(keys))] if keys else []
@@ -243,5 +243,5 @@ def _transfer(run: Pipeline, made_by: Pass) -> Transfer:
         queue=lines[0],
         label="message",
         marked=True,
-        notice=Notice(target, run.links.up_of(target), NOTICE_MS, TURN_BYTES),
+        notice=ReadyNotice(target, run.links.up_of(target), NOTICE_MS, TURN_BYTES),
     )

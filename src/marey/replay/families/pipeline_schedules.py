@@ -39,14 +39,14 @@ class Receive:
 
 
 @dataclass(frozen=True)
-class Block:
+class MessageWait:
     """Wait until these messages are received, and these sent."""
 
     received: tuple[Pass, ...] = ()
     sent: tuple[Pass, ...] = ()
 
 
-Turn = Pass | Send | Receive | Block
+Turn = Pass | Send | Receive | MessageWait
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def _gpipe_rank(shape: Shape, rank: int) -> list[Turn]:
         for n in range(shape.micro_batches):
             turn = Pass(kind, rank, n)
             source = _source(shape, turn)
-            turns += [Receive(source), Block((source,))] if source else []
+            turns += [Receive(source), MessageWait((source,))] if source else []
             turns.append(turn)
             if _sends(shape, turn):
                 turns.append(Send(turn))
                 sent.append(turn)
-        turns.append(Block(sent=tuple(sent)))
+        turns.append(MessageWait(sent=tuple(sent)))
     return turns
 
 
@@ -129,7 +129,7 @@ def _1f1b_rank(shape: Shape, rank: int) -> list[Turn]:
         turns.extend(Send(one) for one in sent)
         if needed:
             turns.append(Receive(needed))
-        turns.append(Block((needed,) if needed else (), tuple(sent)))
+        turns.append(MessageWait((needed,) if needed else (), tuple(sent)))
 
     forward = backward = 0
     held: list[Pass] = []
@@ -137,7 +137,7 @@ def _1f1b_rank(shape: Shape, rank: int) -> list[Turn]:
         turn = Pass(FORWARD, rank, forward)
         exchange([], _source(shape, turn))
         turns.append(turn)
-        turns.append(Block(sent=tuple(pending)))
+        turns.append(MessageWait(sent=tuple(pending)))
         held = [turn] if _sends(shape, turn) else []
         if forward != warm_up - 1:
             turns.extend(Send(one) for one in held)
@@ -161,11 +161,11 @@ def _1f1b_rank(shape: Shape, rank: int) -> list[Turn]:
     while backward < shape.micro_batches:
         turn = Pass(BACKWARD, rank, backward)
         exchange([], _source(shape, turn))
-        turns += [turn, Block(sent=tuple(pending))]
+        turns += [turn, MessageWait(sent=tuple(pending))]
         pending = [turn] if _sends(shape, turn) else []
         turns.extend(Send(one) for one in pending)
         backward += 1
-    turns.append(Block(sent=tuple(pending)))
+    turns.append(MessageWait(sent=tuple(pending)))
     return turns
 
 
@@ -230,7 +230,7 @@ def _with_messages(shape: Shape, orders: list[list[Pass | None]]) -> list[list[T
             if turn is None:
                 continue
             local = source is None or shape.rank_of(source.stage) == rank
-            turns[rank] += [turn] if local or source is None else [Block((source,)), turn]
+            turns[rank] += [turn] if local or source is None else [MessageWait((source,)), turn]
             known[rank].add(turn)
             if _sends(shape, turn):
                 other = shape.rank_of(turn.stage + (1 if turn.kind == FORWARD else -1))
@@ -242,7 +242,7 @@ def _with_messages(shape: Shape, orders: list[list[Pass | None]]) -> list[list[T
         if not moved:
             raise InvalidInput("This schedule waits for itself; change micro-batches or stages.")
     for rank, own in enumerate(sent):
-        turns[rank].append(Block(sent=tuple(reversed(own))))
+        turns[rank].append(MessageWait(sent=tuple(reversed(own))))
     return turns
 
 
@@ -373,11 +373,11 @@ def _with_receives_ahead(shape: Shape, orders: list[list[Pass | None]]) -> list[
         sent = []
         for turn in passes:
             source = _source(shape, turn)
-            own += [Block((source,)), turn] if source else [turn]
+            own += [MessageWait((source,)), turn] if source else [turn]
             if _sends(shape, turn):
                 own.append(Send(turn))
                 sent.append(turn)
-        turns.append([*own, Block(sent=tuple(sent))])
+        turns.append([*own, MessageWait(sent=tuple(sent))])
     return turns
 
 
@@ -389,10 +389,10 @@ def post_receives_ahead(turns: list[list[Turn]]) -> list[list[Turn]]:
         rest: list[Turn] = []
         sent: list[Pass] = []
         for turn in own:
-            if isinstance(turn, Block):
+            if isinstance(turn, MessageWait):
                 sent += turn.sent
-                rest += [Block(turn.received)] if turn.received else []
+                rest += [MessageWait(turn.received)] if turn.received else []
             elif not isinstance(turn, Receive):
                 rest.append(turn)
-        ahead.append([*receives, *rest, Block(sent=tuple(sent))])
+        ahead.append([*receives, *rest, MessageWait(sent=tuple(sent))])
     return ahead

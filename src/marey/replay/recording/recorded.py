@@ -33,7 +33,7 @@ SHORTEST_WAIT_MS = 0.2
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """A communication as all its ranks know it, and whether this rank sends."""
 
     kind: str
@@ -55,8 +55,8 @@ class Mark:
     """A post, or a wait for calls of this step or of steps before, and the work before it."""
 
     before_ms: float
-    post: Call | None = None
-    waits: tuple[tuple[Call, int], ...] = ()
+    post: RecordedCall | None = None
+    waits: tuple[tuple[RecordedCall, int], ...] = ()
     # Where it lies: the annotations around it, outermost first, and how long the innermost runs.
     within: tuple[str, ...] = ()
     span_ms: float = 0.0
@@ -90,9 +90,9 @@ def read_recorded(timelines: Mapping[int, Sequence[RankStep]], links: Links) -> 
     return Recorded(programs, links)
 
 
-def _calls(rank: int, steps: Sequence[RankStep]) -> dict[int, tuple[Call, int]]:
+def _calls(rank: int, steps: Sequence[RankStep]) -> dict[int, tuple[RecordedCall, int]]:
     """Return the call behind every row of communications, and the step it was posted in."""
-    found: dict[int, tuple[Call, int]] = {}
+    found: dict[int, tuple[RecordedCall, int]] = {}
     for place, step in enumerate(steps):
         counts: Counter[object] = Counter()
         for message in step.messages:
@@ -103,9 +103,9 @@ def _calls(rank: int, steps: Sequence[RankStep]) -> dict[int, tuple[Call, int]]:
     return found
 
 
-def _call(rank: int, message: Message, number: int) -> Call:
+def _call(rank: int, message: Message, number: int) -> RecordedCall:
     if message.collective not in POINT_TO_POINT:
-        return Call(
+        return RecordedCall(
             kind=message.collective,
             source=-1,
             target=-1,
@@ -115,7 +115,7 @@ def _call(rank: int, message: Message, number: int) -> Call:
         )
     sends = message.collective == "send"
     source, target = (rank, message.peer) if sends else (message.peer, rank)
-    return Call(
+    return RecordedCall(
         kind="message",
         source=source,
         target=target,
@@ -141,7 +141,9 @@ def _read_rank(rank: int, steps: Sequence[RankStep]) -> RankProgram:
     return RankProgram(marks, float(np.median([p.after_ms for p in same])))
 
 
-def _read_step(place: int, step: RankStep, calls: Mapping[int, tuple[Call, int]]) -> RankProgram:
+def _read_step(
+    place: int, step: RankStep, calls: Mapping[int, tuple[RecordedCall, int]]
+) -> RankProgram:
     events: list[tuple[float, int, Mark]] = []
     begin = first_backward(step)
     for message in step.messages:
@@ -194,7 +196,7 @@ def _posts_of(run: Recorded) -> Mapping[Identity, int]:
 Identity = tuple[str, int, int, int, int]
 
 
-def _identity(call: Call) -> Identity:
+def _identity(call: RecordedCall) -> Identity:
     return (call.kind, call.source, call.target, call.tag, call.number)
 
 
@@ -225,7 +227,7 @@ def _actions(
     return actions
 
 
-def _transfer(run: Recorded, call: Call) -> Transfer:
+def _transfer(run: Recorded, call: RecordedCall) -> Transfer:
     if call.is_message:
         latency, moved, lines = run.links.message(call.size, call.source, call.target)
         pair = (call.source, call.target)

@@ -35,7 +35,7 @@ def find_parts(dataflow: Dataflow, rank: int, times: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class MemoryChanges:
     """Moments at which memory is taken or given back, and of which kind."""
 
     sizes: Ints
@@ -47,7 +47,7 @@ class Blocks:
         return {name: np.where(self.kind == n, self.sizes, 0) for n, name in enumerate(KINDS)}
 
 
-def classify_blocks(sizes: Ints, phases: Ints, parts: Ints) -> Blocks:
+def classify_blocks(sizes: Ints, phases: Ints, parts: Ints) -> MemoryChanges:
     """Return the moments with what they take or give back."""
     open_blocks: dict[int, list[int]] = defaultdict(list)
     kind = np.full(len(sizes), -1, np.int64)
@@ -68,7 +68,7 @@ def classify_blocks(sizes: Ints, phases: Ints, parts: Ints) -> Blocks:
             kind[block] = _kind(phases[block], here=False)
     kind[freed >= 0] = kind[freed[freed >= 0]]
     kind[kind < 0] = KINDS.index(LEFT_OVER)
-    return Blocks(sizes, kind)
+    return MemoryChanges(sizes, kind)
 
 
 def _kind(phase: int, here: bool) -> int:

@@ -13,7 +13,7 @@ from marey.model.training.symbols import Symbols
 from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.rank.activity import Flags, Ints
 from marey.trace.ranks.communications import Group, Pool
-from marey.trace.ranks.pipeline import Pipeline, find_pipeline
+from marey.trace.ranks.pipeline import PipelineStages, find_pipeline
 from marey.trace.results import Dimension, Parallelism
 
 # What training code calls its groups. A name is the strongest evidence.
@@ -73,7 +73,9 @@ def recognise(
     )
 
 
-def _dimensions(pool: Pool, symbols: Symbols, early: Flags, pipeline: Pipeline) -> list[Dimension]:
+def _dimensions(
+    pool: Pool, symbols: Symbols, early: Flags, pipeline: PipelineStages
+) -> list[Dimension]:
     found: dict[str, list[tuple[tuple[int, ...], float, str]]] = defaultdict(list)
     traffics = _traffics(pool, symbols, early)
     for traffic in traffics:
@@ -180,7 +182,7 @@ def _kind_by_traffic(
     return "unknown", 0.3, "traffic of no known pattern"
 
 
-def _pipeline_dimension(pool: Pool, pipeline: Pipeline) -> Dimension:
+def _pipeline_dimension(pool: Pool, pipeline: PipelineStages) -> Dimension:
     depth = max(pipeline.stages.values()) + 1
     return Dimension(
         kind="pipeline",

@@ -13,7 +13,7 @@ from marey.trace.ranks.communications import Pool
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineStages:
     """Where each rank stands in its pipeline; no stages if there is none."""
 
     stages: dict[int, int] = field(default_factory=dict)
@@ -23,19 +23,19 @@ class Pipeline:
     confidence: float = 1.0
 
 
-def find_pipeline(pool: Pool, item: Ints) -> Pipeline:
+def find_pipeline(pool: Pool, item: Ints) -> PipelineStages:
     """Return the pipeline that the point-to-point exchanges of a run form."""
     rows = np.flatnonzero(pool.is_exchange)
     sends = rows[pool.kind[rows] == EventKind.SEND]
     if not len(rows):
-        return Pipeline()
+        return PipelineStages()
     forward = _first_edges(pool, rows)
     stages = _number_stages(forward)
     if not stages:
-        return Pipeline(confidence=0.3)
+        return PipelineStages(confidence=0.3)
     batches = _micro_batches(pool, sends, stages)
     matched = float((item[rows] >= 0).mean())
-    return Pipeline(
+    return PipelineStages(
         stages=stages,
         chains=_chains(forward, stages),
         micro_batches=batches,

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from marey.stats.significance import FEWEST_SAMPLES, SIGNIFICANCE, benjamini_hochberg, welch
-from marey.trace.report.run_profile import LAYERS, Cost, RunProfile
+from marey.trace.report.run_profile import LAYERS, NameCost, RunProfile
 
 __all__ = ["benjamini_hochberg", "compare", "welch"]
 # Smaller than this share of a step, or of its own time, a change is not worth a line.
@@ -121,8 +121,8 @@ def _row(
     layer: str,
     *,
     name: str,
-    left: Cost | None,
-    right: Cost | None,
+    left: NameCost | None,
+    right: NameCost | None,
     a: RunProfile,
     b: RunProfile,
     samples: str,
@@ -141,15 +141,15 @@ def _row(
     }
 
 
-def _mean(cost: Cost | None, profile: RunProfile) -> float:
+def _mean(cost: NameCost | None, profile: RunProfile) -> float:
     return 0.0 if cost is None else float(cost.step_ms.mean()) / len(profile.ranks)
 
 
-def _calls(cost: Cost | None, profile: RunProfile) -> float:
+def _calls(cost: NameCost | None, profile: RunProfile) -> float:
     return 0.0 if cost is None else float(cost.step_calls.mean()) / len(profile.ranks)
 
 
-def _values(cost: Cost | None, profile: RunProfile, samples: str) -> Any:
+def _values(cost: NameCost | None, profile: RunProfile, samples: str) -> Any:
     """Return the samples of a name, in the same unit on both sides.
 
     Milliseconds per step and rank.

@@ -26,7 +26,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Cost:
+class NameCost:
     """One name's cost: milliseconds and calls, per step over all ranks, and per rank."""
 
     step_ms: NDArray[np.float64]
@@ -42,7 +42,7 @@ class RunProfile:
     # Empty where the trace has no steps: then everything is one sample.
     steps: tuple[int, ...]
     # Layer → name → cost.
-    costs: dict[str, dict[str, Cost]]
+    costs: dict[str, dict[str, NameCost]]
     # Part of the breakdown → mean over ranks of the milliseconds in each step.
     parts: dict[str, NDArray[np.float64]]
     notes: tuple[str, ...] = field(default=())
@@ -89,7 +89,7 @@ class _Sums:
 
     def __init__(self, ranks: int, steps: int) -> None:
         self._shape = (ranks, steps)
-        self._costs: dict[str, dict[str, Cost]] = {layer: {} for layer in LAYERS}
+        self._costs: dict[str, dict[str, NameCost]] = {layer: {} for layer in LAYERS}
         self.parts = np.zeros((steps, len(BREAKDOWN.names)))
 
     def add(self, layer: str, *, name: str, place: int, ms: Any, calls: Any) -> None:
@@ -97,12 +97,12 @@ class _Sums:
         cost = known.get(name)
         if cost is None:
             ranks, steps = self._shape
-            cost = known[name] = Cost(np.zeros(steps), np.zeros(steps), np.zeros(ranks))
+            cost = known[name] = NameCost(np.zeros(steps), np.zeros(steps), np.zeros(ranks))
         cost.step_ms[:] += ms
         cost.step_calls[:] += calls
         cost.rank_ms[place] += ms.sum()
 
-    def costs(self) -> dict[str, dict[str, Cost]]:
+    def costs(self) -> dict[str, dict[str, NameCost]]:
         return self._costs
 
 

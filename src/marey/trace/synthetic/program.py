@@ -42,7 +42,7 @@ def schedule(layout: Layout, stage: int) -> list[Instruction]:
     return order + [("backward", m) for m in range(count - warm, count)]
 
 
-class Stage:
+class StageProgram:
     """Carries out one stage's instructions; yields where it has to wait for another stage."""
 
     def __init__(self, simulation: Simulation, stage: int) -> None:
@@ -323,7 +323,7 @@ def _outer(path: str, kernel: Kernel) -> str:
 
 def run_program(simulation: Simulation, steps: int) -> None:
     """Carry out the steps of every stage, each as far as the others let it."""
-    stages = [Stage(simulation, number) for number in range(simulation.layout.pipeline)]
+    stages = [StageProgram(simulation, number) for number in range(simulation.layout.pipeline)]
     for step in range(steps):
         waiting = [stage.run_step(step) for stage in stages]
         while waiting:

@@ -9,7 +9,7 @@ from marey.replay.changes import read_changes
 from marey.replay.memory_profile import Memory
 from marey.replay.model import Prediction, ReplayModel
 from marey.replay.report import busy_shares, critical_path
-from marey.replay.search import Found
+from marey.replay.search import SearchResult
 from marey.replay.verification import KeptPrediction, Score
 
 
@@ -230,7 +230,7 @@ def make_what_if_document(
     )
 
 
-def make_search_document(found: Found, base_ms: float) -> StrategySearch:
+def make_search_document(found: SearchResult, base_ms: float) -> StrategySearch:
     """Return what a search found."""
     return StrategySearch(
         base_ms=base_ms,

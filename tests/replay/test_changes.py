@@ -30,6 +30,19 @@ def test_a_word_is_read(text: str, value: object) -> None:
     assert str(change) == text
 
 
+def test_values_are_taken_as_what_the_word_takes() -> None:
+    assert read_change("bucket=1MB").get_count() == 1 << 20
+    assert read_change("link=x2").get_number() == 2.0
+    assert read_change("fix-rank=1,3").get_counts() == (1, 3)
+    assert read_change("slow-rank=2:x1.5").get_scaled_rank() == (2, 1.5)
+    assert read_change("operator=aten::mm:x0.5").get_scaled_name() == ("aten::mm", 0.5)
+    assert read_change("collective=hierarchical:4").get_algorithm() == ("hierarchical", 4)
+    with pytest.raises(TypeError, match="no number"):
+        read_change("overlap=on").get_number()
+    with pytest.raises(TypeError, match="no parts"):
+        read_change("link=x2").get_counts()
+
+
 def test_a_link_of_one_rank_is_read() -> None:
     change = read_change("link-of-rank-3=x0.5")
     assert (change.word, change.rank, change.value) == ("link", 3, 0.5)

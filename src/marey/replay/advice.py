@@ -56,7 +56,7 @@ def describe_change(change: Change) -> str:
     pattern = _HOW.get(change.word)
     if pattern is None:
         return str(change)
-    size = float(change.value) / (1 << 20) if change.word in _SIZES else 0.0  # type: ignore[arg-type]
+    size = change.get_number() / (1 << 20) if change.word in _SIZES else 0.0
     if change.word == "bucket" and size < 0:
         return "DistributedDataParallel(model) with its default buckets"
     return pattern.format(

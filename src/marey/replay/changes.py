@@ -14,7 +14,8 @@ _OPERATOR = re.compile(r"^(.+):x([0-9]+(?:\.[0-9]+)?)$")
 _RANK_FACTOR = re.compile(r"^([0-9]+):x([0-9]+(?:\.[0-9]+)?)$")
 _LINK_OF_RANK = re.compile(r"^link-of-rank-([0-9]{1,6})$")
 DTYPE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-Value = object
+Part = int | float | str
+Value = Part | tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,40 @@ class Change:
     def __str__(self) -> str:
         word = self.word if self.rank < 0 else f"link-of-rank-{self.rank}"
         return f"{word}={self.text}"
+
+    def get_number(self) -> float:
+        """Return the factor, rate, size or share that the word takes."""
+        if isinstance(self.value, str | tuple):
+            raise TypeError(f"The value of '{self}' is no number.")
+        return float(self.value)
+
+    def get_count(self) -> int:
+        """Return the whole number that the word takes: of things, bytes, or a place in a list."""
+        return int(self.get_number())
+
+    def get_counts(self) -> tuple[int, ...]:
+        """Return the ranks, or the layers of each stage, that the word takes."""
+        return tuple(int(part) for part in self._get_parts())
+
+    def get_scaled_rank(self) -> tuple[int, float]:
+        """Return a rank, or the bytes of a data type, and the factor given with it."""
+        rank, factor = self._get_parts()
+        return int(rank), float(factor)
+
+    def get_scaled_name(self) -> tuple[str, float]:
+        """Return the name of an operator and the factor given with it."""
+        name, factor = self._get_parts()
+        return str(name), float(factor)
+
+    def get_algorithm(self) -> tuple[str, int]:
+        """Return the algorithm of a collective, and how many ranks it takes for one host."""
+        name, per_host = self._get_parts()
+        return str(name), int(per_host)
+
+    def _get_parts(self) -> tuple[Part, ...]:
+        if not isinstance(self.value, tuple):
+            raise TypeError(f"The value of '{self}' has no parts.")
+        return self.value
 
 
 @dataclass(frozen=True)

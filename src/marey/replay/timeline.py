@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
@@ -122,14 +123,14 @@ class _Clock:
 class _Table:
     """The rows of one rank of a table, as arrays."""
 
-    def __init__(self, table: object, rank: int) -> None:
-        rows = np.flatnonzero(table["rank"].to_numpy() == rank)  # type: ignore[index]
+    def __init__(self, table: pa.Table, rank: int) -> None:
+        rows = np.flatnonzero(table["rank"].to_numpy() == rank)
         self.rows = rows
         self._table = table
         self._rank_rows = rows
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        column = self._table[name].combine_chunks()  # type: ignore[index]
+        column = self._table[name].combine_chunks()
         if hasattr(column, "dictionary"):
             texts = np.array(column.dictionary.to_pylist(), object)
             values: NDArray[Any] = texts[column.indices.to_numpy()][self.rows]
@@ -171,7 +172,7 @@ def _rank_steps(dataflow: Dataflow, rank: int) -> list[RankStep]:
 
 
 def _columns(table: _Table) -> dict[str, NDArray[Any]]:
-    names = table._table.schema.names  # type: ignore[attr-defined]
+    names = table._table.schema.names
     return {**{name: table[name] for name in names}, "row": table.rows}
 
 

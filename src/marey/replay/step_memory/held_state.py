@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import Field, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from marey.replay.changes import read_changes
 from marey.replay.state_memory import DENSE_BYTES, SAMO_DENSE_BYTES, SAMO_KEPT_BYTES
@@ -16,6 +16,8 @@ STATE_WORDS = frozenset({"zero", "offload", "sparsity", "ranks"})
 
 class Holding(Protocol):
     """What is known of a rank's memory."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def held_bytes(self) -> int | None: ...
@@ -48,7 +50,7 @@ def change_held(profile: Held, changes: Sequence[str], ranks: int) -> Held:
             state = 0.0
         elif change.word == "sparsity":
             # SAMO keeps weights dense; of all else the part that is left, with an index.
-            kept = 1.0 - float(change.value)  # type: ignore[arg-type]
+            kept = 1.0 - change.get_number()
             left = kept * SAMO_KEPT_BYTES / (DENSE_BYTES - SAMO_DENSE_BYTES)
             gradients, state = gradients * left, state * left
-    return replace(profile, held_bytes=round(weights + gradients + state))  # type: ignore[type-var]
+    return replace(profile, held_bytes=round(weights + gradients + state))

@@ -26,8 +26,8 @@ NS_PER_MS = 1e6
 
 def find_recompute(changes: Sequence[str]) -> int:
     """Return which blocks are recomputed: every n-th; 0 where none are."""
-    found = [c.value for c in read_changes(changes) if c.word == "recompute"]
-    return int(found[0]) if found else 0  # type: ignore[call-overload]
+    found = [c.get_count() for c in read_changes(changes) if c.word == "recompute"]
+    return found[0] if found else 0
 
 
 def recompute_moments(

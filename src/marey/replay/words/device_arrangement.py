@@ -45,20 +45,20 @@ def fill_default_buckets(run: Workload, plan: DeviceRun, change: Change) -> Work
 
 
 def _bucket(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    size = int(change.value)  # type: ignore[call-overload]
+    size = change.get_count()
     if size < 0:
         return fill_default_buckets(run, plan, change)
     return _put_in_buckets(run, change, plan, BucketSizes(size))
 
 
 def _first_bucket(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    size = int(change.value)  # type: ignore[call-overload]
+    size = change.get_count()
     sizes = plan.buckets or BucketSizes(_find_bucket(run, plan, change))
     return _put_in_buckets(run, change, plan, replace(sizes, first=size))
 
 
 def _partition(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    size = float(change.value)  # type: ignore[arg-type]
+    size = change.get_number()
     sizes = plan.buckets or BucketSizes(_find_bucket(run, plan, change))
     return _put_in_buckets(run, change, plan, replace(sizes, partition=size))
 
@@ -80,7 +80,7 @@ def _find_bucket(run: Workload, plan: DeviceRun, change: Change) -> int:
 
 
 def _sparsity(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    kept = 1.0 - float(change.value)  # type: ignore[arg-type]
+    kept = 1.0 - change.get_number()
     chosen = find_gradient_talks(plan.nodes)
     if not chosen.any():
         raise refuse_change(run, change, "the trace shows no gradients being brought together")
@@ -89,7 +89,7 @@ def _sparsity(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _accumulate(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    rounds = int(change.value)  # type: ignore[call-overload]
+    rounds = change.get_count()
     if find_collectives(plan.nodes, "send", "recv", "sendrecv").any():
         raise refuse_change(run, change, "a pipeline accumulates by micro-batches")
     changed = _arrange(run, change, plan, lambda own: repeat_passes(own, rounds))
@@ -101,7 +101,7 @@ def _accumulate(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _recompute(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    every = int(change.value)  # type: ignore[call-overload]
+    every = change.get_count()
     if not every:
         raise refuse_change(run, change, "kernels do not show which of them ran again")
     return _arrange(run, change, plan, lambda own: recompute_blocks(own, every))
@@ -113,7 +113,7 @@ def _zero(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _offload(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    rate = float(change.value)  # type: ignore[arg-type]
+    rate = change.get_number()
     changed = _arrange(run, change, plan, lambda own: offload_state(own, rate))
     return state_assumption(changed, "an update on the host as fast as the recorded one")
 
@@ -137,7 +137,7 @@ def _schedule(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _ranks(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    count = int(change.value)  # type: ignore[call-overload]
+    count = change.get_count()
     world = len(plan.ranks)
     changed = _arrange(run, change, plan, lambda own: scale_ranks(own, count))
     assert isinstance(changed.plan, DeviceRun)

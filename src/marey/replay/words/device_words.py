@@ -56,7 +56,7 @@ def _require_rank(plan: DeviceRun, change: Change, rank: int) -> None:
 
 
 def _fix_rank(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    ranks: tuple[int, ...] = change.value  # type: ignore[assignment]
+    ranks = change.get_counts()
     for rank in ranks:
         _require_rank(plan, change, rank)
     nodes = plan.nodes
@@ -76,15 +76,13 @@ def _fix_rank(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _slow_rank(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    value: tuple[int, float] = change.value  # type: ignore[assignment]
-    rank, factor = value
+    rank, factor = change.get_scaled_rank()
     _require_rank(plan, change, rank)
     return _use(run, _scale_work(plan, plan.nodes.computes & (plan.nodes.rank == rank), factor))
 
 
 def _operator(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    value: tuple[str, float] = change.value  # type: ignore[assignment]
-    name, factor = value
+    name, factor = change.get_scaled_name()
     chosen = plan.nodes.named(name)
     if not chosen.any():
         raise Refused(f"{change}: no kernel or operator of this name ran on a device.")
@@ -92,12 +90,12 @@ def _operator(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _compute(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     return _use(run, _scale_work(plan, plan.nodes.computes, factor))
 
 
 def _batch(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     changed = replace(
         _scale_work(plan, plan.nodes.computes & (plan.nodes.phase != 2), factor),
         samples=plan.samples * factor,
@@ -106,7 +104,7 @@ def _batch(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _launch(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     if not plan.nodes.on_host.any():
         raise refuse_change(run, change, "the trace shows no calls of the host that launch kernels")
     scaled = _scale_work(plan, plan.nodes.on_host, factor)
@@ -125,7 +123,7 @@ def _usual_pause(nodes: DeviceNodes, delay: Floats) -> float:
 
 
 def _loader(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     if not (plan.costs.loading > 0).any():
         raise refuse_change(run, change, "the trace shows no DataLoader at work")
     costs = replace(plan.costs, loading=plan.costs.loading * factor)
@@ -133,8 +131,7 @@ def _loader(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _precision(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    value: tuple[int, float] = change.value  # type: ignore[assignment]
-    moved, factor = value
+    moved, factor = change.get_scaled_rank()
     changed = _scale_work(plan, plan.nodes.computes & (plan.nodes.phase != 2), factor)
     changed = scale_bytes(changed, _of_gradients(plan), moved)
     return state_assumption(_use(run, changed), "speed of kernels in another type, as given")
@@ -148,12 +145,12 @@ def _gradients(run: Workload, plan: DeviceRun, change: Change) -> Workload:
     chosen = _of_gradients(plan)
     if not chosen.any():
         raise refuse_change(run, change, "the trace shows no gradients being brought together")
-    moved = int(change.value)  # type: ignore[call-overload]
+    moved = change.get_count()
     return _use(run, scale_bytes(plan, chosen, moved))
 
 
 def _link(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     if not plan.nodes.talks.any():
         raise refuse_change(run, change, "no communication between ranks is in the trace")
     if change.rank >= 0:
@@ -166,7 +163,7 @@ def _link(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _latency(run: Workload, plan: DeviceRun, change: Change) -> Workload:
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     if not plan.nodes.talks.any():
         raise refuse_change(run, change, "no communication between ranks is in the trace")
     return _state_missing(_use(run, scale_latencies(plan, factor)))

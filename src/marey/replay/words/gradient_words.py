@@ -44,7 +44,7 @@ def change_bucket(run: Workload, change: Change) -> Workload:
         raise refuse_change(
             run, change, "the trace has no shapes of gradients; record with record_shapes=True"
         )
-    size = int(change.value)  # type: ignore[call-overload]
+    size = change.get_count()
     if size < 0:
         plan = replace(
             plan, bucket_bytes=DEFAULT_BUCKET_BYTES, first_bucket_bytes=DEFAULT_FIRST_BYTES
@@ -57,14 +57,14 @@ def change_bucket(run: Workload, change: Change) -> Workload:
 def change_gradient_type(run: Workload, change: Change) -> Workload:
     """Move gradients in another type."""
     plan = require_data_parallel(run, change)
-    moved = int(change.value)  # type: ignore[call-overload]
+    moved = change.get_count()
     return replace(run, plan=replace(plan, moved_item_bytes=moved))
 
 
 def prune_weights(run: Workload, change: Change) -> Workload:
     """Move the gradients of the weights that are left (SAMO)."""
     plan = require_data_parallel(run, change)
-    kept = 1.0 - float(change.value)  # type: ignore[arg-type]
+    kept = 1.0 - change.get_number()
     changed = replace(run, plan=replace(plan, gradient_scale=plan.gradient_scale * kept))
     return state_assumption(changed, "cost of packing sparse gradients")
 
@@ -72,12 +72,12 @@ def prune_weights(run: Workload, change: Change) -> Workload:
 def accumulate_batches(run: Workload, change: Change) -> Workload:
     """Train on more batches per update."""
     plan = require_data_parallel(run, change)
-    return replace(run, plan=replace(plan, rounds=int(change.value)))  # type: ignore[call-overload]
+    return replace(run, plan=replace(plan, rounds=change.get_count()))
 
 
 def change_recompute(run: Workload, change: Change) -> Workload:
     """Compute activations again in the backward pass, or stop doing so."""
-    every = int(change.value)  # type: ignore[call-overload]
+    every = change.get_count()
     if recomputed_share(run.timelines) > LEAST_RECOMPUTED:
         if every:
             raise refuse_change(
@@ -101,7 +101,7 @@ def change_recompute(run: Workload, change: Change) -> Workload:
 def change_ranks(run: Workload, change: Change) -> Workload:
     """Train on another number of ranks, each with the same batch."""
     plan = require_data_parallel(run, change)
-    count = int(change.value)  # type: ignore[call-overload]
+    count = change.get_count()
     if count < 2:
         raise refuse_change(run, change, "at least two ranks bring gradients together")
     changed = replace(run, plan=scale_ranks(plan, count))
@@ -113,7 +113,7 @@ def change_first_bucket(run: Workload, change: Change) -> Workload:
     plan = require_data_parallel(run, change)
     if plan.bucket_bytes is None:
         plan = replace(plan, bucket_bytes=_find_bucket(plan))
-    size = int(change.value)  # type: ignore[call-overload]
+    size = change.get_count()
     return replace(run, plan=replace(plan, first_bucket_bytes=size))
 
 
@@ -127,7 +127,7 @@ def _find_bucket(plan: DataParallel) -> int:
 def partition_buckets(run: Workload, change: Change) -> Workload:
     """Move large buckets in parts."""
     plan = require_data_parallel(run, change)
-    size = float(change.value)  # type: ignore[arg-type]
+    size = change.get_number()
     return replace(run, plan=replace(plan, partition_bytes=size))
 
 
@@ -141,7 +141,7 @@ def shard_state(run: Workload, change: Change) -> Workload:
 def offload_state(run: Workload, change: Change) -> Workload:
     """Keep optimizer state on the host: gradients go down and parameters up over a bus."""
     plan = require_data_parallel(run, change)
-    rate = float(change.value)  # type: ignore[arg-type]
+    rate = change.get_number()
     work = {
         rank: replace(own, update_ms=own.update_ms + 2 * sum(own.gradient_bytes) / rate)
         for rank, own in plan.work.items()

@@ -13,7 +13,7 @@ from marey.replay.words.refusals import refuse_change, state_assumption
 
 def scale_link(run: Workload, change: Change) -> Workload:
     """Make all links, or one rank's, carry more or less."""
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     ranks = None if change.rank < 0 else (change.rank,)
     if ranks and change.rank not in run.links.ranks:
         raise Refused(f"{change}: unknown rank; this run has {len(run.links.ranks)} ranks.")
@@ -29,7 +29,7 @@ def scale_link(run: Workload, change: Change) -> Workload:
 
 def scale_latency(run: Workload, change: Change) -> Workload:
     """Make every latency longer or shorter."""
-    return use_links(run, run.links.delayed(float(change.value)))  # type: ignore[arg-type]
+    return use_links(run, run.links.delayed(change.get_number()))
 
 
 def use_links(run: Workload, links: Links) -> Workload:
@@ -41,7 +41,7 @@ def use_links(run: Workload, links: Links) -> Workload:
 def fix_link(run: Workload, change: Change) -> Workload:
     """Make links of ranks as fast as the others."""
     slow = slow_links(run.links)
-    asked: tuple[int, ...] = change.value  # type: ignore[assignment]
+    asked = change.get_counts()
     missing = [rank for rank in asked if rank not in slow]
     if missing:
         raise refuse_change(
@@ -59,8 +59,7 @@ def fix_link(run: Workload, change: Change) -> Workload:
 
 def change_collective(run: Workload, change: Change) -> Workload:
     """Bring gradients together by a ring, a tree, or within hosts first."""
-    value: tuple[str, int] = change.value  # type: ignore[assignment]
-    name, per_host = value
+    name, per_host = change.get_algorithm()
     if not isinstance(run.plan, DataParallel):
         raise refuse_change(run, change, "it is about gradients brought together by all-reduce")
     if name == "ring":

@@ -34,7 +34,7 @@ def change_schedule(run: Workload, change: Change) -> Workload:
 def change_virtual_stages(run: Workload, change: Change) -> Workload:
     """Give every rank more or fewer stages."""
     plan = require_pipeline(run, change)
-    count = int(change.value)  # type: ignore[call-overload]
+    count = change.get_count()
     return _state_messages(run, replace(run, plan=_spread_evenly(run, change, plan, count)))
 
 
@@ -64,7 +64,7 @@ def _spread_evenly(run: Workload, change: Change, plan: Pipeline, virtual: int) 
 def change_stages(run: Workload, change: Change) -> Workload:
     """Spread the layers over the stages differently."""
     plan = require_pipeline(run, change)
-    spread: tuple[int, ...] = change.value  # type: ignore[assignment]
+    spread = change.get_counts()
     if sum(spread) != len(plan.layers) or len(spread) != plan.shape.stages or 0 in spread:
         raise refuse_change(
             run,
@@ -78,7 +78,7 @@ def change_stages(run: Workload, change: Change) -> Workload:
 def change_micro_batches(run: Workload, change: Change) -> Workload:
     """Cut the same batch into more or fewer micro-batches."""
     plan = require_pipeline(run, change)
-    count = int(change.value)  # type: ignore[call-overload]
+    count = change.get_count()
     changed = replace(run, plan=replace(plan, micro_batches=count))
     return state_assumption(changed, "time of operators and messages at another micro-batch size")
 

@@ -27,7 +27,7 @@ def use_servers(run: Workload, change: Change) -> Workload:
     """Spread the tensors over more or fewer servers."""
     if run.strategy != "parameter-server" or not isinstance(run.plan, Recorded):
         raise refuse_change(run, change, "only a run with parameter servers can have more or fewer")
-    count = int(change.value)  # type: ignore[call-overload]
+    count = change.get_count()
     plan = change_servers(run.plan, run.servers, count)
     order = [*run.servers, *(r for r in run.plan.ranks if r not in run.servers)]
     changed = replace(run, plan=plan, servers=tuple(sorted(order[:count])))

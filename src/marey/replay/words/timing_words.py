@@ -18,14 +18,13 @@ HOST_MS = 0.05
 def fix_rank(run: Workload, change: Change) -> Workload:
     """Make ranks compute as fast as is usual on the others."""
     if isinstance(run.plan, Pipeline):
-        return replace(run, plan=fix_stages(run.plan, change.value))  # type: ignore[arg-type]
-    return retime_run(run, fix_ranks(run.timelines, change.value))  # type: ignore[arg-type]
+        return replace(run, plan=fix_stages(run.plan, change.get_counts()))
+    return retime_run(run, fix_ranks(run.timelines, change.get_counts()))
 
 
 def slow_rank(run: Workload, change: Change) -> Workload:
     """Make the operators of a rank take longer."""
-    value: tuple[int, float] = change.value  # type: ignore[assignment]
-    rank, factor = value
+    rank, factor = change.get_scaled_rank()
     if rank not in run.timelines:
         raise Refused(f"{change}: unknown rank {rank}; this run has {len(run.timelines)} ranks.")
     slowed = scale_operators(run.timelines, lambda r, _n, _d: factor if r == rank else 1.0)
@@ -34,8 +33,7 @@ def slow_rank(run: Workload, change: Change) -> Workload:
 
 def scale_operator(run: Workload, change: Change) -> Workload:
     """Make operators of one name take another time."""
-    value: tuple[str, float] = change.value  # type: ignore[assignment]
-    name, factor = value
+    name, factor = change.get_scaled_name()
     names = {op.name for steps in run.timelines.values() for s in steps for op in s.operators}
     if name not in names:
         raise Refused(f"{change}: no operator of this name runs on its own in the trace.")
@@ -46,13 +44,13 @@ def scale_operator(run: Workload, change: Change) -> Workload:
 
 def scale_compute(run: Workload, change: Change) -> Workload:
     """Make all operators take another time."""
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     return retime_run(run, scale_operators(run.timelines, lambda _r, _n, _d: factor))
 
 
 def scale_batch(run: Workload, change: Change) -> Workload:
     """Give every rank other samples per step; the host's own part stays."""
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     if isinstance(run.plan, Pipeline):
         scaled = replace(run.plan, samples_factor=run.plan.samples_factor * factor)
         return state_assumption(
@@ -70,14 +68,14 @@ def scale_batch(run: Workload, change: Change) -> Workload:
 
 def scale_launch(run: Workload, change: Change) -> Workload:
     """Make the host's time between operators longer or shorter; none with CUDA graphs."""
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     changed = retime_run(run, scale_host(run.timelines, factor))
     return state_assumption(changed, "all time between operators is the host's own")
 
 
 def scale_loader(run: Workload, change: Change) -> Workload:
     """Make loading a batch take another time."""
-    factor = float(change.value)  # type: ignore[arg-type]
+    factor = change.get_number()
     scaled = scale_annotated(run.timelines, lambda name: "DataLoader" in name, factor)
     if scaled is None:
         raise refuse_change(run, change, "the trace shows no DataLoader at work")
@@ -86,8 +84,7 @@ def scale_loader(run: Workload, change: Change) -> Workload:
 
 def change_precision(run: Workload, change: Change) -> Workload:
     """Compute and move gradients in another type; how much faster that computes is the user's."""
-    value: tuple[int, float] = change.value  # type: ignore[assignment]
-    moved, factor = value
+    moved, factor = change.get_scaled_rank()
     scaled = scale_operators(run.timelines, lambda _r, _n, _d: factor)
     changed = retime_run(run, scaled)
     if isinstance(changed.plan, DataParallel):

@@ -9,11 +9,17 @@ tested, and that is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from marey.compare.comparison_documents import (
+    LossCurve,
+    TrainingComparison,
+    TrainingFigure,
+    TrainingGroup,
+    TrainingRunFigures,
+)
 from marey.compare.figures import RunFigures, compute_figures, smooth_loss
 from marey.model.errors import InvalidInput, unknown
 from marey.model.training.run_series import RunSeries
@@ -26,7 +32,7 @@ CURVE_POINTS = 400
 
 def compare_runs(
     runs: Sequence[RunSeries], *, baseline: str | None = None, loss: float | None = None
-) -> dict[str, Any]:
+) -> TrainingComparison:
     """Return figures per run and per group, each group tested against the baseline."""
     if not runs:
         raise InvalidInput("Name at least one run to compare.")
@@ -41,72 +47,82 @@ def compare_runs(
     }
     tests = _test_groups(groups, figures, chosen)
     efficiency = compute_efficiency(runs, figures, groups)
-    return {
-        "baseline": chosen,
-        "loss": loss,
-        "unit": next((run.unit for run in runs if run.unit), ""),
-        "test": _describe_tests(tests),
-        "runs": [
-            {
-                "name": run.name,
-                "label": run.label or run.name,
-                "gpus": run.gpus,
+    return TrainingComparison(
+        baseline=chosen,
+        loss=loss,
+        unit=next((run.unit for run in runs if run.unit), ""),
+        test=_describe_tests(tests),
+        runs=[
+            TrainingRunFigures(
+                name=run.name,
+                label=run.label or run.name,
+                gpus=run.gpus,
                 **asdict(figure),
-                "notes": list(run.notes),
-                "curve": make_curve(run),
-            }
+                notes=list(run.notes),
+                curve=make_curve(run),
+            )
             for run, figure in zip(runs, figures, strict=True)
         ],
-        "groups": [
-            {
-                "label": label,
-                "n": len(members),
-                "gpus": _common([runs[n].gpus for n in members]),
-                "efficiency": efficiency[label],
-                "figures": {
-                    name: {
-                        **_describe([getattr(figures[n], name) for n in members]),
-                        **tests[label][name],
-                    }
+        groups=[
+            TrainingGroup(
+                label=label,
+                n=len(members),
+                gpus=_common([runs[n].gpus for n in members]),
+                efficiency=efficiency[label],
+                figures={
+                    name: _describe(_values(figures, members, name), tests[label][name])
                     for name in FIGURES
                 },
-            }
+            )
             for label, members in groups.items()
         ],
-    }
+    )
 
 
-def _describe(values: Sequence[float | None]) -> dict[str, Any]:
-    known = np.array([value for value in values if value is not None])
-    if not len(known):
-        return {"n": 0, "mean": None, "sd": None, "min": None, "max": None}
-    return {
-        "n": len(known),
-        "mean": float(known.mean()),
-        "sd": float(known.std(ddof=1)) if len(known) > 1 else None,
-        "min": float(known.min()),
-        "max": float(known.max()),
-    }
+@dataclass
+class _Test:
+    """How a group compares with the baseline in one figure; ``said`` has the test."""
+
+    change: float | None = None
+    p: float | None = None
+    q: float | None = None
+    significant: bool | None = None
+    said: str = ""
+
+
+Tests = dict[str, dict[str, _Test]]
+
+
+def _describe(values: list[float], test: _Test) -> TrainingFigure:
+    known = np.array(values)
+    return TrainingFigure(
+        n=len(known),
+        mean=float(known.mean()) if values else None,
+        sd=float(known.std(ddof=1)) if len(known) > 1 else None,
+        min=min(values, default=None),
+        max=max(values, default=None),
+        **asdict(test),
+    )
 
 
 def _test_groups(
     groups: dict[str, list[int]], figures: Sequence[RunFigures], baseline: str
-) -> dict[str, dict[str, dict[str, Any]]]:
+) -> Tests:
     """Test every figure of every group against the baseline; correct all p together."""
-    tests: dict[str, dict[str, dict[str, Any]]] = {}
-    found: list[tuple[dict[str, Any], float]] = []
+    tests: Tests = {}
+    found: list[tuple[_Test, float]] = []
     for label, members in groups.items():
         tests[label] = {}
         for name in FIGURES:
             ours = _values(figures, members, name)
             theirs = _values(figures, groups[baseline], name)
-            entry = _compare_values(theirs, ours, is_baseline=label == baseline)
-            tests[label][name] = entry
-            if entry["p"] is not None:
-                found.append((entry, entry["p"]))
-    for (entry, _), q in zip(found, benjamini_hochberg([p for _, p in found]), strict=True):
-        entry["q"] = q
-        entry["significant"] = q < SIGNIFICANCE
+            test = _compare_values(theirs, ours, is_baseline=label == baseline)
+            tests[label][name] = test
+            if test.p is not None:
+                found.append((test, test.p))
+    for (test, _), q in zip(found, benjamini_hochberg([p for _, p in found]), strict=True):
+        test.q = q
+        test.significant = q < SIGNIFICANCE
     return tests
 
 
@@ -114,25 +130,23 @@ def _values(figures: Sequence[RunFigures], members: Sequence[int], name: str) ->
     return [value for n in members if (value := getattr(figures[n], name)) is not None]
 
 
-def _compare_values(
-    before: list[float], after: list[float], *, is_baseline: bool
-) -> dict[str, Any]:
-    entry: dict[str, Any] = {"change": None, "p": None, "q": None, "significant": None, "said": ""}
+def _compare_values(before: list[float], after: list[float], *, is_baseline: bool) -> _Test:
+    test = _Test()
     if is_baseline or not before or not after:
-        return entry
+        return test
     base = float(np.mean(before))
-    entry["change"] = float(np.mean(after)) / base - 1 if base else None
+    test.change = float(np.mean(after)) / base - 1 if base else None
     n = min(len(before), len(after))
     if n < FEWEST_SAMPLES:
-        entry["said"] = f"not tested: n = {n} is fewer than {FEWEST_SAMPLES} runs on a side"
-        return entry
-    entry["p"] = welch(before, after)
-    entry["said"] = f"n = {len(before)} and {len(after)}"
-    return entry
+        test.said = f"not tested: n = {n} is fewer than {FEWEST_SAMPLES} runs on a side"
+        return test
+    test.p = welch(before, after)
+    test.said = f"n = {len(before)} and {len(after)}"
+    return test
 
 
-def _describe_tests(tests: dict[str, dict[str, dict[str, Any]]]) -> str:
-    done = sum(e["p"] is not None for group in tests.values() for e in group.values())
+def _describe_tests(tests: Tests) -> str:
+    done = sum(test.p is not None for group in tests.values() for test in group.values())
     if done:
         return f"{TEST}; {done} tests"
     return f"not tested: fewer than {FEWEST_SAMPLES} runs on a side"
@@ -162,7 +176,7 @@ def compute_efficiency(
     }
 
 
-def make_curve(run: RunSeries) -> dict[str, list[float | None]]:
+def make_curve(run: RunSeries) -> LossCurve:
     """Return the loss against hours and samples, thinned evenly, first and last kept."""
     smooth = smooth_loss(run)
     known = np.flatnonzero(np.isfinite(smooth))
@@ -171,13 +185,11 @@ def make_curve(run: RunSeries) -> dict[str, list[float | None]]:
     has_times = len(run.time_ms) == len(run.loss) and len(run.loss) > 0
     has_samples = len(run.samples) == len(run.loss)
     start = float(run.time_ms[0]) if has_times else 0.0
-    return {
-        "loss": [float(smooth[n]) for n in known],
-        "hours": [
-            (float(run.time_ms[n]) - start) / 3_600_000 if has_times else None for n in known
-        ],
-        "samples": [_plain(run.samples[n]) if has_samples else None for n in known],
-    }
+    return LossCurve(
+        loss=[float(smooth[n]) for n in known],
+        hours=[(float(run.time_ms[n]) - start) / 3_600_000 if has_times else None for n in known],
+        samples=[_plain(run.samples[n]) if has_samples else None for n in known],
+    )
 
 
 def _plain(value: float) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypedDict
 
 import pyarrow as pa
 
@@ -130,6 +131,31 @@ class Verdict:
     confidence: float = 0.0
     # Short sentences with the figures that led here.
     evidence: tuple[str, ...] = ()
+
+
+class VerdictRecord(TypedDict):
+    """A verdict as it is kept, written into reports and sent."""
+
+    kind: str
+    ranks: list[int]
+    steps: list[int]
+    operators: list[str]
+    recoverable_ms: float
+    confidence: float
+    evidence: list[str]
+
+
+def make_verdict_record(verdict: Verdict) -> VerdictRecord:
+    """Return a verdict as plain values."""
+    return VerdictRecord(
+        kind=str(verdict.kind),
+        ranks=list(verdict.ranks),
+        steps=list(verdict.steps),
+        operators=list(verdict.operators),
+        recoverable_ms=float(verdict.recoverable_ms),
+        confidence=float(verdict.confidence),
+        evidence=list(verdict.evidence),
+    )
 
 
 @dataclass(frozen=True)

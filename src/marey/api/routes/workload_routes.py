@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import Body, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -223,5 +222,4 @@ def compare_training(
 ) -> Answer[TrainingComparison]:
     """Throughput, time per step, loss against time and samples, GPU-hours to a loss."""
     read = read_stored_runs(service.store, service.traces, cluster, runs)
-    document = compare_runs(read, baseline=baseline, loss=loss)
-    return Answer(msgspec.convert(document, TrainingComparison))
+    return Answer(compare_runs(read, baseline=baseline, loss=loss))

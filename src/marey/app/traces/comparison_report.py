@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from marey.compare.comparison_documents import LossCurve, TrainingComparison, TrainingFigure
 
 COLOURS = ("#1c6f99", "#b25d00", "#1a7f5a", "#a83210", "#6650b8", "#7c5a00")
 FIGURE_WORDS = {
@@ -26,14 +29,14 @@ _STYLE = (
 )
 
 
-def write_comparison(document: dict[str, Any], path: Path) -> None:
+def write_comparison(document: TrainingComparison, path: Path) -> None:
     """Write the report; every name in it is text."""
     path.write_text(make_report(document), "utf-8")
 
 
-def make_report(document: dict[str, Any]) -> str:
+def make_report(document: TrainingComparison) -> str:
     """Return the whole page."""
-    labels = [group["label"] for group in document["groups"]]
+    labels = [group.label for group in document.groups]
     head = "".join(f"<th>{_text(label)}</th>" for label in labels)
     rows = "".join(
         _row(document, name, words)
@@ -43,9 +46,10 @@ def make_report(document: dict[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs compared</title>'
         f"<style>{_STYLE}</style><h1>Runs compared</h1>"
-        f"<p>Baseline: {_text(document['baseline'])}. {_text(document['test'])}.</p>"
+        f"<p>Baseline: {_text(document.baseline)}. {_text(document.test)}.</p>"
         f"<table><thead><tr><th>Figure</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"{_curve(document, 'hours', 'hours')}{_curve(document, 'samples', 'samples')}"
+        f"{_curve(document, lambda curve: curve.hours, 'hours')}"
+        f"{_curve(document, lambda curve: curve.samples, 'samples')}"
         f"{_notes(document)}</html>"
     )
 
@@ -54,45 +58,47 @@ def _text(value: Any) -> str:
     return html.escape(str(value))
 
 
-def _has_figure(document: dict[str, Any], name: str) -> bool:
-    return any(group["figures"][name]["n"] for group in document["groups"])
+def _has_figure(document: TrainingComparison, name: str) -> bool:
+    return any(group.figures[name].n for group in document.groups)
 
 
-def _row(document: dict[str, Any], name: str, words: str) -> str:
-    cells = "".join(_cell(group["figures"][name]) for group in document["groups"])
+def _row(document: TrainingComparison, name: str, words: str) -> str:
+    cells = "".join(_cell(group.figures[name]) for group in document.groups)
     return f"<tr><td>{words}</td>{cells}</tr>"
 
 
-def _cell(figure: dict[str, Any]) -> str:
-    if not figure["n"]:
+def _cell(figure: TrainingFigure) -> str:
+    if not figure.n:
         return "<td>–</td>"
-    spread = "" if figure["sd"] is None else f" ± {figure['sd']:.3g}"
-    small = f"n = {figure['n']}"
-    if figure["change"] is not None:
-        small = f"{figure['change']:+.1%}, " + (
-            _text(figure["said"]) if figure["q"] is None else f"q = {figure['q']:.2g}, {small}"
+    spread = "" if figure.sd is None else f" ± {figure.sd:.3g}"
+    small = f"n = {figure.n}"
+    if figure.change is not None:
+        small = f"{figure.change:+.1%}, " + (
+            _text(figure.said) if figure.q is None else f"q = {figure.q:.2g}, {small}"
         )
-    return f"<td>{figure['mean']:,.4g}{spread}<br><small>{small}</small></td>"
+    return f"<td>{figure.mean:,.4g}{spread}<br><small>{small}</small></td>"
 
 
-def _curve(document: dict[str, Any], along: str, words: str) -> str:
+def _curve(
+    document: TrainingComparison, along: Callable[[LossCurve], list[float | None]], words: str
+) -> str:
     """Draw the loss of every run along hours or samples."""
     runs = [
         (
             run,
             [
                 (x, y)
-                for x, y in zip(run["curve"][along], run["curve"]["loss"], strict=True)
+                for x, y in zip(along(run.curve), run.curve.loss, strict=True)
                 if x is not None
             ],
         )
-        for run in document["runs"]
+        for run in document.runs
     ]
     points = [point for _, line in runs for point in line]
     if len(points) < 2:
         return ""
     (x0, x1), (y0, y1) = _extent(p[0] for p in points), _extent(p[1] for p in points)
-    colours = {g["label"]: COLOURS[n % len(COLOURS)] for n, g in enumerate(document["groups"])}
+    colours = {g.label: COLOURS[n % len(COLOURS)] for n, g in enumerate(document.groups)}
     lines = []
     for run, line in runs:
         path = " ".join(
@@ -101,8 +107,8 @@ def _curve(document: dict[str, Any], along: str, words: str) -> str:
             for x, y in line
         )
         lines.append(
-            f'<polyline points="{path}" fill="none" stroke="{colours[run["label"]]}">'
-            f"<title>{_text(run['name'])}</title></polyline>"
+            f'<polyline points="{path}" fill="none" stroke="{colours[run.label]}">'
+            f"<title>{_text(run.name)}</title></polyline>"
         )
     axis = (
         f'<text x="40" y="{_HEIGHT - 12}">{x0:.3g}</text>'
@@ -126,6 +132,6 @@ def _extent(values: Any) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def _notes(document: dict[str, Any]) -> str:
-    notes = dict.fromkeys(f"{r['name']}: {n}" for r in document["runs"] for n in r["notes"])
+def _notes(document: TrainingComparison) -> str:
+    notes = dict.fromkeys(f"{r.name}: {n}" for r in document.runs for n in r.notes)
     return "".join(f"<p><small>{_text(note)}</small></p>" for note in notes)

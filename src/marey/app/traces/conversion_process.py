@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 
@@ -23,7 +23,7 @@ from marey.model.system.process_limits import (
     limit_this_process,
 )
 from marey.trace.analysis import analyse
-from marey.trace.results import Analysis, Verdict, VerdictKind
+from marey.trace.results import Analysis, Verdict, VerdictKind, VerdictRecord, make_verdict_record
 from marey.trace.run.trace_run import TraceRun, open_run
 from marey.trace.views.flow.placements import copy_placements
 from marey.trace.views.making.stated_strategies import read_graphs, state_stages, write_graphs
@@ -58,7 +58,7 @@ class ConversionResult(msgspec.Struct):
     steps: int
     start_ms: int | None
     end_ms: int | None
-    verdicts: list[dict[str, Any]]
+    verdicts: list[VerdictRecord]
     warnings: list[str]
     # What marey.record says it belongs to, or "".
     workload: str
@@ -103,7 +103,7 @@ def describe(run: TraceRun, analysis: Analysis, index: ViewIndex) -> ConversionR
         steps=sum(row["step"] >= 0 for row in index.steps),
         start_ms=min(starts) // 1_000_000 if timed else None,
         end_ms=max(ends) // 1_000_000 if timed else None,
-        verdicts=[_verdict(v) for v in (analysis.verdicts if timed else (_UNTIMED,))],
+        verdicts=[make_verdict_record(v) for v in (analysis.verdicts if timed else (_UNTIMED,))],
         warnings=_warnings(run, index),
         workload=said.get("workload", ""),
         cluster=said.get("cluster", ""),
@@ -111,18 +111,6 @@ def describe(run: TraceRun, analysis: Analysis, index: ViewIndex) -> ConversionR
 
 
 _UNTIMED = Verdict(VerdictKind.NONE, evidence=("This trace has no times, so nothing is judged.",))
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "kind": str(verdict.kind),
-        "ranks": list(verdict.ranks),
-        "steps": list(verdict.steps),
-        "operators": list(verdict.operators),
-        "recoverable_ms": float(verdict.recoverable_ms),
-        "confidence": float(verdict.confidence),
-        "evidence": list(verdict.evidence),
-    }
 
 
 def _labels(run: TraceRun) -> Mapping[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from marey.model.documents import Document
+from marey.trace.results import VerdictRecord
 
 RunState = Literal["uploading", "found", "waiting", "converting", "ready", "failed", "cancelled"]
 FileState = Literal["partial", "complete", "refused"]
@@ -277,7 +278,7 @@ class RunRecord(Document):
     steps: int = 0
     start_ms: int | None = None
     end_ms: int | None = None
-    verdicts: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    verdicts: list[VerdictRecord] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
     # Who attached it: "person", "recording" or "".
     attached_by: str = ""

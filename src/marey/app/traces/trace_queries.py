@@ -28,6 +28,7 @@ from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.predicates import Predicate
 from marey.model.training.selections import parse_selection, select_rows
 from marey.trace.report.verdict_words import advice, sentence, title
+from marey.trace.results import VerdictRecord
 from marey.trace.run.trace_run import spans
 from marey.trace.views.bands import BandWindow, list_bands, list_time_spans
 from marey.trace.views.cells import CellWindow
@@ -42,6 +43,7 @@ from marey.trace.views.run_tables import (
     list_waits,
 )
 from marey.trace.views.view_files import RunViews, StepPictures
+from marey.trace.views.view_index import ClockFacts, ParallelismFacts, RankFacts
 from marey.trace.views.view_kinds import KIND_NAMES
 
 # A list of ranks in an address names at most this many.
@@ -83,9 +85,7 @@ def describe_run(library: TraceLibrary, run: str) -> TraceRunDetail:
     )
 
 
-def _ranks(
-    rows: list[dict[str, Any]], clock: Mapping[str, Any], missing: list[int]
-) -> list[TraceRank]:
+def _ranks(rows: list[RankFacts], clock: ClockFacts, missing: list[int]) -> list[TraceRank]:
     place = {rank: n for n, rank in enumerate(clock["ranks"])}
     traced = [
         TraceRank(
@@ -116,7 +116,7 @@ def _ranks(
     return traced + absent
 
 
-def _parallelism(found: Mapping[str, Any], ranks: list[dict[str, Any]]) -> TraceParallelism:
+def _parallelism(found: ParallelismFacts, ranks: list[RankFacts]) -> TraceParallelism:
     return TraceParallelism(
         dimensions=[
             TraceDimension(
@@ -145,7 +145,7 @@ def list_verdicts(library: TraceLibrary, run: str) -> TraceVerdicts:
 
 
 def _verdict(
-    verdict: dict[str, Any], hosts: Mapping[int, str], whole_ms: float, record: RunRecord
+    verdict: VerdictRecord, hosts: Mapping[int, str], whole_ms: float, record: RunRecord
 ) -> TraceVerdict:
     return TraceVerdict(
         **verdict,
@@ -153,15 +153,15 @@ def _verdict(
         sentence=sentence(verdict, hosts, world=record.ranks),
         advice=advice(verdict),
         share=min(verdict["recoverable_ms"] / whole_ms, 1.0) if whole_ms > 0 else None,
-        where=evidence_selection(verdict),
+        where=select_evidence(verdict),
         what_if=suggest_fix(verdict["kind"], verdict["ranks"]),
     )
 
 
-def evidence_selection(verdict: Mapping[str, Any]) -> str:
+def select_evidence(verdict: Mapping[str, Any]) -> str:
     """Return the selection of ranks, steps and operators that a verdict names.
 
-    >>> evidence_selection({"ranks": [3, 4, 5], "steps": [7], "operators": ["aten::mm"]})
+    >>> select_evidence({"ranks": [3, 4, 5], "steps": [7], "operators": ["aten::mm"]})
     'rank=3-5 and step=7 and name="aten::mm"'
     """
     parts = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from marey.app.traces.comparison_report import write_comparison
 from marey.app.traces.run_readers import ReadOptions, read_runs
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_store
 from marey.compare.comparison import compare_runs
+from marey.compare.comparison_documents import TrainingComparison, TrainingFigure
 
 DESCRIPTION = """\
 Compare training runs: throughput, time per step, memory, communication, scaling, loss over time
@@ -62,35 +62,35 @@ def run(args: argparse.Namespace, out: Output) -> None:
     out.answer(document, comparison_text(document))
 
 
-def comparison_text(document: dict[str, Any]) -> str:
+def comparison_text(document: TrainingComparison) -> str:
     """Return groups and changes as a person reads them."""
-    test = document["test"]
-    lines = [f"Baseline: {document['baseline']}. {test[0].upper()}{test[1:]}."]
+    test = document.test
+    lines = [f"Baseline: {document.baseline}. {test[0].upper()}{test[1:]}."]
     for name, (word, factor, unit) in WORDS.items():
         rows = [
-            f"  {group['label']}: {_figure_text(group['figures'][name], factor, unit)}"
-            for group in document["groups"]
-            if group["figures"][name]["n"]
+            f"  {group.label}: {_figure_text(group.figures[name], factor, unit)}"
+            for group in document.groups
+            if group.figures[name].n
         ]
         if rows:
             lines += ["", word.capitalize(), *rows]
-    shares = [g for g in document["groups"] if g["efficiency"] is not None]
+    shares = [g for g in document.groups if g.efficiency is not None]
     if shares:
         lines += ["", "Scaling efficiency (throughput per GPU)"]
-        lines += [f"  {g['label']}: {g['efficiency']:.1%} at {g['gpus']} GPUs" for g in shares]
-    notes = dict.fromkeys(f"{r['label']}: {n}" for r in document["runs"] for n in r["notes"])
+        lines += [f"  {g.label}: {g.efficiency:.1%} at {g.gpus} GPUs" for g in shares]
+    notes = dict.fromkeys(f"{r.label}: {n}" for r in document.runs for n in r.notes)
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 
 
-def _figure_text(figure: dict[str, Any], factor: float, unit: str) -> str:
-    text = f"{figure['mean'] * factor:,.4g} {unit}".rstrip()
-    if figure["sd"] is not None:
-        text += f" ± {figure['sd'] * factor:.3g}"
-    text += f" (n = {figure['n']})"
-    if figure["change"] is None:
+def _figure_text(figure: TrainingFigure, factor: float, unit: str) -> str:
+    text = f"{(figure.mean or 0.0) * factor:,.4g} {unit}".rstrip()
+    if figure.sd is not None:
+        text += f" ± {figure.sd * factor:.3g}"
+    text += f" (n = {figure.n})"
+    if figure.change is None:
         return text
-    text += f", {figure['change']:+.1%}"
-    if figure["q"] is None:
-        return f"{text}, {figure['said']}"
-    verdict = "significant" if figure["significant"] else "not significant"
-    return f"{text}, {verdict} (q = {figure['q']:.2g})"
+    text += f", {figure.change:+.1%}"
+    if figure.q is None:
+        return f"{text}, {figure.said}"
+    verdict = "significant" if figure.significant else "not significant"
+    return f"{text}, {verdict} (q = {figure.q:.2g})"

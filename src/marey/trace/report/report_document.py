@@ -24,7 +24,7 @@ from marey.trace.report.rank_report import (
     add_names,
     report_rank,
 )
-from marey.trace.results import Verdict, VerdictKind
+from marey.trace.results import Verdict, VerdictKind, VerdictRecord, make_verdict_record
 from marey.trace.run.trace_run import TraceRun, open_run
 
 SCHEMA_VERSION = 1
@@ -170,24 +170,14 @@ def _run_facts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> 
     }
 
 
-def _verdicts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> list[dict[str, Any]]:
+def _verdicts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> list[VerdictRecord]:
     if any(report.breakdown["span_ms"] > 0 for report in reports):
-        return [_verdict(v) for v in analysis.verdicts]
+        return [make_verdict_record(v) for v in analysis.verdicts]
     # Execution traces have an order but no times: "nothing is wrong" would be a guess.
     timed = any(run.info(rank).timed for rank in run.ranks)
-    return [_verdict(Verdict(VerdictKind.NONE, evidence=(NO_WORK if timed else NO_TIMES,)))]
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "kind": str(verdict.kind),
-        "ranks": list(verdict.ranks),
-        "steps": list(verdict.steps),
-        "operators": list(verdict.operators),
-        "recoverable_ms": verdict.recoverable_ms,
-        "confidence": verdict.confidence,
-        "evidence": list(verdict.evidence),
-    }
+    return [
+        make_verdict_record(Verdict(VerdictKind.NONE, evidence=(NO_WORK if timed else NO_TIMES,)))
+    ]
 
 
 def _collectives(analysis: Analysis) -> dict[str, Any]:

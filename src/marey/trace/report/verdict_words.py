@@ -134,14 +134,14 @@ def who(ranks: Sequence[int], hosts: Mapping[int, str] | None = None) -> str:
     return f"ranks {spans(sorted(ranks))}" + (f" ({'; '.join(devices)})" if devices else "")
 
 
-def describe_unjudged(verdict: Mapping[str, Any]) -> bool:
+def is_unjudged(verdict: Mapping[str, Any]) -> bool:
     """Return whether this is no verdict at all: nothing found, and nothing known."""
     return bool(verdict["kind"] == VerdictKind.NONE and verdict.get("confidence") == 0)
 
 
 def title(verdict: Mapping[str, Any]) -> str:
     """Return the heading of a verdict."""
-    if describe_unjudged(verdict):
+    if is_unjudged(verdict):
         return "Nothing can be judged"
     wording = WORDINGS.get(verdict["kind"])
     return wording.title if wording else verdict["kind"].replace("_", " ")
@@ -155,7 +155,7 @@ def sentence(
     A cause on every rank is the run's.
     """
     wording = WORDINGS.get(verdict["kind"])
-    if wording is None or describe_unjudged(verdict):
+    if wording is None or is_unjudged(verdict):
         return title(verdict) + "."
     if not 0 < len(verdict["ranks"]) < world:
         return wording.whole
@@ -164,7 +164,7 @@ def sentence(
 
 def advice(verdict: Mapping[str, Any]) -> str:
     """Return what to try first."""
-    if describe_unjudged(verdict):
+    if is_unjudged(verdict):
         return "Record the run with a profiler that keeps times and what the devices do."
     wording = WORDINGS.get(verdict["kind"])
     return wording.advice if wording else ""

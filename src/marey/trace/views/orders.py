@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from marey.model.errors import InvalidInput, unknown
 from marey.trace.views.clusters import Behaviour
 from marey.trace.views.step_files import StepView
+from marey.trace.views.view_index import RankFacts
 from marey.trace.views.view_tables import VIEW_ROWS
 
 Ints = NDArray[np.int64]
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 ORDERS = ("stage", "host", "lateness", "cluster")
 
 
-def rank_columns(ranks: list[dict[str, Any]], view: StepView) -> dict[str, Any]:
+def rank_columns(ranks: list[RankFacts], view: StepView) -> dict[str, Any]:
     """Return host, stage, replica and shard of the ranks of a step, in its order."""
     known = {row["rank"]: row for row in ranks}
     chosen = [known[rank] for rank in view.index.ranks]

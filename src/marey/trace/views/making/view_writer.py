@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from marey.model.training.symbols import Symbols
 from marey.model.training.traces import NO_VALUE
 from marey.trace.rank.breakdown import DeviceTime, breakdown_within
 from marey.trace.ranks.clocks import aligned
-from marey.trace.results import Analysis, Clocks, Parallelism
+from marey.trace.results import Analysis, Clocks, Dimension, Parallelism
 from marey.trace.run.trace_run import TraceRun
 from marey.trace.views.making.identity import OperatorBook
 from marey.trace.views.making.memory_lines import MEMORY_LINES, thin_memory
@@ -34,7 +34,7 @@ from marey.trace.views.making.rank_intervals import (
     write_rank_step,
 )
 from marey.trace.views.step_files import VIEWS_FORMAT, StepWriter
-from marey.trace.views.view_index import ViewIndex
+from marey.trace.views.view_index import ClockFacts, DimensionFacts, ViewIndex
 from marey.trace.views.view_tables import BREAKDOWNS, OPERATOR_FACTS
 
 Progress = Callable[[float], None]
@@ -240,9 +240,9 @@ def _index(run: TraceRun, analysis: Analysis, steps: _Steps) -> ViewIndex:
             {"step": step, "start_ns": low, "end_ns": high}
             for step, (low, high) in steps.spans.items()
         ],
-        clock={**asdict(analysis.clocks)},
+        clock=_describe_clocks(analysis.clocks),
         parallelism={
-            "dimensions": [asdict(d) for d in parallelism.dimensions],
+            "dimensions": [_describe_dimension(d) for d in parallelism.dimensions],
             "micro_batches": parallelism.micro_batches,
             "schedule": parallelism.schedule,
             "confidence": parallelism.confidence,
@@ -250,6 +250,28 @@ def _index(run: TraceRun, analysis: Analysis, steps: _Steps) -> ViewIndex:
         notes=[f"{n.file}: {n.text}" if n.file else n.text for n in run.notes]
         + list(analysis.notes),
         missing=sorted(set(range(world)) - set(run.ranks)) if world <= 1 << 20 else [],
+    )
+
+
+def _describe_clocks(clocks: Clocks) -> ClockFacts:
+    return ClockFacts(
+        ranks=list(clocks.ranks),
+        hosts=list(clocks.hosts),
+        offset_us=list(clocks.offset_us),
+        drift_ppm=list(clocks.drift_ppm),
+        residual_us=list(clocks.residual_us),
+        origin_ns=clocks.origin_ns,
+        error_us=clocks.error_us,
+    )
+
+
+def _describe_dimension(found: Dimension) -> DimensionFacts:
+    return DimensionFacts(
+        kind=found.kind,
+        size=found.size,
+        groups=[list(group) for group in found.groups],
+        confidence=found.confidence,
+        evidence=found.evidence,
     )
 
 

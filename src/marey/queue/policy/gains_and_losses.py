@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -11,14 +11,30 @@ from marey.queue.policy.recorded_jobs import Floats, Ints, RecordedJobs
 from marey.queue.waiting.explanation import describe_span
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
-# A change is told if it is this long and this many times; fewer jobs than this say nothing.
-_TOLD_S, _TOLD_FACTOR, _TOLD_JOBS = 60.0, 1.25, 3
+# A change is mentioned if it is this long and this many times; fewer jobs than this say nothing.
+_LEAST_S, _LEAST_FACTOR, _LEAST_JOBS = 60.0, 1.25, 3
 _MOST_SENTENCES = 6
 
 
-def compare_by_size(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+class ChangedWaits(TypedDict):
+    """Waits of one group of jobs now and under the other policy; None where none is known."""
+
+    # What the group has in common: one of these three.
+    gpus_from: NotRequired[int]
+    owner: NotRequired[str]
+    project: NotRequired[str]
+    jobs: int
+    mean_wait_now_s: float | None
+    mean_wait_s: float | None
+    change_s: float | None
+    p90_wait_now_s: float | None
+    p90_wait_s: float | None
+    never_start: int
+
+
+def compare_by_size(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[ChangedWaits]:
     """Return mean waits by the number of GPUs, so that one sees who would starve."""
-    rows = []
+    rows: list[ChangedWaits] = []
     for low, high in zip(_SIZES, (*_SIZES[1:], 1 << 40), strict=True):
         mine = (jobs.gpus >= low) & (jobs.gpus < high)
         if mine.any():
@@ -26,32 +42,41 @@ def compare_by_size(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[d
     return rows
 
 
-def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+def compare_by_owner(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[ChangedWaits]:
     """Return mean waits by owner, the biggest change first."""
-    return _compare_groups("owner", jobs.owners, jobs.owner, (now_s, then_s))
+    rows: list[ChangedWaits] = [
+        {"owner": name, **waits}
+        for name, waits in _compare_groups(jobs.owners, jobs.owner, (now_s, then_s))
+    ]
+    return sorted(rows, key=_size_of_change)
 
 
-def compare_by_project(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[dict[str, Any]]:
+def compare_by_project(jobs: RecordedJobs, now_s: Floats, then_s: Floats) -> list[ChangedWaits]:
     """Return mean waits by project, the biggest change first; nothing where none is known."""
     if not any(jobs.projects):
         return []
-    return _compare_groups("project", jobs.projects, jobs.fill("project", 0), (now_s, then_s))
+    groups = _compare_groups(jobs.projects, jobs.fill("project", 0), (now_s, then_s))
+    rows: list[ChangedWaits] = [{"project": name, **waits} for name, waits in groups]
+    return sorted(rows, key=_size_of_change)
+
+
+def _size_of_change(row: ChangedWaits) -> float:
+    return -abs(row["change_s"] or 0.0)
 
 
 def _compare_groups(
-    name: str, names: Sequence[str], group: Ints, waits: tuple[Floats, Floats]
-) -> list[dict[str, Any]]:
+    names: Sequence[str], group: Ints, waits: tuple[Floats, Floats]
+) -> list[tuple[str, ChangedWaits]]:
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(len(names) + 1))
-    rows = [
-        {name: names[i], **_compare(waits[0][mine], waits[1][mine])}
+    return [
+        (names[i], _compare(waits[0][mine], waits[1][mine]))
         for i in range(len(names))
         if len(mine := order[edges[i] : edges[i + 1]])
     ]
-    return sorted(rows, key=lambda row: -abs(float(row["change_s"] or 0.0)))
 
 
-def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
+def _compare(now_s: Floats, then_s: Floats) -> ChangedWaits:
     now, then = mean_wait(now_s), mean_wait(then_s)
     change = then - now if now is not None and then is not None else None
     return {
@@ -66,16 +91,16 @@ def _compare(now_s: Floats, then_s: Floats) -> dict[str, Any]:
 
 
 def describe_changes(
-    by_size: Sequence[dict[str, Any]],
-    by_owner: Sequence[dict[str, Any]],
-    by_project: Sequence[dict[str, Any]],
+    by_size: Sequence[ChangedWaits],
+    by_owner: Sequence[ChangedWaits],
+    by_project: Sequence[ChangedWaits],
 ) -> tuple[list[str], list[str]]:
     """Return who would lose and who would gain, in words, the largest change first."""
     named = [(_name_size(row["gpus_from"]), row) for row in by_size]
     named += [(f"Project {row['project']}", row) for row in by_project]
     named += [(f"User {row['owner']}", row) for row in by_owner]
     losses, gains = [], []
-    for name, row in sorted(named, key=lambda entry: -abs(entry[1]["change_s"] or 0.0)):
+    for name, row in sorted(named, key=lambda entry: _size_of_change(entry[1])):
         kind = judge_change(row)
         if kind == "loses":
             losses.append(_describe(name, row))
@@ -84,15 +109,15 @@ def describe_changes(
     return losses[:_MOST_SENTENCES], gains[:_MOST_SENTENCES]
 
 
-def judge_change(row: dict[str, Any]) -> str:
+def judge_change(row: ChangedWaits) -> str:
     """Return whether a group loses or gains so much that one should hear of it."""
     now, then, jobs = row["mean_wait_now_s"], row["mean_wait_s"], row["jobs"]
     if row["never_start"]:
         return "loses"
-    if now is None or then is None or jobs < _TOLD_JOBS or abs(then - now) < _TOLD_S:
+    if now is None or then is None or jobs < _LEAST_JOBS or abs(then - now) < _LEAST_S:
         return ""
     low, high = sorted((now, then))
-    if high < _TOLD_FACTOR * max(low, 1e-9):
+    if high < _LEAST_FACTOR * max(low, 1e-9):
         return ""
     return "loses" if then > now else "gains"
 
@@ -109,10 +134,10 @@ def _name_size(gpus: int) -> str:
     return f"Workloads of {describe_size(gpus)} GPU{'' if gpus == 1 else 's'}"
 
 
-def _describe(name: str, row: dict[str, Any]) -> str:
+def _describe(name: str, row: ChangedWaits) -> str:
     if row["never_start"]:
         return f"{name}: {row['never_start']} of {row['jobs']} would never start."
-    now, then = float(row["mean_wait_now_s"]), float(row["mean_wait_s"])
+    now, then = row["mean_wait_now_s"] or 0.0, row["mean_wait_s"] or 0.0
     times = ""
     if then < now:
         times = f", {100.0 * (1.0 - then / now):.0f} % less"

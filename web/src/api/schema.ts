@@ -3250,6 +3250,15 @@ export interface components {
             distribution: components["schemas"]["Distribution"] | null;
         };
         /**
+         * ConditionReading
+         * @description One condition on one GPU: the value measured and the limit it was compared with.
+         */
+        ConditionReading: {
+            condition: string;
+            value: number | string | null;
+            limit: number | string | null;
+        };
+        /**
          * ConflictDocument
          * @description A disagreement as the API tells it.
          */
@@ -3833,7 +3842,7 @@ export interface components {
          */
         GpuEvidence: {
             gpu: string;
-            readings: components["schemas"]["Reading"][];
+            readings: components["schemas"]["ConditionReading"][];
         };
         /**
          * GpuLine
@@ -4674,15 +4683,6 @@ export interface components {
             p90: number;
             unit: string;
             runs: number;
-        };
-        /**
-         * Reading
-         * @description One condition on one GPU: the value measured and the limit it was compared with.
-         */
-        Reading: {
-            condition: string;
-            value: number | string | null;
-            limit: number | string | null;
         };
         /**
          * ReadingDocument

@@ -66,7 +66,7 @@ def test_use_is_told_against_share(client: TestClient) -> None:
     document = client.get(f"{ROOT}/queue-fairness").json()
     assert {row["project"] for row in document["rows"]} >= {"p1"}
     assert document["shares_from"] == "equal"
-    assert document["sentence"] == "Equal shares: none configured."
+    assert document["sentence"] == "Equal shares: none configured, none from the scheduler."
 
 
 def test_without_scored_forecasts_the_record_says_so(client: TestClient) -> None:

@@ -37,7 +37,7 @@ from marey.app.privacy.private_store import PrivateStore
 from marey.app.privacy.private_workspace import PrivateFeed, make_private_workspace
 from marey.app.privacy.scopes import PrivacyRules, Scopes
 from marey.app.privacy.withheld import withhold_errors
-from marey.app.queries.project_shares import keep_configured_shares
+from marey.app.queries.project_shares import keep_configured_shares, watch_reported_shares
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.queue_log import QueueLog
 from marey.app.rules.notifications import Notifier
@@ -167,6 +167,7 @@ class Service:
         self.workspace.preparing = self.rule_watch.preparing
         self.workspace.share_read = self.rule_watch.share_read
         self.collector.watchers.observations.append(self.rule_watch.observe)
+        self.collector.watchers.observations.append(watch_reported_shares(parts.store))
         self.queue_log = QueueLog(parts.store, self.notifier.send)
         self.workspace.find_queue_record = self.queue_log.find_record
         self.workspace.find_peer_groups = PeerGroups(self.workspace).find

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marey.model.events import Event
@@ -18,7 +19,8 @@ class Observation:
     Every list holds only what is new or changed, unless ``complete``: then hosts, GPUs,
     workloads that are pending or running, and allocations are all that exist, and whatever is
     missing has gone. ``allocations`` of a workload replace those it had; an empty allocation of
-    an ended workload need not be sent: its GPUs are free from its end on.
+    an ended workload need not be sent: its GPUs are free from its end on. ``shares`` are the
+    scheduler's own weights of projects, all of them, or None where it says nothing of them.
     """
 
     time_ms: int
@@ -34,4 +36,5 @@ class Observation:
     progress: tuple[Progress, ...] = ()
     events: tuple[Event, ...] = ()
     samples: tuple[SampleBatch, ...] = ()
+    shares: Mapping[str, float] | None = None
     complete: bool = False

@@ -121,6 +121,10 @@ class Fake:
         found: Mapping[int, Mapping[str, str]] = self._answer("factors", {})
         return found
 
+    def shares(self) -> Mapping[str, float]:
+        found: Mapping[str, float] = self._answer("shares", {})
+        return found
+
     def about(self) -> About:
         found: About = self._answer("about", About())
         return found
@@ -159,6 +163,7 @@ def test_the_controller_is_never_asked_more_often_than_told() -> None:
     counts = Counter(controller.asked)
     assert counts == {
         "nodes": 60, "jobs": 60, "partitions": 1, "about": 1, "reservations": 10, "factors": 10,
+        "shares": 1,
     }  # fmt: skip
     assert len(controller.asked) <= 10 * source.most_per_minute()
 
@@ -340,8 +345,8 @@ def test_slurmrestd_is_asked_with_the_token_in_the_newest_version_it_speaks(data
         source = SlurmSource("s", rest, SlurmRules(gpu_only=False))
         (seen,) = source.poll(NOW_MS)
         source.close()
-    asked_for = ("partitions", "nodes", "jobs", "diag", "reservations")
-    assert paths[-5:] == [f"/slurm/v0.0.42/{what}" for what in asked_for]
+    asked_for = ("partitions", "nodes", "jobs", "diag", "reservations", "shares")
+    assert paths[-6:] == [f"/slurm/v0.0.42/{what}" for what in asked_for]
     assert source.details()["not_told"]["priority_factors"] == "slurmrestd does not tell them"
     assert len(seen.statuses) > 5
     assert all(b"X-SLURM-USER-TOKEN: x.y.z" in head for head in heads)

@@ -148,9 +148,9 @@ class PrivateWorkspace(Workspace):
             table = table.set_column(at, table.schema.field(name), column)
         return table
 
-    def site_shares(self) -> SiteShares:
+    def site_shares(self, cluster: str) -> SiteShares:
         """Return the shares under the names that are shown; none where no project is whole."""
-        shares, scope = self.whole.site_shares(), self.sight.scope
+        shares, scope = self.whole.site_shares(cluster), self.sight.scope
         if scope.is_open or not shares.weights:
             return shares
         if scope.privacy is not Privacy.PROJECT:

@@ -154,9 +154,9 @@ class Workspace:
         """Return all workloads that are chosen, for sums; perhaps without names."""
         return self.workloads(query)
 
-    def site_shares(self) -> SiteShares:
+    def site_shares(self, cluster: str) -> SiteShares:
         """Return what each project is meant to have."""
-        return read_site_shares(self.store)
+        return read_site_shares(self.store, cluster)
 
     def summary(
         self, cluster: str, from_ms: int | None, to_ms: int | None, points: int

@@ -268,7 +268,7 @@ class FairnessDocument(Document):
 
     from_ms: int
     to_ms: int
-    # equal, configuration or withheld; and in words.
+    # equal, scheduler, configuration or withheld; and in words.
     shares_from: str
     sentence: str
     rows: list[ShareDocument]

@@ -226,7 +226,7 @@ class AskFairness(QueueQuestion):
         if from_ms >= to_ms:
             raise InvalidInput("The span of time is empty: 'from' must be before 'to'.")
         hours = _sum_gpu_hours(workspace, self.cluster, from_ms, to_ms)
-        shares = workspace.site_shares()
+        shares = workspace.site_shares(self.cluster)
         waiters = read_line(workspace, self.cluster).waiters
         rows = measure_fairness(hours, waiters, shares.weights)
         return FairnessDocument(

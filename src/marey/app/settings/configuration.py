@@ -292,7 +292,7 @@ class QueueSettings:
         WEIGHTS,
         "a table of project = weight above 0",
         "What each project is meant to have of the cluster, as weights; a project that is not "
-        "named has no share. None: equal shares.",
+        "named has no share. None: the scheduler's own (sshare), else equal shares.",
         default={},
         shown_as="{}",
     )

@@ -14,13 +14,15 @@ class SharesFrom(StrEnum):
 
     EQUAL = "equal"
     CONFIGURATION = "configuration"
+    SCHEDULER = "scheduler"
     # There are shares, but whoever asks does not see whole projects.
     WITHHELD = "withheld"
 
 
 SENTENCES: Mapping[SharesFrom, str] = {
-    SharesFrom.EQUAL: "Equal shares: none configured.",
+    SharesFrom.EQUAL: "Equal shares: none configured, none from the scheduler.",
     SharesFrom.CONFIGURATION: "Shares from [queue.shares] in marey.toml.",
+    SharesFrom.SCHEDULER: "The scheduler's own shares (for Slurm: sshare).",
     SharesFrom.WITHHELD: (
         "Equal shares: this site's privacy mode does not show you whole projects, "
         "so their shares say nothing here."

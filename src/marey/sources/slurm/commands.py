@@ -15,6 +15,8 @@ from marey.model.times import format_time
 from marey.sources.slurm.factors import FORMAT, NO_AGING, Factors, parse_aging, parse_factors
 from marey.sources.slurm.history import PastJob, parse_history
 from marey.sources.slurm.reservations import parse_reservations
+from marey.sources.slurm.shares import FORMAT as SHARES_FORMAT
+from marey.sources.slurm.shares import parse_shares
 from marey.sources.slurm.slurm_json import (
     Job,
     Node,
@@ -35,7 +37,7 @@ _VERSION = re.compile(r"slurm(?:-wlm)?\s+(\d+)\.(\d+)")
 
 
 class CommandLine:
-    """Asks through ``scontrol``, ``sinfo``, ``squeue``, ``sprio`` and ``sacct``, each with a limit.
+    """Asks ``scontrol``, ``sinfo``, ``squeue``, ``sprio``, ``sshare``, ``sacct``, each in a limit.
 
     What has no JSON tells times in a time zone of its own choice; it is asked for UTC.
     """
@@ -90,6 +92,11 @@ class CommandLine:
         """Return what the priority of each waiting job is made of."""
         listed = self._ask_text("sprio", "--noheader", f"--format={FORMAT}")
         return parse_factors(listed, self._aging)
+
+    def shares(self) -> Mapping[str, float]:
+        """Return what part of the cluster each account is meant to have."""
+        asked = ("sshare", "--all", "--parsable2", "--noheader", f"--format={SHARES_FORMAT}")
+        return parse_shares(self._ask_text(*asked))
 
     def about(self) -> About:
         """Return the controller's version, clock and privacy."""

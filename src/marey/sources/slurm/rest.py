@@ -14,6 +14,7 @@ from marey.model.inventory import Partition
 from marey.sources.http_fetch import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.slurm.factors import Factors
 from marey.sources.slurm.history import PastJob, parse_history
+from marey.sources.slurm.shares import parse_shares_document
 from marey.sources.slurm.slurm_json import (
     Job,
     Node,
@@ -73,6 +74,10 @@ class Rest:
     def factors(self) -> Mapping[int, Factors] | None:
         """Return nothing: slurmrestd of no version says what a priority is made of."""
         return None
+
+    def shares(self) -> Mapping[str, float]:
+        """Return what part of the cluster each account is meant to have (from 0.0.40 on)."""
+        return parse_shares_document(self._get("shares"))
 
     def about(self) -> About:
         """Return the controller's version and clock; slurmrestd does not tell its privacy."""

@@ -64,6 +64,7 @@ class Controller(Protocol):
     def partitions(self) -> list[Partition]: ...
     def reservations(self) -> list[SlurmReservation]: ...
     def factors(self) -> Mapping[int, Factors] | None: ...
+    def shares(self) -> Mapping[str, float]: ...
     def about(self) -> About: ...
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]: ...
     def close(self) -> None: ...
@@ -82,7 +83,7 @@ class SlurmSource:
     """One query per kind and poll, never more often than allowed, and less while Slurm is away.
 
     Nodes and jobs are asked at every poll, reservations and priority factors once a minute,
-    partitions and the controller's own facts every ten minutes.
+    partitions, shares and the controller's own facts every ten minutes.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class SlurmSource:
             controller.reservations, OFTEN_MS, ()
         )
         self._factors = SideQuestion[Mapping[int, Factors] | None](controller.factors, OFTEN_MS, {})
+        self._shares = SideQuestion[Mapping[str, float]](controller.shares, SELDOM_MS, {})
         self._ahead_ms = 0
         self._history_error = ""
         self._answered_ms: int | None = None
@@ -154,6 +156,7 @@ class SlurmSource:
             self._compare_clocks(now_ms + round((time.monotonic() - began) * 1000))
         self._reservations.ask(now_ms)
         self._factors.ask(now_ms)
+        self._shares.ask(now_ms)
         snapshot = Snapshot(
             nodes,
             jobs,
@@ -162,6 +165,7 @@ class SlurmSource:
                 make_reservation(reported, self._ahead_ms) for reported in self._reservations.answer
             ),
             factors=self._factors.answer or {},
+            shares=self._shares.answer,
             ahead_ms=self._ahead_ms,
         )
         observed = self._reader.observe(snapshot, now_ms, self._measured())
@@ -215,6 +219,7 @@ class SlurmSource:
             "reservations": self._reservations.error,
             "priority_factors": self._factors.error
             or ("slurmrestd does not tell them" if self._factors.answer is None else ""),
+            "shares": self._shares.error,
             "history": self._history_error,
         }
         return {**reported, "not_told": {what: why for what, why in missing.items() if why}}
@@ -225,7 +230,7 @@ class SlurmSource:
         How much Slurm is asked at most in a minute, all kinds together.
         """
         every_poll = 3 * MINUTE_MS / self._rules.least_interval_ms
-        return round(every_poll + 2 * MINUTE_MS / OFTEN_MS + 2 * MINUTE_MS / SELDOM_MS, 1)
+        return round(every_poll + 2 * MINUTE_MS / OFTEN_MS + 3 * MINUTE_MS / SELDOM_MS, 1)
 
     def close(self) -> None:
         """Let go of the controller."""

@@ -30,6 +30,7 @@ class Snapshot:
     partitions: Sequence[Partition] = ()
     reservations: Sequence[HostReservation] = ()
     factors: Mapping[int, Factors] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
     ahead_ms: int = 0
 
 
@@ -90,6 +91,7 @@ class SnapshotReader:
             statuses=tuple([job.status for job in news]),
             allocations=tuple([a for job in news for a in job.allocations]),
             events=tuple(events),
+            shares=dict(snapshot.shares) or None,
             complete=True,
         )
 

@@ -29,9 +29,10 @@ def running(
     access: Access | None = None,
     front: Front | None = None,
     certificate: ServerCertificate | None = None,
+    listener: socket.socket | None = None,
 ) -> Iterator[str]:
     """The URL of a server over this service; its sockets buffer what the machine lets them."""
-    listener: socket.socket = listen("127.0.0.1", 0)
+    listener = listener or listen("127.0.0.1", 0)
     if send_buffer is not None:
         # Connections inherit it, and the kernel lets one that was set grow no more.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

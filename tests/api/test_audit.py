@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from marey.api.answers import TypedRoute
 from marey.api.application import ROUTERS, build_app
@@ -86,6 +87,18 @@ def test_refusals_are_recorded_and_questions_are_not(owner: TestClient, log: Aud
         ("refusal", "vera", 403),
         ("refusal", "vera", 403),
     ]
+
+
+def test_refused_live_connections_are_recorded(owner: TestClient, log: AuditLog) -> None:
+    with (
+        pytest.raises(WebSocketDisconnect),
+        owner.websocket_connect(
+            "ws://127.0.0.1/api/v1/live", headers={"Origin": "http://evil.example"}
+        ),
+    ):
+        pass
+    (entry,) = log.find(AuditFilter())
+    assert (entry.kind, entry.route, entry.object) == ("refusal", "live connection", "live")
 
 
 def test_sign_ins_are_recorded(owner: TestClient, log: AuditLog) -> None:

@@ -10,8 +10,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from marey.api.application import build_app
 from marey.api.guard import Access, Guard
 from marey.api.pages import WebApp
+from tests.api.conftest import SmallService
+from tests.signed_in import owner_access
 
 
 def test_another_host_name_is_refused_against_dns_rebinding(client: TestClient) -> None:
@@ -28,6 +31,18 @@ def test_pages_of_other_origins_may_not_write_nor_read(client: TestClient) -> No
     answer = client.get("/api/v1/clusters", headers={"Origin": "http://127.0.0.1"})
     assert answer.status_code == 200
     assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_page_without_tls_is_another_origin_than_one_with_it(small: SmallService) -> None:
+    app = build_app(small.service, owner_access(("GPU.Site",)))
+    plain, safe = "http://gpu.site", "https://gpu.site"
+    # The names of a site are those of the configuration in whatever case.
+    for base, origin, status in (
+        (safe, plain, 403), (safe, safe, 200), (plain, plain, 200), (plain, safe, 200),
+    ):  # fmt: skip
+        with TestClient(app, base_url=base) as client:
+            answer = client.get("/api/v1/clusters", headers={"Origin": origin})
+            assert answer.status_code == status, (base, origin)
 
 
 def test_a_socket_from_another_origin_is_refused(client: TestClient) -> None:
@@ -84,6 +99,8 @@ def test_the_page_is_given_for_every_address_inside_the_app(tmp_path: Path) -> N
         assert client.get("/assets/b.js").status_code == 404
         for path in ("/..%2fsecret.txt", "/%2e%2e/secret.txt", "/assets/../../secret.txt"):
             assert "secret" not in client.get(path).text
+        # An address of the page that a browser would take for another host's.
+        assert client.get("http://testserver//evil.example").status_code == 404
 
 
 def test_without_a_bundle_the_page_says_how_to_build_it(tmp_path: Path) -> None:

@@ -109,6 +109,8 @@ EXTRA: dict[str, list[str]] = {
         json.dumps({"field": f"attributes.{MARK}-label", "op": "missing", "value": False}),
         json.dumps({"not": {"field": "project", "op": "eq", "value": f"{MARK}-vision"}}),
         json.dumps({"field": "qos", "op": "ne", "value": ""}),
+        json.dumps({"field": "reason", "op": "contains", "value": MARK}),
+        json.dumps({"field": "reason", "op": "lt", "value": f"{MARK}-p"}),
     ],
     "cursor": [RUNS],
     "workloads": [RUNS],

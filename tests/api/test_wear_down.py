@@ -190,6 +190,8 @@ def test_the_oldest_waiting_connection_gives_way_and_proxies_are_exempt() -> Non
         "/api/v1/diagnosis?workload=1",
         "/api/v1/diagnosis/report?workload=1",
         "/api/v1/callgraphs/ensemble",
+        "/api/v1/callgraphs/scaling?parameter=nodes",
+        "/api/v1/queue-whatif?days=30",
         "/api/v1/traces/x/difference",
     ],
 )
@@ -200,6 +202,17 @@ def test_foreign_pages_may_not_ask_expensive_questions(client: TestClient, path:
         assert answer.json()["code"] == "foreign_page"
     for headers in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}):
         assert client.get(path, headers=headers).status_code != 403
+
+
+def test_questions_with_a_body_wait_in_line_and_changes_do_not() -> None:
+    for method, path, expensive in (
+        ("POST", "/api/v1/traces/x/what-if", True),
+        ("POST", "/api/v1/traces/x/what-if/timeline", True),
+        ("POST", "/api/v1/rules-preview", True),
+        ("PUT", "/api/v1/predictions/x/measured", False),
+        ("POST", "/api/v1/backtests", False),
+    ):
+        assert requests.is_expensive({"method": method, "path": path}) is expensive, path
 
 
 def test_a_link_from_elsewhere_still_opens_the_page(client: TestClient) -> None:

@@ -66,3 +66,13 @@ def test_a_file_is_its_owner_s_alone_whatever_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o700
+
+
+def test_a_draft_that_somebody_laid_out_leads_to_no_other_file(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    (tmp_path / "state.new").symlink_to(other)
+    write_file(tmp_path / "state", b"new")
+    assert other.read_bytes() == b"precious"
+    assert (tmp_path / "state").read_bytes() == b"new"
+    assert not (tmp_path / "state").is_symlink()

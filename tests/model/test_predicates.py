@@ -38,6 +38,13 @@ def test_wrong_document_is_refused_with_its_place(document: object) -> None:
         parse_predicate(document)
 
 
+@pytest.mark.parametrize("value", ["\ud800", "a\udfff", 10**19, -(10**19), float("nan")])
+def test_a_value_that_no_database_has_is_refused(value: object) -> None:
+    for op, asked in (("eq", value), ("in", [value]), ("lt", value)):
+        with pytest.raises(InvalidInput, match=r"\$\.value"):
+            parse_predicate({"field": "user", "op": op, "value": asked})
+
+
 def test_unknown_field_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'user'"):
         parse_predicate({"field": "usr", "op": "eq", "value": "a"}, fields=["user", "host"])

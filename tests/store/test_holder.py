@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,6 +70,22 @@ def test_another_process_s_address_is_not_removed(tmp_path: Path) -> None:
 )
 def test_nonsense_is_no_holder(tmp_path: Path, text: str) -> None:
     get_address_path(tmp_path / "s").write_text(text, encoding="latin-1")
+    assert find_holder(tmp_path / "s") is None
+
+
+def test_a_process_of_somebody_else_with_a_dead_servers_number_is_not_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_address(tmp_path / "s", "http://127.0.0.1:1")
+    assert find_holder(tmp_path / "s") is not None
+    real = os.stat
+
+    def show_others(path: Any, **more: Any) -> Any:
+        if str(path).startswith("/proc/"):
+            return SimpleNamespace(st_uid=54321)
+        return real(path, **more)
+
+    monkeypatch.setattr(os, "stat", show_others)
     assert find_holder(tmp_path / "s") is None
 
 

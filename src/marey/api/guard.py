@@ -34,6 +34,9 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    # What somebody was shown stays neither on the disk of a machine that others use, nor with a
+    # proxy for whoever asks next; files of the bundle say otherwise.
+    "Cache-Control": "no-store",
 }
 
 
@@ -53,6 +56,8 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        # Browsers send them in small letters.
+        self._names = frozenset(name.lower() for name in access.names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it with a problem."""
@@ -90,7 +95,7 @@ class Guard:
             detail = f"This server does not answer to '{shown(host)}' (see server.names)."
             return problem(421, "Misdirected request", detail)
         origin = headers.get("origin")
-        if origin is not None and not _same_origin(origin, host):
+        if origin is not None and not _same_origin(origin, host, scope["scheme"]):
             detail = f"Pages of '{shown(origin)}' may not use this server."
             return problem(403, "Forbidden", detail)
         if _read_length(headers) > _body_limit(scope):
@@ -102,7 +107,7 @@ class Guard:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name == "localhost" or name in self._access.names:
+        if name == "localhost" or name in self._names:
             return True
         try:
             return ipaddress.ip_address(name).is_loopback
@@ -110,11 +115,16 @@ class Guard:
             return False
 
 
-def _same_origin(origin: str, host: str) -> bool:
+def _same_origin(origin: str, host: str, scheme: str) -> bool:
     try:
-        return urlsplit(origin).netloc.lower() == host.lower()
+        parts = urlsplit(origin)
     except ValueError:
         return False
+    # A page without TLS may be anybody's on the way. The other way round it is a proxy that has
+    # TLS and does not say so.
+    if parts.scheme == "http" and scheme in ("https", "wss"):
+        return False
+    return parts.netloc.lower() == host.lower()
 
 
 def _read_length(headers: Headers) -> int:

@@ -42,6 +42,9 @@ class WebApp(StaticFiles):
             await receive()
             await send({"type": "websocket.close", "code": 1000})
             return
+        if scope["path"].startswith("//"):
+            # To a page here, an address of its own that begins so is one of another host.
+            raise HTTPException(404)
         await super().__call__(scope, receive, send)
 
     async def check_config(self) -> None:

@@ -8,6 +8,7 @@ and ``{"not": …}``. A comparison with a missing value is false; ``missing`` te
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput, shown, unknown
 
+_HALF = re.compile("[\ud800-\udfff]")
 DEPTH_LIMIT = 32
 LIST_LIMIT = 10_000
 
@@ -121,9 +123,9 @@ def _check_value(op: str, value: object, place: str) -> None:
         good = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
         wanted = "two numbers, [low, high]"
     elif op in ("contains", "prefix"):
-        good, wanted = isinstance(value, str), "text"
+        good, wanted = _is_text(value), "text"
     elif op in ORDERED:
-        good, wanted = _is_number(value) or isinstance(value, str), "a number or text"
+        good, wanted = _is_number(value) or _is_text(value), "a number or text"
     else:
         good, wanted = _is_scalar(value), "text, a number, true or false"
     if not good:
@@ -131,11 +133,19 @@ def _check_value(op: str, value: object, place: str) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    if isinstance(value, int) and not isinstance(value, bool):
+        # A database has no larger ones.
+        return -(1 << 63) <= value < 1 << 63
+    return isinstance(value, float) and value == value
+
+
+def _is_text(value: object) -> bool:
+    """Return whether this is text that can be written: JSON also has halves of characters."""
+    return isinstance(value, str) and not _HALF.search(value)
 
 
 def _is_scalar(value: object) -> bool:
-    return isinstance(value, str | bool) or _is_number(value)
+    return isinstance(value, bool) or _is_text(value) or _is_number(value)
 
 
 def _make_error(place: str, value: object, wanted: str) -> InvalidInput:

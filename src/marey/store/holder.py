@@ -46,7 +46,7 @@ def write_address(store: Path, url: str, certificate: str = "") -> None:
 
 def remove_address(store: Path) -> None:
     """Take the address away, if it is this process's."""
-    found = _read(get_address_path(store), store)
+    found, _ = _read(get_address_path(store), store)
     if found is not None and found.pid == os.getpid():
         get_address_path(store).unlink(missing_ok=True)
 
@@ -56,8 +56,8 @@ def find_holder(path: str | Path) -> StoreHolder | None:
 
     None for none, a dead one or nonsense.
     """
-    found = _read(get_address_path(Path(path)), Path(path))
-    if found is None or not _is_alive(found.pid):
+    found, writer = _read(get_address_path(Path(path)), Path(path))
+    if found is None or not _is_alive(found.pid, writer):
         return None
     return replace(found, store=Path(path))
 
@@ -76,16 +76,24 @@ def _check_owner(path: Path, state: os.stat_result, store: Path) -> None:
     )
 
 
-def _read(path: Path, store: Path) -> StoreHolder | None:
+def _read(path: Path, store: Path) -> tuple[StoreHolder | None, int]:
+    """Return what an address file says, and which user wrote it."""
+    writer = -1
     try:
         # A link could lead to a file of anybody's choice.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            _check_owner(path, os.fstat(descriptor), store)
+            state = os.fstat(descriptor)
+            _check_owner(path, state, store)
+            writer = state.st_uid
             text = file.read(_SIZE_LIMIT + 1)
         document = json.loads(text) if len(text) <= _SIZE_LIMIT else None
     except (OSError, ValueError, RecursionError):
-        return None
+        return None, writer
+    return _make_holder(document), writer
+
+
+def _make_holder(document: object) -> StoreHolder | None:
     if not isinstance(document, dict):
         return None
     url, pid = document.get("url"), document.get("pid")
@@ -105,14 +113,23 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid: int, writer: int) -> bool:
+    """Return whether a process lives and is the writer's.
+
+    After a kill its number, like its port, may be somebody else's, who would be sent a token.
+    """
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
+        pass
+    try:
+        # Root may serve anybody's store.
+        return os.stat(f"/proc/{pid}").st_uid in (writer, 0)
+    except OSError:
+        # A system that does not show the processes of others.
         return True
-    return True
 
 
 def describe_holder(path: Path, lock_message: str) -> str:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.testclient import WebSocketTestSession
 
 from marey.api.application import build_app
 from marey.api.guard import Access
@@ -69,6 +70,12 @@ def make_access(provider: Provider, secret: Path, **settings: Any) -> Access:
         mode="oidc", settings=AccessSettings(**chosen), oidc=oidc, owner_secrets=(OWNER_KEY,)
     )
     return Access((), control)
+
+
+def receive_all(socket: WebSocketTestSession) -> None:
+    """Read a live connection until it is closed."""
+    while True:
+        socket.receive_bytes()
 
 
 @dataclass

@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from marey.api.application import build_app
@@ -25,7 +24,7 @@ from marey.app.access.throttle import FAILURES
 from marey.app.settings.access_settings import AccessSettings, OidcSettings
 from marey.app.settings.configuration import Configuration
 from marey.model.errors import InvalidInput
-from tests.api.access.conftest import SITE, Browser, Provider, make_access
+from tests.api.access.conftest import SITE, Browser, Provider, make_access, receive_all
 from tests.api.conftest import SmallService
 
 
@@ -218,11 +217,6 @@ def test_changes_need_the_key_and_the_right_origin(person: Browser, provider: Pr
     assert person.site.get("/api/v1/me", headers={"Host": "evil.example"}).status_code == 421
 
 
-def receive_all(socket: WebSocketTestSession) -> None:
-    while True:
-        socket.receive_bytes()
-
-
 def test_the_live_connection_ends_with_the_session(person: Browser, provider: Provider) -> None:
     provider.expect("ada")
     person.sign_in()
@@ -248,6 +242,7 @@ def test_failed_sign_ins_are_slowed_down(person: Browser) -> None:
     "page",
     [
         "//evil.example",
+        "/.//evil.example",
         "https://evil.example",
         "/\\evil.example",
         "/\t/evil",

@@ -9,11 +9,18 @@ test("the printed link carries the owner's key, and the rest of the address stay
     page: "/jobs?q=1",
   });
   expect(readArrival("#section")).toBeNull();
+  expect(readArrival("#key=marey_0123456789ab_of-somebody-else")).toBeNull();
   expect(readArrival("")).toBeNull();
 });
 
 test("nobody is led to another site", () => {
-  for (const page of ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x"])
+  for (const page of [
+    "//evil.example",
+    "/.//evil.example",
+    "https://evil.example",
+    "/\\evil.example",
+    "javascript:x",
+  ])
     expect(samePage(page)).toBe("/");
-  expect(samePage("/jobs?q=1")).toBe("/jobs?q=1");
+  expect(samePage("/jobs?q=1//2")).toBe("/jobs?q=1//2");
 });

@@ -21,13 +21,17 @@ export function forgetSessionKey(): void {
   }
 }
 
+/** The key that this browser has; null for none. */
+export function readSessionKey(): string | null {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
+}
+
 /** What a request is sent with: changes carry the key. */
 export function keyHeaders(method: string): Record<string, string> {
-  if (method === "GET") return {};
-  try {
-    const key = localStorage.getItem(KEY);
-    return key === null ? {} : { [KEY_HEADER]: key };
-  } catch {
-    return {};
-  }
+  const key = method === "GET" ? null : readSessionKey();
+  return key === null ? {} : { [KEY_HEADER]: key };
 }

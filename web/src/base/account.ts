@@ -46,5 +46,5 @@ export function workingName(me: Myself | undefined): string {
 export async function signOut(): Promise<void> {
   const target = await remove<Document<"SignedOut">>("/session");
   forgetSessionKey();
-  location.assign(target.next || location.pathname);
+  location.assign(target.next || location.origin + location.pathname);
 }

@@ -16,8 +16,8 @@ SECURE_PREFIX = "__Host-"
 _LONGEST = 4096
 
 
-def read_cookie(headers: Headers, name: str) -> str:
-    """Return the cookie; the secure one counts before one that anybody on the host could set."""
+def read_cookie(headers: Headers, name: str, *, secure: bool) -> str:
+    """Return the cookie; under TLS only the one that no other host or page could have set."""
     text = headers.get("cookie", "")[:_LONGEST]
     if name not in text:
         return ""
@@ -25,13 +25,13 @@ def read_cookie(headers: Headers, name: str) -> str:
         found = SimpleCookie(text)
     except CookieError:
         return ""
-    morsel = found.get(SECURE_PREFIX + name) or found.get(name)
+    morsel = found.get(SECURE_PREFIX + name if secure else name)
     return morsel.value if morsel else ""
 
 
-def read_session_cookie(headers: Headers) -> str:
+def read_session_cookie(headers: Headers, *, secure: bool) -> str:
     """Return the cookie of the session, if there is one."""
-    return read_cookie(headers, SESSION)
+    return read_cookie(headers, SESSION, secure=secure)
 
 
 def set_session_cookie(response: Response, value: str, *, secure: bool) -> None:

@@ -80,6 +80,11 @@ async def send_refusal(refusal: Response, scope: Scope, receive: Receive, send: 
     await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
 
 
+def is_secure_scope(scope: Scope, control: AccessControl) -> bool:
+    """Return whether browsers reach this server over TLS, its own or a proxy's."""
+    return scope["scheme"] in ("https", "wss") or control.settings.public_url.startswith("https:")
+
+
 def read_peer(scope: Scope) -> str:
     """Return the address of the other side; empty for a Unix socket."""
     client = scope.get("client")
@@ -89,10 +94,12 @@ def read_peer(scope: Scope) -> str:
 def read_credentials(scope: Scope, headers: Headers, control: AccessControl) -> Credentials:
     """Return what the request shows; names in headers only where a proxy may set them."""
     kind, _, bearer = headers.get("authorization", "").partition(" ")
-    by_proxy = control.mode == "proxy"
+    # Headers that stand twice were not all set by the proxy: then none of them is believed.
+    names = (control.proxy.user_header, control.proxy.groups_header)
+    by_proxy = control.mode == "proxy" and all(len(headers.getlist(n)) < 2 for n in names)
     return Credentials(
         bearer=bearer.strip() if kind.lower() == "bearer" else "",
-        cookie=read_session_cookie(headers),
+        cookie=read_session_cookie(headers, secure=is_secure_scope(scope, control)),
         peer=scope.get("direct_peer", read_peer(scope)),
         user=headers.get(control.proxy.user_header, "") if by_proxy else "",
         groups=headers.get(control.proxy.groups_header, "") if by_proxy else "",

@@ -23,6 +23,8 @@ REPLACING = frozenset({"PUT", "PATCH", "DELETE"})
 DETAIL_BYTES = 8_000
 _SECRET_WORDS = ("token", "secret", "password", "key", "cookie", "code")
 _PREFIX = "/api/v1/"
+# With which code a live connection is refused.
+_NOT_PERMITTED = 1008
 
 
 class AuditRecording:
@@ -34,6 +36,9 @@ class AuditRecording:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; record it if it changed something or was refused."""
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, self._watch_socket(scope, send))
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -52,6 +57,19 @@ class AuditRecording:
             happening = _describe(scope, answer, before, after)
             if happening is not None:
                 self._log.record(happening, time.time_ns() // 1_000_000)
+
+    def _watch_socket(self, scope: Scope, send: Send) -> Send:
+        """Return the same channel; a live connection that is refused is written down."""
+        accepted = False
+
+        async def give(message: Message) -> None:
+            nonlocal accepted
+            accepted = accepted or message["type"] == "websocket.accept"
+            if not accepted and message.get("code") == _NOT_PERMITTED:
+                self._log.record(_describe_refused_socket(scope), time.time_ns() // 1_000_000)
+            await send(message)
+
+        return give
 
     async def _ask_document(self, scope: Scope) -> Details | None:
         """Return what the same path answers now, if it can be asked and is small."""
@@ -164,6 +182,20 @@ def _describe(
         status=answer.status or 500,
         before=before if changed else None,
         after=(after or answer.read_detail()) if changed else None,
+    )
+
+
+def _describe_refused_socket(scope: Scope) -> Happening:
+    identity: Identity | None = scope.get("identity")
+    client = scope.get("client")
+    return Happening(
+        AuditKind.REFUSAL,
+        user=identity.user if identity else "",
+        role=identity.role.value if identity else "",
+        peer=client[0] if client else "",
+        route="live connection",
+        object=shown(scope["path"].removeprefix(_PREFIX)),
+        status=401 if identity is None else 403,
     )
 
 

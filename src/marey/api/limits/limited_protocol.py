@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -41,6 +42,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._is_handed_over = False
+        self._is_nobodys = False
         self._head_bytes = 0
         self._body_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -55,6 +57,12 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, but not for long."""
         super().connection_made(transport)
+        if self.client is None and not _is_local_socket(transport):
+            # It was reset before it was accepted. Whoever did that is gone, but what they sent is
+            # here, and would pass for somebody who comes over a Unix socket.
+            self._is_nobodys = True
+            transport.abort()
+            return
         self._wait()
         self._set_deadline(HEAD_SECONDS, self._end_slow_head)
 
@@ -67,6 +75,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, of a head never more than its limit."""
+        if self._is_nobodys:
+            return
         if not self._in_head:
             self._body_bytes += len(data)
             super().data_received(data)
@@ -195,6 +205,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._read_deadline is not None:
             self._read_deadline.cancel()
             self._read_deadline = None
+
+
+def _is_local_socket(transport: asyncio.Transport) -> bool:
+    """Return whether a connection comes over a Unix socket, where the other side has no address."""
+    connection = transport.get_extra_info("socket")
+    return connection is not None and connection.family == socket.AF_UNIX
 
 
 def make_limited_protocol(book: ConnectionBook) -> type[LimitedProtocol]:

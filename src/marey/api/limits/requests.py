@@ -26,17 +26,20 @@ RESERVED_PATHS = ("/healthz",)
 
 # Questions that read days of history or whole runs: seconds of computing for one address.
 EXPENSIVE = re.compile(
-    r"/api/v1/(?:rules-backtest|rules-test|comparison|waste|queue-ask|queue-fairness"
-    r"|diagnosis(?:/.*)?|callgraphs/(?:ensemble|sankey|tree|map|difference|query)"
-    r"|traces/[^/]+/(?:replay|difference|flow))"
+    r"/api/v1/(?:rules-backtest|rules-test|rules-preview|comparison|waste|digest"
+    r"|queue-(?:ask|fairness|whatif|performance|runtime)"
+    r"|diagnosis(?:/.*)?|callgraphs/(?:ensemble|sankey|tree|map|scaling|difference|query)"
+    r"|traces/[^/]+/(?:replay|difference|flow|what-if(?:/timeline)?))"
 )
+# A change is none of these, however long it takes; some questions come with a body.
+_ASKING = ("GET", "HEAD", "POST")
 # Where a browser says the request comes from; programs do not say.
 _OWN_PAGES = ("same-origin", "none")
 
 
 def is_expensive(scope: Scope) -> bool:
     """Return whether a request is a question that takes seconds to answer."""
-    return scope["method"] in ("GET", "HEAD") and bool(EXPENSIVE.fullmatch(scope["path"]))
+    return scope["method"] in _ASKING and bool(EXPENSIVE.fullmatch(scope["path"]))
 
 
 def is_foreign_page(headers: Headers) -> bool:

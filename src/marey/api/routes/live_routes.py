@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,10 @@ SEND_SECONDS = 30.0
 FIRST_WORD_SECONDS = 5.0
 _TRY_LATER = 1013
 _NOT_PERMITTED = 1008
+
+
+# By which connections grow old.
+read_now_s = time.monotonic
 
 
 @dataclass(slots=True)
@@ -193,9 +198,10 @@ async def _send_all(
 ) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(client.heard.wait(), FIRST_WORD_SECONDS)
+    since_s = read_now_s()
     while socket.client_state is WebSocketState.CONNECTED:
         client.news.clear()
-        if not _is_still_signed_in(socket):
+        if not _is_still_signed_in(socket, since_s):
             await socket.close(_NOT_PERMITTED)
             return
         for data in await asyncio.to_thread(next_messages, feed, client, clients):
@@ -204,13 +210,15 @@ async def _send_all(
         await client.news.wait()
 
 
-def _is_still_signed_in(socket: WebSocket) -> bool:
-    """Return whether the session or token by which somebody connected still counts."""
+def _is_still_signed_in(socket: WebSocket, since_s: float) -> bool:
+    """Return whether the session or token by which somebody connected still counts.
+
+    A proxy that signs people in is asked again after the life of a session.
+    """
     control: AccessControl = socket.app.state.access
-    session, token = socket.scope.get("session"), socket.scope.get("token")
-    if session is not None:
-        return control.sessions.is_alive(session)
-    return token is None or control.tokens.is_alive(token)
+    if control.mode == "proxy" and read_now_s() - since_s >= control.settings.session_ms / 1000:
+        return False
+    return control.is_alive(socket.scope.get("session"), socket.scope.get("token"))
 
 
 def next_messages(feed: FrameFeed, client: Client, clients: LiveClients) -> list[bytes]:

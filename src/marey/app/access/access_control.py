@@ -100,11 +100,16 @@ class AccessControl:
             return self.check_token(shown.bearer)
         if self.mode == "proxy" and shown.user and self.is_proxy(shown.peer):
             identity = identify(self.settings, shown.user, split_groups(shown.groups))
+            if identity is not None:
+                self._follow(identity)
             return Recognised(identity, is_wrong=identity is None)
         session = self.sessions.find(shown.cookie) if shown.cookie else None
-        if session is not None:
+        if session is None:
+            return Recognised(ANYBODY if self.mode == "none" else None)
+        if not session.token:
             return Recognised(session.identity, session)
-        return Recognised(ANYBODY if self.mode == "none" else None)
+        token = self.tokens.get(session.token)
+        return Recognised(token.make_identity(), session, token)
 
     def check_token(self, text: str) -> Recognised:
         """Return whose token or key this is."""
@@ -127,13 +132,40 @@ class AccessControl:
             return False
         return any(address in ipaddress.ip_network(network) for network in self.proxy.peers)
 
-    def sign_in(self, identity: Identity, *, peer: str, id_token: str = "") -> NewSession:
-        """Begin a session for somebody recognised; tokens of the same person follow the role."""
+    def _follow(self, identity: Identity) -> None:
+        """Let a person's tokens permit what the proxy says of the person now."""
+        if not self.people.knows(identity):
+            self.tokens.lower(identity)
+
+    def is_alive(self, session: Session | None, token: ApiToken | None) -> bool:
+        """Return whether these still count, for connections that outlast a request."""
+        if session is not None and not self.sessions.is_alive(session):
+            return False
+        return token is None or self.tokens.is_alive(token)
+
+    def revoke_token(self, id_: str) -> None:
+        """Make an API token worthless, and with it the sessions that were begun with it."""
+        self.tokens.revoke(id_)
+        self.sessions.end_of_token(id_)
+
+    def sign_in(
+        self, identity: Identity, *, peer: str, id_token: str = "", token: ApiToken | None = None
+    ) -> NewSession:
+        """Begin a session for somebody recognised; tokens of the same person follow the role.
+
+        One that is begun with an API token ends with it.
+        """
         self.throttle.forget(peer)
         if identity.scopes is None and identity is not self.owner:
             self.tokens.lower(identity)
         self.on_sign_in(identity, peer)
-        return self.sessions.begin(identity, peer=peer, id_token=id_token)
+        return self.sessions.begin(
+            identity,
+            peer=peer,
+            id_token=id_token,
+            token=token.id if token else "",
+            token_ends_ms=token.expires_ms if token else None,
+        )
 
 
 def split_groups(text: str) -> list[str]:

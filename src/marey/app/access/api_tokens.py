@@ -189,7 +189,6 @@ class ApiTokens:
     def _keep(self, tokens: dict[str, ApiToken]) -> None:
         if self._path is not None:
             draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            draft.unlink(missing_ok=True)
             content = msgspec.json.encode(list(tokens.values()))
             write_file(self._path, content, draft=draft, mode=0o600)
         self._held = tokens

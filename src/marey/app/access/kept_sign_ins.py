@@ -55,7 +55,6 @@ def write_sign_ins(kept: KeptSignIns) -> Path:
     path = get_sign_ins_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
     write_file(path, msgspec.json.encode(kept), draft=draft, mode=0o600)
     return path
 

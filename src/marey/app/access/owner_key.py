@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from html import escape
@@ -11,6 +12,7 @@ from pathlib import Path
 from marey.model.system.atomic_file import write_file
 
 _SIZE_LIMIT = 256
+_FORM = re.compile(r"owner_[A-Za-z0-9_-]{43}")
 
 
 def get_key_path(store: Path) -> Path:
@@ -23,8 +25,6 @@ def write_owner_key(store: Path) -> str:
     key = f"owner_{secrets.token_urlsafe(32)}"
     target = get_key_path(store)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    # One that was left behind would keep its own mode.
-    draft.unlink(missing_ok=True)
     write_file(target, key.encode(), draft=draft, mode=0o600)
     return key
 
@@ -41,7 +41,6 @@ def write_owner_page(store: Path, link: str) -> Path:
     """
     target = get_page_path(store)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
     page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(link)}">'
     write_file(target, page.encode(), draft=draft, mode=0o600)
     return target
@@ -61,10 +60,13 @@ def remove_owner_key(store: Path) -> None:
 def find_owner_key(store: Path) -> str:
     """Return the key of the server that holds this store, if this user may read it."""
     try:
-        with get_key_path(store).open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+        # Beside somebody else's store a link could lead to any file of this user's.
+        descriptor = os.open(get_key_path(store), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o077:
                 # Anybody could have put it there, or taken it.
                 return ""
-            return file.read(_SIZE_LIMIT).decode("ascii").strip()
+            text = file.read(_SIZE_LIMIT).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+    return text if _FORM.fullmatch(text) else ""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from marey.model.access.identity import Identity
+from marey.model.access.identity import Identity, Role
 from marey.model.times import MINUTE_MS
 
 PEOPLE_LIMIT = 20_000
@@ -31,15 +31,16 @@ class PeopleSeen:
         self._known: OrderedDict[str, Person] = OrderedDict()
         self._lock = threading.Lock()
 
+    def knows(self, identity: Identity) -> bool:
+        """Return whether somebody was last seen with this very role and these groups."""
+        known = self._known.get(identity.user)
+        return known is not None and _list_rights(known.identity) == _list_rights(identity)
+
     def note(self, identity: Identity, peer: str) -> None:
         """Remember that somebody asked; noted once a minute, or when the role is another."""
         now_ms = self._now_ms()
         known = self._known.get(identity.user)
-        if (
-            known is not None
-            and now_ms - known.seen_ms < MINUTE_MS
-            and known.identity.role is identity.role
-        ):
+        if known is not None and now_ms - known.seen_ms < MINUTE_MS and self.knows(identity):
             return
         with self._lock:
             first_ms = known.first_ms if known else now_ms
@@ -52,3 +53,7 @@ class PeopleSeen:
         """Return everybody, last seen first."""
         with self._lock:
             return list(reversed(self._known.values()))
+
+
+def _list_rights(identity: Identity) -> tuple[Role, tuple[str, ...], tuple[str, ...]]:
+    return identity.role, identity.groups, identity.projects

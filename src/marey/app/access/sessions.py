@@ -30,6 +30,9 @@ class Session:
     seen_ms: int
     # What the provider wants to see again at sign-out.
     id_token: str = ""
+    # The API token that it was begun with, and until when that counts: the session ends with it.
+    token: str = ""
+    token_ends_ms: int | None = None
     is_ended: bool = False
 
     def holds_key(self, given: str) -> bool:
@@ -61,7 +64,15 @@ class Sessions:
         self._held: dict[str, Session] = {}
         self._lock = threading.Lock()
 
-    def begin(self, identity: Identity, *, peer: str = "", id_token: str = "") -> NewSession:
+    def begin(
+        self,
+        identity: Identity,
+        *,
+        peer: str = "",
+        id_token: str = "",
+        token: str = "",
+        token_ends_ms: int | None = None,
+    ) -> NewSession:
         """Make a session for somebody who has just signed in; always a new cookie."""
         cookie, key = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         now_ms = self._now_ms()
@@ -73,6 +84,8 @@ class Sessions:
             since_ms=now_ms,
             seen_ms=now_ms,
             id_token=id_token,
+            token=token,
+            token_ends_ms=token_ends_ms,
         )
         with self._lock:
             self._make_room(identity.user)
@@ -115,6 +128,13 @@ class Sessions:
                     return session
         raise NotFound(f"There is no session '{shown(id_)}'.")
 
+    def end_of_token(self, token: str) -> None:
+        """End the sessions that were begun with an API token."""
+        with self._lock:
+            for digest, session in list(self._held.items()):
+                if session.token == token:
+                    self._remove(digest)
+
     def list(self) -> list[Session]:
         """Return the living sessions, newest first."""
         now_ms = self._now_ms()
@@ -123,7 +143,8 @@ class Sessions:
 
     def ends_ms(self, session: Session) -> int:
         """Return when a session ends if it is not used again."""
-        return min(session.since_ms + self._life_ms, session.seen_ms + self._idle_ms)
+        ends_ms = min(session.since_ms + self._life_ms, session.seen_ms + self._idle_ms)
+        return ends_ms if session.token_ends_ms is None else min(ends_ms, session.token_ends_ms)
 
     def _is_over(self, session: Session, now_ms: int) -> bool:
         return now_ms >= self.ends_ms(session)

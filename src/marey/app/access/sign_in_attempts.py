@@ -89,4 +89,5 @@ def choose_page(text: str) -> str:
         parts = urlsplit(text)
     except ValueError:
         return "/"
-    return "/" if parts.scheme or parts.netloc else text
+    # ``/.//host`` becomes ``//host`` once the dots are resolved.
+    return "/" if parts.scheme or parts.netloc or "//" in parts.path else text

@@ -15,7 +15,9 @@ _FALSE: Predicate = Or(())
 _NAMED = {"user": NameKind.USER, "project": NameKind.PROJECT, "workload": NameKind.WORKLOAD}
 # Of others these are shown empty.
 _BLANK = ("name", "experiment", "qos")
-_UNORDERED = (*_NAMED, *_BLANK)
+# Of others only a scheduler's word is shown, no sentence.
+_WORD = "reason"
+_UNORDERED = (*_NAMED, *_BLANK, _WORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class QueryRewriter:
 
     def _compare_others(self, asked: Comparison, cluster: str) -> Predicate:
         """Return what a comparison means for work whose names are made up."""
+        if asked.field == _WORD:
+            return self._compare_words(asked)
         kind = _NAMED.get(asked.field)
         if kind is None:
             shown = {asked.field: ""} if asked.field in _BLANK else {}
@@ -76,6 +80,17 @@ class QueryRewriter:
             kind, lambda name: matches(asked, {asked.field: name})
         )
         return Comparison(asked.field, "in", fitting[:10_000])
+
+    def _compare_words(self, asked: Comparison) -> Predicate:
+        """Return what a comparison means for reasons that are shown only where they are a word."""
+        values = asked.value if asked.op == "in" else [asked.value]
+        named = {value for value in values if isinstance(value, str) and value.isalnum()}
+        words = {*self.sight.pseudonyms.list_words(), *named}
+        fits = {word: matches(asked, {_WORD: word}) for word in words}
+        if matches(asked, {_WORD: ""}):
+            # Whatever is not shown fits: all but the words that do not.
+            return Not(Comparison(_WORD, "in", sorted(w for w in words if not fits[w])))
+        return Comparison(_WORD, "in", sorted(word for word in words if fits[word]))
 
     def _compare_names(self, asked: Comparison, kind: NameKind, cluster: str) -> Predicate:
         values = asked.value if asked.op == "in" else [asked.value]

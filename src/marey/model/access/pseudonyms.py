@@ -12,6 +12,8 @@ from enum import StrEnum
 KEY_BYTES = 32
 # Names given out lately, so that a link with one can be followed back.
 REMEMBERED = 200_000
+# Words of schedulers that were shown lately; there are some hundred.
+WORDS_REMEMBERED = 2_000
 
 
 class NameKind(StrEnum):
@@ -35,6 +37,7 @@ class Pseudonyms:
         self._lock = threading.Lock()
         self._shown: dict[tuple[NameKind, str], str] = {}
         self._real: OrderedDict[tuple[NameKind, str], str] = OrderedDict()
+        self._words: dict[str, None] = {}
 
     def make(self, kind: NameKind, real: str) -> str:
         """Return the made-up name; nobody stays nobody, and a bare number stays a number."""
@@ -64,6 +67,20 @@ class Pseudonyms:
             while len(self._real) > REMEMBERED:
                 (old_kind, _), old = self._real.popitem(last=False)
                 self._shown.pop((old_kind, old), None)
+
+    def keep_word(self, word: str) -> str:
+        """Return a word that needs no other name, and remember that it was shown."""
+        if word not in self._words:
+            with self._lock:
+                self._words[word] = None
+                while len(self._words) > WORDS_REMEMBERED:
+                    del self._words[next(iter(self._words))]
+        return word
+
+    def list_words(self) -> list[str]:
+        """Return the words that were shown lately, so that filters can be about them."""
+        with self._lock:
+            return list(self._words)
 
     def find(self, kind: NameKind, shown: str) -> str | None:
         """Return whose made-up name this is, if it was given out lately."""

@@ -41,7 +41,7 @@ class Sight:
 
     def show_reason(self, reason: str | None) -> str:
         """Return why somebody else's workload waits or failed: a scheduler's word, no sentence."""
-        return reason if reason and reason.isalnum() else ""
+        return self.pseudonyms.keep_word(reason) if reason and reason.isalnum() else ""
 
     def show_user(self, user: str | None) -> str:
         """Return what a user is called."""

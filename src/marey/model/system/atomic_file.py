@@ -23,10 +23,12 @@ def replace_file(
     alone unless ``mode`` says otherwise, whatever the umask.
     """
     beside = draft or path.with_name(f"{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    # One that was left behind would keep its own mode; a link would lead to another file.
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # One that was left behind would keep its own mode.
+            # Whatever the umask took away.
             os.fchmod(descriptor, mode)
             yield file
             file.flush()

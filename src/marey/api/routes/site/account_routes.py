@@ -17,9 +17,8 @@ from marey.api.routes.rule_routes import Strict
 from marey.api.routes.site.asking import (
     Somebody,
     TheControl,
-    get_now_ms,
+    bound_life_ms,
     get_session,
-    get_token,
 )
 from marey.app.access.access_control import AccessControl
 from marey.app.access.access_documents import NewToken, People, PersonRow, SessionRow, TokenRow
@@ -79,11 +78,12 @@ def create_token(
             f"life is '{shown(body.life)}'; allowed: 1h to {longest_ms // HOUR_MS}h "
             "(access.token_life)."
         )
-    by = get_token(request)
-    if by is not None:
-        life_ms = min(life_ms, by.expires_ms - get_now_ms())
     text, token = control.tokens.create(
-        me, body.name, scopes=body.scopes, life_ms=life_ms, workload=body.workload
+        me,
+        body.name,
+        scopes=body.scopes,
+        life_ms=bound_life_ms(request, life_ms),
+        workload=body.workload,
     )
     return Answer(NewToken(text, describe_token(token)), 201)
 
@@ -101,7 +101,7 @@ def revoke_token(control: TheControl, me: Somebody, token: TokenId) -> Response:
     found = control.tokens.get(token)
     if found.user != me.user and not me.may(Permission.ADMINISTER):
         raise NotFound(f"There is no token '{shown(token)}'.")
-    control.tokens.revoke(token)
+    control.revoke_token(token)
     return Response(status_code=204)
 
 

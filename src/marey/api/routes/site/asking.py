@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from marey.api.access.recognition import is_secure_scope
 from marey.app.access.access_control import AccessControl, read_now_ms
 from marey.app.access.access_documents import Myself, SignInWays
 from marey.app.access.api_tokens import ApiToken
@@ -52,7 +53,7 @@ Somebody = Annotated[Identity, Depends(get_somebody)]
 
 def is_secure(request: Request, control: AccessControl) -> bool:
     """Return whether browsers reach this server over TLS, its own or a proxy's."""
-    return request.url.scheme == "https" or control.settings.public_url.startswith("https:")
+    return is_secure_scope(request.scope, control)
 
 
 def describe_ways(control: AccessControl) -> SignInWays:
@@ -83,7 +84,9 @@ def describe_identity(
 ) -> Myself:
     """Return what an identity may know about itself."""
     service = request.app.state.service
-    ends_ms = control.sessions.ends_ms(session) if session else None
+    ends_ms = token.expires_ms if token else None
+    if session is not None:
+        ends_ms = control.sessions.ends_ms(session)
     by = "session" if session else ""
     if not session and identity is not None and identity.user:
         by = "proxy" if control.mode == "proxy" and token is None else "token"
@@ -98,11 +101,15 @@ def describe_identity(
         projects=list(projects),
         by=by,
         privacy=service.scopes.mode.value if service is not None else "open",
-        ends_ms=token.expires_ms if token else ends_ms,
+        ends_ms=ends_ms,
         sign_in=describe_ways(control),
     )
 
 
-def get_now_ms() -> int:
-    """Return the time by which sessions and tokens end."""
-    return read_now_ms()
+def bound_life_ms(request: Request, life_ms: int) -> int:
+    """Return how long a new token may live: no longer than the one by which it is asked for.
+
+    A session that was begun with a token counts as that token.
+    """
+    by = get_token(request)
+    return life_ms if by is None else min(life_ms, by.expires_ms - read_now_ms())

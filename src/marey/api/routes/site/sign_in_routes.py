@@ -27,6 +27,7 @@ from marey.api.routes.rule_routes import Strict
 from marey.api.routes.site.asking import (
     Somebody,
     TheControl,
+    bound_life_ms,
     describe_asker,
     describe_identity,
     get_session,
@@ -42,6 +43,7 @@ from marey.app.access.access_documents import (
     SignedInSession,
     SignedOut,
 )
+from marey.app.access.api_tokens import ApiToken
 from marey.app.access.command_sign_ins import LIFE_MS
 from marey.app.access.openid_provider import OpenIdProvider
 from marey.app.access.roles import identify
@@ -122,7 +124,7 @@ def sign_in(
         return refuse_attempt(wait_s)
     if not found.identity.may(Permission.READ):
         raise NotPermitted("This token does not let anybody look; it is for programs.")
-    new = _begin_session(request, control, found.identity)
+    new = _begin_session(request, control, found.identity, token=found.token)
     me = describe_identity(request, control, found.identity, session=new.session)
     answer = Answer(SignedInSession(new.key, me))
     set_session_cookie(answer, new.cookie, secure=is_secure(request, control))
@@ -130,11 +132,22 @@ def sign_in(
 
 
 def _begin_session(
-    request: Request, control: AccessControl, identity: Identity, id_token: str = ""
+    request: Request,
+    control: AccessControl,
+    identity: Identity,
+    *,
+    id_token: str = "",
+    token: ApiToken | None = None,
 ) -> NewSession:
     """Begin a session; the one that the browser had before ends."""
-    control.sessions.end(read_session_cookie(request.headers))
-    return control.sign_in(identity, peer=read_peer(request.scope), id_token=id_token)
+    _end_session(request, control)
+    peer = read_peer(request.scope)
+    return control.sign_in(identity, peer=peer, id_token=id_token, token=token)
+
+
+def _end_session(request: Request, control: AccessControl) -> None:
+    secure = is_secure(request, control)
+    control.sessions.end(read_session_cookie(request.headers, secure=secure))
 
 
 @router.get(
@@ -188,7 +201,9 @@ def finish_sign_in(
     wait_s = control.throttle.wait_s(peer)
     if wait_s:
         return _refuse_page(control, f"Too many failed attempts; try again in {wait_s} s.", 429)
-    attempt = control.attempts.end(read_cookie(request.headers, ATTEMPT), state)
+    secure = is_secure(request, control)
+    cookie = read_cookie(request.headers, ATTEMPT, secure=secure)
+    attempt = control.attempts.end(cookie, state)
     try:
         if attempt is None:
             raise NotSignedIn("This sign-in was not begun in this browser, or is too old.")
@@ -204,7 +219,7 @@ def finish_sign_in(
     fragment = urlencode({"session-key": new.key, "page": attempt.page})
     response = RedirectResponse(f"{_find_base(provider)}/sign-in#{fragment}", 303)
     clear_attempt_cookie(response)
-    set_session_cookie(response, new.cookie, secure=is_secure(request, control))
+    set_session_cookie(response, new.cookie, secure=secure)
     return response
 
 
@@ -216,7 +231,7 @@ def _finish(
     identity = identify(control.settings, signed_in.user, signed_in.groups)
     if identity is None:
         raise NotPermitted(f"'{shown(signed_in.user)}' is not let in here; ask the operators.")
-    return _begin_session(request, control, identity, signed_in.id_token)
+    return _begin_session(request, control, identity, id_token=signed_in.id_token)
 
 
 def _get_provider(control: AccessControl) -> OpenIdProvider:
@@ -261,7 +276,7 @@ def renew_key(request: Request, control: TheControl) -> Answer[SessionKey]:
 def sign_out(request: Request, control: TheControl) -> Answer[SignedOut]:
     """The session's cookie is worthless from now on."""
     session = get_session(request)
-    control.sessions.end(read_session_cookie(request.headers))
+    _end_session(request, control)
     target = control.proxy.logout_url if control.mode == "proxy" else ""
     if session is not None and control.provider is not None:
         target = control.provider.make_sign_out_url(session.id_token)
@@ -329,11 +344,12 @@ def find_command(
     responses=described(404, 413, 422),
 )
 def confirm_command(
-    control: TheControl, me: Somebody, body: Annotated[CommandCode, Body()]
+    request: Request, control: TheControl, me: Somebody, body: Annotated[CommandCode, Body()]
 ) -> Answer[CommandAsking]:
     """It gets a token of 30 days with one's own rights, which can be revoked."""
     found = control.commands.get(body.code)
-    life_ms = min(COMMAND_LIFE_MS, control.settings.token_life_ms)
+    longest_ms = min(COMMAND_LIFE_MS, control.settings.token_life_ms)
+    life_ms = bound_life_ms(request, longest_ms)
     name = f"marey login {found.place}".strip()[:100]
     scopes = sorted(permission.value for permission in me.permissions)
     token, _ = control.tokens.create(me, name, scopes=scopes, life_ms=life_ms)

@@ -76,6 +76,33 @@ def said(finding: FaultFinding) -> str:
         ("failed", {"attributes": {"scheduler_state": "OUT_OF_MEMORY"}}, K.OUT_OF_MEMORY, "memory"),
         ("failed", {"reason": "Evicted: low on resource: memory"}, K.OUT_OF_MEMORY, "memory"),
         ("failed", {"reason": "Evicted: low on ephemeral-storage"}, K.PREEMPTED, "evicted"),
+        (
+            "failed",
+            {"reason": "Evicted: node was low on ephemeral-storage; memory-backed volumes"},
+            K.PREEMPTED,
+            "evicted",
+        ),
+        ("failed", {"reason": "NodeShutdown: imminent node shutdown"}, K.NODE_FAILURE, "shut down"),
+        ("failed", {"reason": "Evicted: DeletionByTaintManager: deleting"}, K.NODE_FAILURE, "lost"),
+        (
+            "failed",
+            {"reason": "UnexpectedAdmissionError: no healthy devices"},
+            K.NODE_FAILURE,
+            "devices",
+        ),
+        (
+            "failed",
+            {"reason": "OutOfmemory: Node didn't have enough resource: memory"},
+            K.NODE_FAILURE,
+            "would not take it",
+        ),
+        ("failed", {"reason": "ContainerCannotRun", "exit_code": 128}, K.SCRIPT_ERROR, "container"),
+        ("failed", {"reason": "ContainerStatusUnknown", "exit_code": 137}, K.NODE_FAILURE, "track"),
+        ("failed", {"reason": "room was cleaned", "exit_code": 1}, K.SCRIPT_ERROR, "exit code 1"),
+        ("failed", {"reason": "NodeDown", "exit_code": 1}, K.NODE_FAILURE, "node"),
+        ("failed", {"reason": "SystemFailure"}, K.NODE_FAILURE, "cluster"),
+        ("failed", {"reason": "TimeLimit", "exit_code": 1}, K.TIME_LIMIT, "time limit"),
+        ("timeout", {"attributes": {"scheduler_state": "DEADLINE"}}, K.TIME_LIMIT, "deadline"),
         ("failed", {"attributes": {"scheduler_state": "BOOT_FAIL"}}, K.NODE_FAILURE, "start it"),
         ("timeout", {"time_limit_s": 3600}, K.TIME_LIMIT, "time limit"),
         ("cancelled", {}, K.CANCELLED, "cancelled"),
@@ -92,6 +119,21 @@ def test_an_end_that_is_no_success_is_a_verdict_whether_measured_or_not(
     assert words in found[0].summary
     assert found[0].next
     assert K.HEALTHY not in {finding.kind for finding in found}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"exit_code": 137},
+        {"exit_code": 143},
+        {},
+        {"exit_code": 0},
+        {"reason": "SystemFailure"},
+        {"reason": "OutOfcpu: Node didn't have enough resource: cpu"},
+    ],
+)
+def test_an_end_whose_cause_nobody_recorded_is_a_guess(known: dict[str, object]) -> None:
+    assert find_faults(unrecorded(facts("failed", **known)))[0].confidence < 0.6
 
 
 def test_memory_that_filled_just_before_the_end_is_named_with_its_gpus() -> None:
@@ -178,6 +220,20 @@ def test_work_that_always_runs_on_the_same_nodes_suspects_none() -> None:
         ("Unschedulable: 0/5 nodes are available: 5 Insufficient nvidia.com/gpu.", K.WAITING,
          "enough free GPUs"),
         ("Unschedulable: 3 node(s) had untolerated taint {a: b}", K.BLOCKED, "No node fits"),
+        ("Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint {a: },"
+         " 3 Insufficient nvidia.com/gpu.", K.WAITING, "enough free GPUs"),
+        ("Unschedulable: 0/4 nodes are available: 4 Insufficient cpu.", K.WAITING, "processors"),
+        ('persistentvolumeclaim "data" not found', K.BLOCKED, "volume"),
+        ("QOSMaxCpuPerJobLimit", K.BLOCKED, "one job"),
+        ("MaxMemPerLimit", K.BLOCKED, "one job"),
+        ("MaxCpuPerAccount", K.WAITING, "limit"),
+        ("AssociationJobLimit", K.WAITING, "limit"),
+        ("QOSMinGRES", K.BLOCKED, "less than"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+         "partitions", K.WAITING, "down, drained"),
+        ("ReservationDeleted", K.BLOCKED, "deleted"),
+        ("job requeued in special exit state", K.BLOCKED, "on hold"),
+        ("BurstBufferResources", K.WAITING, "staged in"),
         ("", K.WAITING, "waits"),
     ],
 )  # fmt: skip
@@ -187,6 +243,11 @@ def test_a_waiting_workload_says_why(reason: str, kind: FaultKind, words: str) -
     assert found.kind is kind
     assert words in found.summary
     assert "waiting for: 1.517 h" in said(found)
+
+
+def test_a_reason_that_nobody_knows_is_a_guess() -> None:
+    assert find_faults(unrecorded(facts("pending", reason="MpiPortsBusy")))[0].confidence < 0.6
+    assert find_faults(unrecorded(facts("pending", reason="Priority")))[0].confidence > 0.9
 
 
 def test_a_running_workload_that_cannot_work_is_told_so() -> None:

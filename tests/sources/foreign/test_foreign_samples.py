@@ -115,6 +115,34 @@ def test_a_log_of_dmon_with_times_is_read(tmp_path: Path) -> None:
     assert table.num_rows == 2
 
 
+def test_numbers_of_a_spreadsheet_and_other_units_are_read_or_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "timestamp,index,power.draw [W],memory.used [GiB],clocks.sm [MHz]\n"
+        '2026/03/01 12:00:00,0,"80,5 W",10 GiB,"1,410 MHz"\n'
+        "2026/03/01 12:00:10.000,0,[Unknown Error],ERR!,1410 MHz\n"
+    )
+    table = read_foreign_samples(path, "node7")
+    assert table is not None
+    found = [(r["time"], r["power"], r["mem_used"], r["sm_clock"]) for r in table.to_pylist()]
+    assert found == [(1772366400.0, 80.5, 10240.0, None), (1772366410.0, None, None, 1410.0)]
+
+
+def test_a_log_in_utf_16_says_how_to_write_it_again(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(SMI, encoding="utf-16")
+    with pytest.raises(InvalidInput, match="UTF-16"):
+        read_foreign_samples(tmp_path / "log.csv", "node7")
+
+
+@pytest.mark.parametrize("moment", [1772366400, 1772366400000, "2026-03-01T12:00:00Z"])
+def test_moments_of_wandb_are_seconds_milliseconds_or_texts(tmp_path: Path, moment: object) -> None:
+    row = {"_timestamp": moment, "system.gpu.0.gpu": 70, "system.gpu.0.temp": "Infinity"}
+    (tmp_path / "run.jsonl").write_text(json.dumps(row))
+    table = read_foreign_samples(tmp_path / "run.jsonl", "node7")
+    assert table is not None
+    assert table.to_pylist() == [{"time": 1772366400.0, "host": "node7", "gpu": "0", "util": 70.0}]
+
+
 def test_an_array_of_wandb_rows_is_read(tmp_path: Path) -> None:
     rows = [{"_timestamp": 1772366400 + n, "system.gpu.3.gpu": 70} for n in range(3)]
     (tmp_path / "run.json").write_text(json.dumps(rows))

@@ -266,6 +266,33 @@ def test_one_kernel_is_no_run(tmp_path: Path) -> None:
     assert "too little device work" in evidence
 
 
+def late_launches(idle_us: list[int]) -> list[dict[str, Any]]:
+    """Kernels of 850 µs, each launched so long after the one before."""
+    events, now = [], 0
+    for n, idle in enumerate(idle_us):
+        events += [launch(now + idle, n), kernel(now + idle + 10, 850, n)]
+        now += idle + 860
+    return events
+
+
+@pytest.mark.parametrize(
+    ("idle_us", "doubt"),
+    [
+        ([400] * 40, ""),
+        ([120] * 40, "hardly what the run is bound by"),
+        ([400] * 20 + [60_000] + [20] * 19, "one pause of 60.0 ms"),
+        ([900] * 5, "too little device work"),
+    ],
+    ids=["half", "a little", "one pause", "a moment"],
+)
+def test_a_host_that_costs_little_or_once_is_no_sure_bound(
+    tmp_path: Path, idle_us: list[int], doubt: str
+) -> None:
+    kind, sure, evidence = judge_first(report(tmp_path, late_launches(idle_us), **KINETO))
+    assert (kind, sure) == ("host_bound", not doubt)
+    assert doubt in evidence
+
+
 @pytest.mark.parametrize(
     ("name", "sure"),
     [

@@ -104,6 +104,24 @@ def test_the_part_of_a_gap_spent_in_the_data_loader_is_input() -> None:
     assert (row["idle_input_ms"], row["idle_host_ms"]) == (5, 3)
 
 
+def test_what_launches_the_run_is_no_input_whatever_it_is_called() -> None:
+    row = broken_down(
+        [
+            event("train.py(1): train_with_dataloader", EventKind.PYTHON, 0, 20 * MS),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 0, MS),
+            kernel("a", MS, 9 * MS, launch=1),
+            event("cudaLaunchKernel", EventKind.RUNTIME, 17 * MS, MS),
+            kernel("b", 18 * MS, 2 * MS, launch=3),
+        ]
+    )
+    assert (row["idle_input_ms"], row["idle_host_ms"]) == (0, 8)
+
+
+def test_work_shorter_than_the_clocks_tick_counts_for_the_span() -> None:
+    row = broken_down([kernel("a", 0, 0), kernel("b", 8 * MS, 2 * MS), kernel("c", 15 * MS, 0)])
+    assert (row["span_ms"], row["compute_ms"], row["idle_ms"]) == (15, 2, 13)
+
+
 def test_a_gap_spent_in_a_collective_on_the_host_is_a_wait_for_peers() -> None:
     row = broken_down(
         [
@@ -121,6 +139,9 @@ def test_a_gap_spent_in_a_collective_on_the_host_is_a_wait_for_peers() -> None:
     [
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", True),
         ("data_loading", True),
+        ("torch/utils/data/dataloader.py(701): __next__", True),
+        ("/home/ada/dataloader_tests/train.py(10): main", False),
+        ("model.py(3): get_batch_size", False),
         ("aten::linear", False),
         ("Optimizer.step#SGD.step", False),
     ],

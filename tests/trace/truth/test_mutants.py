@@ -6,6 +6,8 @@ import copy
 import gzip
 import json
 import random
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,3 +161,28 @@ def test_what_is_missing_makes_no_verdict_surer_than_the_table_allows(
         assert not (sure and first["kind"] == "host_bound")
     if change is drop_work:
         assert not sure
+
+
+def judge_part(data_dir: Path, folder: str, ranks: tuple[int, ...], made: Path) -> list[Document]:
+    """The verdicts on a part of a run's ranks."""
+    for path in sorted((data_dir / folder).iterdir()):
+        number = re.fullmatch(r"rank0*(\d+)\.json(?:\.gz)?", path.name)
+        if number and int(number[1]) in ranks:
+            shutil.copy(path, made / path.name)
+    verdicts: list[Document] = report_document(made, cache=made / "cache")["verdicts"]
+    return verdicts
+
+
+def test_of_two_ranks_only_the_one_that_loads_slowly_is_blamed(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    first = judge_part(data_dir, "traces/torch-cpu/ddp-slow-data", (0, 1), tmp_path)[0]
+    assert (first["kind"], first["ranks"]) == ("input_bound", [1])
+
+
+def test_the_heaviest_of_the_recorded_stages_need_not_be_the_heaviest(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    folder = "recordings/what-if/pp-1f1b-m8-unbalanced"
+    found = judge_part(data_dir, folder, (0, 1), tmp_path)
+    assert all(v["confidence"] < 0.6 for v in found if v["kind"] == "stage_imbalance")

@@ -17,7 +17,19 @@ from marey.diagnose.outcome.last_moments import (
     find_full_hosts,
     find_last_checkpoint,
 )
-from marey.diagnose.outcome.pending import WaitReason, explain_waiting, find_stuck_reason
+from marey.diagnose.outcome.pending import (
+    OTHER_REASON,
+    WaitReason,
+    explain_waiting,
+    find_stuck_reason,
+)
+from marey.diagnose.outcome.reported_ends import (
+    ReportedEnd,
+    find_lost_node,
+    find_reported_end,
+    is_memory_eviction,
+    is_out_of_memory,
+)
 from marey.diagnose.outcome.siblings import Sibling, collect_sibling_evidence, find_suspect_node
 from marey.diagnose.signals import Flags
 from marey.model.events import ClusterEventKind
@@ -27,6 +39,10 @@ from marey.model.workloads import WorkloadState
 
 K, S = FaultKind, WorkloadState
 RESTART = "Start it again from the last checkpoint."
+# Signals that a program does not die of by itself.
+SENT_SIGNALS = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
+# What is not recorded is no more than a guess.
+GUESS = 0.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +90,23 @@ def _judge_end(matrix: WorkloadMatrix, state: WorkloadState) -> Ending:
     if state is S.NODE_FAIL:
         return _judge_node_failure(matrix)
     if state is S.TIMEOUT:
-        return _judge_time_limit(matrix)
+        return _judge_time_limit(matrix, deadline="deadline" in flat and "exceeded" not in flat)
     if "preempt" in flat:
         return Ending(K.PREEMPTED, "The scheduler took its GPUs for other work.", 0.97, RESTART)
-    if "evict" in flat and "memory" not in flat:
+    if state is not S.CANCELLED and (lost := find_lost_node(said)) is not None:
+        return _make_ending(lost)
+    if "evict" in flat and not is_memory_eviction(said):
         return Ending(K.PREEMPTED, "The node evicted it.", 0.9, RESTART)
     if state is S.CANCELLED:
         return _judge_cancelled(matrix, flat)
-    if "outofmemory" in flat or "oom" in flat or ("evict" in flat and "memory" in flat):
+    if is_out_of_memory(said) or is_memory_eviction(said):
         return _judge_host_memory(matrix, reported=True)
-    if any(word in flat for word in ("bootfail", "launchfail", "prolog")):
-        return Ending(
-            K.NODE_FAILURE, "A node could not start it.", 0.85,
-            "Have the node drained and checked; submit again without it.",
-        )  # fmt: skip
-    return _judge_failure(matrix)
+    reported = find_reported_end(said)
+    return _judge_failure(matrix) if reported is None else _make_ending(reported)
+
+
+def _make_ending(reported: ReportedEnd) -> Ending:
+    return Ending(reported.kind, reported.text, reported.confidence, reported.next)
 
 
 def _judge_node_failure(matrix: WorkloadMatrix) -> Ending:
@@ -103,7 +121,7 @@ def _judge_node_failure(matrix: WorkloadMatrix) -> Ending:
     return Ending(K.NODE_FAILURE, where, 0.97, advice, rows=rows)
 
 
-def _judge_time_limit(matrix: WorkloadMatrix) -> Ending:
+def _judge_time_limit(matrix: WorkloadMatrix, *, deadline: bool) -> Ending:
     facts = matrix.facts
     evidence = []
     if facts.time_limit_s:
@@ -111,7 +129,9 @@ def _judge_time_limit(matrix: WorkloadMatrix) -> Ending:
         evidence.append(Evidence("ran for", ran / HOUR_MS, facts.time_limit_s / 3600, "h"))
     return Ending(
         K.TIME_LIMIT,
-        "It was ended at its time limit.",
+        "It was ended at the deadline that it was given (--deadline)."
+        if deadline
+        else "It was ended at its time limit.",
         0.97,
         "Ask for more time, or write checkpoints and continue from the last one.",
         tuple(evidence),
@@ -158,10 +178,25 @@ def _judge_failure(matrix: WorkloadMatrix) -> Ending:
     evidence = [_describe_exit(words)]
     if full.any():
         evidence.append(_measure_fullest(matrix, full))
-    return Ending(
-        K.SCRIPT_ERROR, f"The program failed: {words.text}.", 0.9 if code else 0.7, words.next,
-        tuple(evidence),
-    )  # fmt: skip
+    confidence = 0.9
+    if words.signal in SENT_SIGNALS:
+        confidence = GUESS
+        evidence.append(
+            Evidence(
+                "whoever sent the signal is not recorded: the kernel's "
+                "out-of-memory killer, an administrator or its own launcher"
+            )
+        )
+    elif not code:
+        confidence = 0.7 if _names_program(matrix.facts.reason) else GUESS
+    summary = f"The program failed: {words.text}."
+    return Ending(K.SCRIPT_ERROR, summary, confidence, words.next, tuple(evidence))
+
+
+def _names_program(reason: str) -> bool:
+    """Return whether the scheduler says that the program ended by itself."""
+    flat = reason.lower().replace(" ", "")
+    return any(word in flat for word in ("nonzeroexit", "error", "backofflimit", "podfailure"))
 
 
 def _describe_exit(words: ExitWords) -> Evidence:
@@ -196,10 +231,17 @@ def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> FaultFindi
         to_ms=max(now, begin + 1),
         summary=reason.text,
         evidence=tuple(evidence),
-        confidence=0.95 if facts.reason else 0.7,
+        confidence=_weigh_reason(facts.reason, reason),
         next=reason.next,
         gpu_hours=round(held, 2),
     )
+
+
+def _weigh_reason(said: str, reason: WaitReason) -> float:
+    if said in ("", "None"):
+        return 0.7
+    # It waits, that is sure; whether waiting is enough, an unknown reason does not tell.
+    return GUESS if reason is OTHER_REASON else 0.95
 
 
 def _make_end_finding(

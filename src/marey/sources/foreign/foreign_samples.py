@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -61,14 +64,21 @@ WANDB_HOST_METRICS = {
 }
 _WANDB = re.compile(r"^(?:system[./])?gpu\.(\d{1,4})\.(\w+)(?:/l:(.+))?$")
 _WANDB_HOST = re.compile(r"^(?:system[./])(cpu|memory_percent|memory)(?:/l:(.+))?$")
-_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
-_NUMBER = re.compile(r"^-?\d+(?:\.\d+)?")
+_SMI_TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S")
+# A spreadsheet of another language writes a comma; before three digits it may part thousands.
+_NUMBER = re.compile(r"^(-?\d+(?:[.,]\d+)?)\s*(\S*)")
+_THOUSANDS = re.compile(r",\d{3}$")
+# nvidia-smi writes MiB; programs that imitate it write these too.
+_TO_MIB = {"KiB": 2.0**-10, "GiB": 2.0**10, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SMI_ROW = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d+\s*,")
 _ASK_SMI = "ask for: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,… --format=csv -l 10."
 _WANDB_CHART = re.compile(r" - (?:system[./])?gpu\.\d+\.\w+$")
 # Rows of one round of nvidia-smi are written within this time; rounds are further apart.
 _TOGETHER_S = 0.1
 FIELD_LIMIT = 1 << 20
+# As seconds this would be in the year 5138.
+FIRST_MILLISECOND = 1e11
 LARGEST_ARRAY = 1 << 30
 
 Row = dict[str, object]
@@ -82,7 +92,13 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        head = file.readline(1 << 20).decode("utf-8", "replace").lstrip("\ufeff").strip()
+        start = file.readline(1 << 20)
+    if start.startswith(_UTF16_MARKS):
+        raise InvalidInput(
+            f"{path.name} is UTF-16, as PowerShell's > writes it; write it again as UTF-8: "
+            "… | Out-File -Encoding utf8, or iconv -f utf-16 -t utf-8."
+        )
+    head = start.decode("utf-8", "replace").lstrip("\ufeff").strip()
     names = [name.strip().strip('"') for name in head.split(",")]
     if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
         return _make_table(_check_apart(_read_smi(path, host), names, path), path)
@@ -169,10 +185,19 @@ def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], pl
     if found.get("name"):
         row["model"] = found["name"]
     for name, text in found.items():
-        metric, number = SMI_METRICS.get(name), _NUMBER.match(text.strip())
-        if metric is not None and number is not None:
-            row[metric] = float(number[0])
+        metric = SMI_METRICS.get(name)
+        value = None if metric is None else _parse_smi_number(text)
+        if metric is not None and value is not None:
+            row[metric] = value
     return row
+
+
+def _parse_smi_number(text: str) -> float | None:
+    """Return a value without its unit; None for ``[N/A]``, ``ERR!`` and what is ambiguous."""
+    found = _NUMBER.match(text.strip())
+    if found is None or _THOUSANDS.search(found[1]):
+        return None
+    return float(found[1].replace(",", ".")) * _TO_MIB.get(found[2], 1.0)
 
 
 def _find_index(found: Mapping[str, str], known: dict[str, int]) -> int:
@@ -185,13 +210,13 @@ def _find_index(found: Mapping[str, str], known: dict[str, int]) -> int:
 
 def _parse_smi_time(text: str, place: str) -> float:
     """Return Unix seconds; nvidia-smi writes local time without a zone, taken as UTC."""
+    for form in _SMI_TIMES:
+        with suppress(ValueError):
+            return parse_time(datetime.strptime(text.strip(), form).isoformat()) / 1000
     try:
-        return parse_time(datetime.strptime(text.strip(), _SMI_TIME).isoformat()) / 1000
-    except ValueError:
-        try:
-            return parse_time(text.strip()) / 1000
-        except InvalidInput:
-            raise InvalidInput(f"{place}: timestamp is '{shown(text)}'.") from None
+        return parse_time(text.strip()) / 1000
+    except InvalidInput:
+        raise InvalidInput(f"{place}: timestamp is '{shown(text)}'.") from None
 
 
 # W&B
@@ -230,7 +255,7 @@ def _read_wandb(documents: Iterable[Mapping[str, object]], host: str) -> Iterato
             columns[names] = list(_find_wandb_columns(names, host))
         rows: dict[tuple[str, str], Row] = {}
         of_host: dict[str, Row] = {}
-        time_s = _parse_number(document.get("_timestamp"))
+        time_s = _parse_wandb_time(document.get("_timestamp"))
         if time_s is None:
             continue
         for name, place, gpu, metric, factor in columns[names]:
@@ -256,6 +281,17 @@ def _find_wandb_columns(
             yield name, beside[2] or host, "", WANDB_HOST_METRICS[beside[1]], 1.0
 
 
+def _parse_wandb_time(value: object) -> float | None:
+    """Return Unix seconds of seconds, of milliseconds or of an ISO text."""
+    number = _parse_number(value)
+    if number is not None:
+        return number / 1000 if number >= FIRST_MILLISECOND else number
+    try:
+        return parse_time(value) / 1000 if isinstance(value, str) and value else None
+    except InvalidInput:
+        return None
+
+
 def _parse_number(value: object) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
@@ -263,4 +299,4 @@ def _parse_number(value: object) -> float | None:
         number = float(value) if isinstance(value, int | float | str) and value != "" else None
     except ValueError:
         return None
-    return number if number is not None and number == number else None
+    return number if number is not None and math.isfinite(number) else None

@@ -36,7 +36,7 @@ GROUP_INDEX, WORKER_INDEX = (
 POD_INDEX = "apps.kubernetes.io/pod-index"
 _FIRST_TYPES = ("master", "chief", "launcher", "leader")
 _ORDINAL = re.compile(r"-(\d{1,6})$")
-_LOST = frozenset(("NodeLost", "NodeShutdown", "Terminated", "NodeAffinity"))
+_LOST = frozenset(("NodeLost", "NodeShutdown", "Terminated"))
 _CANCELLED = frozenset(("Preempted", "Preempting"))
 # Every pod waits like this for a moment.
 _USUAL_WAITS = frozenset(("PodInitializing", "ContainerCreating"))

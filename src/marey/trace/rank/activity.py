@@ -62,10 +62,17 @@ CARRIED = (
 )
 # What data loaders and the people who annotate them call the wait for input.
 INPUT_NAMES = re.compile(
-    r"data\s*_?loader|data\s*_?loading|load\s*_?(?:data|batch)|next\s*_?batch|get\s*_?batch"
+    r"data\s*_?loader|data\s*_?loading|load\s*_?(?:data|batch)"
+    r"|(?:next|get)\s*_?batch(?!_?(?:size|len|idx|index))"
     r"|fetch\s*_?(?:data|batch)|input\s*_?pipeline|GetNext(?:-op\d+)?$|IteratorGetNext|DataPipe|_next_data",
     re.IGNORECASE,
 )
+# A Python frame is named by its file and function; the folders before them say nothing.
+_FOLDERS = re.compile(r"^.*/(?=[^/]+\.py\(\d+\): )")
+# What launches this share of the work, or lasts for this share of a recording without launches, is
+# a frame around the run that is merely named after its input.
+FRAME_LAUNCH_SHARE = 0.25
+FRAME_SPAN_SHARE = 0.9
 STEP_NAME = re.compile(
     r"^(?:ProfilerStep#|step |StepTrace#?|train_step|Iteration \d+$)", re.IGNORECASE
 )
@@ -80,7 +87,7 @@ LATE_LOG_NS = 2_000_000
 
 def is_input(name: str) -> bool:
     """Return whether an operator or annotation of this name fetches the next batch."""
-    return INPUT_NAMES.search(name) is not None
+    return INPUT_NAMES.search(_FOLDERS.sub("", name)) is not None
 
 
 def is_step_mark(name: str) -> bool:
@@ -214,7 +221,8 @@ def reduce_events(
     launched = _launch_times(events)
     backward = computes & _backward(events, threads, launched, symbols)
     communications = _communications(events, end, talks, steps)
-    loading = _find_loading(events, symbols)
+    fetches = find_fetches({**events, "on_device": on_device}, symbols)
+    loading = merge(events["start_ns"][fetches], events["dur_ns"][fetches])
     work = merge(events["start_ns"][computes], events["dur_ns"][computes])
     communications = _is_ended_by_waking(communications, work, launched[computes])
     waits = _waits_inside(work, communications)
@@ -231,11 +239,10 @@ def reduce_events(
     device = np.flatnonzero(on_device)
     busy = merge(events["start_ns"][device], events["dur_ns"][device])
     host = host_time({**events, "on_device": on_device}, symbols)
-    idle = divide_idle(
-        {**events, "on_device": on_device}, _find_gaps(busy, steps), host, has_device=has_device
-    )
     first = int(events["start_ns"][device].min()) if len(device) else 0
     last = int(end[device].max()) if len(device) else 0
+    gaps = _find_gaps(busy, steps, (first, last))
+    idle = divide_idle({**events, "on_device": on_device}, gaps, host, has_device=has_device)
     return RankActivity(
         rank=rank,
         communications=communications,
@@ -254,16 +261,17 @@ def reduce_events(
     )
 
 
-def _find_gaps(busy: Intervals, steps: Ints) -> Intervals:
+def _find_gaps(busy: Intervals, steps: Ints, span: tuple[int, int]) -> Intervals:
     """Find the gaps between a device's first and last work, and before it in the first step."""
     if not len(busy.start_ns):
         return EMPTY
-    first = int(busy.start_ns[0])
+    first, last = span
     if len(steps):
         first = min(first, int(steps[0, 1]))
-    return complement(busy, first, int(busy.end_ns[-1]))
+    return complement(busy, first, last)
 
 
+_FETCHING = (EventKind.CPU_OP, EventKind.ANNOTATION, EventKind.PYTHON)
 _HOST_WAITS = (EventKind.CPU_OP, EventKind.ANNOTATION, EventKind.PYTHON, *COMMUNICATION_KINDS)
 
 
@@ -280,11 +288,51 @@ def host_time(column: Mapping[str, NDArray[Any]], symbols: Symbols) -> HostTime:
         return merge(column["start_ns"][rows], column["dur_ns"][rows])
 
     return HostTime(
-        fetching=during(waiting & np.isin(column["name"], codes_of(symbols, is_input))),
+        fetching=during(find_fetches(column, symbols)),
         talking=during(waiting & np.isin(column["name"], codes_of(symbols, is_communication_call))),
         between_steps=_between(_steps(column, end, symbols)),
         recorded=during(host & ~marks & (column["kind"] != EventKind.ANNOTATION)),
     )
+
+
+def find_fetches(column: Mapping[str, NDArray[Any]], symbols: Symbols) -> Flags:
+    """Return which events of the host fetch input; ``column`` needs the stream that launched.
+
+    A name alone is not enough: ``main`` of a file called data_loader_test.py has it too. What
+    itself launches the run's compute, or lasts as long as the run where no launch was recorded,
+    is not a wait for input.
+    """
+    host = ~column["on_device"].astype(bool)
+    named = host & np.isin(column["kind"], _FETCHING)
+    named &= np.isin(column["name"], codes_of(symbols, is_input))
+    rows = np.flatnonzero(named)
+    if len(rows):
+        named[rows[_is_frame(column, rows, host)]] = False
+    return named
+
+
+def _is_frame(column: Mapping[str, NDArray[Any]], rows: Ints, host: Flags) -> Flags:
+    """Return which of these events enclose the run rather than a part of it."""
+    start, dur = column["start_ns"].astype(np.int64), column["dur_ns"].astype(np.int64)
+    computes = (column["kind"] == EventKind.COMPUTE) & (column["launch"] >= 0)
+    launches = np.unique(column["launch"][computes]).astype(np.int64)
+    if not len(launches):
+        span = int((start + dur)[host].max()) - int(start[host].min())
+        whole: Flags = dur[rows] >= FRAME_SPAN_SHARE * max(span, 1)
+        return whole
+    inside = np.zeros(len(rows), np.int64)
+    thread = column["stream"]
+    for one in np.unique(thread[rows]):
+        mine = np.flatnonzero(thread[rows] == one)
+        called = np.sort(start[launches[thread[launches] == one]])
+        begin = start[rows[mine]]
+        inside[mine] = np.searchsorted(called, begin + dur[rows[mine]]) - np.searchsorted(
+            called, begin
+        )
+    _, place = np.unique(column["name"][rows], return_inverse=True)
+    share = np.bincount(place, inside) / len(launches)
+    frames: Flags = share[place] >= FRAME_LAUNCH_SHARE
+    return frames
 
 
 def _steps(events: Mapping[str, NDArray[Any]], end: Ints, symbols: Symbols) -> Ints:
@@ -312,13 +360,6 @@ def _between(steps: Ints) -> Intervals:
         return EMPTY
     start, end = steps[:-1, 2], steps[1:, 1]
     return merge(start, np.maximum(end - start, 0))
-
-
-def _find_loading(events: dict[str, Ints], symbols: Symbols) -> Intervals:
-    named = codes_of(symbols, is_input)
-    kinds = (EventKind.ANNOTATION, EventKind.CPU_OP, EventKind.PYTHON)
-    chosen = np.isin(events["name"], named) & np.isin(events["kind"], kinds)
-    return merge(events["start_ns"][chosen], events["dur_ns"][chosen])
 
 
 def _launch_threads(events: dict[str, Ints]) -> Ints:

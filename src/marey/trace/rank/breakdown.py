@@ -28,7 +28,16 @@ from marey.stats.intervals import (
 from marey.trace.rank.activity import host_time
 from marey.trace.rank.idle import IdleTime, divide_idle
 
-BREAKDOWN_COLUMNS = ["on_device", "start_ns", "dur_ns", "kind", "name", "launch", "step"]
+BREAKDOWN_COLUMNS = [
+    "on_device",
+    "start_ns",
+    "dur_ns",
+    "kind",
+    "name",
+    "stream",
+    "launch",
+    "step",
+]
 
 
 @dataclass(frozen=True)
@@ -43,13 +52,9 @@ class DeviceTime:
     exposed_memcpy: Intervals
     # Idle, by what the device waited on.
     idle: IdleTime
-
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """The first and the last moment of device activity; (0, 0) without any."""
-        if not len(self.busy.start_ns):
-            return 0, 0
-        return int(self.busy.start_ns[0]), int(self.busy.end_ns[-1])
+    # The first and the last moment of device activity, of work shorter than the clock's tick too;
+    # (0, 0) without any.
+    span_ns: tuple[int, int] = (0, 0)
 
 
 def device_time(
@@ -79,7 +84,9 @@ def device_time(
     rest = device & ~np.isin(kind, (*COMMUNICATION_KINDS, EventKind.MEMCPY))
     compute = merge(column["start_ns"][rest], column["dur_ns"][rest])
     busy = unite(compute, communication, memcpy)
-    gaps = find_gaps(busy, around_ns)
+    span = _find_span(column) if len(busy.start_ns) else (0, 0)
+    lo, hi = around_ns or span
+    gaps = find_gaps(busy, (min(lo, span[0]), max(hi, span[1])))
     host = host_time(column, symbols)
     return DeviceTime(
         compute=compute,
@@ -89,7 +96,15 @@ def device_time(
         exposed_communication=subtract(communication, compute),
         exposed_memcpy=subtract(memcpy, unite(compute, communication)),
         idle=divide_idle(column, gaps, host, has_device=has_device),
+        span_ns=span,
     )
+
+
+def _find_span(column: dict[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return from the first to the last moment of device activity; there must be some."""
+    device = column["on_device"].astype(bool)
+    start = column["start_ns"][device].astype(np.int64)
+    return int(start.min()), int((start + column["dur_ns"][device]).max())
 
 
 def find_gaps(busy: Intervals, around_ns: tuple[int, int] | None) -> Intervals:

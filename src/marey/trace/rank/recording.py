@@ -45,6 +45,9 @@ FEWEST_LAUNCHES = 20
 LONGER_THAN_DEVICE = 1.5
 # Idle time of which this share was spent capturing graphs is no run's idle time.
 CAPTURED_SHARE = 0.3
+# A call is what a pause was spent in if it lasted for this share of it.
+MOST_OF_A_PAUSE = 0.8
+_DOING = (EventKind.CPU_OP, EventKind.RUNTIME, EventKind.PYTHON, EventKind.SYNC)
 # A recording holds the work it launched if this share of the launches has any.
 RECORDED_SHARE = 0.1
 
@@ -83,6 +86,8 @@ class Recording:
     host_span_ns: int = 0
     # Kernels by which ranks exchange data themselves; part of compute.
     exchange_ns: int = 0
+    # What the host did for most of the longest pause that it is blamed for; empty if nothing.
+    longest_pause_in: str = ""
 
     @property
     def is_capture(self) -> bool:
@@ -204,7 +209,7 @@ def describe_recording(
         unlinked_ns=int(events["dur_ns"][loose].sum()) if has_device else 0,
         compute_ns=compute.total_ns,
         linked_compute_ns=during(computes & linked).total_ns,
-        span_ns=int(busy.end_ns[-1] - busy.start_ns[0]) if len(busy.start_ns) else 0,
+        span_ns=_measure_span(events, device) if len(busy.start_ns) else 0,
         exposed_comm_ns=subtract(talks, compute).total_ns,
         exposed_memcpy_ns=subtract(copies, unite(compute, talks)).total_ns,
         host_events=int((~device).sum()),
@@ -222,7 +227,25 @@ def describe_recording(
         exchange_ns=during(computes & np.isin(name, codes_of(symbols, is_exchange))).total_ns
         if has_device
         else 0,
+        longest_pause_in=_name_longest_pause(events, symbols, idle.host) if has_device else "",
     )
+
+
+def _name_longest_pause(
+    events: Mapping[str, NDArray[Any]], symbols: Symbols, paused: Intervals
+) -> str:
+    """Return the shortest call of the host that lasted for most of its longest pause."""
+    if not len(paused.start_ns):
+        return ""
+    at = int(np.argmax(paused.end_ns - paused.start_ns))
+    begin, end = int(paused.start_ns[at]), int(paused.end_ns[at])
+    start, dur = events["start_ns"], events["dur_ns"]
+    inside = np.minimum(start + dur, end) - np.maximum(start, begin)
+    works = ~events["on_device"].astype(bool) & np.isin(events["kind"], _DOING)
+    rows = np.flatnonzero(works & (inside >= MOST_OF_A_PAUSE * (end - begin)))
+    if not len(rows):
+        return ""
+    return symbols.text(int(events["name"][rows[np.argmin(dur[rows])]]))
 
 
 def _find_captures(

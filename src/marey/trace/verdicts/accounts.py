@@ -15,7 +15,7 @@ from marey.trace.graph.cost_graph import Delay
 from marey.trace.rank.activity import RankActivity, host_delay
 from marey.trace.rank.recording import Recording
 from marey.trace.results import Verdict, VerdictKind
-from marey.trace.verdicts.delays import KINDS, TABLE_WORDS, state_silence, within_span
+from marey.trace.verdicts.delays import GUESS, KINDS, TABLE_WORDS, find_doubts, within_span
 from marey.trace.verdicts.figures import Figure, state_figures
 from marey.trace.verdicts.situation import Situation
 from marey.trace.verdicts.slow_links import COMMUNICATION_SHARE
@@ -193,12 +193,12 @@ def _judge_idle(
     share = float(np.median([figure.share for figure in figures]))
     more = ["no other rank waits for it, as far as was recorded"]
     confidence = min(0.5 + share, 0.95)
-    silence = state_silence(chosen) if delay == Delay.HOST else ""
+    doubts = find_doubts(chosen, delay)
     # Between steps nothing says what was waited for, and a late rank may be late for its peers.
     met = bool((situation.item >= 0).any())
-    if silence or met or delay == Delay.START:
-        confidence = min(confidence, 0.55)
-        more += [silence] if silence else []
+    if doubts or met or delay == Delay.START:
+        confidence = min(confidence, GUESS)
+        more += doubts
     return Verdict(
         kind=kind,
         ranks=tuple(a.rank for a in chosen),

@@ -21,6 +21,14 @@ OUTLYING_DEVIATIONS = 4.0
 # A delay shared by all ranks is called a bound only when it takes this share of the run: every
 # program has some.
 COMMON_SHARE = 0.1
+# Below this share of the run there is something to gain, but hardly what the run is bound by.
+BOUND_SHARE = 0.2
+# One pause that makes up more than this share of all waiting is an event, not the run's pace.
+ONE_PAUSE_SHARE = 0.5
+# What is doubted is no more than a guess.
+GUESS = 0.55
+# A rank takes part in what all share if it waits for at least this part of what is usual.
+SHARING = 0.5
 TABLE_WORDS = {Delay.INPUT: "idle input", Delay.HOST: "idle host", Delay.START: "idle start"}
 KINDS = {
     Delay.INPUT: (VerdictKind.INPUT_BOUND, "waits for input"),
@@ -49,7 +57,7 @@ def find_starved_run(situation: Situation) -> list[Proposal]:
         if delay == Delay.HOST and not launches:
             continue
         waits = _by_step(situation, delay)
-        if waits.size and np.median(waits.sum(axis=1)) > 0:
+        if waits.size and _shared(waits.sum(axis=1)) > 0:
             proposals.append(_common(situation, delay, waits))
     return proposals
 
@@ -91,10 +99,10 @@ def _find_outlying(situation: Situation, waits: Floats) -> Ints:
     total = waits.sum(axis=1)
     if len(total) < 2:
         return np.zeros(0, np.int64)
-    usual = np.median(total)
+    usual, spread = np.median(total), deviation(total)
     if len(total) == 2:
-        usual = total.min()
-    spread = deviation(total)
+        # Two ranks have no spread of their own that would not hold their difference.
+        usual, spread = total.min(), 0.0
     limit = usual + max(OUTLYING_SHARE * situation.recorded_ns, OUTLYING_DEVIATIONS * spread)
     return np.flatnonzero(total > max(limit, 1.5 * usual))
 
@@ -129,28 +137,36 @@ def _single(situation: Situation, delay: Delay, waits: Floats, chosen: Ints) -> 
 def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
     kind, does = KINDS[delay]
     kind = VerdictKind.INPUT_BOUND if delay == Delay.START else kind
-    usual = np.median(waits.sum(axis=1))
+    total = waits.sum(axis=1)
+    usual = _shared(total)
     share = float(usual / max(situation.recorded_ns, 1.0))
     # A gap between steps is input only by the usual order of things, not by name.
     confidence = float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0)
     evidence = _state_waits(situation, delay, does)
-    if delay == Delay.HOST and (silence := state_silence(situation.activities)):
-        # Without a request to serve a host launches nothing either.
-        confidence, evidence = min(confidence, 0.55), (*evidence, silence)
+    doubts = find_doubts(situation.activities if situation.graph.chained else (), delay)
+    if share < BOUND_SHARE:
+        doubts.append(f"{share:.0%} of the run: something to gain, hardly what the run is bound by")
+    if doubts:
+        confidence, evidence = min(confidence, GUESS), (*evidence, *doubts)
     verdict = Verdict(
         kind=kind,
-        ranks=situation.named(np.arange(len(situation.ranks))),
+        ranks=situation.named(np.flatnonzero(total >= SHARING * usual)),
         steps=situation.step_list(),
         operators=_operators(situation, delay),
         confidence=confidence,
         evidence=evidence,
     )
-    own = waits.sum(axis=1, keepdims=True)
+    own = total[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.nan_to_num(np.maximum(1 - usual / own, 0.0), nan=0.0, neginf=0.0)
     return Proposal(
         verdict, _scale(situation, delay, np.broadcast_to(factor, waits.shape)), COMMON_SHARE
     )
+
+
+def _shared(total: Floats) -> float:
+    """Return what at least half of the ranks wait; of two ranks, what both do."""
+    return float(np.quantile(total, 0.5, method="lower"))
 
 
 def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ...]:
@@ -171,6 +187,31 @@ def within_span(activity: RankActivity, delay: Delay) -> int:
     """Return how long a rank waited for this between its first and its last work."""
     first, last = np.array([activity.first_ns]), np.array([activity.last_ns])
     return int(cover(idle_of(activity, delay), first, last)[0])
+
+
+def find_doubts(activities: Sequence[RankActivity], delay: Delay) -> list[str]:
+    """Return why waiting that these ranks share may not be the pace of the run, as sentences."""
+    # Without a request to serve a host launches nothing either.
+    silence = state_silence(activities) if delay == Delay.HOST else ""
+    pause = state_pause(activities, delay) if delay != Delay.START else ""
+    return [words for words in (silence, pause) if words]
+
+
+def state_pause(activities: Sequence[RankActivity], delay: Delay) -> str:
+    """Return a sentence if a single pause makes up most of what these ranks waited."""
+    found = []
+    for activity in activities:
+        gaps, total = idle_of(activity, delay), within_span(activity, delay)
+        if total > 0:
+            found.append((int((gaps.end_ns - gaps.start_ns).max()) / total, total, activity))
+    if not found or np.median([share for share, _, _ in found]) <= ONE_PAUSE_SHARE:
+        return ""
+    share, total, activity = max(found, key=lambda one: one[0] * one[1])
+    doing = activity.recording.longest_pause_in if delay == Delay.HOST else ""
+    return (
+        f"one pause of {min(share, 1) * total / 1e6:.1f} ms{f' in {doing}' if doing else ''} is "
+        f"{min(share, 1):.0%} of it: the start of something, perhaps, rather than the run's pace"
+    )
 
 
 def state_silence(activities: Sequence[RankActivity]) -> str:

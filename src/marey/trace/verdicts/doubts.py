@@ -51,16 +51,19 @@ def apply_doubts(
     """Return the verdicts with what the recording makes doubtful said and capped."""
     found = [a.recording for a in activities]
     everywhere = [*_doubt_devices(activities, infos), *_doubt_files(infos), *_doubt_capture(found)]
+    everywhere += _doubt_amount(found)
     about_nothing = list(_doubt_nothing(found))
     missing = find_missing_peers(infos)
     about_nothing += _doubt_stillness(activities, peers_missing=bool(missing))
     about_transfers = list(_doubt_transfers(activities, missing))
+    about_stages = [_doubt_stages(missing)] if missing else []
     about_nothing += _doubt_evenness(activities, stages or {})
     about_nothing += _doubt_late_sums(activities)
     capped = []
     for verdict in verdicts:
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
         doubts += about_transfers if verdict.kind in TRANSFER_KINDS else ()
+        doubts += about_stages if verdict.kind is VerdictKind.STAGE_IMBALANCE else ()
         doubtful = verdict.confidence > 0 and verdict.kind is not VerdictKind.GRAPH_CAPTURE
         capped.append(_cap(verdict, doubts) if doubtful else verdict)
     return tuple(capped)
@@ -82,12 +85,24 @@ def _doubt_transfers(activities: Sequence[RankActivity], missing: Sequence[int])
     A late one of them looks like a slow one.
     """
     if missing and len(activities) > 1:
-        few = ", ".join(str(rank) for rank in missing[:4])
-        more = f", … ({len(missing)} in all)" if len(missing) > 4 else ""
         yield (
-            f"ranks of the same groups were not recorded (rank {few}{more}): one of them may be "
-            "late"
+            f"ranks of the same groups were not recorded ({_show_missing(missing)}): one of them "
+            "may be late"
         )
+
+
+def _doubt_stages(missing: Sequence[int]) -> str:
+    """Doubt a heaviest stage among those that were recorded."""
+    return (
+        f"ranks of the same groups were not recorded ({_show_missing(missing)}): the stage of one "
+        "of them may be heavier"
+    )
+
+
+def _show_missing(missing: Sequence[int]) -> str:
+    few = ", ".join(str(rank) for rank in missing[:4])
+    more = f", … ({len(missing)} in all)" if len(missing) > 4 else ""
+    return f"rank {few}{more}"
 
 
 def _cap(verdict: Verdict, doubts: Sequence[str]) -> Verdict:
@@ -134,14 +149,18 @@ def _has_devices(info: RankInfo) -> bool:
     return bool(info.device_name) or bool(_DEVICE_BACKEND.search(info.backend or ""))
 
 
+def _doubt_amount(found: Sequence[Recording]) -> Iterator[str]:
+    """Doubt whatever is said of a moment of device work."""
+    events = max((r.device_events for r in found if r.has_device), default=0)
+    if 0 < events < FEWEST_DEVICE_EVENTS:
+        yield f"too little device work was recorded to judge a run by (pieces: {events})"
+
+
 def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:
     """Say why "nothing is wrong" may only mean that little was seen."""
     seen = [r for r in found if r.has_device]
     if not seen:
         return
-    events = max(r.device_events for r in seen)
-    if 0 < events < FEWEST_DEVICE_EVENTS:
-        yield f"too little device work was recorded to judge a run by (pieces: {events})"
     if (part := _worst(seen, lambda r: r.host_span_ns, MOSTLY_HOST)) is not None:
         yield (
             f"the host was recorded for {part.host_span_ns / 1e6:.1f} ms, and its device worked "

@@ -20,7 +20,7 @@ from bench.report import Results, timed
 from marey.callgraph.exports import to_literal
 from marey.callgraph.graphs import CallGraphs, unite, unite_made
 from marey.callgraph.makers.detection import find_profiles, read_profiles, run_names
-from marey.callgraph.profiles import Made, RawGraph, make_profiles
+from marey.callgraph.profiles import MadeProfiles, RawGraph, make_profiles
 from marey.callgraph.queries.query import parse_query
 from marey.callgraph.queries.selection import keep_selected, select_nodes
 
@@ -122,7 +122,7 @@ def caliper_files() -> list[Path]:
     return sorted((data / "callgraphs" / "thicket" / "data").rglob("*.cali"))
 
 
-def load(files: list[Path]) -> list[Made]:
+def load(files: list[Path]) -> list[MadeProfiles]:
     """Read every profile."""
     found = [one for file in files for one in find_profiles(file)]
     return [read_profiles(one, name) for one, name in zip(found, run_names(found), strict=True)]

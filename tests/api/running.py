@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from marey.api.application import build_app
-from marey.api.front import Front
 from marey.api.guard import Access
+from marey.api.reverse_proxy import ProxyRules
 from marey.api.serving import address, listen, make_server
 from marey.api.tls import ServerCertificate
 from marey.app.service import Service
@@ -27,7 +27,7 @@ def running(
     send_buffer: int | None = None,
     *,
     access: Access | None = None,
-    front: Front | None = None,
+    front: ProxyRules | None = None,
     certificate: ServerCertificate | None = None,
     listener: socket.socket | None = None,
 ) -> Iterator[str]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from marey.api.front import make_front
+from marey.api.reverse_proxy import make_proxy_rules
 from tests.api.conftest import SmallService
 from tests.api.running import running
 from tests.deploy.nginx_rig import nginx_in_front
@@ -30,7 +30,7 @@ def test_the_app_works_below_a_path_of_nginx(
 ) -> None:
     program = need_program("nginx")
     folder = tmp_path_factory.mktemp("nginx")
-    front = make_front(["127.0.0.1"], "/marey")
+    front = make_proxy_rules(["127.0.0.1"], "/marey")
     with running(small.service, front=front) as behind:
         port = urlsplit(behind).port or 0
         with nginx_in_front(program, folder, port) as (url, _):

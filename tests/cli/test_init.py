@@ -17,7 +17,7 @@ from marey.app.settings.configuration import (
     SlurmSettings,
     load_configuration,
 )
-from marey.app.settings.detection import Found, Surroundings, detect_sources
+from marey.app.settings.detection import Environment, Found, detect_sources
 from marey.app.settings.first_configuration import choose, write_configuration
 from marey.cli import main
 from marey.cli.site.init import ask_about
@@ -30,7 +30,7 @@ from tests.waiting import free_port, until
 EXPOSITION = b'DCGM_FI_DEV_GPU_TEMP{gpu="3",UUID="GPU-3",Hostname="n7"} 61\n'
 
 
-def nowhere(tmp_path: Path, **known: object) -> Surroundings:
+def nowhere(tmp_path: Path, **known: object) -> Environment:
     """A world in which nothing is found but what is given."""
     given: dict[str, object] = {
         "environment": {},
@@ -42,7 +42,7 @@ def nowhere(tmp_path: Path, **known: object) -> Surroundings:
         "usual_slurmrestd": "http://127.0.0.1:9",
         **known,
     }
-    return Surroundings(**given)
+    return Environment(**given)
 
 
 def load(tmp_path: Path, text: str) -> tuple[object, ...]:

@@ -18,9 +18,9 @@ from fastapi.testclient import TestClient
 from websockets.sync.client import connect
 
 from marey.api.application import build_app
-from marey.api.front import Front, FrontDoor, make_front
 from marey.api.guard import Access
 from marey.api.pages import BUNDLE, place_page
+from marey.api.reverse_proxy import ProxyMiddleware, ProxyRules, make_proxy_rules
 from marey.api.tls import CertificateFiles, ServerCertificate
 from marey.app.assembly import check_transport
 from marey.app.settings.configuration import ServerSettings, load_configuration
@@ -32,7 +32,7 @@ from tests.waiting import run_in_loop
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "gpu.example.org"
-FRONT = make_front(["127.0.0.1"], "/marey")
+FRONT = make_proxy_rules(["127.0.0.1"], "/marey")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_forwarded_headers_are_believed_from_the_proxy_only(
             (b"x-forwarded-proto", b"https"),
         ],
     }
-    run_in_loop(FrontDoor(seen, FRONT)(scope, None, None))  # type: ignore[arg-type]
+    run_in_loop(ProxyMiddleware(seen, FRONT)(scope, None, None))  # type: ignore[arg-type]
     (found,) = seen.scopes
     assert found["client"][0] == client  # type: ignore[index]
     assert found["scheme"] == scheme
@@ -154,7 +154,7 @@ def test_forwarded_headers_are_believed_from_the_proxy_only(
 
 
 def test_whoever_comes_past_the_proxy_over_the_network_is_refused(small: SmallService) -> None:
-    front = make_front(["10.0.0.5"])
+    front = make_proxy_rules(["10.0.0.5"])
     app = build_app(small.service, Access((NAME,)), front)
     client = TestClient(app, base_url=f"http://{NAME}", client=("10.0.0.9", 1))
     assert client.get("/api/v1/clusters").status_code == 403
@@ -166,7 +166,7 @@ def test_whoever_comes_past_the_proxy_over_the_network_is_refused(small: SmallSe
 def test_the_prefix_is_in_the_page_as_text() -> None:
     page = place_page((BUNDLE / "index.html").read_text(), '/"><script>')
     assert "<script>" not in page.replace('<script type="module"', "")
-    assert Front().prefix == ""
+    assert ProxyRules().prefix == ""
 
 
 def test_tls_by_files_and_their_replacement_while_it_runs(
@@ -220,6 +220,6 @@ def test_beyond_loopback_neither_a_certificate_nor_a_proxy_means_refused() -> No
 def test_the_recipe_for_open_ondemand_is_one_that_the_server_reads() -> None:
     settings = load_configuration(ROOT / "deploy" / "openondemand" / "marey.toml").server
     check_transport(settings)
-    front = make_front(settings.behind_proxy, settings.path_prefix)
+    front = make_proxy_rules(settings.behind_proxy, settings.path_prefix)
     assert front.is_proxy("10.0.0.5")
     assert settings.path_prefix == f"/node/gpu-monitor.example.org/{settings.port}"

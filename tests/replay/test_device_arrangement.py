@@ -11,7 +11,7 @@ import pytest
 from marey.model.errors import InvalidInput
 from marey.replay.device.device_run import DeviceRun
 from marey.replay.device.gradient_talks import find_gradient_talks
-from marey.replay.device.sheet import close_sheet, open_sheet
+from marey.replay.device.node_columns import close_columns, open_columns
 from marey.replay.model import ReplayModel, replay_model, replay_workload
 from marey.replay.search import Limits, search_changes
 from marey.replay.verification import find_measured, keep_prediction
@@ -120,7 +120,7 @@ def test_the_recorded_buckets_are_no_change(plain: ReplayModel) -> None:
 
 def test_a_run_taken_apart_and_put_together_is_the_same(tensor: ReplayModel) -> None:
     plan = _plan(tensor)
-    again = close_sheet(plan, open_sheet(plan))
+    again = close_columns(plan, open_columns(plan))
     replayed = replay_workload(replace(tensor.recorded.workload, plan=again))
     assert replayed.step_ms == pytest.approx(tensor.recorded.step_ms, rel=1e-12)
 

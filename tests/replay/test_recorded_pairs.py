@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from marey.replay.model import ReplayModel
-from marey.replay.pairs import Scored, pairs_document, score_pairs
+from marey.replay.pairs import ScoredPair, pairs_document, score_pairs
 
 pytestmark = pytest.mark.data
 
 
 @pytest.fixture(scope="module")
-def scored(truth: dict[str, Any], read_model: Callable[[str], ReplayModel]) -> list[Scored]:
+def scored(truth: dict[str, Any], read_model: Callable[[str], ReplayModel]) -> list[ScoredPair]:
     return score_pairs(truth, lambda name, _plain: read_model(name))
 
 
-def _errors(scored: list[Scored], truth: dict[str, Any], *kinds: str) -> list[float]:
+def _errors(scored: list[ScoredPair], truth: dict[str, Any], *kinds: str) -> list[float]:
     return [
         abs(pair.error)
         for pair in scored
@@ -30,14 +30,14 @@ def _errors(scored: list[Scored], truth: dict[str, Any], *kinds: str) -> list[fl
     ]
 
 
-def test_every_pair_is_answered_and_the_mean_error_is_small(scored: list[Scored]) -> None:
+def test_every_pair_is_answered_and_the_mean_error_is_small(scored: list[ScoredPair]) -> None:
     document = pairs_document(scored)
     assert document["refused"] == 0
     assert document["mean_error"] <= 0.03
 
 
 def test_data_parallel_changes_are_predicted_closely(
-    scored: list[Scored], truth: dict[str, Any]
+    scored: list[ScoredPair], truth: dict[str, Any]
 ) -> None:
     errors = _errors(scored, truth, "ddp")
     assert np.mean(errors) <= 0.02
@@ -45,7 +45,7 @@ def test_data_parallel_changes_are_predicted_closely(
 
 
 def test_pipeline_changes_are_predicted_closely(
-    scored: list[Scored], truth: dict[str, Any]
+    scored: list[ScoredPair], truth: dict[str, Any]
 ) -> None:
     errors = [abs(p.error or 0) for p in scored if p.source.startswith("pp")]
     plain = [
@@ -58,13 +58,13 @@ def test_pipeline_changes_are_predicted_closely(
     assert np.mean(errors) <= 0.06
 
 
-def test_sharded_and_server_changes_are_predicted(scored: list[Scored]) -> None:
+def test_sharded_and_server_changes_are_predicted(scored: list[ScoredPair]) -> None:
     errors = [abs(p.error or 0) for p in scored if p.source.startswith(("fsdp", "ps"))]
     assert np.mean(errors) <= 0.06
 
 
 def test_the_sign_of_every_real_change_is_right(
-    scored: list[Scored], truth: dict[str, Any]
+    scored: list[ScoredPair], truth: dict[str, Any]
 ) -> None:
     for pair in scored:
         before = truth["runs"][pair.source]["step_ms"]
@@ -73,7 +73,7 @@ def test_the_sign_of_every_real_change_is_right(
             assert (pair.predicted_ms / before - 1) * change > 0, pair
 
 
-def test_four_of_five_truths_lie_in_their_interval(scored: list[Scored]) -> None:
+def test_four_of_five_truths_lie_in_their_interval(scored: list[ScoredPair]) -> None:
     assert pairs_document(scored)["inside_interval"] >= 0.8
 
 
@@ -97,9 +97,9 @@ def test_an_unchanged_replay_reproduces_a_data_parallel_run(
 
 
 def test_the_best_of_each_family_is_ranked_first(
-    scored: list[Scored], truth: dict[str, Any]
+    scored: list[ScoredPair], truth: dict[str, Any]
 ) -> None:
-    families: dict[str, list[Scored]] = {}
+    families: dict[str, list[ScoredPair]] = {}
     for pair in scored:
         families.setdefault(pair.source, []).append(pair)
     for pairs in families.values():

@@ -10,11 +10,11 @@ from marey.stats.sketches import sketch_statistics as ask
 from marey.stats.sketches.sketch_codec import pack, unpack
 from marey.stats.sketches.sketch_tables import (
     SLOT_MS,
-    Need,
-    Roster,
+    EntityRows,
     SketchTable,
     Span,
     Ticks,
+    WindowNeed,
     WindowRing,
     room_for,
 )
@@ -28,8 +28,8 @@ values_in_range = st.lists(st.floats(0, 2000, width=32), min_size=1, max_size=20
 )
 
 
-def roster(rows: int) -> Roster:
-    return Roster(
+def roster(rows: int) -> EntityRows:
+    return EntityRows(
         np.arange(rows + 1), np.arange(rows), np.zeros(rows, np.int64), np.full(rows, LATE)
     )
 
@@ -200,7 +200,7 @@ def test_missing_values_and_unknown_entities_change_nothing() -> None:
 
 def test_a_shared_gpu_counts_for_each_workload_that_holds_it_at_that_time() -> None:
     table = SketchTable([SPAN], 2)
-    shared = Roster(
+    shared = EntityRows(
         np.array([0, 2]), np.array([0, 1]), np.array([0, 30_000]), np.array([LATE, 60_000])
     )
     table.update(ticks(np.arange(6.0)), np.array([0]), shared)
@@ -209,7 +209,7 @@ def test_a_shared_gpu_counts_for_each_workload_that_holds_it_at_that_time() -> N
 
 
 def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
-    ring = WindowRing(SPAN, Need(600_000, 600_000), 1)
+    ring = WindowRing(SPAN, WindowNeed(600_000, 600_000), 1)
     minutes = np.arange(120)
     start = 1_000 * SLOT_MS
     for minute in minutes:
@@ -225,7 +225,7 @@ def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
 
 
 def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> None:
-    ring = WindowRing(SPAN, Need(600_000, 600_000), 1)
+    ring = WindowRing(SPAN, WindowNeed(600_000, 600_000), 1)
     now = 1_000 * SLOT_MS + 100_000
     ring.advance(now)
 
@@ -240,7 +240,7 @@ def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> 
 
 
 def test_bins_of_a_window_widen_before_a_count_is_cut_off() -> None:
-    ring = WindowRing(SPAN, Need(600_000, 300_000), 1)
+    ring = WindowRing(SPAN, WindowNeed(600_000, 300_000), 1)
     start = 1_000 * SLOT_MS
     ring.advance(start)
     for second in range(300):
@@ -260,8 +260,8 @@ def test_bins_of_a_window_widen_before_a_count_is_cut_off() -> None:
 
 
 def test_bins_are_kept_only_as_far_back_as_they_are_asked() -> None:
-    ring = WindowRing(SPAN, Need(1_800_000, 300_000), 1)
-    plain = WindowRing(SPAN, Need(1_800_000), 1)
+    ring = WindowRing(SPAN, WindowNeed(1_800_000, 300_000), 1)
+    plain = WindowRing(SPAN, WindowNeed(1_800_000), 1)
     start = 1_000 * SLOT_MS
     for minute in range(60):
         now = start + minute * 60_000
@@ -318,7 +318,7 @@ def test_room_for_more_rows_is_added_in_place_unless_somebody_looks() -> None:
 
 
 def test_a_window_of_some_rows_is_that_part_of_all() -> None:
-    ring = WindowRing(SPAN, Need(600_000, 600_000), 3)
+    ring = WindowRing(SPAN, WindowNeed(600_000, 600_000), 3)
     ring.advance(60_000)
     ring.bins[:] = np.arange(3, dtype=np.uint8)[:, None, None]
     ring.agg[:, :, sketch.COUNT] = np.arange(3)[:, None]

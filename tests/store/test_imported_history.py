@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marey.app.history.imports import IMPORTED_KIND, Keeping
+from marey.app.history.imports import IMPORTED_KIND, ImportRetention
 from marey.model.protocols import Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS, HOUR_MS
@@ -25,7 +25,7 @@ def batch(begin_ms: int, value: float = 50.0) -> SampleBatch:
     return SampleBatch(times, np.zeros(MOMENTS, np.int32), ("n1:0",), {"util": values})
 
 
-def bring(store: EmbeddedStore, begin_ms: int, keep: Keeping) -> None:
+def bring(store: EmbeddedStore, begin_ms: int, keep: ImportRetention) -> None:
     told = keep.documents("default", begin_ms, begin_ms + STEP_MS * (MOMENTS - 1))
     store.ingest((), [batch(begin_ms)], told)
 
@@ -45,21 +45,23 @@ def test_both_sides_call_it_by_one_name() -> None:
 
 
 def test_an_import_of_newer_samples_leaves_an_older_import_whole(store: EmbeddedStore) -> None:
-    bring(store, OLD_MS, Keeping())
-    bring(store, NEW_MS, Keeping())
+    bring(store, OLD_MS, ImportRetention())
+    bring(store, NEW_MS, ImportRetention())
     store.maintain(NEW_MS + 10 * DAY_MS)
     assert count_raw(store, OLD_MS) == count_raw(store, NEW_MS) == MOMENTS
 
 
 def test_samples_that_were_collected_are_still_reduced(store: EmbeddedStore) -> None:
     store.append([batch(OLD_MS)])
-    bring(store, NEW_MS, Keeping())
+    bring(store, NEW_MS, ImportRetention())
     store.maintain(NEW_MS + DAY_MS)
     assert count_raw(store, OLD_MS) == 0
 
 
-@pytest.mark.parametrize("keep", [Keeping(as_retention=True), Keeping(90 * DAY_MS)])
-def test_who_says_so_has_imported_history_reduced(store: EmbeddedStore, keep: Keeping) -> None:
+@pytest.mark.parametrize("keep", [ImportRetention(as_retention=True), ImportRetention(90 * DAY_MS)])
+def test_who_says_so_has_imported_history_reduced(
+    store: EmbeddedStore, keep: ImportRetention
+) -> None:
     bring(store, OLD_MS, keep)
     bring(store, NEW_MS, keep)
     store.maintain(NEW_MS + 10 * DAY_MS)
@@ -74,7 +76,7 @@ def test_importing_again_brings_back_what_was_reduced_and_counts_nothing_twice(
     store.append([batch(NEW_MS)])
     store.maintain(NEW_MS + DAY_MS)
     assert count_raw(store, OLD_MS) == 0
-    bring(store, OLD_MS, Keeping())
+    bring(store, OLD_MS, ImportRetention())
     assert count_raw(store, OLD_MS) == MOMENTS
     span = Selection(("util",), OLD_MS, OLD_MS + DAY_MS)
     (row,) = store.statistics(span).table.to_pylist()
@@ -86,7 +88,7 @@ def test_the_order_of_imports_does_not_matter(tmp_path: Path) -> None:
     for order in ((OLD_MS, NEW_MS), (NEW_MS, OLD_MS)):
         with open_store(tmp_path / f"{order[0]}.duckdb", retention=Retention(30, 400)) as store:
             for begin_ms in order:
-                bring(store, begin_ms, Keeping())
+                bring(store, begin_ms, ImportRetention())
                 store.maintain(NEW_MS + 10 * DAY_MS)
             span = Selection(("util",), 0, 2 * NEW_MS)
             times = np.concatenate([part.time_ms for part in store.scan(span)])

@@ -11,12 +11,12 @@ from marey.api.access.recognition import Recognition
 from marey.api.answers import describe_documents
 from marey.api.audit.recording import AuditRecording, make_sign_in_recorder
 from marey.api.compression import Compression
-from marey.api.front import Front, FrontDoor
 from marey.api.guard import Access, Guard
 from marey.api.limits.connections import ConnectionBook
 from marey.api.limits.requests import RequestLimits
 from marey.api.pages import WebApp
 from marey.api.problems import add_handlers
+from marey.api.reverse_proxy import ProxyMiddleware, ProxyRules
 from marey.api.routes import (
     callgraph_routes,
     cluster_routes,
@@ -67,7 +67,7 @@ ROUTERS = (
 
 
 def build_app(
-    service: Service | None = None, access: Access | None = None, front: Front | None = None
+    service: Service | None = None, access: Access | None = None, front: ProxyRules | None = None
 ) -> FastAPI:
     """Return the application; without a service only its OpenAPI document can be had.
 
@@ -89,7 +89,7 @@ def build_app(
     app.state.audit = service.audit if service else AuditLog()
     access.control.on_sign_in = make_sign_in_recorder(app.state.audit)
     app.state.clients = live_routes.LiveClients()
-    front = front or Front()
+    front = front or ProxyRules()
     app.state.connections = ConnectionBook(is_shared=front.is_proxy)
     app.state.health_threads = None
     add_handlers(app)
@@ -104,6 +104,6 @@ def build_app(
     app.add_middleware(Recognition, control=access.control)
     app.add_middleware(Guard, access=access)
     app.add_middleware(AuditRecording, log=app.state.audit)
-    app.add_middleware(FrontDoor, front=front)
+    app.add_middleware(ProxyMiddleware, front=front)
     describe_documents(app, ROUTERS, live_routes.describe_socket())
     return app

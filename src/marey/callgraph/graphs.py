@@ -13,7 +13,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
-from marey.callgraph.profiles import Made, Profile, ProfileInfo
+from marey.callgraph.profiles import MadeProfiles, Profile, ProfileInfo
 from marey.callgraph.trees import KINDS, Tree, Uniter, depths
 from marey.model.errors import InvalidInput, shown
 from marey.model.training.callgraphs import NODES, PROFILES, VALUES
@@ -150,7 +150,7 @@ def unite(profiles: Iterable[Profile], unit: str = "ns", notes: Sequence[str] = 
     )
 
 
-def unite_made(made: Sequence[Made]) -> CallGraphs:
+def unite_made(made: Sequence[MadeProfiles]) -> CallGraphs:
     """Unite what several makers made; refuse quantities that cannot be added to each other."""
     units = {one.unit: one for one in made if one.profiles}
     if len(units) > 1:

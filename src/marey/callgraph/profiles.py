@@ -58,7 +58,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeProfiles:
     """The profiles of one file or folder, with what has to be known about them."""
 
     profiles: Sequence[Profile]
@@ -89,7 +89,7 @@ class RawGraph:
     aliases: Mapping[str, str] | None = None
 
 
-def make_profiles(raw: RawGraph, format_name: str, notes: Sequence[str] = ()) -> Made:
+def make_profiles(raw: RawGraph, format_name: str, notes: Sequence[str] = ()) -> MadeProfiles:
     """Normalise names, merge siblings of one name, sum records and derive what is missing."""
     tree, node_of = make_tree(raw)
     factor, unit = time_factor(raw.unit)
@@ -109,7 +109,7 @@ def make_profiles(raw: RawGraph, format_name: str, notes: Sequence[str] = ()) ->
         node_of[node[good]], profile[good], {k: v[good] for k, v in columns.items()}, len(tree)
     )
     profiles = [_profile(tree, summed, p, info) for p, info in enumerate(raw.infos)]
-    return Made(profiles, unit, format_name, (*notes, *remarks))
+    return MadeProfiles(profiles, unit, format_name, (*notes, *remarks))
 
 
 def make_tree(raw: RawGraph) -> tuple[Tree, NDArray[np.int32]]:

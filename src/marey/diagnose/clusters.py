@@ -14,7 +14,7 @@ from marey.model.errors import InvalidInput, unknown
 from marey.model.metrics import catalogue
 from marey.stats.clustering import (
     Clustering,
-    Merged,
+    CuttableTree,
     cut_tree,
     merge_histograms,
     merge_timelines,
@@ -49,7 +49,7 @@ class ClusterReport:
     counts: NDArray[np.int64]
     medians: NDArray[np.float64]
     # What another cut can be made from without comparing the GPUs again.
-    merged: Merged
+    merged: CuttableTree
 
 
 def histogram_counts(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.int64]:
@@ -81,7 +81,7 @@ def cluster_gpus(
     *,
     method: str = "histogram",
     clusters: int | None = None,
-    merged: Merged | None = None,
+    merged: CuttableTree | None = None,
 ) -> ClusterReport:
     """Cluster the workload's GPUs by one metric; a tree that is known is only cut."""
     if method not in METHODS:

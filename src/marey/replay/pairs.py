@@ -14,7 +14,7 @@ Reader = Callable[[str, float], ReplayModel]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredPair:
     """One pair: what was predicted of ``to`` from the traces of ``from``, and the truth."""
 
     source: str
@@ -46,7 +46,7 @@ class Scored:
         }
 
 
-def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[Scored]:
+def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[ScoredPair]:
     """Predict every pair of a truth document from its ``from`` run alone."""
     runs, pairs = _check_truth(truth)
     models: dict[str, ReplayModel | str] = {}
@@ -56,7 +56,7 @@ def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[Scored]:
         if source not in models:
             models[source] = _read(read, source, float(runs[source]["step_ms"]))
         change = tuple(str(word) for word in pair["change"])
-        plain = Scored(source, target, change, float(runs[target]["step_ms"]))
+        plain = ScoredPair(source, target, change, float(runs[target]["step_ms"]))
         scored.append(_score(plain, models[source]))
     return scored
 
@@ -83,14 +83,14 @@ def _read(read: Reader, name: str, plain_ms: float) -> ReplayModel | str:
         return str(error)
 
 
-def _score(plain: Scored, model: ReplayModel | str) -> Scored:
+def _score(plain: ScoredPair, model: ReplayModel | str) -> ScoredPair:
     if isinstance(model, str):
         return _refuse(plain, model)
     try:
         made = model.predict(plain.change)
     except MareyError as error:
         return _refuse(plain, str(error))
-    return Scored(
+    return ScoredPair(
         source=plain.source,
         target=plain.target,
         change=plain.change,
@@ -101,11 +101,11 @@ def _score(plain: Scored, model: ReplayModel | str) -> Scored:
     )
 
 
-def _refuse(plain: Scored, why: str) -> Scored:
-    return Scored(plain.source, plain.target, plain.change, plain.truth_ms, refused=why)
+def _refuse(plain: ScoredPair, why: str) -> ScoredPair:
+    return ScoredPair(plain.source, plain.target, plain.change, plain.truth_ms, refused=why)
 
 
-def pairs_document(scored: list[Scored]) -> dict[str, Any]:
+def pairs_document(scored: list[ScoredPair]) -> dict[str, Any]:
     """Return all pairs with their mean error and how many truths lie in their interval."""
     errors = [abs(s.error) for s in scored if s.error is not None]
     inside = [

@@ -21,7 +21,7 @@ from marey.replay.families.fully_sharded import keeps_parameters
 from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.memory import predict_memory
 from marey.replay.model import Prediction, ReplayModel
-from marey.replay.recording.recorded import Recorded
+from marey.replay.recording.recorded import RecordedPrograms
 from marey.replay.recording.workload import Workload
 
 # Words that are tried unless the user says otherwise: none changes what is computed.
@@ -212,7 +212,7 @@ def _all_candidates(run: Workload) -> Iterator[str]:
         yield from ("reshard=off", "schedule=1f1b", "schedule=gpipe")
         yield from ("accumulate=2", "accumulate=4", "recompute=all")
         return
-    if run.strategy == "parameter-server" and isinstance(run.plan, Recorded):
+    if run.strategy == "parameter-server" and isinstance(run.plan, RecordedPrograms):
         counts = range(1, min(len(run.plan.ranks), 9))
         yield from (f"servers={n}" for n in counts if n != len(run.servers))
         yield from (f"sync=allreduce bucket={mb}MB" for mb in BUCKETS_MB)
@@ -222,7 +222,7 @@ def _all_candidates(run: Workload) -> Iterator[str]:
         yield from ("gradients=fp16", "accumulate=2", "accumulate=4", "recompute=off")
     elif isinstance(run.plan, Pipeline):
         yield from _pipeline_candidates(run.plan)
-    elif run.strategy == "sharded" and isinstance(run.plan, Recorded):
+    elif run.strategy == "sharded" and isinstance(run.plan, RecordedPrograms):
         yield "reshard=on" if keeps_parameters(run.plan) else "reshard=off"
 
 

@@ -19,7 +19,7 @@ from marey.replay.families.data_parallel import DataParallel
 from marey.replay.families.fully_sharded import keeps_parameters
 from marey.replay.families.pipeline_parallel import Pipeline
 from marey.replay.model import Prediction, ReplayModel
-from marey.replay.recording.recorded import Recorded
+from marey.replay.recording.recorded import RecordedPrograms
 from marey.replay.recording.warp import recomputed_share
 from marey.replay.recording.workload import LEAST_RECOMPUTED, Workload
 
@@ -117,7 +117,7 @@ def describe_structure(run: Workload) -> str:
         parts: list[object] = [plan.rounds, plan.overlapped, sizes, recomputes]
     elif isinstance(plan, Pipeline):
         parts = [plan.schedule, plan.virtual, plan.spread, plan.micro_batches, again]
-    elif run.strategy == "sharded" and isinstance(plan, Recorded):
+    elif run.strategy == "sharded" and isinstance(plan, RecordedPrograms):
         parts = [keeps_parameters(plan)]
     elif isinstance(plan, DeviceRun):
         parts = _describe_device(plan)

@@ -23,7 +23,7 @@ from marey.sim.metrics.behaviour import healthy
 from marey.sim.metrics.gpu_state import GpuStates, Regime
 from marey.sim.metrics.progress import Tracks
 from marey.sim.passes.host_room import WHOLE_GPU
-from marey.sim.scheduling.event_queue import Agenda, What
+from marey.sim.scheduling.event_queue import EventQueue, HappeningKind
 from marey.sim.scheduling.gpu_shares import free_gpus, hand_over
 from marey.sim.scheduling.jobs import Job
 from marey.sim.scheduling.people import User
@@ -75,22 +75,22 @@ class Cluster:
         self.user_gpus = [np.zeros(len(users), np.int64) for _ in hardware.parts]
         self._use = np.zeros(len(users))
         self._use_ms = self.now_ms
-        self._agenda = Agenda()
+        self._agenda = EventQueue()
         self._pass_at = [-1] * len(hardware.parts)
         # (moment, workload, reserved moment) of each pass that left someone waiting, on request.
         self.reservations: list[tuple[int, int, int]] | None = None
         # Others take part in its life: they handle kinds of happenings, and hear of workloads.
         self.on_start: list[Callable[[Job], None]] = []
         self.on_end: list[Callable[[Job], None]] = []
-        self.on_event: dict[What, Callable[..., None]] = {
-            What.PASS: self._pass,
-            What.END: self._end,
-            What.PAUSE: self._pause,
+        self.on_event: dict[HappeningKind, Callable[..., None]] = {
+            HappeningKind.PASS: self._pass,
+            HappeningKind.END: self._end,
+            HappeningKind.PAUSE: self._pause,
         }
 
     # -- events ---------------------------------------------------------------------------------
 
-    def at(self, time_ms: int, what: What, *details: Any) -> None:
+    def at(self, time_ms: int, what: HappeningKind, *details: Any) -> None:
         """Plan what will happen at this moment."""
         self._agenda.plan(time_ms, what, details)
 
@@ -130,7 +130,7 @@ class Cluster:
         if self._pass_at[partition] < self.now_ms:
             turn = -((PASS_PHASE_MS - self.now_ms) // PASS_EVERY_MS) * PASS_EVERY_MS + PASS_PHASE_MS
             self._pass_at[partition] = turn
-            self.at(turn, What.PASS, partition)
+            self.at(turn, HappeningKind.PASS, partition)
 
     def user_cap(self, partition: int) -> int:
         """Return how many GPUs of a partition one user may hold (the quality of
@@ -234,7 +234,7 @@ class Cluster:
         self.reserved.append(reservation)
         self._plans = True
         for partition in range(len(self.hardware.parts)):
-            self.at(max(self.now_ms, reservation.end_ms), What.PASS, partition)
+            self.at(max(self.now_ms, reservation.end_ms), HappeningKind.PASS, partition)
 
     def tell_waiting(
         self, queue: Queue, reasons: NDArray[np.int64], priority: NDArray[np.float64]
@@ -290,7 +290,7 @@ class Cluster:
             time_ms, outcome = limit, WorkloadState.TIMEOUT
         job.end_token += 1
         job.planned_end_ms, job.planned_outcome = time_ms, outcome
-        self.at(max(time_ms, self.now_ms), What.END, job.seq, job.end_token, outcome)
+        self.at(max(time_ms, self.now_ms), HappeningKind.END, job.seq, job.end_token, outcome)
 
     def change(self, job: Job, regime: Regime) -> None:
         """Change how the workload behaves from now on."""
@@ -351,7 +351,7 @@ class Cluster:
             warm = role[k.INIT_MS] + role[k.LOAD_MS]
             first = self.now_ms + int(warm + role[k.TRAIN_MS])
             period = int(role[k.TRAIN_MS] + pause)
-            self.at(first, What.PAUSE, job.seq, period, int(role[k.EVAL_MS]))
+            self.at(first, HappeningKind.PAUSE, job.seq, period, int(role[k.EVAL_MS]))
 
     def _pause(self, seq: int, period: int, evaluation: int, saving: bool = False) -> None:
         job = self.jobs.get(seq)
@@ -359,11 +359,11 @@ class Cluster:
             return
         if evaluation and not saving:
             self.tell(Event(self.now_ms, ClusterEventKind.EVALUATION, workload=job.id))
-            self.at(self.now_ms + evaluation, What.PAUSE, seq, period, evaluation, True)
+            self.at(self.now_ms + evaluation, HappeningKind.PAUSE, seq, period, evaluation, True)
             return
         self.tell(Event(self.now_ms, ClusterEventKind.CHECKPOINT, workload=job.id))
         next_pause = self.now_ms + period - (evaluation if saving else 0)
-        self.at(next_pause, What.PAUSE, seq, period, evaluation)
+        self.at(next_pause, HappeningKind.PAUSE, seq, period, evaluation)
 
 
 # As Slurm words them.

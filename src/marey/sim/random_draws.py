@@ -80,7 +80,7 @@ def bells(number: np.uint64, rows: int, columns: int) -> NDArray[np.float64]:
     return table
 
 
-class Dice:
+class RandomDraws:
     """A short sequence of draws for one thing (a workload, a fault)."""
 
     __slots__ = ("_drawn", "_key", "_ready")

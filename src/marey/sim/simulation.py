@@ -27,11 +27,11 @@ from marey.sim.config import (
 from marey.sim.faults.host_life import Hosts
 from marey.sim.faults.incidents import Incidents
 from marey.sim.hardware import Hardware, build
-from marey.sim.metrics.gpu_state import Shot
+from marey.sim.metrics.gpu_state import StateSnapshot
 from marey.sim.metrics.progress import Reports
 from marey.sim.observations import make_change_report, merge_observations
 from marey.sim.scheduling.demand import new_job
-from marey.sim.scheduling.event_queue import What
+from marey.sim.scheduling.event_queue import HappeningKind
 from marey.sim.scheduling.intake import Intake
 from marey.sim.scheduling.jobs import Job, Kind
 from marey.sim.scheduling.people import populate
@@ -68,7 +68,7 @@ class Simulation:
         self.hosts = Hosts(self.cluster)
         self.incidents = Incidents(self.cluster, self.hosts, self.config.fault_plan)
         self.intake = Intake(self.cluster)
-        self.cluster.on_event[What.RECORDED] = self._arrive_recorded
+        self.cluster.on_event[HappeningKind.RECORDED] = self._arrive_recorded
         self._commands: list[dict[str, Any]] = []
         # Commands may come from another thread than the one that collects.
         self._lock = RLock()
@@ -151,7 +151,9 @@ class Simulation:
             if coming is not None:
                 yield self._finish(*coming)
 
-    def _finish(self, lived: Block, shot: Shot, samples: Future[tuple[SampleBatch, ...]]) -> Block:
+    def _finish(
+        self, lived: Block, shot: StateSnapshot, samples: Future[tuple[SampleBatch, ...]]
+    ) -> Block:
         made = samples.result()
         self.cluster.gpu_states.settle(shot)
         return replace(lived, samples=made)
@@ -269,7 +271,7 @@ class Simulation:
         self._commands.append({"time_ms": self.now_ms, "recorded": rows})
         for row in rows:
             moment = self.now_ms + int(row["submit_s"] * 1000)
-            self.cluster.at(moment, What.RECORDED, Request(**row))
+            self.cluster.at(moment, HappeningKind.RECORDED, Request(**row))
 
     def _arrive_recorded(self, request: Request) -> None:
         self.intake.submit(self._make_job(request))

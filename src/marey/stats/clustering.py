@@ -36,7 +36,7 @@ class Clustering:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class CuttableTree:
     """A merge tree, which costs much, with what a cut of it needs, which costs little."""
 
     tree: NDArray[np.float64]
@@ -59,7 +59,7 @@ def cluster_histograms(
     return cut_tree(merge_histograms(counts, names), clusters)
 
 
-def merge_histograms(counts: NDArray[Any], names: Sequence[str]) -> Merged:
+def merge_histograms(counts: NDArray[Any], names: Sequence[str]) -> CuttableTree:
     """Return the merge tree of rows of histogram counts by Jensen-Shannon distance."""
     return _merge(np.asarray(counts, np.float64), names, "histogram")
 
@@ -75,7 +75,9 @@ def cluster_timelines(
     return cut_tree(merge_timelines(values, names, by=by), clusters)
 
 
-def merge_timelines(values: NDArray[Any], names: Sequence[str], *, by: str = "euclidean") -> Merged:
+def merge_timelines(
+    values: NDArray[Any], names: Sequence[str], *, by: str = "euclidean"
+) -> CuttableTree:
     """Return the merge tree of rows of a metric over time."""
     return _merge(_fill_gaps(np.asarray(values, np.float64)), names, by)
 
@@ -91,11 +93,11 @@ def _fill_gaps(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(gap, middle[None, :], values)
 
 
-def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> Merged:
+def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> CuttableTree:
     # The canonical order makes ties fall alike whatever order the GPUs came in.
     order = np.argsort(np.array(names, dtype=object), kind="stable")
     if len(rows) < 2:
-        return Merged(np.zeros((0, 4)), order, None, 1.0)
+        return CuttableTree(np.zeros((0, 4)), order, None, 1.0)
     rows = rows[order]
     members = _make_micro_clusters(rows) if len(rows) > EXACT_LIMIT else None
     centres = rows if members is None else _compute_centres(rows, members)
@@ -103,10 +105,10 @@ def _merge(rows: NDArray[np.float64], names: Sequence[str], by: str) -> Merged:
     from scipy.cluster.hierarchy import linkage
 
     tree = linkage(_compute_distances(centres, by), "average")
-    return Merged(tree, order, members, _scale(centres, by))
+    return CuttableTree(tree, order, members, _scale(centres, by))
 
 
-def cut_tree(merged: Merged, clusters: int | None = None) -> Clustering:
+def cut_tree(merged: CuttableTree, clusters: int | None = None) -> Clustering:
     """Cut into so many clusters, or where the gap between merges is widest."""
     n = len(merged.order)
     if n < 2:

@@ -41,7 +41,7 @@ from marey.trace.verdicts.doubts import DOUBTED_CONFIDENCE, apply_doubts
 
 __all__ = [
     "Analysis",
-    "Workbench",
+    "AnalysisSteps",
     "align_clocks",
     "analyse",
     "blame",
@@ -66,7 +66,7 @@ def analyse(
     Memory grows with communications, not events.
     """
     report = progress or (lambda what, done: None)
-    bench = Workbench(run, reduce_run(run, report, executor))
+    bench = AnalysisSteps(run, reduce_run(run, report, executor))
     report("matching", 0.7)
     matches, clocks, parallelism = bench.matches, bench.clocks, bench.parallelism
     report("replaying", 0.85)
@@ -108,7 +108,7 @@ def reduce_run(
 
 
 @dataclass(frozen=True)
-class Workbench:
+class AnalysisSteps:
     """The steps of an analysis, each computed when first asked for."""
 
     run: TraceRun
@@ -262,24 +262,24 @@ def _before_backward(activities: tuple[RankActivity, ...]) -> Flags:
 
 def match_collectives(run: TraceRun) -> Matches:
     """Return the communications of a run matched across ranks, on aligned clocks."""
-    return Workbench(run, reduce_run(run)).matches
+    return AnalysisSteps(run, reduce_run(run)).matches
 
 
 def align_clocks(run: TraceRun) -> Clocks:
     """Return the clocks of a run's ranks, from the ends of the collectives they shared."""
-    return Workbench(run, reduce_run(run)).clocks
+    return AnalysisSteps(run, reduce_run(run)).clocks
 
 
 def recognise_parallelism(run: TraceRun) -> Parallelism:
     """Return how a run is split over its ranks."""
-    return Workbench(run, reduce_run(run)).parallelism
+    return AnalysisSteps(run, reduce_run(run)).parallelism
 
 
 def blame(run: TraceRun) -> pa.Table:
     """Return who made whom wait, by cause, in GPU-seconds."""
-    return Workbench(run, reduce_run(run)).blame
+    return AnalysisSteps(run, reduce_run(run)).blame
 
 
 def judge(run: TraceRun) -> list[Verdict]:
     """Return what is wrong with a run, the most costly first."""
-    return list(Workbench(run, reduce_run(run)).verdicts)
+    return list(AnalysisSteps(run, reduce_run(run)).verdicts)

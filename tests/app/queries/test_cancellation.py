@@ -16,7 +16,7 @@ from marey.api.routes.diagnosis_routes import Window, watched
 from marey.app.collect.clocks import StoredClock
 from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 from marey.app.diagnosis.workload_matrix import load_matrix
-from marey.app.queries.cancellation import GivenUp, RunningWork
+from marey.app.queries.cancellation import RequestAbandoned, RunningWork
 from marey.app.queries.workspace import Workspace
 from marey.live.summary import SummaryLog
 from marey.model.protocols import Selection
@@ -58,7 +58,7 @@ def test_a_reading_tells_how_far_it_is_and_stops_when_given_up(
                     work.give_up()
 
         monkeypatch.setattr(EmbeddedStore, "scan", scan)
-        with pytest.raises(GivenUp):
+        with pytest.raises(RequestAbandoned):
             load_matrix(replace(workspace, work=work), AskDiagnosis("usual"))
     assert len(seen) == 3, "what nobody waits for is not read"
     assert seen == sorted(seen)
@@ -77,7 +77,7 @@ def test_two_questions_about_a_workload_do_not_disturb_each_other() -> None:
     with works.begin("default", "a") as first, works.begin("default", "a") as second:
         second.give_up()
         first.tell(0.5)
-        with pytest.raises(GivenUp):
+        with pytest.raises(RequestAbandoned):
             second.tell(0.7)
         assert works.share("default", "a") == 0.5
         assert works.share("default", "b") is None
@@ -95,7 +95,7 @@ def test_a_closed_connection_gives_the_work_up(workspace: Workspace) -> None:
             async for space in spaces:
                 await asyncio.sleep(0)
                 assert space.work is not None
-                with pytest.raises(GivenUp):
+                with pytest.raises(RequestAbandoned):
                     space.work.tell(0.1)
 
     run_in_loop(ask())

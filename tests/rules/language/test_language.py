@@ -11,8 +11,8 @@ from marey.model.metrics import catalogue
 from marey.rules.language.expressions import (
     GROUPS_OF_GPUS,
     ORDER_OPS,
+    Aggregation,
     And,
-    By,
     Clause,
     ComparisonGroup,
     Condition,
@@ -42,7 +42,7 @@ numbers = st.one_of(
 )
 signed = st.one_of(numbers, numbers.map(lambda x: -x))
 windows = st.sampled_from([None, 60_000, 300_000, 1_800_000, 86_400_000, 61_001])
-overs = st.builds(Over, st.sampled_from(GROUPS_OF_GPUS), st.sampled_from(By))
+overs = st.builds(Over, st.sampled_from(GROUPS_OF_GPUS), st.sampled_from(Aggregation))
 references = st.one_of(overs, st.just(Over(ComparisonGroup.LIFE)))
 statistics = st.one_of(
     st.sampled_from("min max mean std last range trend steadiness count".split()).map(Statistic),

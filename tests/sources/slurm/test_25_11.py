@@ -13,7 +13,7 @@ from typing import Any
 from marey.model.inventory import HostState
 from marey.model.workloads import WorkloadState
 from marey.sources.slurm.history import list_ended_jobs, parse_history
-from marey.sources.slurm.rest import Rest
+from marey.sources.slurm.rest import SlurmRestClient
 from marey.sources.slurm.slurm_source import SlurmRules, SlurmSource
 from tests.sources.exporters import answer, exporter
 
@@ -101,7 +101,7 @@ def test_a_cluster_of_25_11_is_read_through_its_own_version() -> None:
         connection.sendall(answer(json.dumps(told).encode()))
 
     with exporter(behave) as place:
-        rest = Rest(f"http://{place}", "marey", "token")
+        rest = SlurmRestClient(f"http://{place}", "marey", "token")
         source = SlurmSource("slurm", rest, SlurmRules("default"))
         (seen,) = source.poll(NOW_MS)
         details = source.details()

@@ -24,7 +24,7 @@ from marey.model.workloads import AGE_WEIGHT, MAX_AGE, WorkloadState
 from marey.sources.slurm.commands import CommandLine
 from marey.sources.slurm.factors import parse_aging, parse_factors
 from marey.sources.slurm.history import PastJob
-from marey.sources.slurm.rest import Rest
+from marey.sources.slurm.rest import SlurmRestClient
 from marey.sources.slurm.slurm_json import Job, Node, SlurmReservation
 from marey.sources.slurm.slurm_source import MOST_BACKOFF_MS, SlurmRules, SlurmSource
 from marey.sources.slurm.token import read_expiry_ms
@@ -341,7 +341,7 @@ def test_slurmrestd_is_asked_with_the_token_in_the_newest_version_it_speaks(data
             connection.sendall(answer(file.read_bytes()))
 
     with exporter(behave, heads) as place:
-        rest = Rest(f"http://{place}", "marey", "x.y.z")
+        rest = SlurmRestClient(f"http://{place}", "marey", "x.y.z")
         source = SlurmSource("s", rest, SlurmRules(gpu_only=False))
         (seen,) = source.poll(NOW_MS)
         source.close()
@@ -361,7 +361,7 @@ def test_an_expired_token_makes_the_source_unavailable(data_dir: Path) -> None:
         connection.sendall(answer(body, status="200 OK" if ping else "500 Server Error"))
 
     with exporter(behave) as place:
-        rest = Rest(f"http://{place}", "marey", "expired")
+        rest = SlurmRestClient(f"http://{place}", "marey", "expired")
         with pytest.raises(Unavailable, match="status 500"):
             rest.jobs()
         rest.close()
@@ -369,7 +369,7 @@ def test_an_expired_token_makes_the_source_unavailable(data_dir: Path) -> None:
 
 def test_a_token_with_a_line_break_is_refused() -> None:
     with pytest.raises(InvalidInput, match="token"):
-        Rest("http://127.0.0.1:1", "marey", "a\r\nX-Evil: 1")
+        SlurmRestClient("http://127.0.0.1:1", "marey", "a\r\nX-Evil: 1")
 
 
 def web_token(expires_s: float) -> str:
@@ -392,7 +392,9 @@ def test_a_token_that_says_it_is_over_is_never_sent_and_a_new_one_works_at_once(
 
     kept = {"token": web_token(1_600_000_000)}
     with exporter(behave) as place:
-        source = SlurmSource("s", Rest(f"http://{place}", "m", lambda: kept["token"]), SlurmRules())
+        source = SlurmSource(
+            "s", SlurmRestClient(f"http://{place}", "m", lambda: kept["token"]), SlurmRules()
+        )
         for second in range(3):
             with pytest.raises(Unavailable, match=r"token expired at 2020-09-13T12:26:40"):
                 source.poll(NOW_MS + second * 1000)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from marey.trace.analysis import Workbench, analyse, reduce_run
+from marey.trace.analysis import AnalysisSteps, analyse, reduce_run
 from marey.trace.graph.cost_graph import NodeKind, typical_work
 from marey.trace.rank.activity import reduce_rank
 from marey.trace.ranks.clocks import aligned
@@ -21,9 +21,9 @@ LAYOUTS = [
 ]
 
 
-def _bench(layout: Layout, kind: VerdictKind = VerdictKind.NONE, seed: int = 0) -> Workbench:
+def _bench(layout: Layout, kind: VerdictKind = VerdictKind.NONE, seed: int = 0) -> AnalysisSteps:
     run = make_run(Scenario(layout, kind, steps=3, seed=seed)).run
-    return Workbench(run, reduce_run(run))
+    return AnalysisSteps(run, reduce_run(run))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from marey.trace.readers import READERS
 from marey.trace.readers.result import ReadOptions
-from marey.trace.run.conversion import Converted, convert_file
+from marey.trace.run.conversion import ConvertedFile, convert_file
 from tests.trace.readers.protobuf_bytes import field
 
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -146,14 +146,14 @@ SAMPLES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-def converted(content: bytes, name: str, native: bool) -> Converted:
+def converted(content: bytes, name: str, native: bool) -> ConvertedFile:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
         return convert_file(path, Path(folder) / "cache", ReadOptions(native=native))
 
 
-def check(result: Converted) -> None:
+def check(result: ConvertedFile) -> None:
     """Either there are events, or there is a note that says why not."""
     assert result.ranks or result.notes
     assert all(rank.events > 0 for rank in result.ranks)

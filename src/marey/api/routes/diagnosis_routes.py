@@ -39,7 +39,7 @@ from marey.app.diagnosis.part_documents import (
     Peers,
 )
 from marey.app.diagnosis.peers import AskPeers
-from marey.app.queries.cancellation import GivenUp
+from marey.app.queries.cancellation import RequestAbandoned
 from marey.app.queries.table_queries import Question
 from marey.app.queries.workspace import Workspace
 from marey.diagnose.report import policy
@@ -111,12 +111,12 @@ CLIENT_CLOSED = 499
 def _answer_question(question: Question[D], workspace: Workspace) -> Answer[D] | Response:
     try:
         return Answer(question.ask(workspace))
-    except GivenUp:
+    except RequestAbandoned:
         return Response(status_code=CLIENT_CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnMetrics:
     """Metrics over time, and how densely."""
 
     metrics: str
@@ -139,12 +139,12 @@ def the_drawn(
             description="Width of a bin in ms, as an answer before gave it; 0 chooses by points.",
         ),
     ] = 0,
-) -> Drawn:
+) -> DrawnMetrics:
     """What is drawn over time."""
-    return Drawn(metrics, points, bin)
+    return DrawnMetrics(metrics, points, bin)
 
 
-TheDrawn = Annotated[Drawn, Depends(the_drawn)]
+TheDrawn = Annotated[DrawnMetrics, Depends(the_drawn)]
 
 
 @router.get(
@@ -422,7 +422,7 @@ def report(
     kind = "text/html" if format == "html" else "text/markdown"
     try:
         text = question.text(workspace)
-    except GivenUp:
+    except RequestAbandoned:
         return Response(status_code=CLIENT_CLOSED)
     return Response(
         text,

@@ -35,7 +35,7 @@ from marey.sources.kubernetes.workloads import (
 )
 from marey.sources.prometheus import PrometheusRules, PrometheusSource
 from marey.sources.slurm.commands import CommandLine
-from marey.sources.slurm.rest import Rest
+from marey.sources.slurm.rest import SlurmRestClient
 from marey.sources.slurm.slurm_source import SlurmRules, SlurmSource
 from marey.sources.training.mlflow_runs import MlflowServer
 from marey.sources.training.progress_sources import (
@@ -256,7 +256,7 @@ def _open_slurm(settings: SlurmSettings) -> SlurmSource:
     return SlurmSource(settings.name, make_slurm_controller(settings), rules)
 
 
-def make_slurm_controller(settings: SlurmSettings) -> CommandLine | Rest:
+def make_slurm_controller(settings: SlurmSettings) -> CommandLine | SlurmRestClient:
     """Return a way to ask Slurm, by its commands or by slurmrestd; nothing is asked yet."""
     timeout_s = settings.timeout_ms / 1000
     if not settings.rest_url:
@@ -264,4 +264,6 @@ def make_slurm_controller(settings: SlurmSettings) -> CommandLine | Rest:
     if not get_secret(settings).find() or not settings.rest_user:
         raise InvalidInput("rest_url needs rest_user, and token_env or token_file.")
     # Read before each question: tokens expire, and a new one in the file needs no restart.
-    return Rest(settings.rest_url, settings.rest_user, get_secret(settings).read, timeout_s)
+    return SlurmRestClient(
+        settings.rest_url, settings.rest_user, get_secret(settings).read, timeout_s
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from marey.app.diagnosis.workload_matrix import Tally
+from marey.app.diagnosis.workload_matrix import MetricSums
 from marey.diagnose.clusters import ClusterReport
 from marey.diagnose.diagnosis import Diagnosis
 from marey.diagnose.findings import FaultFinding
@@ -177,7 +177,7 @@ class DiagnosisDocument(Document):
 
 
 def document(
-    matrix: WorkloadMatrix, diagnosis: Diagnosis, tally: Tally | None = None
+    matrix: WorkloadMatrix, diagnosis: Diagnosis, tally: MetricSums | None = None
 ) -> DiagnosisDocument:
     """Return the answer of ``marey diagnose --json``.
 
@@ -309,14 +309,14 @@ def _make_clustering(report: ClusterReport | None) -> ClusteringMethod | None:
     return ClusteringMethod(report.metric, report.method, report.criterion, report.approximate)
 
 
-def _count_samples(matrix: WorkloadMatrix) -> Tally:
-    tally = Tally()
+def _count_samples(matrix: WorkloadMatrix) -> MetricSums:
+    tally = MetricSums()
     for metric, values in matrix.columns.items():
         tally.add(metric, values.ravel())
     return tally
 
 
-def _compute_means(tally: Tally) -> list[MetricMean]:
+def _compute_means(tally: MetricSums) -> list[MetricMean]:
     """Return per metric the mean over all samples of the window, to check the claims against."""
     return [
         MetricMean(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from marey.app.diagnosis.diagnosis_document import DiagnosisDocument, document
 from marey.app.diagnosis.siblings import find_siblings
-from marey.app.diagnosis.workload_matrix import Tally, load_matrix
+from marey.app.diagnosis.workload_matrix import MetricSums, load_matrix
 from marey.app.queries.site_runs import list_slow_hosts
 from marey.app.queries.table_queries import query_of
 from marey.app.queries.workspace import Workspace
@@ -28,7 +28,7 @@ class AskDiagnosis:
 
     def ask(self, workspace: Workspace) -> DiagnosisDocument:
         """Return the diagnosis as a JSON document."""
-        tally = Tally()
+        tally = MetricSums()
         matrix = load_matrix(workspace, self, tally=tally)
         if self.metric and self.metric not in matrix.columns:
             listed = ", ".join(matrix.columns) or "none at all"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marey.app.diagnosis.part_documents import PeerGroup, PeerMetric, Peers
-from marey.app.queries.selection import Wanted
+from marey.app.queries.selection import SelectionRequest
 from marey.app.queries.table_queries import query_of
 from marey.app.queries.workspace import Workspace
 from marey.model.metrics import catalogue
@@ -96,7 +96,7 @@ def _find_peers(workspace: Workspace, cluster: str, record: dict[str, Any]) -> I
 
 def _compute_means(workspace: Workspace, cluster: str, workload: str) -> dict[str, float]:
     """Return per metric the mean over all samples of all its GPUs."""
-    table = workspace.statistics(Wanted(METRICS, cluster, workload), ()).table
+    table = workspace.statistics(SelectionRequest(METRICS, cluster, workload), ()).table
     sums: dict[str, list[float]] = {}
     for row in table.select(["metric", "count", "mean"]).to_pylist():
         if row["mean"] is not None and row["count"]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from marey.app.queries.cancellation import Work
 from marey.app.queries.matrix_cache import Window
-from marey.app.queries.selection import Span, Wanted, resolve
+from marey.app.queries.selection import SelectionRequest, Span, resolve
 from marey.app.queries.workspace import Workspace
 from marey.diagnose.matrix import (
     Context,
@@ -39,7 +39,7 @@ GPU_METRICS = tuple(
 HOST_METRICS = tuple(n for n, m in catalogue().items() if m.entity is Entity.HOST)
 
 
-class Asked(Protocol):
+class WorkloadWindow(Protocol):
     """A workload and a window of its life."""
 
     @property
@@ -61,11 +61,11 @@ class Asked(Protocol):
 
 def load_matrix(
     workspace: Workspace,
-    asked: Asked,
+    asked: WorkloadWindow,
     metrics: Sequence[str] = GPU_METRICS,
     host_metrics: Sequence[str] = HOST_METRICS,
     *,
-    tally: Tally | None = None,
+    tally: MetricSums | None = None,
 ) -> WorkloadMatrix:
     """Return a workload's samples and all that stands beside them, over the window asked for."""
     span, window = _find_window(workspace, asked)
@@ -79,9 +79,9 @@ def load_matrix(
     return matrix
 
 
-def _find_window(workspace: Workspace, asked: Asked) -> tuple[Span, Window]:
+def _find_window(workspace: Workspace, asked: WorkloadWindow) -> tuple[Span, Window]:
     workspace.check_cluster(asked.cluster)
-    wanted = Wanted(
+    wanted = SelectionRequest(
         GPU_METRICS[:1],
         asked.cluster,
         asked.workload,
@@ -104,7 +104,7 @@ def _read(
     metrics: Sequence[str],
     *,
     host_metrics: Sequence[str],
-    tally: Tally | None,
+    tally: MetricSums | None,
 ) -> WorkloadMatrix:
     assert span.workload is not None
     record = workspace.store.workload(span.cluster, span.workload)
@@ -124,7 +124,7 @@ FEW_GPUS = GridLimits(moments=200_000)
 
 
 def load_lines(
-    workspace: Workspace, asked: Asked, metrics: Sequence[str], gpus: Sequence[str]
+    workspace: Workspace, asked: WorkloadWindow, metrics: Sequence[str], gpus: Sequence[str]
 ) -> WorkloadMatrix:
     """Return some GPUs of a workload over the window asked for, read where the cache has none.
 
@@ -152,7 +152,9 @@ def load_lines(
     )
 
 
-def load_hosts(workspace: Workspace, asked: Asked, metrics: Sequence[str]) -> WorkloadMatrix:
+def load_hosts(
+    workspace: Workspace, asked: WorkloadWindow, metrics: Sequence[str]
+) -> WorkloadMatrix:
     """Return metrics of a workload's hosts over the window asked for: a row per host."""
     span, _ = _find_window(workspace, asked)
     hosts = sorted({parse_gpu_id(gpu).host for gpu in span.gpus})
@@ -164,7 +166,7 @@ def load_hosts(workspace: Workspace, asked: Asked, metrics: Sequence[str]) -> Wo
 
 
 @dataclass(slots=True)
-class Tally:
+class MetricSums:
     """Sum, count, least and greatest of every metric over the samples as they were stored.
 
     The matrix keeps one sample per step of its grid; a mean that is to be checked needs them all.
@@ -188,7 +190,7 @@ class Tally:
 
 
 def _count_values(
-    batches: Iterator[SampleBatch], tally: Tally | None = None
+    batches: Iterator[SampleBatch], tally: MetricSums | None = None
 ) -> Iterator[SampleBatch]:
     """Yield the batches without metrics that have no value in them, counted on the way."""
     for batch in batches:

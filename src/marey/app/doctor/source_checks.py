@@ -55,7 +55,7 @@ _INDICES = {
 
 
 @dataclass(slots=True)
-class Tried:
+class SourceAttempt:
     """A source after one attempt: what it said, or why it did not."""
 
     settings: Any
@@ -90,7 +90,7 @@ class Tried:
 class Attempts:
     """Every source that could be opened, tried; and what was said of those that could not."""
 
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[SourceAttempt] = field(default_factory=list)
     refused: list[Check] = field(default_factory=list)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ def try_sources(settings: Sequence[Any], now_ms: int) -> Attempts:
             wanted.remove(guilty)
     about = describe_sources(wanted)
     attempts.tried = [
-        Tried(entry, about[entry.name].kind, PolledSource(source, 0, about[entry.name]))
+        SourceAttempt(entry, about[entry.name].kind, PolledSource(source, 0, about[entry.name]))
         for entry, source in zip(wanted, sources, strict=True)
     ]
     for first in (True, False):
@@ -131,7 +131,7 @@ def _drop_history(entry: Any) -> Any:
     return entry
 
 
-def _ask(tried: Sequence[Tried], now_ms: int) -> None:
+def _ask(tried: Sequence[SourceAttempt], now_ms: int) -> None:
     for _ in range(ATTEMPTS):
         # Watches of Kubernetes may need longer than one poll waits; others answer at once.
         waiting = [one for one in tried if one.polled.state.last_ms is None]
@@ -143,7 +143,7 @@ def _ask(tried: Sequence[Tried], now_ms: int) -> None:
             return
 
 
-def check_source(one: Tried, now_ms: int) -> Iterator[Check]:
+def check_source(one: SourceAttempt, now_ms: int) -> Iterator[Check]:
     """Yield everything that one attempt shows of a source."""
     name = one.settings.name
     yield from _check_token(one, now_ms)
@@ -162,7 +162,7 @@ def check_source(one: Tried, now_ms: int) -> Iterator[Check]:
         yield warn_check(name, "not reported", missing, mend)
 
 
-def _check_token(one: Tried, now_ms: int) -> Iterator[Check]:
+def _check_token(one: SourceAttempt, now_ms: int) -> Iterator[Check]:
     name, settings = one.settings.name, one.settings
     if not isinstance(settings, TokenSettings) or not get_secret(settings).given:
         return
@@ -183,7 +183,7 @@ def _check_token(one: Tried, now_ms: int) -> Iterator[Check]:
         yield pass_check(name, "token", f"is valid until {format_time(over_ms)}")
 
 
-def _check_clocks(one: Tried) -> Iterator[Check]:
+def _check_clocks(one: SourceAttempt) -> Iterator[Check]:
     source = one.source
     offsets = source.clock_offsets() if isinstance(source, ClockedSource) else {}
     reported = one.details.get("clock")
@@ -202,7 +202,7 @@ def _check_clocks(one: Tried) -> Iterator[Check]:
         )
 
 
-def _check_scheduler(one: Tried) -> Iterator[Check]:
+def _check_scheduler(one: SourceAttempt) -> Iterator[Check]:
     name = one.settings.name
     hosts = sum(len(o.hosts) for o in one.observed)
     gpus = sum(len(o.gpus) for o in one.observed)
@@ -223,7 +223,7 @@ def _check_scheduler(one: Tried) -> Iterator[Check]:
         yield warn_check(name, "privacy", str(one.details["hidden"]), mend)
 
 
-def _check_metrics(one: Tried) -> Iterator[Check]:
+def _check_metrics(one: SourceAttempt) -> Iterator[Check]:
     name = one.settings.name
     gpus = one.source.seen_gpus() if isinstance(one.source, MeasuringSource) else []
     failing, all_of = one.details.get("failing", 0), one.details.get("endpoints", 0)
@@ -255,7 +255,7 @@ def _check_metrics(one: Tried) -> Iterator[Check]:
     yield from _check_missing_metrics(one, name)
 
 
-def _check_missing_metrics(one: Tried, name: str) -> Iterator[Check]:
+def _check_missing_metrics(one: SourceAttempt, name: str) -> Iterator[Check]:
     seen = {
         metric
         for o in one.observed
@@ -317,7 +317,7 @@ _GAUDI = _Vendor(
 )
 
 
-def _find_vendor(one: Tried) -> _Vendor:
+def _find_vendor(one: SourceAttempt) -> _Vendor:
     gpus = one.source.seen_gpus() if isinstance(one.source, MeasuringSource) else []
     names = one.source.metrics if isinstance(one.source, DcgmSource | PrometheusSource) else []
     for vendor in (_NVIDIA_SMI, _GAUDI):
@@ -329,7 +329,7 @@ def _find_vendor(one: Tried) -> _Vendor:
     return _INTEL if models and all("intel" in model for model in models) else _NVIDIA
 
 
-def check_join(cluster: str, tried: Sequence[Tried]) -> Iterator[Check]:
+def check_join(cluster: str, tried: Sequence[SourceAttempt]) -> Iterator[Check]:
     """Yield how many of the scheduler's GPUs somebody measures, by the same name."""
     schedulers = [one for one in tried if one.is_scheduler and one.observed]
     measuring = [one for one in tried if not one.is_scheduler]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from marey.app.doctor.checks import Check, pass_check, warn_check
-from marey.app.doctor.source_checks import Tried
+from marey.app.doctor.source_checks import SourceAttempt
 from marey.model.metrics import Entity
 from marey.model.protocols import MeasuringSource
 
@@ -21,7 +21,7 @@ WITHOUT = {
 }
 
 
-def check_visibility(cluster: str, tried: Sequence[Tried]) -> Iterator[Check]:
+def check_visibility(cluster: str, tried: Sequence[SourceAttempt]) -> Iterator[Check]:
     """Yield one line: what will be seen of this cluster, and what stays empty."""
     answering = [one for one in tried if one.polled.state.last_ms is not None]
     if not answering:
@@ -41,7 +41,7 @@ def check_visibility(cluster: str, tried: Sequence[Tried]) -> Iterator[Check]:
     yield warn_check(part, "visible", said, _find_mend(answering))
 
 
-def _list_scheduled(tried: Sequence[Tried]) -> tuple[list[str], list[str]]:
+def _list_scheduled(tried: Sequence[SourceAttempt]) -> tuple[list[str], list[str]]:
     if any(one.is_scheduler for one in tried):
         return ["workloads, queue, hosts"], []
     measuring = [one.source for one in tried if isinstance(one.source, MeasuringSource)]
@@ -50,7 +50,7 @@ def _list_scheduled(tried: Sequence[Tried]) -> tuple[list[str], list[str]]:
     return [], ["workloads, queue and users (no scheduler): GPUs in use show as unclaimed"]
 
 
-def _list_measured(tried: Sequence[Tried]) -> tuple[list[str], list[str]]:
+def _list_measured(tried: Sequence[SourceAttempt]) -> tuple[list[str], list[str]]:
     if all(one.is_scheduler for one in tried):
         return [], ["no GPU metrics: utilization, rules and diagnosis stay empty"]
     present = {
@@ -66,12 +66,12 @@ def _list_measured(tried: Sequence[Tried]) -> tuple[list[str], list[str]]:
     return ([f"{len(present)} GPU metrics"] if present else []), missing
 
 
-def _list_left_out(tried: Sequence[Tried]) -> str:
+def _list_left_out(tried: Sequence[SourceAttempt]) -> str:
     alone = any(one.is_scheduler and one.settings.gpu_only for one in tried)
     return "jobs and nodes without GPUs (gpu_only = true)" if alone else ""
 
 
-def _find_mend(tried: Sequence[Tried]) -> str:
+def _find_mend(tried: Sequence[SourceAttempt]) -> str:
     if all(one.is_scheduler for one in tried):
         return "Add a [[source]] of kind dcgm (the exporters) or prometheus (who scrapes them)."
     if not any(one.is_scheduler for one in tried):

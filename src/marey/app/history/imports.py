@@ -33,7 +33,7 @@ IMPORTED_KIND = "imported_span"
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ImportRetention:
     """How long raw samples of imported history are kept: for ever unless somebody says else."""
 
     keep_ms: int | None = None
@@ -69,11 +69,15 @@ class Keeping:
         return {IMPORTED_KIND: {f"{cluster}:{from_ms}:{to_ms}": imported}}
 
 
-def parse_keeping(text: str) -> Keeping:
+def parse_keeping(text: str) -> ImportRetention:
     """Return how long: ``forever``, ``retention``, or a duration such as ``90d``."""
     if text == "forever":
-        return Keeping()
-    return Keeping(as_retention=True) if text == "retention" else Keeping(parse_duration(text))
+        return ImportRetention()
+    return (
+        ImportRetention(as_retention=True)
+        if text == "retention"
+        else ImportRetention(parse_duration(text))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class ImportRequest:
     workloads: Path | None = None
     cluster: str = DEFAULT_CLUSTER
     skip_bad_rows: bool = False
-    keep: Keeping = Keeping()
+    keep: ImportRetention = ImportRetention()
 
 
 class ImportDocument(Document):
@@ -116,7 +120,7 @@ class ImportSummary:
     to_ms: int | None = None
     bad_rows: int = 0
     warnings: tuple[str, ...] = ()
-    keep: Keeping = Keeping()
+    keep: ImportRetention = ImportRetention()
 
     def document(self) -> ImportDocument:
         """Return the summary as JSON has it."""
@@ -220,7 +224,7 @@ def import_run(
     folder: RunFolder,
     store: Store,
     progress: ProgressCall = lambda _: None,
-    keep: Keeping | None = None,
+    keep: ImportRetention | None = None,
 ) -> ImportSummary:
     """Yield bring back a whole run that ``marey sim`` wrote, as one step."""
     total, done = max(1, folder.sample_rows()), 0
@@ -236,7 +240,7 @@ def import_run(
             progress(done / total)
 
     store.ingest(folder.observations(), batches())
-    named = (keep or Keeping()).documents(
+    named = (keep or ImportRetention()).documents(
         folder.cluster, min(edges, default=None), max(edges, default=None)
     )
     for kind, imported in named.items():
@@ -249,7 +253,7 @@ def import_run(
         hosts=len(folder.rows("hosts")),
         from_ms=min(edges, default=None),
         to_ms=max(edges, default=None),
-        keep=keep or Keeping(),
+        keep=keep or ImportRetention(),
     )
 
 

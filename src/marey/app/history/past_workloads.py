@@ -17,7 +17,7 @@ from marey.sources.workloads_file import WorkloadRow
 _PAGE = 20_000
 
 
-class Knowing(Protocol):
+class WorkloadLookup(Protocol):
     """A store that tells which workloads it knows."""
 
     def workloads(self, query: WorkloadQuery) -> pa.Table:
@@ -73,7 +73,7 @@ def _list_states(row: WorkloadRow) -> Iterator[tuple[int, WorkloadStatus]]:
 
 
 def find_unknown_rows(
-    rows: Sequence[WorkloadRow], store: Knowing, cluster: str
+    rows: Sequence[WorkloadRow], store: WorkloadLookup, cluster: str
 ) -> list[WorkloadRow]:
     """Return the rows of workloads that the store has never heard of."""
     begins = [row.workload.submit_ms or row.workload.start_ms or 0 for row in rows]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
-class GivenUp(Exception):
+class RequestAbandoned(Exception):
     """Whoever asked has gone: there is nobody to answer."""
 
 
@@ -23,10 +23,10 @@ class Work:
     _given_up: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, share: float) -> None:
-        """Say how far the reading is; raises ``GivenUp`` when nobody waits any more."""
+        """Say how far the reading is; raises ``RequestAbandoned`` when nobody waits any more."""
         self.share = min(1.0, max(self.share, share))
         if self._given_up.is_set():
-            raise GivenUp
+            raise RequestAbandoned
 
     def give_up(self) -> None:
         """Stop when it next tells how far it is."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from marey.app.queries.selection import Span, Wanted
+from marey.app.queries.selection import SelectionRequest, Span
 from marey.diagnose.matrix import WorkloadMatrix
-from marey.stats.clustering import Merged
+from marey.stats.clustering import CuttableTree
 
 MOST_BYTES = 160_000_000
 KEPT_S = 300.0
@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Kept:
+class CachedMatrix:
     """A matrix into the cache."""
 
     window: Window
@@ -59,16 +59,16 @@ class SpanNotes:
     """Which GPUs and times were meant by what was asked, for a moment."""
 
     clock: Callable[[], float] = _get_now_s
-    _noted: dict[Wanted, tuple[float, Span]] = field(default_factory=dict)
+    _noted: dict[SelectionRequest, tuple[float, Span]] = field(default_factory=dict)
 
-    def get(self, wanted: Wanted, now_ms: int) -> Span | None:
+    def get(self, wanted: SelectionRequest, now_ms: int) -> Span | None:
         """Return the span, if it was looked up just now and does not end with the present."""
         noted = self._noted.get(wanted)
         if noted is None or self.clock() - noted[0] >= SPAN_S or noted[1].to_ms > now_ms:
             return None
         return noted[1]
 
-    def put(self, wanted: Wanted, span: Span) -> None:
+    def put(self, wanted: SelectionRequest, span: Span) -> None:
         """Note a span; what is older is forgotten."""
         now = self.clock()
         fresh = {key: note for key, note in self._noted.items() if now - note[0] < SPAN_S}
@@ -84,7 +84,7 @@ TreeKey = tuple[object, ...]
 class TreeNotes:
     """Merge trees that were made last: another number of clusters cuts one, and makes none."""
 
-    _trees: dict[TreeKey, Merged] = field(default_factory=dict)
+    _trees: dict[TreeKey, CuttableTree] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
@@ -94,7 +94,7 @@ class TreeNotes:
         total = float(np.nansum(matrix.columns[metric], dtype=np.float64))
         return (matrix.facts.workload, tuple(matrix.names), *ends, metric, method, total)
 
-    def get(self, key: TreeKey) -> Merged | None:
+    def get(self, key: TreeKey) -> CuttableTree | None:
         """Return the tree, if it is still known."""
         with self._lock:
             found = self._trees.pop(key, None)
@@ -102,7 +102,7 @@ class TreeNotes:
                 self._trees[key] = found
         return found
 
-    def put(self, key: TreeKey, merged: Merged) -> None:
+    def put(self, key: TreeKey, merged: CuttableTree) -> None:
         """Note a tree; the one not asked for the longest makes room."""
         with self._lock:
             self._trees.pop(key, None)
@@ -119,7 +119,7 @@ class MatrixCache:
     clock: Callable[[], float] = _get_now_s
     spans: SpanNotes = field(default_factory=SpanNotes)
     trees: TreeNotes = field(default_factory=TreeNotes)
-    _kept: list[Kept] = field(default_factory=list)
+    _kept: list[CachedMatrix] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
@@ -149,7 +149,7 @@ class MatrixCache:
             self._kept.sort(key=lambda kept: kept.used_s)
             while self._kept and self._count_bytes() + size > self.most_bytes:
                 self._kept.pop(0)
-            self._kept.append(Kept(window, metrics, matrix, size, self.clock()))
+            self._kept.append(CachedMatrix(window, metrics, matrix, size, self.clock()))
 
     def _count_bytes(self) -> int:
         return sum(kept.size for kept in self._kept)
@@ -167,7 +167,7 @@ def _is_within(inner: Window, outer: Window) -> bool:
     )
 
 
-def _does_cover(kept: Kept, window: Window) -> bool:
+def _does_cover(kept: CachedMatrix, window: Window) -> bool:
     own = kept.window
     if (own.cluster, own.workload) != (window.cluster, window.workload):
         return False
@@ -182,7 +182,7 @@ def _does_cover(kept: Kept, window: Window) -> bool:
     return same or (late <= 0 and not kept.matrix.coarse)
 
 
-def _clip_matrix(kept: Kept, window: Window) -> WorkloadMatrix:
+def _clip_matrix(kept: CachedMatrix, window: Window) -> WorkloadMatrix:
     own = kept.window
     if own.from_ms == window.from_ms and own.to_ms <= window.to_ms:
         return kept.matrix

@@ -25,7 +25,7 @@ Attributes = Callable[[str, str, int, Sequence[str]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SelectionRequest:
     """What the asker named, before it is looked up."""
 
     metrics: tuple[str, ...]
@@ -70,7 +70,7 @@ class Span:
         )
 
 
-def resolve(store: RecordStore, wanted: Wanted, now_ms: int) -> Span:
+def resolve(store: RecordStore, wanted: SelectionRequest, now_ms: int) -> Span:
     """Return the GPUs and the time behind what was named."""
     if not wanted.metrics or len(wanted.metrics) > METRICS_LIMIT:
         raise InvalidInput(f"Name 1 to {METRICS_LIMIT} metrics, not {len(wanted.metrics)}.")
@@ -88,7 +88,7 @@ def resolve(store: RecordStore, wanted: Wanted, now_ms: int) -> Span:
     return span
 
 
-def _resolve_gpus(wanted: Wanted, now_ms: int) -> Span:
+def _resolve_gpus(wanted: SelectionRequest, now_ms: int) -> Span:
     if len(wanted.gpus) > GPUS_LIMIT:
         raise TooLarge(f"{len(wanted.gpus)} GPUs were named; allowed: {GPUS_LIMIT}.")
     for gpu in wanted.gpus:
@@ -98,7 +98,7 @@ def _resolve_gpus(wanted: Wanted, now_ms: int) -> Span:
     return Span(wanted.cluster, tuple(dict.fromkeys(wanted.gpus)), from_ms, to_ms, None)
 
 
-def _resolve_workload(store: RecordStore, wanted: Wanted, now_ms: int) -> Span:
+def _resolve_workload(store: RecordStore, wanted: SelectionRequest, now_ms: int) -> Span:
     assert wanted.workload is not None
     # Raises NotFound for one that never was; one that never ran has no allocation.
     store.workload(wanted.cluster, wanted.workload)

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from marey.app.queries.selection import GPUS_LIMIT, METRICS_LIMIT, Wanted, split_names
+from marey.app.queries.selection import GPUS_LIMIT, METRICS_LIMIT, SelectionRequest, split_names
 from marey.app.queries.workspace import Workspace
 from marey.model.errors import InvalidInput, TooLarge, unknown
 from marey.model.events import ClusterEventKind
@@ -201,9 +201,9 @@ class _AskSamples(TableQuestion):
     from_ms: int | None = None
     to_ms: int | None = None
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> SelectionRequest:
         """Return what was named."""
-        return Wanted(
+        return SelectionRequest(
             metrics=split_names(self.metrics, "metrics", METRICS_LIMIT),
             cluster=self.cluster,
             workload=self.workload or None,

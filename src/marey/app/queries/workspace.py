@@ -16,8 +16,8 @@ from marey.app.queries.project_shares import read_site_shares
 from marey.app.queries.search import SearchHit, search
 from marey.app.queries.selection import (
     Asker,
+    SelectionRequest,
     Span,
-    Wanted,
     check_rows,
     rename_metric,
     resolve,
@@ -173,7 +173,7 @@ class Workspace:
 
     # Samples
 
-    def series(self, wanted: Wanted, points: int) -> Answer:
+    def series(self, wanted: SelectionRequest, points: int) -> Answer:
         """Return downsampled series that keep extremes."""
         span = self._resolve(wanted)
         check_rows(
@@ -188,7 +188,7 @@ class Workspace:
 
         return self._make_asker(ask, scale).answer(span, wanted.metrics)
 
-    def histograms(self, wanted: Wanted, bins: int) -> Answer:
+    def histograms(self, wanted: SelectionRequest, bins: int) -> Answer:
         """Return counts per GPU and metric over equal bins of the metric's range."""
         span = self._resolve(wanted)
         check_rows(len(span.gpus) * len(wanted.metrics) * bins, "The histograms")
@@ -202,7 +202,7 @@ class Workspace:
         asker = Asker(self.store, self.gpu_attribute, ask, scale, lambda m: (m.minimum, m.maximum))
         return asker.answer(span, wanted.metrics)
 
-    def statistics(self, wanted: Wanted, quantiles: Sequence[float]) -> Answer:
+    def statistics(self, wanted: SelectionRequest, quantiles: Sequence[float]) -> Answer:
         """Return exact statistics per GPU and metric."""
         span = self._resolve(wanted)
         check_rows(len(span.gpus) * len(wanted.metrics), "The statistics")
@@ -234,7 +234,7 @@ class Workspace:
         values = [known.get(gpu) for gpu in gpus]
         return np.array([np.nan if value is None else value for value in values], np.float64)
 
-    def _resolve(self, wanted: Wanted) -> Span:
+    def _resolve(self, wanted: SelectionRequest) -> Span:
         return resolve(self.store, wanted, self.now_ms())
 
     def _make_asker(

@@ -37,7 +37,7 @@ CATCH_UPS = 20
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedLoop:
     """A loop that is up to now, and what happened to findings while nobody watched."""
 
     feed: ObservationFeed
@@ -74,7 +74,7 @@ class EvaluationLoopFiles:
         *,
         newest_only: bool = False,
         announced: Iterable[Finding] = (),
-    ) -> Opened:
+    ) -> OpenedLoop:
         """Return the loop as it was left, or made from history.
 
         With ``newest_only`` from its last two hours, to have something to show at once. What was
@@ -102,7 +102,7 @@ class EvaluationLoopFiles:
         found = loop.book.findings.values()
         missed = find_missed_changes(before, found, since_ms)
         same = {id(finding) for finding in kept} - {id(change.finding) for change in missed}
-        return Opened(feed, missed, [f for f in found if f.is_open or id(f) not in same])
+        return OpenedLoop(feed, missed, [f for f in found if f.is_open or id(f) not in same])
 
     def _restore_state(
         self, cluster: str, rules: list[Rule], kept: list[Finding], now_ms: int

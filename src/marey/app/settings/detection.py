@@ -31,7 +31,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """The world that is looked at; tests have their own."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -55,7 +55,7 @@ class Found:
 
 
 def detect_sources(
-    world: Surroundings, servers: Sequence[str] = (), exporters: Sequence[str] = ()
+    world: Environment, servers: Sequence[str] = (), exporters: Sequence[str] = ()
 ) -> list[Found]:
     """Return everything found; given addresses are looked at instead of the usual ones."""
     return [
@@ -66,7 +66,7 @@ def detect_sources(
     ]
 
 
-def _detect_slurm(world: Surroundings) -> Iterator[Found]:
+def _detect_slurm(world: Environment) -> Iterator[Found]:
     scontrol = world.which("scontrol")
     if scontrol and world.which("squeue"):
         where = world.environment.get("SLURM_CONF")
@@ -101,7 +101,7 @@ def _is_controller_answering(scontrol: str) -> bool:
     return done.returncode == 0 and b" UP" in done.stdout
 
 
-def _detect_kubernetes(world: Surroundings) -> Iterator[Found]:
+def _detect_kubernetes(world: Environment) -> Iterator[Found]:
     if world.environment.get("KUBERNETES_SERVICE_HOST") and world.service_account.is_file():
         yield Found("kubernetes", "this runs in a Kubernetes pod with a service account")
         return

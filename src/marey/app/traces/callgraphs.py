@@ -10,7 +10,7 @@ from pathlib import Path
 from marey.callgraph.graphs import CallGraphs, combine, unite_made
 from marey.callgraph.makers.detection import FORMATS, find_profiles, read_profiles, run_names
 from marey.callgraph.makers.events import EVENT_COLUMNS, EventOptions, make_from_events
-from marey.callgraph.profiles import Made
+from marey.callgraph.profiles import MadeProfiles
 from marey.model.errors import InvalidInput, shown
 from marey.trace.run.trace_run import open_run
 
@@ -48,7 +48,7 @@ def load_graphs(
         raise InvalidInput(
             f"Cannot split by '{shown(options.split)}'; allowed: {', '.join(SPLITS)}."
         )
-    made: list[Made] = []
+    made: list[MadeProfiles] = []
     for number, (path, name) in enumerate(zip_longest(paths, names)):
         made += _load(Path(path), options, name)
         if progress is not None:
@@ -57,7 +57,7 @@ def load_graphs(
     return combine(graphs, options.split) if options.split in ("run", "step") else graphs
 
 
-def _load(path: Path, options: LoadOptions, run: str | None) -> list[Made]:
+def _load(path: Path, options: LoadOptions, run: str | None) -> list[MadeProfiles]:
     found = find_profiles(path)
     if found:
         names = run_names(found)
@@ -67,7 +67,7 @@ def _load(path: Path, options: LoadOptions, run: str | None) -> list[Made]:
     return [_load_trace(path, options, run or path.resolve().name.split(".")[0])]
 
 
-def _load_trace(path: Path, options: LoadOptions, name: str) -> Made:
+def _load_trace(path: Path, options: LoadOptions, name: str) -> MadeProfiles:
     """Read a run of profiler traces through its event tables."""
     try:
         run = open_run(path, cache=options.cache)

@@ -27,7 +27,7 @@ STATED = re.compile(r"([A-Za-z][A-Za-z_]{0,40})=([0-9]{1,12}(?:\.[0-9]{1,6})?)(?
 
 
 @dataclass(frozen=True)
-class Fit:
+class PowerLaw:
     """The power law of one call site."""
 
     node: int
@@ -96,7 +96,7 @@ def _distinct(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def fit_scaling(
     graphs: CallGraphs, parameter: str = "ranks", word: str = "inclusive"
-) -> tuple[NDArray[np.float64], list[Fit]]:
+) -> tuple[NDArray[np.float64], list[PowerLaw]]:
     """Return the values of the parameter, and how each call site scales over them."""
     of_profile = parameter_values(graphs.infos, parameter)
     values = _distinct(of_profile)
@@ -116,12 +116,14 @@ def fit_scaling(
     return values, [_fit(node, values, row) for node, row in enumerate(means)]
 
 
-def _fit(node: int, values: NDArray[np.float64], means: NDArray[np.float64]) -> Fit:
+def _fit(node: int, values: NDArray[np.float64], means: NDArray[np.float64]) -> PowerLaw:
     good = np.isfinite(means) & (means > 0)
     n = int(good.sum())
     if n < FEWEST_VALUES:
         nothing = float("nan")
-        return Fit(node=node, exponent=nothing, low=nothing, high=nothing, r2=nothing, means=means)
+        return PowerLaw(
+            node=node, exponent=nothing, low=nothing, high=nothing, r2=nothing, means=means
+        )
     x, y = np.log(values[good]), np.log(means[good])
     away = x - x.mean()
     slope = float((away * y).sum() / (away**2).sum())
@@ -134,7 +136,9 @@ def _fit(node: int, values: NDArray[np.float64], means: NDArray[np.float64]) -> 
     error = np.sqrt(spread / (n - 2) / (away**2).sum())
     reach = float(stdtrit(n - 2, 0.975)) * float(error)
     r2 = 1.0 - spread / whole if whole > 0 else 1.0
-    return Fit(node=node, exponent=slope, low=slope - reach, high=slope + reach, r2=r2, means=means)
+    return PowerLaw(
+        node=node, exponent=slope, low=slope - reach, high=slope + reach, r2=r2, means=means
+    )
 
 
 def scaling_document(

@@ -11,7 +11,7 @@ from marey.callgraph.analysis.ensemble import profile_document
 from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.queries.selection import mean_total
 from marey.model.errors import InvalidInput, unknown
-from marey.stats.clustering import LEAST_SEPARATION, Clustering, Merged, cut_tree
+from marey.stats.clustering import LEAST_SEPARATION, Clustering, CuttableTree, cut_tree
 from marey.stats.projection import Projection, principal_coordinates
 
 # Groups of profiles that are nearer than this share of the whole time are one.
@@ -43,14 +43,14 @@ def cluster_profiles(
     count = len(graphs)
     order = np.argsort(np.array([info.label() for info in graphs.infos], object), kind="stable")
     if count < 2:
-        return cut_tree(Merged(np.zeros((0, 4)), order, None, 1.0), clusters)
+        return cut_tree(CuttableTree(np.zeros((0, 4)), order, None, 1.0), clusters)
     # Only now: a server has no use for SciPy until somebody asks.
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import pdist
 
     points = project_profiles(graphs, word).points[order]
     tree = linkage(pdist(points), "average")
-    return cut_tree(Merged(tree, order, None, LEAST_DISTANCE / LEAST_SEPARATION), clusters)
+    return cut_tree(CuttableTree(tree, order, None, LEAST_DISTANCE / LEAST_SEPARATION), clusters)
 
 
 def similarity_document(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marey.callgraph.profiles import Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.model.errors import InvalidInput, allowed, shown
 from marey.model.training.callgraphs import NodeKind
 
@@ -35,7 +35,7 @@ class Attribute:
         return self.unit or ("ns" if self.name.endswith(".ns") else "")
 
 
-def read_cali(text: str, info: ProfileInfo, metric: str | None = None) -> Made:
+def read_cali(text: str, info: ProfileInfo, metric: str | None = None) -> MadeProfiles:
     """Read the records of a ``.cali`` file."""
     stream = _Stream()
     for line in text.splitlines():
@@ -134,7 +134,7 @@ class _Table:
     outside: int = 0
 
 
-def _make_cali(stream: _Stream, info: ProfileInfo, metric: str | None) -> Made:
+def _make_cali(stream: _Stream, info: ProfileInfo, metric: str | None) -> MadeProfiles:
     used = dict.fromkeys(number for _, attrs, _ in stream.records for number in attrs)
     attributes = {number: stream.attribute(number) for number in used}
     table = _Table()
@@ -209,7 +209,7 @@ def _metadata(stream: _Stream, info: ProfileInfo) -> ProfileInfo:
     return ProfileInfo(info.run, info.rank, info.step, info.thread, {**info.metadata, **known})
 
 
-def read_caliper_json(document: Any, info: ProfileInfo, metric: str | None = None) -> Made:
+def read_caliper_json(document: Any, info: ProfileInfo, metric: str | None = None) -> MadeProfiles:
     """Read the split JSON that ``cali-query`` writes: data, columns and nodes."""
     columns, nodes, data = document["columns"], document["nodes"], document["data"]
     described = document.get("column_metadata") or [{}] * len(columns)
@@ -271,7 +271,7 @@ def _finish(
     info: ProfileInfo,
     metric: str | None,
     format_name: str,
-) -> Made:
+) -> MadeProfiles:
     """Choose the columns that are the time and the calls, one profile per rank."""
     inclusive, exclusive = _choose(columns, metric)
     calls = next((a for a in columns if a.name.split("#")[-1] == "count"), None)

@@ -17,7 +17,7 @@ from marey.callgraph.makers.hatchet import read_hatchet_json, read_literal
 from marey.callgraph.makers.hpctoolkit import read_hpctoolkit
 from marey.callgraph.makers.stacks import read_collapsed, read_pprof, read_speedscope
 from marey.callgraph.makers.tau import FILE_NAME, read_tau
-from marey.callgraph.profiles import Made, ProfileInfo
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo
 from marey.model.errors import InvalidInput, shown
 
 # More than any profile we have seen; a call graph is small beside the trace it came from.
@@ -109,7 +109,7 @@ def _detect_json(head: bytes) -> str | None:
     return "cprofile" if head[:1] == b"{" and b"\x00" in head[:64] else None
 
 
-def read_profiles(found: DetectedProfile, run: str, metric: str | None = None) -> Made:
+def read_profiles(found: DetectedProfile, run: str, metric: str | None = None) -> MadeProfiles:
     """Read what was found; errors name the file."""
     try:
         return _read(found, run, metric)
@@ -123,7 +123,7 @@ def read_profiles(found: DetectedProfile, run: str, metric: str | None = None) -
         ) from None
 
 
-def _read(found: DetectedProfile, run: str, metric: str | None) -> Made:
+def _read(found: DetectedProfile, run: str, metric: str | None) -> MadeProfiles:
     if found.format == "hpctoolkit":
         return read_hpctoolkit(found.path, run, metric)
     if found.format == "tau":
@@ -143,7 +143,9 @@ def _read(found: DetectedProfile, run: str, metric: str | None) -> Made:
     return _read_json(found.format, _json(data), info, metric)
 
 
-def _read_json(format_name: str, document: Any, info: ProfileInfo, metric: str | None) -> Made:
+def _read_json(
+    format_name: str, document: Any, info: ProfileInfo, metric: str | None
+) -> MadeProfiles:
     if format_name == "speedscope":
         return read_speedscope(document, info)
     if format_name == "hatchet-literal":

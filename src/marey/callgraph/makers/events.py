@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from marey.callgraph.names import normalise_names
-from marey.callgraph.profiles import Floats, Made, Profile, ProfileInfo
+from marey.callgraph.profiles import Floats, MadeProfiles, Profile, ProfileInfo
 from marey.callgraph.trees import KIND_CODES, Tree, Uniter, order_parents_first, sum_up
 from marey.model.errors import InvalidInput, shown
 from marey.model.training.callgraphs import BACKWARD, UNLINKED, NodeKind
@@ -70,7 +70,7 @@ def make_from_events(
     *,
     run: str = "",
     options: EventOptions | None = None,
-) -> Made:
+) -> MadeProfiles:
     """Make the profiles of every rank from its event table and the run's symbol texts."""
     options = options or EventOptions()
     _check(options)
@@ -81,7 +81,7 @@ def make_from_events(
         made, remarks = _make_rank(table, names, ProfileInfo(run, rank), options)
         profiles += made
         notes += [f"rank {rank}: {text}" for text in remarks]
-    return Made(profiles, "ns", "trace", tuple(notes))
+    return MadeProfiles(profiles, "ns", "trace", tuple(notes))
 
 
 def _check(options: EventOptions) -> None:

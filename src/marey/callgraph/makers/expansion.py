@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from marey.callgraph.profiles import Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
 from marey.model.errors import InvalidInput
 
@@ -84,7 +84,7 @@ class _Expansion:
         return len(self.names) - 1
 
 
-def expand(graph: FunctionGraph, info: ProfileInfo, unit: str, format_name: str) -> Made:
+def expand(graph: FunctionGraph, info: ProfileInfo, unit: str, format_name: str) -> MadeProfiles:
     """Return the tree of calls of a graph of functions."""
     if not graph.functions:
         raise InvalidInput(f"The {format_name} profile names no function.")

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from marey.callgraph.makers.expansion import Function, FunctionGraph, expand
-from marey.callgraph.profiles import Made, ProfileInfo
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo
 from marey.model.errors import InvalidInput
 
 _NULL = object()
@@ -82,7 +82,7 @@ class _Marshal:
         return self._data[self._at - size : self._at]
 
 
-def read_cprofile(data: bytes, info: ProfileInfo) -> Made:
+def read_cprofile(data: bytes, info: ProfileInfo) -> MadeProfiles:
     """Read the statistics that cProfile dumps: ``python -m cProfile -o FILE``."""
     if len(data) > _LARGEST:
         raise InvalidInput(f"The cProfile file is larger than {_LARGEST:,} bytes.")
@@ -112,7 +112,7 @@ _SHARE = re.compile(r"^\(?([0-9.]+)%\)?$")
 _TIMES = re.compile(r"^([0-9]+)[×x]$")
 
 
-def read_gprof_dot(text: str, info: ProfileInfo) -> Made:
+def read_gprof_dot(text: str, info: ProfileInfo) -> MadeProfiles:
     """Read a graph that gprof2dot drew: shares of the whole as percent."""
     graph = FunctionGraph()
     for line in text.splitlines():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.callgraph.profiles import UNTESTED, Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import UNTESTED, MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
 from marey.model.errors import InvalidInput, allowed
 from marey.model.training.callgraphs import NodeKind
@@ -17,7 +17,9 @@ from marey.model.training.callgraphs import NodeKind
 _KINDS = {str(kind): kind for kind in NodeKind}
 
 
-def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: str = "s") -> Made:
+def read_literal(
+    roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: str = "s"
+) -> MadeProfiles:
     """Read a literal: ``[{"frame": {"name": …}, "metrics": {"time": …}, "children": […]}]``."""
     names, parent, kinds, modules = [], [], [], []
     columns: dict[str, list[float]] = {"time (inc)": [], "time": [], "calls": []}
@@ -34,7 +36,9 @@ def read_literal(roots: Sequence[Mapping[str, Any]], info: ProfileInfo, unit: st
     return _make_raw((names, parent, kinds, modules), columns, info, unit=unit, made_by=made_by)
 
 
-def read_hatchet_json(document: Mapping[str, Any], info: ProfileInfo, unit: str = "s") -> Made:
+def read_hatchet_json(
+    document: Mapping[str, Any], info: ProfileInfo, unit: str = "s"
+) -> MadeProfiles:
     """Read what ``GraphFrame.to_json`` writes: nodes by number, and a table of their times.
 
     A node of several callers stays at the first, which a note says; a cycle is refused, and so is
@@ -116,7 +120,7 @@ def _make_raw(
     *,
     unit: str,
     made_by: tuple[str, list[str]],
-) -> Made:
+) -> MadeProfiles:
     maker, notes = made_by
     whole, own = np.array(columns["time (inc)"]), np.array(columns["time"])
     known = ~np.isnan(whole) if (~np.isnan(whole)).any() else ~np.isnan(own)
@@ -152,7 +156,7 @@ def _walk(roots: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any
         number += 1
 
 
-def read_frame_object(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
+def read_frame_object(frame: Any, info: ProfileInfo, unit: str = "s") -> MadeProfiles:
     """Read a GraphFrame or a Thicket, whichever the object is."""
     try:
         has_profiles = "profile" in frame.dataframe.reset_index()
@@ -164,7 +168,7 @@ def read_frame_object(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
         ) from None
 
 
-def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> Made:
+def read_graphframe(frame: Any, info: ProfileInfo, unit: str = "s") -> MadeProfiles:
     """Read a Hatchet GraphFrame: its graph and the time columns of its dataframe."""
     table = frame.dataframe.reset_index()
     ranks = table.get("rank")
@@ -180,7 +184,7 @@ def _infos(ranks: Any, info: ProfileInfo) -> list[ProfileInfo]:
     return [ProfileInfo(info.run, int(rank), metadata=info.metadata) for rank in sorted(set(ranks))]
 
 
-def read_thicket(thicket: Any, unit: str = "s") -> Made:
+def read_thicket(thicket: Any, unit: str = "s") -> MadeProfiles:
     """Read a Thicket: one profile per profile of it, named by its index, with its metadata."""
     table = thicket.dataframe.reset_index()
     profiles = list(dict.fromkeys(table["profile"]))
@@ -207,7 +211,7 @@ def _read_object(
     profile: Sequence[int] | None,
     unit: str,
     maker: str,
-) -> Made:
+) -> MadeProfiles:
     nodes, parent, notes = _number_nodes(frame.graph)
     table = frame.dataframe.reset_index()
     place = {id(node): number for number, node in enumerate(nodes)}

@@ -12,7 +12,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.callgraph.profiles import Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
 from marey.model.errors import InvalidInput, shown
 from marey.model.training.callgraphs import NodeKind
@@ -78,7 +78,7 @@ class _Experiment:
         self.open.pop()
 
 
-def read_hpctoolkit(folder: Path, run: str, metric: str | None = None) -> Made:
+def read_hpctoolkit(folder: Path, run: str, metric: str | None = None) -> MadeProfiles:
     """Read a database folder: one profile per rank and thread."""
     experiment = _read_experiment(folder / "experiment.xml")
     files = sorted(folder.glob("*.metric-db"))

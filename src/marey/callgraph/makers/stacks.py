@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marey.callgraph.makers.protobuf import ProtobufMessage, fields_of, packed, signed, unzip
-from marey.callgraph.profiles import UNTESTED, Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import UNTESTED, MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.callgraph.trees import NO_PARENT
 from marey.model.errors import InvalidInput, shown
 
@@ -51,7 +51,7 @@ class StackTree:
 
     def made(
         self, infos: Sequence[ProfileInfo], unit: str, format_name: str, notes: Sequence[str] = ()
-    ) -> Made:
+    ) -> MadeProfiles:
         """Return the profiles of what was counted."""
         if not self.names:
             raise InvalidInput(f"The {format_name} profile holds no stack.")
@@ -68,7 +68,7 @@ class StackTree:
         return make_profiles(raw, format_name, notes)
 
 
-def read_collapsed(text: str, info: ProfileInfo) -> Made:
+def read_collapsed(text: str, info: ProfileInfo) -> MadeProfiles:
     """Read collapsed stacks: ``main;f;g 12`` per line; a first line ``# unit: ns`` is honoured."""
     tree, unit, bad = StackTree(), "samples", 0
     lines = text.split("\n")
@@ -85,7 +85,7 @@ def read_collapsed(text: str, info: ProfileInfo) -> Made:
     return tree.made([info], unit, "collapsed", notes)
 
 
-def read_speedscope(document: Mapping[str, Any], info: ProfileInfo) -> Made:
+def read_speedscope(document: Mapping[str, Any], info: ProfileInfo) -> MadeProfiles:
     """Read speedscope's JSON (also of py-spy), profiles of samples and of events."""
     frames = [str(frame.get("name", "")) for frame in document["shared"]["frames"]]
     tree, infos, units = StackTree(), [], set()
@@ -157,7 +157,7 @@ def _add_events(
             stack.pop()
 
 
-def read_pprof(data: bytes, info: ProfileInfo) -> Made:
+def read_pprof(data: bytes, info: ProfileInfo) -> MadeProfiles:
     """Read a pprof profile: gzip or plain protobuf."""
     message = fields_of(unzip(data))
     texts = [part.decode("utf-8", "replace") for part in message.all(6)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from marey.callgraph.makers.stacks import StackTree
-from marey.callgraph.profiles import Made, ProfileInfo, RawGraph, make_profiles
+from marey.callgraph.profiles import MadeProfiles, ProfileInfo, RawGraph, make_profiles
 from marey.model.errors import InvalidInput, shown
 
 FILE_NAME = re.compile(r"^profile\.(\d+)\.(\d+)\.(\d+)$")
@@ -15,7 +15,7 @@ _LINE = re.compile(r'^"((?:[^"]|"(?! [0-9]))*)" (\S+) (\S+) (\S+) (\S+) (\S+)')
 _FIRST = re.compile(r"^(\d+) templated_functions(?:_MULTI_(\S+))?")
 
 
-def read_tau(files: Iterable[Path], run: str) -> Made:
+def read_tau(files: Iterable[Path], run: str) -> MadeProfiles:
     """Read the profiles of every rank and thread."""
     tree = StackTree()
     infos: list[ProfileInfo] = []
@@ -44,7 +44,7 @@ def _make_raw(
     infos: Sequence[ProfileInfo],
     columns: tuple[list[float], list[float]],
     unit: str,
-) -> Made:
+) -> MadeProfiles:
     raw = RawGraph(
         names=tree.names,
         parent=tree.parent,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from marey.app.settings.configuration import read_configuration
-from marey.app.settings.detection import Found, Surroundings, detect_sources
+from marey.app.settings.detection import Environment, Found, detect_sources
 from marey.app.settings.first_configuration import Choice, choose, write_configuration
 from marey.app.settings.toml_lines import TomlFile
 from marey.cli.output import Output, clean_text
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if args.output.exists() and not args.force:
         raise Conflict(f"'{args.output}' exists; give another --output, or --force to replace it.")
     exporters = [name.strip() for name in args.exporters.split(",") if name.strip()]
-    found = detect_sources(Surroundings(), args.prometheus, exporters)
+    found = detect_sources(Environment(), args.prometheus, exporters)
     choice = replace(choose(found, prefer_exporters=bool(exporters)), store=args.store)
     if not args.yes and not out.json and sys.stdin.isatty():
         choice = ask_about(choice, lambda prompt: _ask(prompt, out))

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 
 from marey.api.application import build_app
-from marey.api.front import make_front
 from marey.api.guard import Access
+from marey.api.reverse_proxy import make_proxy_rules
 from marey.api.serving import address, listen, serve
 from marey.api.tls import CertificateFiles, ServerCertificate
 from marey.app.access.access_control import check_access, open_access
@@ -48,7 +48,9 @@ def run_server(
     check_access(configuration)
     check_transport(server)
     certificate = read_certificate(server)
-    front = make_front(server.behind_proxy, server.path_prefix, certificate=server.certificate)
+    front = make_proxy_rules(
+        server.behind_proxy, server.path_prefix, certificate=server.certificate
+    )
     listener = listen(server.host, server.port)
     url = address(listener, secure=certificate is not None)
     store = Path(configuration.store.path)

@@ -46,7 +46,7 @@ FULL, STRANDED_AT = 100, 90
 FIRST_SEED = 42
 
 
-class Filled(NamedTuple):
+class FillingResult(NamedTuple):
     """Percent of GPUs in use at 100 % asked for, and percent of the free stranded at 90 %."""
 
     allocated: float
@@ -70,7 +70,7 @@ def compare_placements(
     }
 
 
-def fill(nodes: Nodes, pods: Pods, policy: str, seed: int) -> Filled:
+def fill(nodes: Nodes, pods: Pods, policy: str, seed: int) -> FillingResult:
     """Return how full a cluster gets under a policy with pods in the order of a seed."""
     order = draw_arrivals(pods, int(nodes.gpus.sum()), seed)
     requests = build_requests(nodes, pods)
@@ -121,12 +121,12 @@ def build_room(nodes: Nodes, requests: Requests) -> Room:
     )
 
 
-def read_curve(curve: Curve, room: Room) -> Filled:
+def read_curve(curve: Curve, room: Room) -> FillingResult:
     """Return the two published points of a curve."""
     capacity = float(room.size.sum() * MILLI)
     arrived = 100 * curve.arrived / capacity
     free = np.maximum(capacity - curve.used, 1.0)
-    return Filled(
+    return FillingResult(
         allocated=_average_near(arrived, 100 * curve.used / capacity, FULL),
         stranded=_average_near(arrived, 100 * curve.stranded / free, STRANDED_AT),
     )
@@ -157,7 +157,7 @@ def _check_policies(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _describe(policy: str, runs: list[Filled]) -> dict[str, Any]:
+def _describe(policy: str, runs: list[FillingResult]) -> dict[str, Any]:
     allocated = np.array([run.allocated for run in runs])
     stranded = np.array([run.stranded for run in runs])
     return {

@@ -16,7 +16,7 @@ from marey.replay.device.gradient_talks import (
     fit_sync_costs,
     number_groups,
 )
-from marey.replay.device.sheet import Sheet, close_sheet, open_sheet
+from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 
 # Gradients and buckets must hold the same bytes, but for padding.
 SAME_BYTES = 0.05
@@ -68,7 +68,7 @@ def _is_whole(run: DeviceRun, chosen: Flags, known: Gradients) -> bool:
 def _take_buckets(run: DeviceRun, chosen: Flags) -> Gradients:
     """Return the recorded buckets, each ready with the last kernel launched before it."""
     nodes = run.nodes
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     calls = sheet.find_calls()
     at = np.where(calls >= 0, sheet.floats("place")[calls], sheet.floats("place"))
     talks = np.flatnonzero(chosen)
@@ -137,18 +137,18 @@ def rebucket(run: DeviceRun, sizes: BucketSizes) -> DeviceRun:
             "with record_shapes=True"
         )
     chosen = find_gradient_talks(run.nodes)
-    sheet = open_sheet(replace(run, gradients=units))
+    sheet = open_columns(replace(run, gradients=units))
     order = sheet.find_positions().astype(np.float64)
     buckets = fill_buckets(units, order, sizes)
     made = _Buckets(run, sheet, chosen, buckets)
-    return close_sheet(replace(run, buckets=sizes), made.put_in())
+    return close_columns(replace(run, buckets=sizes), made.put_in())
 
 
 class _Buckets:
     """Puts buckets into a sheet in place of the communications recorded for them."""
 
     def __init__(
-        self, run: DeviceRun, sheet: Sheet, chosen: Flags, buckets: Sequence[Bucket]
+        self, run: DeviceRun, sheet: NodeColumns, chosen: Flags, buckets: Sequence[Bucket]
     ) -> None:
         self.sheet, self.chosen = sheet, chosen
         nodes = run.nodes
@@ -167,7 +167,7 @@ class _Buckets:
         self.size = np.array([b.bytes for b in kept]) * scale
         self.number = np.array([b.number for b in kept], np.int64)
 
-    def put_in(self) -> Sheet:
+    def put_in(self) -> NodeColumns:
         """Return the sheet with the buckets in place of what was recorded."""
         sheet = self.sheet
         talks = sheet.take(self.like)
@@ -208,7 +208,7 @@ class _Buckets:
         first = int(self.sheet.ints("item").max(initial=-1)) + 1
         return np.where(self.group >= 0, first + same.reshape(-1), -1)
 
-    def _launch(self, sheet: Sheet, numbers: Ints) -> Sheet:
+    def _launch(self, sheet: NodeColumns, numbers: Ints) -> NodeColumns:
         """Put in the calls that launch the buckets, right after those of their last kernels."""
         before = self.calls[self.node]
         recorded = np.unique(self.calls[self.chosen])
@@ -242,7 +242,9 @@ class _Buckets:
                 found.setdefault(key, set()).add(target)
         return {key: sorted(targets) for key, targets in found.items()}
 
-    def _hold(self, sheet: Sheet, numbers: Ints, after: dict[tuple[int, int], list[int]]) -> Sheet:
+    def _hold(
+        self, sheet: NodeColumns, numbers: Ints, after: dict[tuple[int, int], list[int]]
+    ) -> NodeColumns:
         """Let what waited for the recorded communications wait for every bucket."""
         rank, step = sheet.ints("rank"), sheet.ints("step")
         pairs = [

@@ -168,7 +168,7 @@ def _texts(table: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedEdges:
     """Edges among recorded and added nodes, how many nodes there are, and the ends of steps."""
 
     sources: Ints
@@ -180,7 +180,7 @@ class Joined:
 
 def join_nodes(
     columns: dict[str, Ints], *, edges: tuple[Ints, Ints], meets: Flags, order: NDArray[Any]
-) -> Joined:
+) -> JoinedEdges:
     """Add arrivals, meetings and ends of steps to nodes.
 
     ``meets`` says which matched communications wait for their partners, ``order`` what comes last
@@ -197,7 +197,7 @@ def join_nodes(
     added = count + len(talks) + int(item.max(initial=-1)) + 1
     source, target = edges
     steps, last, ends = _end_steps(columns, order, added)
-    return Joined(
+    return JoinedEdges(
         np.concatenate([source, arrival[talks], meeting[waits], arrival[alone], last]),
         np.concatenate([arrival[target], meeting[talks], waits, alone, ends[1]]),
         added + ends[0].size,

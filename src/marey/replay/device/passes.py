@@ -17,7 +17,7 @@ from marey.replay.device.gradient_talks import (
     find_collectives,
     find_gradient_talks,
 )
-from marey.replay.device.sheet import Sheet, close_sheet, open_sheet
+from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def reorder_passes(run: DeviceRun, schedule: str) -> DeviceRun:
     sends, receives = (find_collectives(nodes, kind) for kind in ("send", "recv"))
     if not sends.any() or not receives.any():
         raise InvalidInput("the trace does not tell sends from receives of a pipeline's stages")
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     reader = _Reader(sheet, sends, receives)
     steps = [reader.read(rank, step) for rank in run.ranks for step in nodes.steps]
     stages = _find_stages(run, reader, steps)
@@ -49,13 +49,13 @@ def reorder_passes(run: DeviceRun, schedule: str) -> DeviceRun:
     for step in steps:
         order = _order_passes(schedule, stages[step.rank], max(stages.values()) + 1, step)
         moved.put(step, order)
-    return close_sheet(run, moved.sheet())
+    return close_columns(run, moved.sheet())
 
 
 class _Reader:
     """Tells the passes of a step apart by what is sent and received."""
 
-    def __init__(self, sheet: Sheet, sends: Flags, receives: Flags) -> None:
+    def __init__(self, sheet: NodeColumns, sends: Flags, receives: Flags) -> None:
         self.sheet, self.calls = sheet, sheet.find_calls()
         self.position = sheet.find_positions()
         self.sends, self.receives = sends, receives
@@ -219,10 +219,10 @@ class _Moved:
         own = own[np.argsort(self.position[own])]
         return dict(zip(step.recorded[own].tolist(), own.tolist(), strict=True))
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> NodeColumns:
         """Return the sheet in its new order."""
         before = self.before
-        made = Sheet(
+        made = NodeColumns(
             {**before.columns, "place": self.place, "turn": self.turn},
             before.sources[self.kept],
             before.targets[self.kept],

@@ -16,7 +16,7 @@ from marey.replay.device.gradient_talks import (
     find_collectives,
     find_gradient_talks,
 )
-from marey.replay.device.sheet import Sheet, close_sheet, open_sheet
+from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 from marey.replay.recording.blocks import Repeats, find_repeats
 
 # Blocks must make up this share of the forward pass's kernels to stand for it.
@@ -25,7 +25,7 @@ LEAST_COVERED = 0.5
 
 def repeat_passes(run: DeviceRun, rounds: int) -> DeviceRun:
     """Return the run with forward and backward passes of several batches before each update."""
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     # Sharded gradients are scattered in every round, others summed in the last.
     summed = find_gradient_talks(run.nodes) & find_collectives(run.nodes, "allreduce")
     passes = _find_passes(sheet, summed)
@@ -36,10 +36,10 @@ def repeat_passes(run: DeviceRun, rounds: int) -> DeviceRun:
     for number in range(rounds - 1):
         turn = position[nodes] - far * (number + 2)
         sheet, _ = sheet.copy(nodes, place=places[nodes], turn=turn.astype(np.float64))
-    return close_sheet(run, sheet)
+    return close_columns(run, sheet)
 
 
-def _find_passes(sheet: Sheet, gradients: Flags) -> Flags:
+def _find_passes(sheet: NodeColumns, gradients: Flags) -> Flags:
     """Say which nodes belong to the forward and backward pass of a step, gradients left out."""
     calls = sheet.find_calls()
     phase = sheet.ints("phase")
@@ -59,14 +59,14 @@ def _find_passes(sheet: Sheet, gradients: Flags) -> Flags:
     return kept
 
 
-def _number_steps(sheet: Sheet) -> Ints:
+def _number_steps(sheet: NodeColumns) -> Ints:
     """Return one number for nodes of the same rank and step."""
     key = np.stack([sheet.ints("rank"), sheet.ints("step")])
     numbers: Ints = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return numbers
 
 
-def _first_places(sheet: Sheet) -> np.ndarray:
+def _first_places(sheet: NodeColumns) -> np.ndarray:
     """Return where the step of every node begins on its host, or on its streams."""
     key = 2 * _number_steps(sheet) + sheet.on_host
     first = np.full(int(key.max()) + 1, np.inf)
@@ -79,7 +79,7 @@ def recompute_blocks(run: DeviceRun, every: int) -> DeviceRun:
     nodes = run.nodes
     if find_collectives(nodes, "send", "recv", "sendrecv").any():
         raise InvalidInput("blocks of a pipeline's stages cannot be told apart on streams")
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     calls = sheet.find_calls()
     position = sheet.find_positions()
     key = _number_steps(sheet)
@@ -114,10 +114,10 @@ def recompute_blocks(run: DeviceRun, every: int) -> DeviceRun:
     phase[made] = BACKWARD
     loading = sheet.floats("loading").copy()
     loading[made] = 0.0
-    return close_sheet(run, sheet.with_columns(phase=phase, loading=loading))
+    return close_columns(run, sheet.with_columns(phase=phase, loading=loading))
 
 
-def _hold_stream(sheet: Sheet, made: Ints, before: Ints) -> Sheet:
+def _hold_stream(sheet: NodeColumns, made: Ints, before: Ints) -> NodeColumns:
     """Let the first copy of a block wait for what the kernel after it waited for.
 
     That kernel itself waits for what the copies communicate.
@@ -130,7 +130,7 @@ def _hold_stream(sheet: Sheet, made: Ints, before: Ints) -> Sheet:
     return sheet.wait(sheet.sources[waits], held).wait(made[talks], before[talks])
 
 
-def _find_blocks(sheet: Sheet, kernels: Ints) -> list[tuple[int, int]]:
+def _find_blocks(sheet: NodeColumns, kernels: Ints) -> list[tuple[int, int]]:
     """Return the blocks of a step: the first kernel ahead, and the first on the way back.
 
     The last block of the forward pass comes first.
@@ -161,7 +161,9 @@ def _match_repeats(ahead: tuple[int, ...], back: tuple[int, ...]) -> tuple[Repea
     return None if mirrored is None else (repeats, mirrored)
 
 
-def _launched_within(sheet: Sheet, calls: Ints, position: Ints, span: tuple[int, int]) -> Ints:
+def _launched_within(
+    sheet: NodeColumns, calls: Ints, position: Ints, span: tuple[int, int]
+) -> Ints:
     """Return as many calls of the host as the span is long from its first on, with their work."""
     low, count = position[span[0]], span[1]
     inside = sheet.on_host & (position >= low) & (position < low + count)

@@ -16,7 +16,7 @@ from marey.replay.device.gradient_talks import (
     fit_sync_costs,
     number_groups,
 )
-from marey.replay.device.sheet import Sheet, close_sheet, open_sheet
+from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 from marey.replay.device.transfers import fit_latencies
 
 
@@ -32,7 +32,7 @@ def shard_state(run: DeviceRun) -> DeviceRun:
     costs = fit_sync_costs(run, chosen)
     moving = np.where(chosen, np.maximum(run.costs.work - costs.latency_ms, 0.0) / 2, 0.0)
     halved = run.with_work(run.costs.work - moving)
-    sheet = open_sheet(halved)
+    sheet = open_columns(halved)
     last, first = _last_updates(sheet), _first_forwards(sheet)
     like, gathered = _sum_moving(sheet, chosen, moving)
     kept = [n for n, key in enumerate(gathered) if key in last]
@@ -57,23 +57,23 @@ def shard_state(run: DeviceRun) -> DeviceRun:
     following = {key: first.get((key[0], key[1] + 1), -1) for key in keys}
     needed = np.array([following[key] for key in keys], np.int64)
     edges = np.stack([made, needed], axis=1)[needed >= 0]
-    return close_sheet(halved, sheet.wait(edges[:, 0], edges[:, 1]))
+    return close_columns(halved, sheet.wait(edges[:, 0], edges[:, 1]))
 
 
-def _keys(sheet: Sheet, nodes: Ints) -> list[tuple[int, int]]:
+def _keys(sheet: NodeColumns, nodes: Ints) -> list[tuple[int, int]]:
     """Return rank and step of nodes."""
     rank, step = sheet.ints("rank")[nodes], sheet.ints("step")[nodes]
     return list(zip(rank.tolist(), step.tolist(), strict=True))
 
 
-def _last_updates(sheet: Sheet) -> dict[tuple[int, int], int]:
+def _last_updates(sheet: NodeColumns) -> dict[tuple[int, int], int]:
     """Return the last kernel of the update, by rank and step."""
     own = np.flatnonzero(sheet.computes & (sheet.ints("phase") == UPDATE))
     own = own[np.argsort(sheet.floats("place")[own], kind="stable")]
     return dict(zip(_keys(sheet, own), own.tolist(), strict=True))
 
 
-def _first_forwards(sheet: Sheet) -> dict[tuple[int, int], int]:
+def _first_forwards(sheet: NodeColumns) -> dict[tuple[int, int], int]:
     """Return the first kernel of the forward pass, by rank and step."""
     own = np.flatnonzero(sheet.computes & (sheet.ints("phase") == FORWARD))
     own = own[np.argsort(-sheet.floats("place")[own], kind="stable")]
@@ -81,7 +81,7 @@ def _first_forwards(sheet: Sheet) -> dict[tuple[int, int], int]:
 
 
 def _sum_moving(
-    sheet: Sheet, chosen: Flags, moving: Floats
+    sheet: NodeColumns, chosen: Flags, moving: Floats
 ) -> tuple[Ints, dict[tuple[int, int], float]]:
     """Return, by rank and step, a communication to be like, and the time all of them move."""
     own = np.flatnonzero(chosen)
@@ -93,7 +93,7 @@ def _sum_moving(
     return np.array([like[key] for key in total], np.int64), total
 
 
-def _new_items(sheet: Sheet, groups: Ints, steps: Ints) -> Ints:
+def _new_items(sheet: NodeColumns, groups: Ints, steps: Ints) -> Ints:
     """Return one number for each group and step, -1 where there are no partners."""
     _, same = np.unique(np.stack([groups, steps]), axis=1, return_inverse=True)
     first = int(sheet.ints("item").max(initial=-1)) + 1
@@ -106,7 +106,7 @@ def offload_state(run: DeviceRun, bytes_per_ms: float) -> DeviceRun:
     chosen = find_gradient_talks(nodes) & (nodes.bytes > 0)
     if not chosen.any():
         raise InvalidInput("the trace does not say how many bytes of gradients there are")
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     _, total = _sum_moving(sheet, chosen, nodes.bytes.astype(np.float64))
     last = _last_updates(sheet)
     if not set(total) & set(last):
@@ -128,11 +128,11 @@ def keep_parameters(run: DeviceRun) -> DeviceRun:
         raise InvalidInput("no parameters are gathered in both passes, as far as the trace shows")
     sizes = np.unique(nodes.bytes[ahead])
     again &= np.isin(nodes.bytes, sizes)
-    sheet = open_sheet(run)
+    sheet = open_columns(run)
     calls = sheet.find_calls()[again]
     gone = again.copy()
     gone[calls[calls >= 0]] = True
-    return close_sheet(run, sheet.keep(~gone))
+    return close_columns(run, sheet.keep(~gone))
 
 
 def scale_ranks(run: DeviceRun, count: int) -> DeviceRun:

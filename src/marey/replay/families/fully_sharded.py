@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from marey.model.errors import InvalidInput
-from marey.replay.recording.recorded import Mark, RankProgram, Recorded, RecordedCall
+from marey.replay.recording.recorded import ProgramMark, RankProgram, RecordedCall, RecordedPrograms
 from marey.replay.timeline import RankStep
 
 GATHER, SCATTER = "allgather", "reducescatter"
@@ -18,18 +18,18 @@ def is_sharded(timelines: Mapping[int, Sequence[RankStep]]) -> bool:
     return GATHER in kinds and SCATTER in kinds
 
 
-def keeps_parameters(run: Recorded) -> bool:
+def keeps_parameters(run: RecordedPrograms) -> bool:
     """Say whether parameters stay gathered from the forward to the backward pass."""
     return not any(
         _gathers_again(mark) for program in run.programs.values() for mark in program.marks
     )
 
 
-def _gathers_again(mark: Mark) -> bool:
+def _gathers_again(mark: ProgramMark) -> bool:
     return mark.post is not None and mark.post.kind == GATHER and mark.in_backward
 
 
-def keep_parameters(run: Recorded) -> Recorded:
+def keep_parameters(run: RecordedPrograms) -> RecordedPrograms:
     """Return the run with parameters kept gathered: the backward pass gathers nothing."""
     if keeps_parameters(run):
         raise InvalidInput("Parameters are already kept after the forward pass: nothing to change.")
@@ -58,7 +58,7 @@ def _make_key(call: RecordedCall) -> tuple[str, int]:
     return (call.kind, call.number)
 
 
-def gather_again(run: Recorded) -> Recorded:
+def gather_again(run: RecordedPrograms) -> RecordedPrograms:
     """Return the run with parameters let go after the forward pass and gathered again.
 
     The gathers come as the framework prefetches them: the last layer's at the start of the backward
@@ -77,13 +77,13 @@ def _with_gathers(program: RankProgram) -> RankProgram:
         (replace(call, number=call.number + len(forward)), ms)
         for call, ms in zip(forward[::-1], host[::-1], strict=True)
     ]
-    marks: list[Mark] = []
+    marks: list[ProgramMark] = []
     pending = list(again)
 
     def gather(count: int) -> None:
         for call, ms in pending[:count]:
-            marks.append(Mark(ms, post=call, in_backward=True))
-            marks.append(Mark(0.0, waits=((call, 0),), in_backward=True))
+            marks.append(ProgramMark(ms, post=call, in_backward=True))
+            marks.append(ProgramMark(0.0, waits=((call, 0),), in_backward=True))
         del pending[:count]
 
     for mark in program.marks:

@@ -11,7 +11,7 @@ from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import Phase
 from marey.replay.families.data_parallel import DataParallel, RankWork, merge_work, read_work
 from marey.replay.recording.link_costs import POINT_TO_POINT, Links
-from marey.replay.recording.recorded import Mark, RankProgram, Recorded, RecordedCall
+from marey.replay.recording.recorded import ProgramMark, RankProgram, RecordedCall, RecordedPrograms
 from marey.replay.timeline import RankStep
 
 
@@ -47,8 +47,8 @@ class Servers:
 
 
 def change_servers(
-    run: Recorded, recorded: Sequence[int], count: int, *, by_size: bool = False
-) -> Recorded:
+    run: RecordedPrograms, recorded: Sequence[int], count: int, *, by_size: bool = False
+) -> RecordedPrograms:
     """Return the run with this many servers: the first ranks serve, the others train.
 
     Tensors are dealt to the servers in turn, in the order in which they are pushed; or by size, the
@@ -101,7 +101,7 @@ def _read_tensors(worker: RankProgram, servers: Sequence[int]) -> tuple[Tensor, 
 
 
 def _read_servers(
-    run: Recorded, servers: Sequence[int], tensors: Sequence[Tensor], workers: int
+    run: RecordedPrograms, servers: Sequence[int], tensors: Sequence[Tensor], workers: int
 ) -> Servers:
     """Return the servers' work on each tensor, per worker."""
     sums: dict[tuple[int, int], float] = {}
@@ -163,14 +163,14 @@ def _make_server(
     def pull(tensor: Tensor, worker: int) -> RecordedCall:
         return RecordedCall("message", server, worker, *tensor.pull, tensor.size)
 
-    marks = [Mark(0.0, post=push(t, worker)) for t in tensors for worker in workers]
+    marks = [ProgramMark(0.0, post=push(t, worker)) for t in tensors for worker in workers]
     if marks:
         marks[0] = replace(marks[0], before_ms=worked.head_ms)
     for tensor in tensors:
-        marks.append(Mark(0.0, waits=tuple((push(tensor, w), 0) for w in workers)))
-        marks += [Mark(worked.sum_ms[tensor], post=pull(tensor, w)) for w in workers]
+        marks.append(ProgramMark(0.0, waits=tuple((push(tensor, w), 0) for w in workers)))
+        marks += [ProgramMark(worked.sum_ms[tensor], post=pull(tensor, w)) for w in workers]
     sent = tuple((pull(t, worker), 0) for t in tensors for worker in workers)
-    marks.append(Mark(0.0, waits=sent))
+    marks.append(ProgramMark(0.0, waits=sent))
     return RankProgram(tuple(marks), worked.tail_ms)
 
 

@@ -51,7 +51,7 @@ class RecordedCall:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ProgramMark:
     """A post, or a wait for calls of this step or of steps before, and the work before it."""
 
     before_ms: float
@@ -67,12 +67,12 @@ class Mark:
 class RankProgram:
     """A rank's typical step: its marks, and the work after the last one."""
 
-    marks: tuple[Mark, ...]
+    marks: tuple[ProgramMark, ...]
     after_ms: float
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedPrograms:
     """The programs of all ranks, and the links between them."""
 
     programs: Mapping[int, RankProgram]
@@ -84,10 +84,10 @@ class Recorded:
         return tuple(sorted(self.programs))
 
 
-def read_recorded(timelines: Mapping[int, Sequence[RankStep]], links: Links) -> Recorded:
+def read_recorded(timelines: Mapping[int, Sequence[RankStep]], links: Links) -> RecordedPrograms:
     """Return the run as its ranks recorded it."""
     programs = {rank: _read_rank(rank, steps) for rank, steps in timelines.items()}
-    return Recorded(programs, links)
+    return RecordedPrograms(programs, links)
 
 
 def _calls(rank: int, steps: Sequence[RankStep]) -> dict[int, tuple[RecordedCall, int]]:
@@ -144,10 +144,10 @@ def _read_rank(rank: int, steps: Sequence[RankStep]) -> RankProgram:
 def _read_step(
     place: int, step: RankStep, calls: Mapping[int, tuple[RecordedCall, int]]
 ) -> RankProgram:
-    events: list[tuple[float, int, Mark]] = []
+    events: list[tuple[float, int, ProgramMark]] = []
     begin = first_backward(step)
     for message in step.messages:
-        mark = Mark(0.0, post=calls[message.row][0])
+        mark = ProgramMark(0.0, post=calls[message.row][0])
         events.append((message.post_ms, 0, _place_mark(mark, step, message.post_ms, begin)))
     for wait in step.waits:
         rows = [calls[row] for row in wait.rows if row in calls]
@@ -156,7 +156,7 @@ def _read_step(
             continue
         waits = tuple((call, place - posted) for call, posted in rows)
         waits = tuple(sorted(waits, key=lambda w: (w[0].kind, w[0].source, w[0].tag, w[0].number)))
-        mark = _place_mark(Mark(0.0, waits=waits), step, wait.at_ms, begin)
+        mark = _place_mark(ProgramMark(0.0, waits=waits), step, wait.at_ms, begin)
         events.append((wait.at_ms, 1, mark))
     events.sort(key=lambda event: event[:2])
     marks, reached = [], 0.0
@@ -166,7 +166,9 @@ def _read_step(
     return RankProgram(tuple(marks), max(step.run_ms - reached, 0.0))
 
 
-def _place_mark(mark: Mark, step: RankStep, at_ms: float, begin: float | None) -> Mark:
+def _place_mark(
+    mark: ProgramMark, step: RankStep, at_ms: float, begin: float | None
+) -> ProgramMark:
     """Return the mark with the annotations around it, and whether the backward pass has begun."""
     around = [s for s in step.annotations if s.start_ms - 1e-6 <= at_ms <= s.end_ms + 1e-6]
     span = min((s.end_ms - s.start_ms for s in around), default=0.0)
@@ -174,7 +176,7 @@ def _place_mark(mark: Mark, step: RankStep, at_ms: float, begin: float | None) -
     return replace(mark, within=tuple(s.name for s in around), span_ms=span, in_backward=behind)
 
 
-def plan_recorded(run: Recorded) -> Graph:
+def plan_recorded(run: RecordedPrograms) -> Graph:
     """Return the task graph of several steps of the run."""
     senders = _posts_of(run)
 
@@ -185,7 +187,7 @@ def plan_recorded(run: Recorded) -> Graph:
     return unroll(run.links, add_step)
 
 
-def _posts_of(run: Recorded) -> Mapping[Identity, int]:
+def _posts_of(run: RecordedPrograms) -> Mapping[Identity, int]:
     """Count by how many ranks each call is posted."""
     counts: Counter[Identity] = Counter()
     for program in run.programs.values():
@@ -201,7 +203,7 @@ def _identity(call: RecordedCall) -> Identity:
 
 
 def _actions(
-    run: Recorded, *, rank: int, number: int, plan: Plan, posted: Mapping[Identity, int]
+    run: RecordedPrograms, *, rank: int, number: int, plan: Plan, posted: Mapping[Identity, int]
 ) -> list[Action]:
     program = run.programs[rank]
     actions: list[Action] = []
@@ -227,7 +229,7 @@ def _actions(
     return actions
 
 
-def _transfer(run: Recorded, call: RecordedCall) -> Transfer:
+def _transfer(run: RecordedPrograms, call: RecordedCall) -> Transfer:
     if call.is_message:
         latency, moved, lines = run.links.message(call.size, call.source, call.target)
         pair = (call.source, call.target)
@@ -253,7 +255,7 @@ def _transfer(run: Recorded, call: RecordedCall) -> Transfer:
     )
 
 
-def fit_bandwidth(run: Recorded, recorded_ms: float) -> Recorded:
+def fit_bandwidth(run: RecordedPrograms, recorded_ms: float) -> RecordedPrograms:
     """Return the run with the one bandwidth of all links that reproduces the recorded step.
 
     Where receives are posted long ahead no duration shows how fast a link is; but the faster the
@@ -272,12 +274,12 @@ def fit_bandwidth(run: Recorded, recorded_ms: float) -> Recorded:
     return _with_bandwidth(run, float(np.sqrt(low * high)))
 
 
-def _with_bandwidth(run: Recorded, bandwidth: float) -> Recorded:
+def _with_bandwidth(run: RecordedPrograms, bandwidth: float) -> RecordedPrograms:
     same = tuple(bandwidth for _ in run.links.ranks)
     return replace(run, links=replace(run.links, up=same, down=same, reference=bandwidth))
 
 
-def refuse_unmatched(run: Recorded) -> None:
+def refuse_unmatched(run: RecordedPrograms) -> None:
     """Refuse a run most of whose communications only some of their ranks posted."""
     counts = _posts_of(run)
     whole = [n == (2 if key[0] == "message" else len(run.ranks)) for key, n in counts.items()]

@@ -28,7 +28,7 @@ from marey.replay.families.pipeline_reading import is_pipeline, read_pipeline
 from marey.replay.programs import Graph
 from marey.replay.recording.link_costs import Links, fit_links
 from marey.replay.recording.recorded import (
-    Recorded,
+    RecordedPrograms,
     fit_bandwidth,
     plan_recorded,
     read_recorded,
@@ -37,7 +37,7 @@ from marey.replay.recording.recorded import (
 from marey.replay.timeline import RankStep, read_timelines
 
 Timelines = Mapping[int, Sequence[RankStep]]
-Plan = DataParallel | Pipeline | Recorded | DeviceRun
+Plan = DataParallel | Pipeline | RecordedPrograms | DeviceRun
 # An operator's own host time, which more samples do not change.
 HOST_MS = 0.05
 # Less recomputation than this share of the running time is none.
@@ -136,7 +136,7 @@ def read_timed(timelines: Timelines, links: Links | None = None) -> Workload:
         return Workload("recorded", read_matched(timelines, links), timelines)
 
 
-def read_matched(timelines: Timelines, links: Links) -> Recorded:
+def read_matched(timelines: Timelines, links: Links) -> RecordedPrograms:
     """Return the run as it was recorded; refuses one whose ranks recorded different steps."""
     run = read_recorded(timelines, links)
     refuse_unmatched(run)

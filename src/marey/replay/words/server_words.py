@@ -8,7 +8,7 @@ from marey.replay.changes import Change
 from marey.replay.families.data_parallel import DEFAULT_BUCKET_BYTES, DEFAULT_FIRST_BYTES
 from marey.replay.families.fully_sharded import gather_again, keep_parameters
 from marey.replay.families.parameter_server import change_servers, use_all_reduce
-from marey.replay.recording.recorded import Recorded
+from marey.replay.recording.recorded import RecordedPrograms
 from marey.replay.recording.workload import Workload
 from marey.replay.words.refusals import refuse_change, state_assumption
 
@@ -25,7 +25,7 @@ def leave_servers(run: Workload, change: Change) -> Workload:
 
 def use_servers(run: Workload, change: Change) -> Workload:
     """Spread the tensors over more or fewer servers."""
-    if run.strategy != "parameter-server" or not isinstance(run.plan, Recorded):
+    if run.strategy != "parameter-server" or not isinstance(run.plan, RecordedPrograms):
         raise refuse_change(run, change, "only a run with parameter servers can have more or fewer")
     count = change.get_count()
     plan = change_servers(run.plan, run.servers, count)
@@ -40,7 +40,7 @@ def use_servers(run: Workload, change: Change) -> Workload:
 
 def change_reshard(run: Workload, change: Change) -> Workload:
     """Let parameters go after the forward pass, or keep them."""
-    if run.strategy != "sharded" or not isinstance(run.plan, Recorded):
+    if run.strategy != "sharded" or not isinstance(run.plan, RecordedPrograms):
         raise refuse_change(run, change, "only sharded training gathers parameters")
     change_plan = gather_again if change.value == "on" else keep_parameters
     return replace(run, plan=change_plan(run.plan))
@@ -48,7 +48,7 @@ def change_reshard(run: Workload, change: Change) -> Workload:
 
 def place_tensors(run: Workload, change: Change) -> Workload:
     """Deal the tensors to the servers in turn or by size."""
-    if run.strategy != "parameter-server" or not isinstance(run.plan, Recorded):
+    if run.strategy != "parameter-server" or not isinstance(run.plan, RecordedPrograms):
         raise refuse_change(run, change, "only parameter servers have tensors dealt to them")
     by_size = change.value == "size"
     plan = change_servers(run.plan, run.servers, len(run.servers), by_size=by_size)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.rules.backtest.metric_series import Floats, MetricHistory
-from marey.rules.backtest.prefilter import Screen
+from marey.rules.backtest.prefilter import Prefilter
 from marey.rules.backtest.row_table import NOBODY, number_names
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import AllocationLayout, AllocationRows, Facts, HeldGpu
@@ -145,7 +145,7 @@ class HistoryEvaluationLoop(EvaluationLoop):
 
     def __init__(self, rules: Sequence[Rule], every_ms: int) -> None:
         self.metric_history = MetricHistory(rules)
-        self.screen = Screen(rules, self.metric_history)
+        self.screen = Prefilter(rules, self.metric_history)
         book = FindingTracker()
         source = HistorySource(self.metric_history, every_ms, book)
         super().__init__(evaluator=Evaluator(rules, source), every_ms=every_ms, book=book)
@@ -174,7 +174,7 @@ class HistoryEvaluationLoop(EvaluationLoop):
 
 
 @dataclass(frozen=True)
-class Cut:
+class SampleCut:
     """Samples of each kind up to a mark, both included."""
 
     batches: Sequence[SampleBatch]
@@ -182,7 +182,7 @@ class Cut:
     begins_ms: int
 
 
-def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[Cut]:
+def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[SampleCut]:
     """Yield samples in order of time, gathered to blocks that end where a verdict falls."""
     waiting: dict[Entity, list[SampleBatch]] = {}
     rows = 0
@@ -206,7 +206,7 @@ def cuts(batches: Iterable[SampleBatch], every_ms: int, kinds: int) -> Iterator[
 
 def _cut_batches(
     waiting: dict[Entity, list[SampleBatch]], until_ms: int
-) -> tuple[Cut, dict[Entity, list[SampleBatch]]]:
+) -> tuple[SampleCut, dict[Entity, list[SampleBatch]]]:
     taken, left = [], {}
     for kind, batches in waiting.items():
         whole = in_time(batches)
@@ -216,7 +216,7 @@ def _cut_batches(
         if end < len(whole):
             left[kind] = [whole.rows(slice(end, None))]
     begins = min((int(batch.time_ms[0]) for batch in taken), default=until_ms)
-    return Cut(taken, until_ms, begins), left
+    return SampleCut(taken, until_ms, begins), left
 
 
 def in_time(batches: Sequence[SampleBatch]) -> SampleBatch:

@@ -70,7 +70,7 @@ class SampleBlock:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class KeptSamples:
     """Samples that were judged, by row, as long as a window may still reach back to them."""
 
     number: int
@@ -80,7 +80,7 @@ class Remembered:
     values: dict[str, NDArray[np.float32]]
 
 
-class Track:
+class MetricTrack:
     """One metric's sketches, whole-life or windowed, and its series over the block at hand."""
 
     def __init__(self, metric: str, wanted: list[Asked], windowed: bool) -> None:
@@ -201,17 +201,17 @@ class MetricHistory:
     """All tracks, the row table of their rows, and the block of samples that is being judged."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.tracks: dict[tuple[str, bool], Track] = {}
+        self.tracks: dict[tuple[str, bool], MetricTrack] = {}
         for metric, wanted in statistics_of(rules).items():
             for windowed in (False, True):
                 mine = [a for a in wanted if (a[1] is not None) == windowed]
                 if mine:
-                    self.tracks[metric, windowed] = Track(metric, mine, windowed)
+                    self.tracks[metric, windowed] = MetricTrack(metric, mine, windowed)
         self.row_table = RowTable()
         self.marks: Longs = np.zeros(0, np.int64)
         # The number of the block at hand, and what is remembered of those before it.
         self.number = 0
-        self.recent: list[Remembered] = []
+        self.recent: list[KeptSamples] = []
         self.first_ms: Longs = np.zeros(0, np.int64)
         self.last_ms: Longs = np.zeros(0, np.int64)
         self.newest_ms = 0
@@ -280,7 +280,7 @@ class MetricHistory:
             if track.entity in blocks
         }
         self.recent = [past for past in self.recent if past.until_ms > begins_ms]
-        self.recent.append(Remembered(self.number, until_ms, places, values))
+        self.recent.append(KeptSamples(self.number, until_ms, places, values))
 
     def _sort_batch(self, batch: SampleBatch) -> SampleBlock:
         first_row, rows = self.row_table.roster(batch.kind, batch.entities)
@@ -310,13 +310,13 @@ class MetricHistory:
                     self.first_ms, self.last_ms, self._last,
                 )  # fmt: skip
 
-    def values(self, track: Track, block: SampleBlock) -> NDArray[np.float32]:
+    def values(self, track: MetricTrack, block: SampleBlock) -> NDArray[np.float32]:
         """Return a track's samples in the order of rows; a derived metric is made from its base."""
         if track.metric not in self._values:
             self._values[track.metric] = self._compute_values(track, block)
         return self._values[track.metric]
 
-    def _compute_values(self, track: Track, block: SampleBlock) -> NDArray[np.float32]:
+    def _compute_values(self, track: MetricTrack, block: SampleBlock) -> NDArray[np.float32]:
         name = self._find_column(track)
         if name not in block.batch.columns:
             return np.full(len(block.order), np.nan, np.float32)
@@ -328,7 +328,7 @@ class MetricHistory:
         return np.asarray(100.0 * values / each, np.float32)
 
     @staticmethod
-    def _find_column(track: Track) -> str:
+    def _find_column(track: MetricTrack) -> str:
         return track.derived.base if track.derived else track.metric
 
     # -- over the block, and at one mark

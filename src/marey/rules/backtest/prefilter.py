@@ -42,7 +42,7 @@ Longs = NDArray[np.int64]
 _STEADY = frozenset(["user", "project", "partition", "qos", "experiment", "name"])
 
 
-class Screen:
+class Prefilter:
     """Chooses, block by block, the workloads that must be judged from here on."""
 
     def __init__(self, rules: Sequence[Rule], metric_history: MetricHistory) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.model.inventory import short_model
-from marey.stats.sketches.sketch_tables import Roster, room_for
+from marey.stats.sketches.sketch_tables import EntityRows, room_for
 
 FOREVER = np.iinfo(np.int64).max
 EVENT_LIMIT = 1_000
@@ -236,14 +236,14 @@ class AllocationRows:
                 if (time_ms, kind) not in noted and len(noted) < EVENT_LIMIT:
                     noted.append((time_ms, kind))
 
-    def roster(self, entities: Sequence[str], *, hosts: bool = False) -> Roster:
+    def roster(self, entities: Sequence[str], *, hosts: bool = False) -> EntityRows:
         """Return the rows of each entity of a batch, GPUs or hosts."""
         book = self._by_host if hosts else self._by_gpu
         found = [book.get(name, ()) for name in entities]
         first = np.zeros(len(found) + 1, np.int64)
         np.cumsum([len(rows) for rows in found], out=first[1:])
         rows = np.fromiter((row for rows in found for row in rows), np.int64, int(first[-1]))
-        return Roster(first, rows, self.from_ms, self.to_ms)
+        return EntityRows(first, rows, self.from_ms, self.to_ms)
 
     def layout(self) -> AllocationLayout:
         """Return the rows of every workload that is not finished, sorted.

@@ -22,8 +22,8 @@ from marey.rules.engine.allocations import (
 )
 from marey.rules.engine.three_valued import FALSE, TRUE, Truths, compare, negate
 from marey.rules.language.expressions import (
+    Aggregation,
     And,
-    By,
     ComparisonGroup,
     Condition,
     Expression,
@@ -42,7 +42,12 @@ from marey.stats.sketches import sketch_statistics as ask
 from marey.stats.sketches.sketch_tables import SketchTable, Span, WindowRing
 
 Floats = NDArray[np.float64]
-_HOW = {By.MEDIAN: groups.MEDIAN, By.MEAN: groups.MEAN, By.MIN: groups.MIN, By.MAX: groups.MAX}
+_HOW = {
+    Aggregation.MEDIAN: groups.MEDIAN,
+    Aggregation.MEAN: groups.MEAN,
+    Aggregation.MIN: groups.MIN,
+    Aggregation.MAX: groups.MAX,
+}
 # Histograms that are put together at a time: 400 KB, which stay in the processor's cache.
 ROWS_AT_ONCE = 1024
 # A first sample later than this after the start means that the beginning was not seen.

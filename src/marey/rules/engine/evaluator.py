@@ -25,7 +25,7 @@ from marey.rules.engine.condition_values import (
 from marey.rules.engine.sketch_state import SketchState
 from marey.rules.engine.three_valued import FALSE, TRUE, UNKNOWN, Truths, quantify
 from marey.rules.language.expressions import Clause, Series, conditions
-from marey.stats.sketches.sketch_tables import Need
+from marey.stats.sketches.sketch_tables import WindowNeed
 
 # Clocks of hosts differ; a sample further ahead of us than this is a broken clock.
 FUTURE_MS = 5 * MINUTE_MS
@@ -123,7 +123,7 @@ class Evaluator(SketchState):
         self.rules: list[Rule] = []
         self._variants: dict[str, list[tuple[Any, Clause]]] = {}
         # Windows that the rules name.
-        self._named: dict[str, Need] = {}
+        self._named: dict[str, WindowNeed] = {}
         if source is None:
             self.use(rules)
         else:
@@ -145,7 +145,7 @@ class Evaluator(SketchState):
         fresh = {metric for metric, need in needed.items() if self._open_ring(metric, need)}
         return fresh if self.newest_ms else set()
 
-    def watch(self, metric: str, need: Need) -> bool:
+    def watch(self, metric: str, need: WindowNeed) -> bool:
         """Keep windows that no rule names, for a while; True where they start empty."""
         self._watched[metric] = self._watched.pop(metric, need) | need
         for oldest in [m for m in self._watched if m not in self._named][:-WATCHED_METRICS]:
@@ -245,9 +245,9 @@ class Evaluator(SketchState):
         return gone
 
 
-def windows_of(rules: Iterable[Rule]) -> dict[str, Need]:
+def windows_of(rules: Iterable[Rule]) -> dict[str, WindowNeed]:
     """Return the trailing windows of each metric that the rules name, *now* included."""
-    needed: dict[str, Need] = {}
+    needed: dict[str, WindowNeed] = {}
     for rule in rules:
         for _, clause in rule.variants():
             for metric, need in windows_in(clause, rule.now_ms).items():
@@ -255,14 +255,14 @@ def windows_of(rules: Iterable[Rule]) -> dict[str, Need]:
     return needed
 
 
-def windows_in(clause: Clause, now_ms: int) -> dict[str, Need]:
+def windows_in(clause: Clause, now_ms: int) -> dict[str, WindowNeed]:
     """Return the trailing windows that one clause reads."""
-    needed: dict[str, Need] = {}
+    needed: dict[str, WindowNeed] = {}
     for condition in conditions(clause.expression):
         left = condition.left
         if isinstance(left, Series):
             window = left.window_ms or now_ms
-            need = Need(window, window if needs_bins(left.statistic) else 0)
+            need = WindowNeed(window, window if needs_bins(left.statistic) else 0)
             needed[left.metric] = needed.get(left.metric, need) | need
     return needed
 

@@ -14,11 +14,11 @@ from marey.rules.engine.allocations import AllocationRows
 from marey.rules.engine.condition_values import Sketches, statistic_of
 from marey.rules.language.vocabulary import statistic_named
 from marey.stats.sketches.sketch_tables import (
-    Need,
-    Roster,
+    EntityRows,
     SketchTable,
     Span,
     Ticks,
+    WindowNeed,
     WindowRing,
     read_coming,
 )
@@ -47,18 +47,18 @@ class SketchState:
         self.sketches = Sketches(SketchTable([]), {}, {}, {}, {})
         self.newest_ms = 0
         # Windows that lenses and drafts asked for, the latest last.
-        self._watched: dict[str, Need] = {}
+        self._watched: dict[str, WindowNeed] = {}
         # Sketch these metrics only (a back-test needs no others); None: all that come.
         self.only: set[str] | None = None
-        self._rosters: dict[Entity, tuple[object, int, Roster]] = {}
-        self._attributes: dict[str, tuple[Roster, NDArray[np.float64]]] = {}
+        self._rosters: dict[Entity, tuple[object, int, EntityRows]] = {}
+        self._attributes: dict[str, tuple[EntityRows, NDArray[np.float64]]] = {}
 
     # -- windows
     def _drop_ring(self, metric: str) -> None:
         self.sketches.rings.pop(metric, None)
         self.sketches.since_ms.pop(metric, None)
 
-    def _open_ring(self, metric: str, need: Need) -> bool:
+    def _open_ring(self, metric: str, need: WindowNeed) -> bool:
         self._place(metric)
         need |= self._watched.get(metric, need)
         ring = self.sketches.rings.get(metric)
@@ -109,7 +109,7 @@ class SketchState:
         self._note_seen(ticks, roster, batch.kind)
         return taken
 
-    def _note_seen(self, ticks: Ticks, roster: Roster, kind: Entity) -> None:
+    def _note_seen(self, ticks: Ticks, roster: EntityRows, kind: Entity) -> None:
         # A row without a single value says nothing, not even that the GPU is there.
         seen = ~np.isnan(ticks.values).all(axis=0)
         if seen.any():
@@ -119,7 +119,7 @@ class SketchState:
             book = self.allocations
             _touch(book.first_ms, book.last_ms, seen, ticks.time_ms, ticks.entity, *args)
 
-    def _update_windows(self, names: list[str], ticks: Ticks, roster: Roster) -> None:
+    def _update_windows(self, names: list[str], ticks: Ticks, roster: EntityRows) -> None:
         newest, coming = int(ticks.time_ms.max()), read_coming(ticks)
         for column, name in enumerate(names):
             ring = self.sketches.rings.get(name)
@@ -135,7 +135,7 @@ class SketchState:
         for ring in self.sketches.rings.values():
             ring.reserve(room)
 
-    def _find_roster(self, batch: SampleBatch) -> Roster:
+    def _find_roster(self, batch: SampleBatch) -> EntityRows:
         kept = self._rosters.get(batch.kind)
         if kept and kept[0] is batch.entities and kept[1] == self.allocations.version:
             return kept[2]
@@ -157,7 +157,7 @@ class SketchState:
             return columns
         return {name: values for name, values in columns.items() if name in self.only}
 
-    def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], Roster]:
+    def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], EntityRows]:
         """Return a batch's columns, derived ones included, and whose rows they go to."""
         self.reserve()
         return self._pick_columns(batch), self._find_roster(batch)

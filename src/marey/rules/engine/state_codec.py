@@ -14,7 +14,7 @@ from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.evaluator import Evaluator
 from marey.rules.engine.findings import Finding
 from marey.stats.sketches.sketch_codec import pack, unpack
-from marey.stats.sketches.sketch_tables import SLOT_MS, Need
+from marey.stats.sketches.sketch_tables import SLOT_MS, WindowNeed
 
 VERSION = 2
 
@@ -140,7 +140,7 @@ def _restore(evaluator: Evaluator, state: _State, arrays: dict[str, NDArray[Any]
         raise ValueError("the kept state is damaged: its sketches do not fit its rows")
     table.restore(arrays["agg"], arrays["bins"])
     for name, (slots, binned, since) in state.rings.items():
-        evaluator._open_ring(name, Need((slots - 1) * SLOT_MS, max(binned - 1, 0) * SLOT_MS))
+        evaluator._open_ring(name, WindowNeed((slots - 1) * SLOT_MS, max(binned - 1, 0) * SLOT_MS))
         evaluator.sketches.rings[name].restore(
             arrays[f"{name}.agg"], arrays[f"{name}.bins"], arrays[f"{name}.held"]
         )

@@ -23,7 +23,7 @@ class ComparisonGroup(StrEnum):
 GROUPS_OF_GPUS = (ComparisonGroup.WORKLOAD, ComparisonGroup.NODE)
 
 
-class By(StrEnum):
+class Aggregation(StrEnum):
     """How the values of a group become one."""
 
     MEDIAN = "median"
@@ -37,7 +37,7 @@ class Over:
     """One value per group: ``over node max``."""
 
     group: ComparisonGroup
-    by: By = By.MEDIAN
+    by: Aggregation = Aggregation.MEDIAN
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from marey.model.metrics import catalogue
 from marey.rules.language.expressions import (
     GROUPS_OF_GPUS,
     ORDER_OPS,
+    Aggregation,
     And,
-    By,
     Clause,
     Condition,
     Expression,
@@ -78,7 +78,7 @@ def _write_value(value: Value, left: Series | Fact) -> Any:
 
 
 def _print_over(over: Over) -> str:
-    return over.group if over.by is By.MEDIAN else f"{over.group} {over.by}"
+    return over.group if over.by is Aggregation.MEDIAN else f"{over.group} {over.by}"
 
 
 def parse_clause(document: object) -> Clause:
@@ -185,7 +185,9 @@ def clause_schema() -> dict[str, Any]:
             "metric": {"enum": list(catalogue())},
             "statistic": {"type": "string", "examples": list(STATISTIC_WORDS)},
             "window": {"type": "string", "examples": ["30m"]},
-            "over": {"enum": [f"{g} {b}".strip() for g in GROUPS_OF_GPUS for b in ("", *By)]},
+            "over": {
+                "enum": [f"{g} {b}".strip() for g in GROUPS_OF_GPUS for b in ("", *Aggregation)]
+            },
             "fact": {"enum": list(FACTS)},
             "op": {"enum": [*ORDER_OPS, "=", "!="]},
             "value": {

@@ -14,8 +14,8 @@ from marey.rules.language.expressions import (
     GROUPS_OF_GPUS,
     OPS,
     ORDER_OPS,
+    Aggregation,
     And,
-    By,
     Clause,
     ComparisonGroup,
     Condition,
@@ -211,8 +211,8 @@ class _Parser(TokenReader):
         if not self.is_word(*groups):
             raise self.expected(" or ".join(f"'{group}'" for group in groups))
         group = ComparisonGroup(self.take().value.lower())
-        if group is not ComparisonGroup.LIFE and self.is_word(*By):
-            return Over(group, By(self.take().value.lower()))
+        if group is not ComparisonGroup.LIFE and self.is_word(*Aggregation):
+            return Over(group, Aggregation(self.take().value.lower()))
         return Over(group)
 
     def operator(self, allowed: tuple[str, ...]) -> str:

@@ -6,8 +6,8 @@ import re
 
 from marey.model.metrics import catalogue
 from marey.rules.language.expressions import (
+    Aggregation,
     And,
-    By,
     Clause,
     Condition,
     Expression,
@@ -149,7 +149,7 @@ def _print_peers(peers: Peers, left: Series | Fact) -> str:
 
 
 def _print_over(over: Over) -> str:
-    return over.group if over.by is By.MEDIAN else f"{over.group} {over.by}"
+    return over.group if over.by is Aggregation.MEDIAN else f"{over.group} {over.by}"
 
 
 def _print_window(window_ms: int | None) -> str:

@@ -17,7 +17,7 @@ from marey.sim.config import FAULTS, FaultPlan
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.behaviour import settle_heat
 from marey.sim.metrics.gpu_state import Regime, nominal_share
-from marey.sim.random_draws import Dice
+from marey.sim.random_draws import RandomDraws
 from marey.sim.scheduling.jobs import Job, Kind
 
 # Shorter work ends before anybody could see a fault in it.
@@ -49,7 +49,7 @@ class Case:
     job: Job
     regime: Regime
     host_of: NDArray[np.int64]
-    dice: Dice
+    dice: RandomDraws
     # Whether the workload begins with it, rather than falling ill in the middle.
     fresh: bool = False
 
@@ -116,7 +116,7 @@ _LEAST_GPUS = {
 _LEAST_HOSTS = {FaultKind.SLOW_NODE: 2, FaultKind.SLOW_FABRIC: 2}
 
 
-def choose(plan: FaultPlan, job: Job, dice: Dice) -> FaultKind | None:
+def choose(plan: FaultPlan, job: Job, dice: RandomDraws) -> FaultKind | None:
     """Return the fault that chance has in store for a workload, or none."""
     if plan.rate <= 0.0 or job.duration_ms < SHORTEST_MS or not dice.chance(plan.rate):
         return None
@@ -147,7 +147,7 @@ def _add_role(regime: Regime, ranks: NDArray[np.bool_]) -> NDArray[np.float64]:
     return role
 
 
-def _spin(role: NDArray[np.float64], dice: Dice) -> None:
+def _spin(role: NDArray[np.float64], dice: RandomDraws) -> None:
     """Spin in a collective that never ends: the kernel runs, nothing is computed."""
     role[[k.EVAL_MS, k.CHECKPOINT_MS, k.INIT_MS, k.LOAD_MS, k.WAVE_MS]] = 0.0
     role[k.PATTERN] = k.PATTERN_FLAT

@@ -9,8 +9,8 @@ from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sim.cluster import Cluster
-from marey.sim.random_draws import Dice, generator
-from marey.sim.scheduling.event_queue import What
+from marey.sim.random_draws import RandomDraws, generator
+from marey.sim.scheduling.event_queue import HappeningKind
 
 MAINTENANCE_PER_HOST_HOUR = 1.0 / 1_200.0
 
@@ -22,11 +22,11 @@ class Hosts:
         self.cluster = cluster
         self.states: dict[int, HostStatus] = {}
         self._repair_ms: dict[int, int] = {}
-        cluster.on_event[What.INSPECT] = self._plan_maintenance
-        cluster.on_event[What.DRAIN] = self._maintain
-        cluster.on_event[What.REPAIRED] = self._finish_repair
+        cluster.on_event[HappeningKind.INSPECT] = self._plan_maintenance
+        cluster.on_event[HappeningKind.DRAIN] = self._maintain
+        cluster.on_event[HappeningKind.REPAIRED] = self._finish_repair
         if cluster.config.maintenance:
-            cluster.at(cluster.now_ms, What.INSPECT)
+            cluster.at(cluster.now_ms, HappeningKind.INSPECT)
 
     def gpus(self, host: int) -> NDArray[np.int64]:
         """Return the numbers of a host's GPUs."""
@@ -59,7 +59,7 @@ class Hosts:
         """Bring the host back after so long, or later where it was planned so already."""
         moment = max(self.cluster.now_ms + delay_ms, self._repair_ms.get(host, 0))
         self._repair_ms[host] = moment
-        self.cluster.at(moment, What.REPAIRED, host)
+        self.cluster.at(moment, HappeningKind.REPAIRED, host)
 
     def _tell(self, kind: ClusterEventKind, host: int, text: str) -> None:
         name = self.cluster.hardware.host_names[host]
@@ -70,12 +70,16 @@ class Hosts:
         chance = generator(cluster.config.seed, 82, cluster.now_ms)
         hosts = len(cluster.host_up)
         for host in chance.integers(0, hosts, chance.poisson(hosts * MAINTENANCE_PER_HOST_HOUR)):
-            cluster.at(cluster.now_ms + int(chance.integers(HOUR_MS)), What.DRAIN, int(host))
-        cluster.at(cluster.now_ms + HOUR_MS, What.INSPECT)
+            cluster.at(
+                cluster.now_ms + int(chance.integers(HOUR_MS)), HappeningKind.DRAIN, int(host)
+            )
+        cluster.at(cluster.now_ms + HOUR_MS, HappeningKind.INSPECT)
 
     def _maintain(self, host: int) -> None:
         if self.cluster.host_up[host]:
-            hours = Dice(self.cluster.config.seed, 85, host, self.cluster.now_ms).between(1.0, 5.0)
+            hours = RandomDraws(self.cluster.config.seed, 85, host, self.cluster.now_ms).between(
+                1.0, 5.0
+            )
             self.drain(host, "maintenance", int(hours * HOUR_MS))
 
     def _finish_repair(self, host: int) -> None:

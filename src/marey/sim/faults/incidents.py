@@ -18,8 +18,8 @@ from marey.sim.config import FaultPlan
 from marey.sim.faults import fault_effects
 from marey.sim.faults.host_life import Hosts
 from marey.sim.metrics import sample_kernels as k
-from marey.sim.random_draws import Dice
-from marey.sim.scheduling.event_queue import What
+from marey.sim.random_draws import RandomDraws
+from marey.sim.scheduling.event_queue import HappeningKind
 from marey.sim.scheduling.jobs import Job
 
 XID_TEXT = {
@@ -63,9 +63,9 @@ class Incidents:
         self._open: dict[int, list[_Open]] = {}
         cluster.on_start.append(self._job_starts)
         cluster.on_end.append(self._job_ends)
-        cluster.on_event[What.FAULT] = self._strikes
-        cluster.on_event[What.RECOVERED] = self._recovers
-        cluster.on_event[What.NODE_LOST] = self._node_is_lost
+        cluster.on_event[HappeningKind.FAULT] = self._strikes
+        cluster.on_event[HappeningKind.RECOVERED] = self._recovers
+        cluster.on_event[HappeningKind.NODE_LOST] = self._node_is_lost
 
     def truth(self, now_ms: int) -> list[Truth]:
         """Return every fault so far; one that goes on ends with the tick after now."""
@@ -111,7 +111,7 @@ class Incidents:
 
     def _job_starts(self, job: Job) -> None:
         job.wellness = job.regime
-        dice = Dice(self.cluster.config.seed, 91, job.seq)
+        dice = RandomDraws(self.cluster.config.seed, 91, job.seq)
         kind = job.planned_fault or fault_effects.choose(self.plan, job, dice)
         if kind is None:
             return
@@ -132,7 +132,7 @@ class Incidents:
         ready = int(role[k.INIT_MS] + role[k.LOAD_MS]) + 4 * MINUTE_MS
         run = min(job.duration_ms, job.limit_ms)
         delay = min(ready + dice.between(0.1, 0.45) * max(0, run - ready), run * 0.8)
-        self.cluster.at(self.cluster.now_ms + int(delay), What.FAULT, job.seq, kind)
+        self.cluster.at(self.cluster.now_ms + int(delay), HappeningKind.FAULT, job.seq, kind)
 
     def _plan_overflow(self, job: Job) -> None:
         full = fault_effects.leak_time_ms(job.regime)
@@ -142,7 +142,7 @@ class Incidents:
     def _case(self, job: Job, kind: FaultKind, *, fresh: bool = False) -> fault_effects.Case:
         hosts = self.cluster.hardware.gpu_host[job.gpu_numbers].astype(np.int64)
         number = list(FaultKind).index(kind)
-        dice = Dice(self.cluster.config.seed, 92, job.seq, number)
+        dice = RandomDraws(self.cluster.config.seed, 92, job.seq, number)
         return fault_effects.Case(job, job.wellness.copy(), hosts, dice, fresh)
 
     def _note(self, kind: FaultKind, job: Job, affected: NDArray[np.bool_]) -> None:
@@ -199,7 +199,7 @@ class Incidents:
             self._tell_throttle(job, affected, case)
         if kind in PASSING and case.dice.chance(0.5):
             until = int(case.dice.between(0.75, 3.0) * HOUR_MS)
-            cluster.at(cluster.now_ms + until, What.RECOVERED, job.seq, kind)
+            cluster.at(cluster.now_ms + until, HappeningKind.RECOVERED, job.seq, kind)
 
     def _tell_throttle(
         self, job: Job, affected: NDArray[np.bool_], case: fault_effects.Case
@@ -292,7 +292,7 @@ class Incidents:
         self._note(kind, job, affected)
         cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
 
-    def _break_gpu(self, job: Job, *, gpu: int, host: int, number: int, dice: Dice) -> None:
+    def _break_gpu(self, job: Job, *, gpu: int, host: int, number: int, dice: RandomDraws) -> None:
         cluster, hardware = self.cluster, self.cluster.hardware
         cluster.gpu_states.silence(np.array([gpu]), cluster.now_ms)
         status = GpuStatus(hardware.gpu_names[gpu], True, f"XID {number}")
@@ -321,7 +321,7 @@ class Incidents:
             other.end_token += 1
         delay = int(case.dice.between(60.0, 300.0) * SECOND_MS)
         repair = delay + int(case.dice.between(1.0, 8.0) * HOUR_MS)
-        cluster.at(cluster.now_ms + delay, What.NODE_LOST, host)
+        cluster.at(cluster.now_ms + delay, HappeningKind.NODE_LOST, host)
         self.hosts.plan_repair(host, repair)
 
     def _node_is_lost(self, host: int) -> None:

@@ -12,7 +12,7 @@ from marey.sim.hardware import GpuModel
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.gpu_state import GpuStates, Regime, nominal_share
 from marey.sim.metrics.new_gpu_state import vary_states
-from marey.sim.random_draws import Dice, key
+from marey.sim.random_draws import RandomDraws, key
 from marey.sim.scheduling.jobs import Job, Kind
 
 # NVLink traffic per GPU as a share of what the links can carry, by what the ranks exchange.
@@ -28,7 +28,7 @@ def healthy(job: Job, gpu_states: GpuStates, model: GpuModel, seed: int) -> Regi
     """Return the regime of a workload with which nothing is wrong, for the GPUs it has
     been given.
     """
-    dice = Dice(seed, 71, job.seq)
+    dice = RandomDraws(seed, 71, job.seq)
     role = _role(job, model, dice, key(seed, 72, job.seq))
     regime = Regime(
         roles=role[None, :],
@@ -38,7 +38,7 @@ def healthy(job: Job, gpu_states: GpuStates, model: GpuModel, seed: int) -> Regi
     return regime
 
 
-def _role(job: Job, model: GpuModel, dice: Dice, noise_key: int) -> NDArray[np.float64]:
+def _role(job: Job, model: GpuModel, dice: RandomDraws, noise_key: int) -> NDArray[np.float64]:
     role = np.zeros(k.ROLE_COLUMNS)
     recipe = job.recipe
     assert job.start_ms is not None
@@ -63,7 +63,7 @@ def _role(job: Job, model: GpuModel, dice: Dice, noise_key: int) -> NDArray[np.f
     return role
 
 
-def _phases(role: NDArray[np.float64], job: Job, dice: Dice) -> None:
+def _phases(role: NDArray[np.float64], job: Job, dice: RandomDraws) -> None:
     """Draw phases: initialisation grows with the number of ranks, large models save
     often and long.
     """
@@ -75,7 +75,7 @@ def _phases(role: NDArray[np.float64], job: Job, dice: Dice) -> None:
     role[k.CHECKPOINT_MS] = dice.between(12.0, 40.0) * (1.0 + 0.15 * ranks) * SECOND_MS
 
 
-def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -> None:
+def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: RandomDraws) -> None:
     exchange = job.strategy.split("-")[0]
     hosts = -(-job.gpus // job.per_host)
     role[k.NVLINK] = NVLINK_SHARE[exchange] * model.nvlink_mb_s * dice.between(0.7, 1.25)
@@ -90,7 +90,9 @@ def _traffic(role: NDArray[np.float64], job: Job, model: GpuModel, dice: Dice) -
     role[k.FS_WRITE] = job.recipe.memory * 900.0
 
 
-def _make_states(job: Job, gpu_states: GpuStates, dice: Dice, seed: int) -> NDArray[np.float32]:
+def _make_states(
+    job: Job, gpu_states: GpuStates, dice: RandomDraws, seed: int
+) -> NDArray[np.float32]:
     table = gpu_states.make_busy_states(job.gpu_numbers)
     noise_key = np.uint64(key(seed, 73, job.seq))
     vary_states(table, noise_key, RANK_SPREAD, job.recipe.memory * dice.between(0.86, 1.05))

@@ -65,7 +65,7 @@ class _Closed:
 
 
 @dataclass(slots=True)
-class Shot:
+class StateSnapshot:
     """The state behind the samples of some ticks, apart from the living cluster."""
 
     first: int
@@ -288,13 +288,13 @@ class GpuStates:
         self.settle(shot)
         return batches
 
-    def snapshot(self, first: int, count: int) -> Shot:
+    def snapshot(self, first: int, count: int) -> StateSnapshot:
         """Copy what samples of these ticks depend on; the cluster may live on while they are made.
 
         Exactly one snapshot may be open: ``settle`` it before the next is taken.
         """
         rows = np.flatnonzero(self._used)
-        shot = Shot(
+        shot = StateSnapshot(
             first=first,
             count=count,
             rows=rows,
@@ -307,13 +307,13 @@ class GpuStates:
         self._closed, self._retired = [], []
         return shot
 
-    def settle(self, shot: Shot) -> None:
+    def settle(self, shot: StateSnapshot) -> None:
         """Take over the warmth that ``render`` has computed, and forget ended roles."""
         self._heat[shot.rows] = shot.heat[shot.rows]
         self._heat_tick[shot.rows] = shot.heat_tick[shot.rows]
         self._free_rows(shot.retired)
 
-    def render(self, shot: Shot) -> tuple[SampleBatch, ...]:
+    def render(self, shot: StateSnapshot) -> tuple[SampleBatch, ...]:
         """Return the samples of a snapshot; touches nothing else, so it may run in a thread."""
         config, count = self.config, shot.count
         levels = np.empty((len(shot.roles), k.LEVEL_COLUMNS, count), np.float32)

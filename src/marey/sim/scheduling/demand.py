@@ -20,7 +20,7 @@ from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import WorkloadState
 from marey.sim.config import PartitionPlan
 from marey.sim.hardware import PartitionHosts
-from marey.sim.random_draws import Dice, generator
+from marey.sim.random_draws import RandomDraws, generator
 from marey.sim.scheduling.jobs import Job, Kind
 from marey.sim.scheduling.people import LARGE, NOTEBOOK, SERVING, SMALL, Recipe, User
 
@@ -218,7 +218,7 @@ def new_job(
     strategy: str | None = None,
 ) -> Job:
     """Return a workload with names, a recipe and a parallel strategy that suit its size."""
-    dice = Dice(seed, 51, seq)
+    dice = RandomDraws(seed, 51, seq)
     recipe = _recipe(dice, kind, gpus)
     if strategy is None:
         strategy = _strategy(dice, kind, gpus)
@@ -263,7 +263,7 @@ def new_job(
     )
 
 
-def _recipe(dice: Dice, kind: Kind, gpus: int) -> Recipe:
+def _recipe(dice: RandomDraws, kind: Kind, gpus: int) -> Recipe:
     if kind is Kind.NOTEBOOK:
         return NOTEBOOK
     if kind is Kind.SERVE:
@@ -271,7 +271,7 @@ def _recipe(dice: Dice, kind: Kind, gpus: int) -> Recipe:
     return dice.pick(LARGE if gpus > 8 else SMALL)
 
 
-def _strategy(dice: Dice, kind: Kind, gpus: int) -> str:
+def _strategy(dice: RandomDraws, kind: Kind, gpus: int) -> str:
     if kind is not Kind.TRAIN or gpus == 1:
         return "single" if gpus == 1 else "tp" if kind is Kind.SERVE else "ddp"
     if gpus <= 8:
@@ -279,7 +279,7 @@ def _strategy(dice: Dice, kind: Kind, gpus: int) -> str:
     return dice.pick(("fsdp", "tp-dp", "tp-pp-dp", "tp-pp-dp", "ddp"))
 
 
-def _degrees(dice: Dice, strategy: str, gpus: int, host_size: int) -> tuple[int, int]:
+def _degrees(dice: RandomDraws, strategy: str, gpus: int, host_size: int) -> tuple[int, int]:
     """Return tensor- and pipeline-parallel degrees; data parallel is what is left."""
     words = strategy.split("-")
     tensor = min(gpus, host_size) if "tp" in words else 1
@@ -291,7 +291,7 @@ def _degrees(dice: Dice, strategy: str, gpus: int, host_size: int) -> tuple[int,
 
 
 def _attributes(
-    dice: Dice,
+    dice: RandomDraws,
     *,
     kind: Kind,
     recipe: Recipe,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marey.sim.random_draws import Dice
+from marey.sim.random_draws import RandomDraws
 
 _GIVEN = (
     "mina jun sora hana yuna taro kenji aiko lena jonas marta pavel olga ivan nina luca sofia "
@@ -41,7 +41,7 @@ def populate(gpus: int, seed: int) -> tuple[User, ...]:
     ]
     users: list[User] = []
     for i in range(count):
-        dice = Dice(seed, 31, i)
+        dice = RandomDraws(seed, 31, i)
         given = _GIVEN[(i * 7) % len(_GIVEN)]
         round_, family = divmod(i, len(_GIVEN))
         name = f"{given}.{_FAMILY[(i + round_ * 3) % len(_FAMILY)]}"

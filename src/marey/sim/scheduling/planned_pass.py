@@ -68,7 +68,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PassDecisions:
     """What a pass decided: who starts on which GPUs, who is evicted, why the others wait."""
 
     starts: list[tuple[Job, Ints]]
@@ -108,7 +108,9 @@ def run_planned(
         queue.drop(planned.reasons != 0)
 
 
-def plan_pass(cluster: Cluster, partition: int, waiting: Sequence[Job], order: Ints) -> Planned:
+def plan_pass(
+    cluster: Cluster, partition: int, waiting: Sequence[Job], order: Ints
+) -> PassDecisions:
     """Return what a pass over the waiting jobs (by place in the queue) decides now."""
     part = cluster.hardware.parts[partition]
     held = _list_held(cluster, partition)
@@ -129,7 +131,7 @@ def plan_pass(cluster: Cluster, partition: int, waiting: Sequence[Job], order: I
     line = order[fits] + len(held)
     started, evicted = _run_passes(cluster, site, jobs, use, rules=rules, line=line)
     reasons = _explain_waits(jobs, use, rules, order=order, line=line, started=started)
-    return Planned(
+    return PassDecisions(
         starts=_assign_gpus(cluster, partition, site, waiting, first=len(held), started=started),
         evicted=list({held[i].job.seq: held[i].job for i in evicted}.values()),
         reasons=reasons[len(held) :],

@@ -37,7 +37,7 @@ Inventory = tuple[tuple[Host, ...], tuple[Gpu, ...], tuple[HostStatus, ...]]
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredGpus:
     """What one source measures: GPUs by the cluster's names, and when each host was last seen."""
 
     facts: dict[str, Gpu] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ClusterJoin:
         self.answered = threading.Event()
         self._lock = threading.RLock()
         self._names = HostNames(self.conflicts)
-        self._measured: dict[str, Measured] = {}
+        self._measured: dict[str, MeasuredGpus] = {}
         self._scheduler = ""
         self._now_ms = 0
         self._made: tuple[Inventory, int, Inventory] | None = None
@@ -98,7 +98,9 @@ class ClusterJoin:
         """Set who measures, the most believed first; what others said before is forgotten."""
         with self._lock:
             self.scheduled = scheduled
-            self._measured = {name: self._measured.get(name) or Measured() for name in measuring}
+            self._measured = {
+                name: self._measured.get(name) or MeasuredGpus() for name in measuring
+            }
             self._version += 1
 
     # Metrics
@@ -113,7 +115,7 @@ class ClusterJoin:
         """Return what a source measured, by the cluster's names; ``gpus`` are all that it knows."""
         with self._lock:
             self._now_ms = max(self._now_ms, observation.time_ms)
-            known = self._measured.setdefault(source, Measured())
+            known = self._measured.setdefault(source, MeasuredGpus())
             known.since_ms = known.since_ms or observation.time_ms
             batches = [b for b in observation.samples if b.kind is Entity.GPU]
             named = {e.rpartition(":")[0] for b in batches for e in b.entities}
@@ -167,7 +169,7 @@ class ClusterJoin:
     def _record_hosts(
         self,
         source: str,
-        known: Measured,
+        known: MeasuredGpus,
         observation: Observation,
         *,
         named: set[str],
@@ -201,13 +203,15 @@ class ClusterJoin:
             for old, new in moved.items()
         ]
 
-    def _drop_host(self, known: Measured, host: str) -> None:
+    def _drop_host(self, known: MeasuredGpus, host: str) -> None:
         known.seen_ms.pop(host, None)
         for name in [name for name, gpu in known.facts.items() if gpu.host == host]:
             del known.facts[name]
         self._version += 1
 
-    def _record_facts(self, known: Measured, gpus: Sequence[Gpu], names: Mapping[str, str]) -> None:
+    def _record_facts(
+        self, known: MeasuredGpus, gpus: Sequence[Gpu], names: Mapping[str, str]
+    ) -> None:
         for gpu in gpus:
             host = names.get(gpu.host, gpu.host)
             if host not in known.seen_ms:
@@ -231,7 +235,7 @@ class ClusterJoin:
         return batch
 
     def _drop_measured_twice(
-        self, source: str, batch: SampleBatch, name: str, other: Measured
+        self, source: str, batch: SampleBatch, name: str, other: MeasuredGpus
     ) -> SampleBatch:
         twice = [at for at, entity in enumerate(batch.entities) if entity in other.facts]
         shared = other.metrics & set(batch.columns)
@@ -373,7 +377,7 @@ def _rename_gpu(gpu: str, names: Mapping[str, str]) -> str:
     return f"{names[host]}:{index}" if colon and host in names else gpu
 
 
-def _rename_batch(batch: SampleBatch, names: Mapping[str, str], known: Measured) -> SampleBatch:
+def _rename_batch(batch: SampleBatch, names: Mapping[str, str], known: MeasuredGpus) -> SampleBatch:
     if not names:
         return batch
     if batch.kind is Entity.HOST:

@@ -36,7 +36,7 @@ class KubernetesRefused(Unavailable):
         self.http_status = http_status
 
 
-class Gone(Unavailable):
+class VersionGone(Unavailable):
     """The version asked for is too old: everything must be listed again."""
 
 
@@ -188,7 +188,7 @@ def _make_refusal(path: str, status: int, body: bytes) -> Unavailable:
         said = body[:200].decode("utf-8", "replace")
     text = f"{path}: status {status}{': ' + shown(said.strip()) if said.strip() else ''}"
     if status == 410:
-        return Gone(text)
+        return VersionGone(text)
     if status == 401:
         text += " (is the token expired?)"
     if status == 403:

@@ -105,7 +105,7 @@ class Container(KubernetesObject, frozen=True):
     restart_policy: str | None = None
 
 
-class Gate(KubernetesObject, frozen=True):
+class SchedulingGate(KubernetesObject, frozen=True):
     """Something that must let a pod go before it is scheduled."""
 
     name: str = ""
@@ -122,7 +122,7 @@ class PodSpec(KubernetesObject, frozen=True):
     priority_class_name: str | None = None
     scheduler_name: str | None = None
     active_deadline_seconds: int | None = None
-    scheduling_gates: list[Gate] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
 
 
 class Waiting(KubernetesObject, frozen=True):
@@ -224,7 +224,7 @@ class ListMeta(KubernetesObject, frozen=True):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class Listed(KubernetesObject, Generic[T], frozen=True):
+class ObjectPage(KubernetesObject, Generic[T], frozen=True):
     """A page of objects."""
 
     metadata: ListMeta = ListMeta()

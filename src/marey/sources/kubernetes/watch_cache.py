@@ -12,11 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from marey.model.errors import MareyError, Unavailable, shown
-from marey.sources.kubernetes.client import ApiClient, Gone, KubernetesRefused
-from marey.sources.kubernetes.kubernetes_json import Listed, Meta, MetaOnly, Status, WatchLine
+from marey.sources.kubernetes.client import ApiClient, KubernetesRefused, VersionGone
+from marey.sources.kubernetes.kubernetes_json import Meta, MetaOnly, ObjectPage, Status, WatchLine
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """Any object of the API server."""
 
     @property
@@ -24,7 +24,7 @@ class Named(Protocol):
         """Its name, its owners, and the version that a watch goes on from."""
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 Key = tuple[str, str]
 
 PAGE = 500
@@ -52,7 +52,7 @@ class Backoff:
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchState:
     """How a reflector is doing."""
 
     lists: int = 0
@@ -79,12 +79,12 @@ class Reflector(Generic[T]):
         backoff: Backoff | None = None,
     ) -> None:
         self.path = path
-        self.state = Watched()
+        self.state = WatchState()
         self._client = client
         self._keep = keep
         self._optional = optional
         self._backoff = backoff or Backoff()
-        listed: Any = Listed[kind]  # type: ignore[valid-type]  # known at run time only
+        listed: Any = ObjectPage[kind]  # type: ignore[valid-type]  # known at run time only
         self._page = msgspec.json.Decoder(listed, strict=False)
         self._one = msgspec.json.Decoder(kind, strict=False)
         self._line = msgspec.json.Decoder(WatchLine)
@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
                     self.state.failures = 0
                     continue
                 self._record_failure(f"{self.path}: the watch ended without a word")
-            except Gone as error:
+            except VersionGone as error:
                 # At once the first time; a server that forgets every list is asked ever less.
                 self._version = ""
                 self._record_failure(str(error), error.code)
@@ -221,7 +221,7 @@ class Reflector(Generic[T]):
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             text = f"{self.path}: the watch says {status.code} {shown(status.message or '')}"
-            raise Gone(text) if status.code == 410 else KubernetesRefused(status.code, text)
+            raise VersionGone(text) if status.code == 410 else KubernetesRefused(status.code, text)
         if event.type == "BOOKMARK":
             self._version = msgspec.json.decode(
                 event.object, type=MetaOnly

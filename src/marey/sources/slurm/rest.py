@@ -32,7 +32,7 @@ VERSIONS = ("0.0.44", "0.0.43", "0.0.42", "0.0.41", "0.0.40", "0.0.39", "0.0.38"
 BODY_LIMIT = 1 << 30
 
 
-class Rest:
+class SlurmRestClient:
     """Asks slurmrestd; which version of its interface is found by asking.
 
     A token given as a function is read anew before each question.

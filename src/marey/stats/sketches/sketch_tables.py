@@ -44,7 +44,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class EntityRows:
     """Which rows belong to each entity of a batch, and when each row is valid."""
 
     first_row: NDArray[np.int64]
@@ -145,7 +145,7 @@ class SketchTable(_Rows):
             if self._most > widest:
                 self.bins = self.bins.astype(np.uint32)
 
-    def update(self, ticks: Ticks, slots: NDArray[np.int64], roster: Roster) -> int:
+    def update(self, ticks: Ticks, slots: NDArray[np.int64], roster: EntityRows) -> int:
         """Take a batch: column ``k`` into metric ``slots[k]``; returns the samples taken."""
         self._widen(_count_most_of_one(ticks.entity))
         return int(
@@ -218,14 +218,16 @@ def _merge_bins(bins, held, wanted, out):  # type: ignore[no-untyped-def]  # num
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class WindowNeed:
     """The longest trailing window of a metric, and the longest of which its bins are asked."""
 
     window_ms: int
     binned_ms: int = 0
 
-    def __or__(self, other: Need) -> Need:
-        return Need(max(self.window_ms, other.window_ms), max(self.binned_ms, other.binned_ms))
+    def __or__(self, other: WindowNeed) -> WindowNeed:
+        return WindowNeed(
+            max(self.window_ms, other.window_ms), max(self.binned_ms, other.binned_ms)
+        )
 
 
 class WindowRing(_Rows):
@@ -235,7 +237,7 @@ class WindowRing(_Rows):
     could hold more samples than that; then all bins widen, so no count is ever cut off.
     """
 
-    def __init__(self, span: Span, need: Need, rows: int = 0) -> None:
+    def __init__(self, span: Span, need: WindowNeed, rows: int = 0) -> None:
         self.span = span
         self.slots = slots_of(need.window_ms)
         self.binned = slots_of(need.binned_ms) if need.binned_ms else 0
@@ -262,7 +264,7 @@ class WindowRing(_Rows):
                 self.held[slot] = number
 
     def update(
-        self, ticks: Ticks, column: int, roster: Roster, coming: Coming | None = None
+        self, ticks: Ticks, column: int, roster: EntityRows, coming: TouchedSlots | None = None
     ) -> None:
         """Take one column of a batch; samples older than the ring are left out."""
         self._widen(coming or read_coming(ticks))
@@ -281,7 +283,7 @@ class WindowRing(_Rows):
             roster.to_ms,
         )
 
-    def _widen(self, coming: Coming) -> None:
+    def _widen(self, coming: TouchedSlots) -> None:
         """Make every bin wide enough for the most that any slot can hold after this batch."""
         self.most[np.isin(self.held, coming.slots)] += coming.most
         for width in (np.uint16, np.uint32):
@@ -319,24 +321,24 @@ class WindowRing(_Rows):
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class TouchedSlots:
     """Which 5-minute slots a batch touches, and the most samples one entity has in any of them."""
 
     slots: NDArray[np.int64]
     most: int
 
 
-def read_coming(ticks: Ticks) -> Coming:
+def read_coming(ticks: Ticks) -> TouchedSlots:
     """Return what a batch brings to the slots."""
     numbers = ticks.time_ms // SLOT_MS
     if not len(numbers):
-        return Coming(numbers, 0)
+        return TouchedSlots(numbers, 0)
     known = ticks.entity >= 0
     codes = ticks.entity[known].astype(np.int64)
     first, last = int(numbers.min()), int(numbers.max())
     if first != last:
         codes = codes * (last - first + 1) + (numbers[known] - first)
-    return Coming(np.arange(first, last + 1), int(np.bincount(codes).max(initial=0)))
+    return TouchedSlots(np.arange(first, last + 1), int(np.bincount(codes).max(initial=0)))
 
 
 def slots_of(window_ms: int) -> int:

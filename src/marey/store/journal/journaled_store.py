@@ -47,7 +47,7 @@ GROUP_BYTES = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StoredMarks:
     """Up to which tick the store has the records, and the samples, of the journal."""
 
     records: int = 0
@@ -70,7 +70,7 @@ class JournaledStore:
         self._held_bytes = 0
         self._ticks = 0
         self._seq = 0
-        self._settled = Settled()
+        self._settled = StoredMarks()
         self._file: JournalFile | None = None
         self._file = self._recover()
 
@@ -367,8 +367,8 @@ def _read_identity(store: Store) -> bytes | None:
         return None
 
 
-def _read_settled(store: Store) -> Settled:
+def _read_settled(store: Store) -> StoredMarks:
     try:
-        return Settled(**store.document(DOCUMENT_KIND, "settled"))
+        return StoredMarks(**store.document(DOCUMENT_KIND, "settled"))
     except NotFound:
-        return Settled()
+        return StoredMarks()

@@ -29,7 +29,7 @@ class LastReport(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class OpenInterval:
     """What holds now: since when, and when it was last said again."""
 
     value: Any
@@ -55,7 +55,7 @@ class Timeline:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.open: dict[str, dict[Key, Held]] = {}
+        self.open: dict[str, dict[Key, OpenInterval]] = {}
         self.edits = Edits()
         # How often edits were taken to be written.
         self.changes = 0
@@ -83,13 +83,13 @@ class Timeline:
     def load(self, cluster: str, value: Any, from_ms: int) -> None:
         """Take over an open interval that the file has."""
         key = self.kind.key_of(value)
-        self.open.setdefault(cluster, {})[key] = Held(value, from_ms, from_ms)
+        self.open.setdefault(cluster, {})[key] = OpenInterval(value, from_ms, from_ms)
 
-    def held(self, cluster: str) -> dict[Key, Held]:
+    def held(self, cluster: str) -> dict[Key, OpenInterval]:
         """Return what holds now in a cluster."""
         return self.open.setdefault(cluster, {})
 
-    def key(self, held: dict[Key, Held], value: Any) -> Key:
+    def key(self, held: dict[Key, OpenInterval], value: Any) -> Key:
         """Return the key of a value.
 
         What is held under its own key need not be cleaned for that.
@@ -149,10 +149,10 @@ class Timeline:
 
     def _open(self, cluster: str, key: Key, value: Any, time_ms: int) -> None:
         self._reported.pop(cluster, None)
-        self.held(cluster)[key] = Held(value, time_ms, time_ms)
+        self.held(cluster)[key] = OpenInterval(value, time_ms, time_ms)
         self.edits.added_now[cluster, key] = (value, time_ms)
 
-    def _close(self, cluster: str, key: Key, known: Held, time_ms: int) -> None:
+    def _close(self, cluster: str, key: Key, known: OpenInterval, time_ms: int) -> None:
         self._reported.pop(cluster, None)
         if time_ms > known.from_ms:
             self.edits.added_past.append((cluster, Interval(known.from_ms, time_ms, known.value)))

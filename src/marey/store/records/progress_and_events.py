@@ -16,7 +16,7 @@ from marey.store.database.rows import insert, make_rows_table
 EVENT_TEXT_LIMIT = 2_000
 
 
-class Happenings:
+class ProgressAndEvents:
     """Knows the newest progress of each workload, so that what is new needs no lookup."""
 
     def __init__(self) -> None:

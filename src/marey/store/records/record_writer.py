@@ -26,7 +26,7 @@ from marey.store.database.facts import (
 )
 from marey.store.database.rows import delete, insert
 from marey.store.records.intervals import Interval, Timeline, change_intervals
-from marey.store.records.progress_and_events import Happenings
+from marey.store.records.progress_and_events import ProgressAndEvents
 
 GONE_REASON = "no longer reported"
 
@@ -43,7 +43,7 @@ class Records:
         self._complete_ms: dict[str, int] = {}
         self._ended: dict[tuple[str, str], None] = {}
         self._by_workload: dict[str, dict[str, set[Key]]] = {}
-        self._happenings = Happenings()
+        self._happenings = ProgressAndEvents()
         self._unseen: set[tuple[str, str, Key]] = set()
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> None:

@@ -39,13 +39,15 @@ _CONVERT = pyarrow.csv.ConvertOptions(
 )
 
 
-class Readable(Protocol):
+class ReadableAnswer(Protocol):
     """An answer that is read piece by piece."""
 
     def read(self, amt: int | None = None) -> bytes: ...
 
 
-def parse_export(answer: Readable, rows_metric: str, kind: Entity, cluster: str) -> SampleBatch:
+def parse_export(
+    answer: ReadableAnswer, rows_metric: str, kind: Entity, cluster: str
+) -> SampleBatch:
     """Return lines of CSV in the format of this module as one batch, by entity and time."""
     gathered = _Gathered()
     for block in _read_blocks(answer):
@@ -58,7 +60,7 @@ class _Stream:
 
     closed = False
 
-    def __init__(self, answer: Readable) -> None:
+    def __init__(self, answer: ReadableAnswer) -> None:
         self._answer = answer
         self._first = answer.read(_BLOCK_BYTES)
         self._size = 0
@@ -76,7 +78,7 @@ class _Stream:
         self.closed = True
 
 
-def _read_blocks(answer: Readable) -> Iterator[pa.RecordBatch]:
+def _read_blocks(answer: ReadableAnswer) -> Iterator[pa.RecordBatch]:
     stream = _Stream(answer)
     if stream.empty:
         return

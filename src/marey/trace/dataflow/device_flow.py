@@ -20,7 +20,7 @@ from marey.model.training.dataflow import (
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import COMMUNICATION_KINDS, DEVICE_KINDS, EventKind
 from marey.stats.intervals import cover, merge, unite
-from marey.trace.analysis import Workbench, reduce_run
+from marey.trace.analysis import AnalysisSteps, reduce_run
 from marey.trace.dataflow.device_gradients import find_gradients
 from marey.trace.dataflow.thread_pool import assign_lanes, stand_for_device
 from marey.trace.rank.activity import RankActivity
@@ -62,7 +62,7 @@ class _Part:
 
 def build_device_flow(run: TraceRun) -> DeviceFlow:
     """Return the nodes and edges of every rank, with communications matched over ranks."""
-    bench = Workbench(run, reduce_run(run))
+    bench = AnalysisSteps(run, reduce_run(run))
     item = bench.matching.item
     firsts = np.concatenate([[0], np.cumsum([len(a.communications) for a in bench.activities])])
     parts = [
@@ -108,7 +108,7 @@ def _unite_gradients(parts: list[_Part]) -> pa.Table:
     return pa.table(columns).cast(DEVICE_GRADIENTS)
 
 
-def _read_rank(bench: Workbench, activity: RankActivity, items: Ints) -> _Part:
+def _read_rank(bench: AnalysisSteps, activity: RankActivity, items: Ints) -> _Part:
     run = bench.run
     events = run.events(activity.rank)
     columns: Columns = {name: events[name].to_numpy().astype(np.int64) for name in _COLUMNS}

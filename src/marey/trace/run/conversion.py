@@ -38,7 +38,7 @@ class ConvertedRank:
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedFile:
     """What became of one file."""
 
     path: str
@@ -55,20 +55,20 @@ _DISTINCT = frozenset(
 )
 
 
-def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) -> Converted:
+def convert_file(path: Path, cache: Path, options: ReadOptions | None = None) -> ConvertedFile:
     """Return the file's tables, from the cache or made now; never raises for what a file holds."""
     try:
         reader = reader_for(path)
         if reader is None:
-            return Converted(str(path), notes=("is not a trace that Marey can read",))
+            return ConvertedFile(str(path), notes=("is not a trace that Marey can read",))
         entry = entry_of(cache, path, f"{reader.NAME} {reader.VERSION}")
         known = _load(entry, path)
         return known or _make(entry, path, reader, options or ReadOptions())
     except OSError as error:
-        return Converted(str(path), notes=(f"cannot be read: {error.strerror or error}",))
+        return ConvertedFile(str(path), notes=(f"cannot be read: {error.strerror or error}",))
 
 
-def find_converted(path: Path, cache: Path) -> Converted | None:
+def find_converted(path: Path, cache: Path) -> ConvertedFile | None:
     """Return the tables of a file that has not changed since they were made, if there are any."""
     try:
         reader = reader_for(path)
@@ -79,14 +79,14 @@ def find_converted(path: Path, cache: Path) -> Converted | None:
         return None
 
 
-def _make(entry: Path, path: Path, reader: Reader, options: ReadOptions) -> Converted:
+def _make(entry: Path, path: Path, reader: Reader, options: ReadOptions) -> ConvertedFile:
     found = reader.read(path, options)
     with new_entry(entry) as draft:
         ranks = [_write(draft, entry, n, rank) for n, rank in enumerate(found.ranks) if rank.rows]
         notes = list(found.problems)
         if not ranks and not notes:
             notes.append("holds no events")
-        result = Converted(str(path), tuple(ranks), tuple(notes))
+        result = ConvertedFile(str(path), tuple(ranks), tuple(notes))
         (draft / "index.json").write_bytes(msgspec.json.encode(result))
     return result
 
@@ -113,9 +113,9 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _load(entry: Path, path: Path) -> Converted | None:
+def _load(entry: Path, path: Path) -> ConvertedFile | None:
     try:
-        known = msgspec.json.decode((entry / "index.json").read_bytes(), type=Converted)
+        known = msgspec.json.decode((entry / "index.json").read_bytes(), type=ConvertedFile)
     except (OSError, msgspec.MsgspecError):
         return None
     return known if known.path == str(path) else None

@@ -18,7 +18,7 @@ from marey.model.training.symbols import Symbols
 from marey.trace.readers.result import ReadOptions
 from marey.trace.readers.trace_info import Note, RankInfo
 from marey.trace.run.cache import default_cache
-from marey.trace.run.conversion import Converted, ConvertedRank, convert_file, find_converted
+from marey.trace.run.conversion import ConvertedFile, ConvertedRank, convert_file, find_converted
 from marey.trace.run.files import (
     PLACEMENTS_SUFFIX,
     do_names_repeat,
@@ -38,7 +38,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedRun:
     """Everything a run is made of."""
 
     tables: dict[int, RankTables]
@@ -57,7 +57,7 @@ class OpenOptions:
     native: bool | None = None
 
 
-def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -> Opened:
+def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -> OpenedRun:
     """Convert what is new, and give every rank its tables; an error if there is no event at all."""
     files = [f for f in find_files(paths) if not f.name.endswith(PLACEMENTS_SUFFIX)]
     results = _convert_all(files, options)
@@ -75,7 +75,7 @@ def _check_asked(paths: str | Path | Iterable[str | Path]) -> str:
     return shown(str(paths)) if isinstance(paths, str | Path) else "the files given"
 
 
-def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> Opened:
+def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> OpenedRun:
     """Return one symbol table for all ranks; each keeps the map from its own codes."""
     symbols = Symbols()
     tables, infos = {}, {}
@@ -86,11 +86,11 @@ def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> Opened:
         ]
         tables[rank] = parts[0] if len(parts) == 1 else join_tables(parts)
         infos[rank] = replace(stored.info, rank=rank)
-    return Opened(tables, infos, symbols, notes)
+    return OpenedRun(tables, infos, symbols, notes)
 
 
 def settle_ranks(
-    results: Sequence[Converted],
+    results: Sequence[ConvertedFile],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Return which table is which rank: as stated, else as the file is named, else by order."""
     results, notes = _without_twins(results)
@@ -100,8 +100,8 @@ def settle_ranks(
 
 
 def _first_devices(
-    results: Sequence[Converted],
-) -> tuple[list[Converted], dict[str, tuple[ConvertedRank, ...]]]:
+    results: Sequence[ConvertedFile],
+) -> tuple[list[ConvertedFile], dict[str, tuple[ConvertedRank, ...]]]:
     """Return each file with one table per process, and the devices of files that have several."""
     kept, devices = [], {}
     for result in results:
@@ -135,7 +135,7 @@ def _number_devices(
 
 
 def _settle_processes(
-    results: Sequence[Converted],
+    results: Sequence[ConvertedFile],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Return which process is which: as stated, else as the file is named, else by order."""
     notes: list[Note] = []
@@ -159,7 +159,7 @@ def _settle_processes(
     return chosen, notes + more + [Note(Path(path).name, left_out) for path, _ in unnamed]
 
 
-def _without_twins(results: Sequence[Converted]) -> tuple[list[Converted], list[Note]]:
+def _without_twins(results: Sequence[ConvertedFile]) -> tuple[list[ConvertedFile], list[Note]]:
     """Keep the first of the two files that JAX writes: host.xplane.pb and host.trace.json.gz."""
     planes = {
         path.removesuffix(".xplane.pb")
@@ -215,7 +215,7 @@ def _trust(stored: ConvertedRank) -> tuple[int, int, int]:
     return place, -int(stored.info.has_device), -stored.events
 
 
-def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[Converted]:
+def _convert_all(files: Sequence[Path], options: OpenOptions) -> list[ConvertedFile]:
     """Return every file's tables, in the order of the files.
 
     Only what is not in the cache costs time.
@@ -240,7 +240,7 @@ def _make_usable(cache: Path) -> None:
         ) from error
 
 
-def _convert_new(new: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:
+def _convert_new(new: Sequence[Path], cache: Path, options: OpenOptions) -> list[ConvertedFile]:
     reading = ReadOptions(native=options.native)
     if options.executor is not None:
         return _through(
@@ -274,7 +274,7 @@ def _main_unseen() -> Iterator[None]:
             setattr(main, name, value)
 
 
-def _one_by_one(files: Sequence[Path], cache: Path, options: OpenOptions) -> list[Converted]:
+def _one_by_one(files: Sequence[Path], cache: Path, options: OpenOptions) -> list[ConvertedFile]:
     results = []
     for n, path in enumerate(files):
         part = _part(options.progress, n, len(files))
@@ -295,7 +295,7 @@ def _through(
     cache: Path,
     reading: ReadOptions,
     progress: Progress | None,
-) -> list[Converted]:
+) -> list[ConvertedFile]:
     futures = [executor.submit(convert_file, path, cache, reading) for path in files]
     for n, _ in enumerate(as_completed(futures) if progress else ()):
         if progress:

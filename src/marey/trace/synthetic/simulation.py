@@ -50,7 +50,7 @@ class Call:
 
 
 @dataclass
-class Emission:
+class CallRecord:
     """A call as it happened on the ranks that made it."""
 
     call: Call
@@ -71,7 +71,7 @@ class Simulation:
         self.host = np.zeros(layout.world)
         self.device = np.zeros(layout.world)
         self.streams: dict[int, Floats] = {}
-        self.emissions: list[Emission] = []
+        self.emissions: list[CallRecord] = []
         # Host-only events: name, step, ranks, start, dur.
         self.spans: list[tuple[str, int, Ints, Floats, Floats]] = []
         # Gradients as hosts pass them on: step, ranks, time, bytes.
@@ -105,7 +105,7 @@ class Simulation:
         end = start + call.dur_ns * self._pace(call, ranks)
         self.device[ranks] = end
         self.emissions.append(
-            Emission(
+            CallRecord(
                 call=call, ranks=ranks, host_start=host_start, host_dur=cost, start=start, end=end
             )
         )
@@ -141,7 +141,7 @@ class Simulation:
         if call.blocking:
             self.device[ranks] = np.maximum(self.device[ranks], end)
         self.emissions.append(
-            Emission(
+            CallRecord(
                 call=call, ranks=ranks, host_start=host_start, host_dur=cost, start=arrival, end=end
             )
         )
@@ -182,7 +182,7 @@ class Simulation:
         free[ranks], sending[peers] = end, end_sent
         self.device[ranks] = np.maximum(self.device[ranks], end)
         self.emissions.append(
-            Emission(
+            CallRecord(
                 call=sent,
                 ranks=peers,
                 host_start=host[0],
@@ -193,7 +193,7 @@ class Simulation:
             )
         )
         self.emissions.append(
-            Emission(
+            CallRecord(
                 call=call,
                 ranks=ranks,
                 host_start=host_start,

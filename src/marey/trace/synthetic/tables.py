@@ -16,7 +16,7 @@ from marey.trace.synthetic.simulation import (
     BACKWARD_THREAD,
     LAUNCH_CALL_NS,
     MAIN_THREAD,
-    Emission,
+    CallRecord,
     Simulation,
 )
 
@@ -187,7 +187,7 @@ def _columns(
     return columns
 
 
-def _phase(emission: Emission) -> int:
+def _phase(emission: CallRecord) -> int:
     """Return the part of a step: 0 forward, 1 backward, 2 update."""
     if emission.call.name == OPTIMIZER_KERNEL[0]:
         return 2
@@ -223,7 +223,9 @@ def _join_tables(parts: list[_Part], clock: Clock) -> dict[str, Ints]:
     return columns
 
 
-def _emission_parts(emission: Emission, number: int, dress: Dress, symbols: Symbols) -> list[_Part]:
+def _emission_parts(
+    emission: CallRecord, number: int, dress: Dress, symbols: Symbols
+) -> list[_Part]:
     call, ranks = emission.call, emission.ranks
     thread = BACKWARD_THREAD if call.backward else MAIN_THREAD
     kernels = TODAY if dress.kernel_names == "today" else YESTERDAY

@@ -61,7 +61,7 @@ class QueueEntry:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownRevision:
     """What is at the keys of a batch: revision (-1: nothing) and value, and who held it."""
 
     revisions: dict[str, Revisions] = field(default_factory=dict)
@@ -70,10 +70,10 @@ class Known:
     holders: NDArray[np.object_] = field(default_factory=lambda: np.zeros(0, object))
 
 
-def collect_known(batch: SampleBatch, parts: Iterable[SeriesPart]) -> Known:
+def collect_known(batch: SampleBatch, parts: Iterable[SeriesPart]) -> KnownRevision:
     """Return what the server has at the moments of a batch that is sorted by key."""
     many = len(batch)
-    known = Known(
+    known = KnownRevision(
         {name: np.full(many, ABSENT, np.int64) for name in batch.columns},
         {name: np.full(many, np.nan, np.float32) for name in batch.columns},
         np.full(many, ABSENT, np.int64),
@@ -98,7 +98,9 @@ def collect_known(batch: SampleBatch, parts: Iterable[SeriesPart]) -> Known:
     return known
 
 
-def _record_rows(known: Known, part: SeriesPart, number: int, keys: NDArray[np.int64]) -> None:
+def _record_rows(
+    known: KnownRevision, part: SeriesPart, number: int, keys: NDArray[np.int64]
+) -> None:
     codes = np.full(len(part.time_ms), number, np.int32)
     at, there = _find_keys(make_keys(codes, part.time_ms), keys)
     versions = part.values[there].astype(np.int64)
@@ -118,7 +120,7 @@ def _find_keys(have: NDArray[np.int64], keys: NDArray[np.int64]) -> tuple[Any, A
     return at[inside], inside
 
 
-def add_earlier(known: Known, batch: SampleBatch, earlier: Sequence[QueueEntry]) -> None:
+def add_earlier(known: KnownRevision, batch: SampleBatch, earlier: Sequence[QueueEntry]) -> None:
     """Count in what is on its way and need not be visible yet; the batches must be loaded."""
     keys = make_keys(batch.entity, batch.time_ms)
     numbers = {name: number for number, name in enumerate(batch.entities)}
@@ -136,7 +138,12 @@ def add_earlier(known: Known, batch: SampleBatch, earlier: Sequence[QueueEntry])
 
 
 def _overlay_sent(
-    known: Known, entry: QueueEntry, sent: SampleBatch, *, at: NDArray[Any], rows: NDArray[Any]
+    known: KnownRevision,
+    entry: QueueEntry,
+    sent: SampleBatch,
+    *,
+    at: NDArray[Any],
+    rows: NDArray[Any],
 ) -> None:
     for name, values in sent.columns.items():
         if name not in known.revisions:
@@ -168,7 +175,7 @@ def list_holder_names(batch: SampleBatch) -> NDArray[np.object_]:
 
 
 def plan_revisions(
-    batch: SampleBatch, known: Known
+    batch: SampleBatch, known: KnownRevision
 ) -> tuple[dict[str, Revisions], dict[str, NDArray[np.bool_]]]:
     """Return the revision of every sample, and which must be sent.
 
@@ -188,7 +195,7 @@ def plan_revisions(
 
 
 def find_missing(
-    batch: SampleBatch, plan: dict[str, Revisions] | None, known: Known
+    batch: SampleBatch, plan: dict[str, Revisions] | None, known: KnownRevision
 ) -> dict[str, NDArray[np.bool_]]:
     """Return which samples are not there under their revision, nor under a later one."""
     missing = {}

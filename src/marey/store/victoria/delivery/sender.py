@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from marey.model.samples import SampleBatch
 from marey.store.victoria.delivery.queue_entries import (
     DeliveryStage,
-    Known,
+    KnownRevision,
     QueueEntry,
     Revisions,
     add_earlier,
@@ -21,7 +21,7 @@ from marey.store.victoria.delivery.queue_entries import (
     split_by_revision,
 )
 from marey.store.victoria.delivery.send_queue import SendQueue
-from marey.store.victoria.delivery.sent_times import Newest
+from marey.store.victoria.delivery.sent_times import NewestTimes
 from marey.store.victoria.grids import SeriesPart, overlay_batches, take_rows
 from marey.store.victoria.http_server import Server
 from marey.store.victoria.import_requests import Writer
@@ -38,7 +38,7 @@ class Sender:
         self._queue = queue
         self._reader = ServerReader(server, site)
         self._writer = Writer(server, site)
-        self._newest = Newest()
+        self._newest = NewestTimes()
 
     def send(
         self, entry: QueueEntry, earlier: Sequence[QueueEntry], vitals: Callable[[], Any]
@@ -88,7 +88,7 @@ class Sender:
         entry.plan = whole_plan
         self.send_missing(batch, whole_plan, whole_missing)
 
-    def _ask_known(self, batch: SampleBatch, earlier: Sequence[QueueEntry]) -> Known:
+    def _ask_known(self, batch: SampleBatch, earlier: Sequence[QueueEntry]) -> KnownRevision:
         scope = Scope(batch.cluster, batch.kind)
         known = collect_known(batch, self.stored(batch))
         reaching = [p for p in earlier if p.overlaps(scope, *_find_span(batch))]

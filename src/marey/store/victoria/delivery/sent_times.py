@@ -14,7 +14,7 @@ from marey.store.victoria.server_queries import Scope
 
 
 @dataclass(slots=True)
-class Newest:
+class NewestTimes:
     """The newest moment that was sent of each entity."""
 
     codes: dict[Scope, dict[str, int]] = field(default_factory=dict)

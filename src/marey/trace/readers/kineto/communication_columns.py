@@ -37,7 +37,7 @@ _TELLING = (
 _MOST_ELEMENTS = 2**58
 
 
-class Talk:
+class CommunicationColumns:
     """The communication columns of the rows that have any: few, so they are kept apart."""
 
     def __init__(self, work: Work) -> None:
@@ -64,7 +64,7 @@ class Talk:
 
 def fill_communication(work: Work) -> None:
     """Fill the columns from an event's own arguments, then from the call that started it."""
-    talk = Talk(work)
+    talk = CommunicationColumns(work)
     if not len(talk.rows):
         return
     for step in (_name, _from_process_group, _sizes, _from_shapes, _peers, _inherit, _only_group):
@@ -75,7 +75,7 @@ def fill_communication(work: Work) -> None:
             work.sparse[name] = Sparse(talk.rows[there], values[there])
 
 
-def _name(talk: Talk) -> None:
+def _name(talk: CommunicationColumns) -> None:
     """Name the collective: as stated, else as the name of the kernel or the call says."""
     work, column = talk.work, talk.columns["collective"]
     transfers = work.kinds(EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)[talk.rows]
@@ -97,7 +97,7 @@ def _name(talk: Talk) -> None:
     work.kind[stated.rows[kernel]] = kinds[kernel]
 
 
-def _from_process_group(talk: Talk) -> None:
+def _from_process_group(talk: CommunicationColumns) -> None:
     """Group, dtype, sequence and id that NCCL events carry themselves."""
     args, columns = talk.work.args, talk.columns
     # The name replaced the id in 2024; the later one wins where both are there.
@@ -122,7 +122,7 @@ def _comms_id(text: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _sizes(talk: Talk) -> None:
+def _sizes(talk: CommunicationColumns) -> None:
     """Compute bytes = elements × size of the dtype; the output's elements for a receive."""
     args, size = talk.work.args, talk.columns["bytes"]
     width = np.array([dtype_bytes(t) for t in talk.work.symbols.texts()] + [0], np.int64)
@@ -136,7 +136,7 @@ def _sizes(talk: Talk) -> None:
         size[talk.at(sparse.rows)] = sparse.values
 
 
-def _from_shapes(talk: Talk) -> None:
+def _from_shapes(talk: CommunicationColumns) -> None:
     """Compute sizes from recorded input shapes where there is nothing better (gloo)."""
     work, size, dtype = talk.work, talk.columns["bytes"], talk.columns["dtype"]
     types = work.row_values("Input type")
@@ -151,7 +151,7 @@ def _from_shapes(talk: Talk) -> None:
             dtype[place] = work.symbols.add(name)
 
 
-def _peers(talk: Talk) -> None:
+def _peers(talk: CommunicationColumns) -> None:
     """Find the other side of a point-to-point transfer, and its tag where the call was recorded."""
     work, columns = talk.work, talk.columns
     send, recv = work.symbols.code("send"), work.symbols.code("recv")
@@ -171,7 +171,7 @@ def _peers(talk: Talk) -> None:
                 columns["peer"][place], columns["tag"][place] = _small(values[2]), _small(values[3])
 
 
-def _inherit(talk: Talk) -> None:
+def _inherit(talk: CommunicationColumns) -> None:
     """Give a transfer what its ``record_param_comms`` (or c10d call) says, and the
     call in return.
     """
@@ -211,7 +211,7 @@ def _calls(work: Work, rows: Rows) -> Rows:
     return np.where(nested >= 0, nested, found)
 
 
-def _only_group(talk: Talk) -> None:
+def _only_group(talk: CommunicationColumns) -> None:
     """Give a transfer without a name the only process group where there is one."""
     work, group = talk.work, talk.columns["group"]
     if len(work.info.groups) != 1:

@@ -19,7 +19,7 @@ OPEN_PATHS = ("/healthz",)
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class ProxyRules:
     """Which peers are proxies, below which path they show the server, and whether it has TLS."""
 
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -35,15 +35,17 @@ class Front:
         return any(address in network for network in self.proxies)
 
 
-def make_front(proxies: Sequence[str] = (), prefix: str = "", *, certificate: str = "") -> Front:
+def make_proxy_rules(
+    proxies: Sequence[str] = (), prefix: str = "", *, certificate: str = ""
+) -> ProxyRules:
     """Return the front that the settings of a server describe."""
-    return Front(tuple(ip_network(one) for one in proxies), prefix, bool(certificate))
+    return ProxyRules(tuple(ip_network(one) for one in proxies), prefix, bool(certificate))
 
 
-class FrontDoor:
+class ProxyMiddleware:
     """ASGI middleware, the outermost: who is really asking, by which scheme, for which path."""
 
-    def __init__(self, app: ASGIApp, front: Front) -> None:
+    def __init__(self, app: ASGIApp, front: ProxyRules) -> None:
         self._app = app
         self._front = front
 
@@ -88,7 +90,7 @@ class FrontDoor:
         await self._app(scope, receive, _prefix_locations(send, prefix))
 
 
-def _believe(scope: Scope, front: Front) -> Scope:
+def _believe(scope: Scope, front: ProxyRules) -> Scope:
     headers = Headers(scope=scope)
     changed = dict(scope)
     hops = [hop.strip() for hop in headers.get("x-forwarded-for", "").split(",") if hop.strip()]

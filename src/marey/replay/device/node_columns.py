@@ -34,7 +34,7 @@ NAMES = (*_CODES, *_SIZES, *_TIMES, *_COSTS, "other_work", "meets", "place", "tu
 
 
 @dataclass(frozen=True)
-class Sheet:
+class NodeColumns:
     """Columns of nodes, and who waits for whom beyond the order of hosts and streams.
 
     A chain is in order of ``place``, then ``turn``; a node in turn 0 stands where it was recorded.
@@ -100,30 +100,30 @@ class Sheet:
         position[np.lexsort((np.arange(self.count), late, *keys))] = np.arange(self.count)
         return position
 
-    def with_columns(self, **columns: NDArray[np.generic]) -> Sheet:
+    def with_columns(self, **columns: NDArray[np.generic]) -> NodeColumns:
         """Return the sheet with other values in some columns."""
         return replace(self, columns={**self.columns, **columns})
 
-    def keep(self, kept: Flags) -> Sheet:
+    def keep(self, kept: Flags) -> NodeColumns:
         """Return the sheet without all other nodes; a chain closes over those taken out."""
         number = np.cumsum(kept) - 1
         inner = kept[self.sources] & kept[self.targets]
         known = kept[self.gradients.node] if len(self.gradients.node) else np.zeros(0, bool)
         gradients = self.gradients.keep(known)
-        return Sheet(
+        return NodeColumns(
             {name: values[kept] for name, values in self.columns.items()},
             number[self.sources[inner]],
             number[self.targets[inner]],
             replace(gradients, node=number[gradients.node]),
         )
 
-    def add(self, columns: Columns) -> tuple[Sheet, Ints]:
+    def add(self, columns: Columns) -> tuple[NodeColumns, Ints]:
         """Return the sheet with more nodes, and their numbers."""
         joined = {name: np.concatenate([self.columns[name], columns[name]]) for name in NAMES}
         numbers = self.count + np.arange(len(columns["rank"]), dtype=np.int64)
         return replace(self, columns=joined), numbers
 
-    def wait(self, sources: Ints, targets: Ints) -> Sheet:
+    def wait(self, sources: Ints, targets: Ints) -> NodeColumns:
         """Return the sheet in which the targets wait for the sources too."""
         return replace(
             self,
@@ -137,7 +137,7 @@ class Sheet:
 
     def copy(
         self, nodes: Ints, *, place: Floats, turn: Floats, batch: Ints | None = None
-    ) -> tuple[Sheet, Ints]:
+    ) -> tuple[NodeColumns, Ints]:
         """Return the sheet with copies of nodes put elsewhere.
 
         Copies of one batch wait for each other as the nodes do; communications meet their partners'
@@ -159,7 +159,7 @@ class Sheet:
         return sheet.wait(of[self.sources[both]], of[self.targets[both]]), numbers
 
 
-def open_sheet(run: DeviceRun) -> Sheet:
+def open_columns(run: DeviceRun) -> NodeColumns:
     """Return the run as a sheet."""
     nodes = run.nodes
     recorded = nodes.recorded
@@ -180,10 +180,10 @@ def open_sheet(run: DeviceRun) -> Sheet:
     place, turn = nodes.places or (nodes.start_ms, np.zeros(recorded))
     other = run.costs.work if run.other_work is None else run.other_work
     columns |= {"meets": meets, "place": place, "turn": turn, "other_work": other}
-    return Sheet(columns, source[~in_chain], target[~in_chain], run.gradients)
+    return NodeColumns(columns, source[~in_chain], target[~in_chain], run.gradients)
 
 
-def close_sheet(run: DeviceRun, sheet: Sheet) -> DeviceRun:
+def close_columns(run: DeviceRun, sheet: NodeColumns) -> DeviceRun:
     """Return the run with the nodes of the sheet."""
     position = sheet.find_positions()
     order = np.argsort(position)

@@ -13,10 +13,11 @@ from marey.api.audit.recording import flatten, hide_secrets, is_recorded
 from marey.app.audit.audit_log import AuditFilter, AuditLog
 from marey.model.access.identity import Identity, Permission, Role
 from tests.api.conftest import SmallService
-from tests.signed_in import OWNER_HEADERS, make_token, owner_access
+from tests.signed_in import OWNER_HEADERS, OWNER_KEY, make_token, owner_access
 
-# Changing methods that are not recorded: questions in a body, and what scripts send all day.
-NOT_RECORDED = {"reportProgress"}
+# Changing methods that are not recorded as changes: what scripts send all day, and signing in,
+# which is recorded as that.
+NOT_RECORDED = {"reportProgress", "signIn"}
 RULE = {"when": "util mean < 5%", "title": "Idle"}
 
 
@@ -99,6 +100,24 @@ def test_refused_live_connections_are_recorded(owner: TestClient, log: AuditLog)
         pass
     (entry,) = log.find(AuditFilter())
     assert (entry.kind, entry.route, entry.object) == ("refusal", "live connection", "live")
+
+
+def test_whoever_is_not_signed_in_cannot_fill_the_record(
+    small: SmallService, log: AuditLog
+) -> None:
+    app = build_app(small.service, owner_access(mode="token"))
+    with TestClient(app, base_url="http://127.0.0.1") as nobody:
+        waiting = nobody.post("/api/v1/sign-in/commands", json={}).json()
+        claim = {"code": waiting["code"], "command_secret": waiting["command_secret"]}
+        assert nobody.post("/api/v1/sign-in/commands/token", json=claim).status_code == 200
+        assert nobody.delete("/api/v1/session").status_code == 200
+        assert list(log.find(AuditFilter())) == []
+        begun = nobody.post("/api/v1/sign-in", json={"token": OWNER_KEY}).json()
+        key = {"X-Marey-Key": begun["session_key"]}
+        assert nobody.delete("/api/v1/session", headers=key).status_code == 200
+    out, into = log.find(AuditFilter())
+    assert (out.kind, out.route, bool(out.user)) == ("change", "DELETE /session", True)
+    assert (into.kind, into.route) == ("sign-in", "sign in")
 
 
 def test_sign_ins_are_recorded(owner: TestClient, log: AuditLog) -> None:

@@ -23,6 +23,8 @@ REPLACING = frozenset({"PUT", "PATCH", "DELETE"})
 DETAIL_BYTES = 8_000
 _SECRET_WORDS = ("token", "secret", "password", "key", "cookie", "code")
 _PREFIX = "/api/v1/"
+# Recorded as what it is: a sign-in, by whomever has signed in.
+_OF_THEIR_OWN = frozenset({"signIn"})
 # With which code a live connection is refused.
 _NOT_PERMITTED = 1008
 
@@ -162,13 +164,13 @@ def _describe(
     scope: Scope, answer: _Answer, before: Details | None, after: Details | None
 ) -> Happening | None:
     route = scope.get("route")
+    identity: Identity | None = scope.get("identity")
     if answer.status in REFUSALS:
         kind = AuditKind.REFUSAL
-    elif is_recorded(scope["method"], route) and (answer.status < 400 or answer.status >= 500):
+    elif _is_change(scope["method"], route, identity) and not 400 <= answer.status < 500:
         kind = AuditKind.CHANGE
     else:
         return None
-    identity: Identity | None = scope.get("identity")
     client = scope.get("client")
     template = route.path if isinstance(route, TypedRoute) else ""
     changed = kind is AuditKind.CHANGE
@@ -199,6 +201,18 @@ def _describe_refused_socket(scope: Scope) -> Happening:
     )
 
 
+def _is_change(method: str, route: object, identity: Identity | None) -> bool:
+    """Return whether an operation changes something in somebody's name.
+
+    What is open to all changes nothing for whoever is not signed in: else anybody could fill the
+    record, which has no limit for changes, by asking for codes to sign in with.
+    """
+    if not is_recorded(method, route):
+        return False
+    is_public = isinstance(route, TypedRoute) and route.permission is None
+    return not is_public or (identity is not None and identity.user != "")
+
+
 def is_recorded(method: str, route: object) -> bool:
     """Return whether an operation changes something that the record is about.
 
@@ -206,5 +220,7 @@ def is_recorded(method: str, route: object) -> bool:
     scripts send all day.
     """
     if method in SAFE_METHODS or not isinstance(route, TypedRoute):
+        return False
+    if route.operation_id in _OF_THEIR_OWN:
         return False
     return route.permission not in (Permission.READ, Permission.WRITE_PROGRESS)

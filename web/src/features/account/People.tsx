@@ -8,6 +8,7 @@ import { PageLink } from "@/base/ui/PageLink";
 import { TokenTable } from "@/features/account/Tokens";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
+import styles from "@/features/account/Account.module.css";
 import { accountTexts as texts } from "@/texts";
 
 /** For operators: who uses the server, as what, from where, with which tokens. */
@@ -79,7 +80,9 @@ function Users({ rows }: { rows: readonly Document<"PersonRow">[] }) {
               </td>
               <td>{texts.roles[row.role] ?? row.role}</td>
               <td>{row.groups.join(", ")}</td>
-              <td>{row.seen_ms === null ? texts.notSinceTheStart : formatTime(row.seen_ms)}</td>
+              <td className={styles["time"]}>
+                {row.seen_ms === null ? texts.notSinceTheStart : formatTime(row.seen_ms)}
+              </td>
               <td>{formatCount(row.sessions)}</td>
               <td>{formatCount(row.tokens)}</td>
             </tr>
@@ -114,9 +117,9 @@ function Sessions({ rows, mayEnd }: { rows: readonly Document<"SessionRow">[]; m
             <tr key={row.id}>
               <td>{row.user}</td>
               <td>{row.peer}</td>
-              <td>{formatTime(row.since_ms)}</td>
-              <td>{formatTime(row.seen_ms)}</td>
-              <td>{formatTime(row.ends_ms)}</td>
+              <td className={styles["time"]}>{formatTime(row.since_ms)}</td>
+              <td className={styles["time"]}>{formatTime(row.seen_ms)}</td>
+              <td className={styles["time"]}>{formatTime(row.ends_ms)}</td>
               {mayEnd && (
                 <td>
                   {row.is_own ? (

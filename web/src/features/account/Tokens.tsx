@@ -68,12 +68,14 @@ export function TokenTable({
             <tr key={token.id}>
               {withUser && <td>{token.user}</td>}
               <td>{token.name}</td>
-              <td>
+              <td className={styles["words"]}>
                 {token.scopes.map((scope) => texts.permissions[scope] ?? scope).join(", ")}
                 {token.workload && texts.ofWorkload(token.workload)}
               </td>
-              <td>{token.used_ms === null ? texts.never : formatTime(token.used_ms)}</td>
-              <td>{formatTime(token.expires_ms)}</td>
+              <td className={styles["time"]}>
+                {token.used_ms === null ? texts.never : formatTime(token.used_ms)}
+              </td>
+              <td className={styles["time"]}>{formatTime(token.expires_ms)}</td>
               {mayRevoke && (
                 <td>
                   <button

@@ -50,6 +50,26 @@ def test_a_log_of_nvidia_smi_is_imported(tmp_path: Path) -> None:
     assert sorted(batch.columns["util"].tolist()) == [3.0, 97.0, 98.0]
 
 
+def test_a_log_of_one_run_is_a_workload_that_can_be_diagnosed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, store = tmp_path / "node7.csv", str(tmp_path / "s.duckdb")
+    path.write_text(SMI)
+    assert main(["import", "--samples", str(path), "--store", store]) == 0
+    assert "--as ID makes it one" in capsys.readouterr().err
+    assert main(["import", "--samples", str(path), "--as", "bert", "--store", store]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", "bert", "--store", store, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (finding,) = found["findings"]
+    assert (finding["kind"], finding["gpus"]) == ("too_short", ["node7:0", "node7:1"])
+
+
+def test_one_run_has_one_name_and_samples(tmp_path: Path) -> None:
+    assert main(["import", "--as", "bert", "--workloads", "jobs.csv"]) != 0
+    assert main(["import", "--as", "bert", "--sacct"]) != 0
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_system_metrics_of_a_wandb_run_are_read(tmp_path: Path, form: str) -> None:
     rows = [

@@ -6,7 +6,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,10 @@ from marey.cli.output import Output
 from marey.model.errors import Conflict, InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.system.private_files import protect_new_files
-from marey.model.times import HOUR_MS, parse_duration
+from marey.model.times import HOUR_MS, SECOND_MS, format_time, parse_duration
 from marey.sources.foreign.foreign_samples import read_foreign_samples
 from marey.sources.run_folder import find_folder, open_run_folder
+from marey.sources.samples_file import open_samples
 from marey.sources.slurm.commands import CommandLine
 from marey.store.embedded.embedded_store import EmbeddedStore, Retention, open_store
 from marey.store.holder import find_holder
@@ -59,6 +60,7 @@ EXAMPLES = """\
   marey import --samples samples.parquet --store site.duckdb
   marey import run/ --store site.duckdb
   marey import --samples smi.csv --host node7 --store site.duckdb
+  marey import --samples wandb-events.jsonl --as bert-large --store site.duckdb
   marey import --workloads jobs.psv --store site.duckdb
   marey import --sacct --since 7d --store site.duckdb
 """
@@ -72,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", metavar="NAME", help="host of an nvidia-smi or W&B log (default: the file name)"
     )
     parser.add_argument("--workloads", type=Path, metavar="FILE", help="workloads, CSV or JSON")
+    parser.add_argument(
+        "--as", dest="run_id", metavar="ID",
+        help="the samples are those of one run: make it a workload, which can be diagnosed",
+    )  # fmt: skip
     parser.add_argument(
         "--sacct", action="store_true", help="finished GPU jobs from Slurm accounting"
     )
@@ -106,10 +112,20 @@ def run(args: argparse.Namespace, out: Output) -> None:
         raise InvalidInput("--sacct and --workloads both bring workloads; name one of them.")
     if args.since is not None and not args.sacct:
         raise InvalidInput("--since belongs to --sacct; files are imported whole.")
-    with _read_accounting(args) as workloads, _read_foreign(args) as samples:
-        args.workloads, args.samples = workloads, samples
+    if args.run_id is not None and (args.workloads or args.sacct or args.samples is None):
+        raise InvalidInput("--as names the one run that --samples FILE is of; nothing else.")
+    with ExitStack() as stack:
+        args.workloads = stack.enter_context(_read_accounting(args))
+        args.samples = stack.enter_context(_read_foreign(args))
+        if args.run_id is not None:
+            args.workloads = stack.enter_context(_make_run(args.samples, args.run_id))
         brought = msgspec.to_builtins(_import(args, out))
         document = {"store": str(args.store), **brought}
+    if args.samples is not None and not document["workloads"]:
+        document["warnings"].append(
+            "no workload was brought in; if these are the samples of one run, --as ID makes it one "
+            "that can be diagnosed"
+        )
     for warning in document["warnings"]:
         out.remark(f"marey import: {warning}")
     out.answer(document, _print_report(document))
@@ -140,6 +156,32 @@ def _read_foreign(args: argparse.Namespace) -> Iterator[Path | None]:
     with tempfile.TemporaryDirectory(prefix="marey-") as folder:
         made = Path(folder) / f"{path.stem}.parquet"
         pq.write_table(table, made)
+        yield made
+
+
+@contextmanager
+def _make_run(path: Path, run_id: str) -> Iterator[Path]:
+    """Yield a workloads file of one run that held every GPU of a samples file all the time.
+
+    How it ended, samples do not tell.
+    """
+    samples = open_samples(path)
+    for _ in samples.batches():
+        pass
+    if samples.first_ms is None or samples.last_ms is None:
+        raise InvalidInput(f"{path.name} has a header but no rows.")
+    run = {
+        "id": run_id,
+        "name": run_id,
+        "state": "completed",
+        "start": format_time(samples.first_ms),
+        "end": format_time(samples.last_ms + SECOND_MS),
+        "gpus": list(samples.gpus),
+        "attributes": {"from": "samples alone: how it ended is not known"},
+    }
+    with tempfile.TemporaryDirectory(prefix="marey-") as folder:
+        made = Path(folder) / "run.json"
+        made.write_bytes(msgspec.json.encode([run]))
         yield made
 
 

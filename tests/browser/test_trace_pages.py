@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,90 @@ def test_the_flow_shows_stages_strategies_and_stacks(
     overview.wait_until(
         lambda: int(flow.get_attribute("data-nodes") or 0) > closed, "the open namespace"
     )
+
+
+def test_a_link_shows_the_flow_as_it_was_and_files_keep_it(
+    overview: Overview, slow_device: tuple[str, int], tmp_path: Path
+) -> None:
+    run, slow = slow_device
+    page = open_view(overview, "run", run)
+    page.get_by_role("link", name="Show in the execution flow").first.click()
+    flow = page.get_by_test_id("flow")
+    attributes = page.get_by_test_id("flow-attributes")
+    attributes.wait_for()
+    # The verdict's kernels run in every stage: the node is one of the slow rank's own, and says so.
+    said = attributes.inner_text()
+    assert re.search(r"Stage\s+3\b", said), said
+    assert re.search(rf"Slowest rank\s+{slow}\b", said), said
+    flow.focus()
+    closed = int(flow.get_attribute("data-nodes") or 0)
+    flow.press("Enter")
+    page.get_by_label("Colour", exact=True).select_option("blame")
+    overview.wait_until(
+        lambda: {"open", "colour"} <= set(address_of(page)), "what is open in the address"
+    )
+    overview.wait_until(lambda: int(flow.get_attribute("data-nodes") or 0) > closed, "more nodes")
+    opened = flow.get_attribute("data-nodes")
+    page.goto(page.url)
+    page.wait_for_selector(f"[data-testid=flow][data-nodes='{opened}']")
+    assert page.get_by_label("Colour", exact=True).input_value() == "blame"
+    page.get_by_test_id("flow-legend").get_by_text("inferred").wait_for()
+    for kind, head in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=kind, exact=True).click()
+        waiting.value.save_as(tmp_path / kind)
+        assert head in (tmp_path / kind).read_bytes()[:200]
+
+
+def test_a_link_to_an_operator_too_short_to_be_seen_goes_to_it(
+    overview: Overview, slow_device: tuple[str, int]
+) -> None:
+    run, slow = slow_device
+    page = open_view(overview, "marey", run, step=1)
+    wait_picture(overview)
+    view = page.get_by_test_id("marey")
+    view.focus()
+    view.press("o")
+    for _ in range(9):
+        view.press("+")
+    overview.wait_until(lambda: "from" in address_of(page), "the window in the address")
+    begin, end = seen_window(overview, page)
+    overview.wait_until(lambda: choose_operator(page, view), "an operator")
+    # The first that is seen, though more are loaded than are seen.
+    overview.wait_until(lambda: "operator=" in address_of(page).get("where", ""), "its number")
+    assert (begin, end) == seen_window(overview, page)
+    # An exchange of tensor parallelism takes less than a pixel of the step.
+    overview.wait_until(lambda: choose_exchange(page, view), "an exchange")
+    name = page.inner_text("[data-testid=marey-selected]")
+    overview.wait_until(lambda: "AllReduce" in address_of(page)["where"], "it in the address")
+    where = address_of(page)["where"]
+    assert f"rank={slow}" in where
+    # Without the window in the address it would be a cell among thousands.
+    page = open_view(overview, "marey", run, step=1, where=where)
+    page.wait_for_selector("[data-testid=marey-selected]")
+    assert page.inner_text("[data-testid=marey-selected]") == name
+    begin, end = seen_window(overview, page)
+    assert end - begin < 20_000_000
+
+
+def choose_exchange(page: Any, view: Any) -> bool:
+    """Press until an all-reduce is chosen."""
+    chosen = "AllReduce" in page.inner_text("[data-testid=marey-selected]")
+    if not chosen:
+        view.press(".")
+    return chosen
+
+
+def seen_window(window: Overview, page: Any) -> tuple[int, int]:
+    """Return the window of the address once it rests."""
+    seen: list[dict[str, str]] = []
+
+    def rests() -> bool:
+        seen.append(address_of(page))
+        return "from" in seen[-1] and seen[-1:] == seen[-2:-1]
+
+    window.wait_until(rests, "a window that rests")
+    return int(seen[-1]["from"]), int(seen[-1]["to"])
 
 
 # Every tab of a run with the tables in it.

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { continuousScheme } from "@/base/colour";
 import { makePicture } from "@/charts/marey/image/picture";
-import { cellAt, paintMatrix, rangeOf } from "@/charts/matrix";
+import { cellAt, chooseTicks, paintMatrix, rangeOf } from "@/charts/matrix";
 
 describe("a matrix", () => {
   const matrix = { rows: 1024, columns: 3, values: new Float64Array(1024 * 3).fill(1) };
@@ -28,5 +28,17 @@ describe("a matrix", () => {
   it("knows which cell is at a point", () => {
     expect(cellAt(matrix, 0.5, 0.999)).toEqual({ row: 1022, column: 1 });
     expect(cellAt(matrix, 1, 0)).toBeNull();
+  });
+
+  it("names every row that there is room for, and never two over each other", () => {
+    expect(chooseTicks(4, 48, 12)).toEqual([0, 1, 2, 3]);
+    expect(chooseTicks(16, 96, 12)).toEqual([0, 2, 4, 6, 8, 10, 12, 14]);
+    for (const count of [1, 3, 100, 1024, 16_384]) {
+      const ticks = chooseTicks(count, 500, 12);
+      expect(ticks[0]).toBe(0);
+      expect(ticks.every((tick) => tick < count)).toBe(true);
+      for (let i = 1; i < ticks.length; i++)
+        expect(((ticks[i] - ticks[i - 1]) * 500) / count).toBeGreaterThanOrEqual(12);
+    }
   });
 });

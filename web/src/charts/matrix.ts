@@ -65,3 +65,11 @@ export function cellAt(
   if (x < 0 || y < 0 || x >= 1 || y >= 1) return null;
   return { row: Math.floor(y * rows), column: Math.floor(x * columns) };
 }
+
+/** Rows or columns that are named beside a matrix: the first, then each that stands far enough from the one before. */
+export function chooseTicks(count: number, px: number, room: number): number[] {
+  const each = px / Math.max(1, count);
+  const by = [1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 50, 64].find((one) => one * each >= room);
+  const step = by ?? Math.max(1, 100 * Math.ceil(room / Math.max(1e-9, each) / 100));
+  return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
+}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { findInside, placeRanks } from "@/charts/network";
+import { findInside, findNear, placeRanks } from "@/charts/network";
 
 const nodes = (count: number, stages: number) =>
   Array.from({ length: count }, (_, rank) => ({
@@ -35,5 +35,11 @@ describe("the network of ranks", () => {
     ] as const;
     expect(findInside(nodes(3, 1), places, lasso)).toEqual([0, 1]);
     expect(findInside(nodes(3, 1), places, lasso.slice(0, 2))).toEqual([]);
+  });
+
+  it("is read rank by rank, the nearest one first", () => {
+    const places = Float32Array.of(10, 10, 30, 10, 90, 90);
+    expect(findNear(nodes(3, 1), places, [22, 10])?.rank).toBe(1);
+    expect(findNear(nodes(3, 1), places, [60, 60])).toBeNull();
   });
 });

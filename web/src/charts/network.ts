@@ -139,6 +139,23 @@ function darkness(suspicion: number, theme: Theme): string {
     : `rgb(${mix(58, 255)} ${mix(72, 110)} ${mix(86, 80)})`;
 }
 
+const NEAR_PX = 14;
+
+/** The rank whose place is at a point, or nearest to it if that is near; null elsewhere. */
+export function findNear(
+  nodes: readonly NetworkNode[],
+  places: Float32Array,
+  [x, y]: Point,
+): NetworkNode | null {
+  let best: NetworkNode | null = null;
+  let least = NEAR_PX;
+  nodes.forEach((node, i) => {
+    const apart = Math.hypot(places[i * 2] - x, places[i * 2 + 1] - y);
+    if (apart < least) [best, least] = [node, apart];
+  });
+  return best;
+}
+
 /** Ranks whose places lie within a lasso. */
 export function findInside(
   nodes: readonly NetworkNode[],

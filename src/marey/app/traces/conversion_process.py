@@ -92,17 +92,22 @@ def convert(task: ConversionTask, out: TextIO) -> ConversionResult:
     return describe(run, analysis, index)
 
 
+# Clocks that count from the start of a machine are no dates: nothing was recorded before 2000.
+EARLIEST_NS = 946_684_800_000_000_000
+
+
 def describe(run: TraceRun, analysis: Analysis, index: ViewIndex) -> ConversionResult:
     """Return what the list of runs shows."""
     starts = [row["start_ns"] for row in index.steps]
     ends = [row["end_ns"] for row in index.steps]
     timed = bool(starts) and max(ends) - min(starts) > 1
+    dated = timed and min(starts) >= EARLIEST_NS
     said = _labels(run)
     return ConversionResult(
         ranks=len(run.ranks),
         steps=sum(row["step"] >= 0 for row in index.steps),
-        start_ms=min(starts) // 1_000_000 if timed else None,
-        end_ms=max(ends) // 1_000_000 if timed else None,
+        start_ms=min(starts) // 1_000_000 if dated else None,
+        end_ms=max(ends) // 1_000_000 if dated else None,
         verdicts=[make_verdict_record(v) for v in (analysis.verdicts if timed else (_UNTIMED,))],
         warnings=_warnings(run, index),
         workload=said.get("workload", ""),

@@ -98,7 +98,7 @@ function drawLaneLabels(context: CanvasRenderingContext2D, drawing: FlowDrawing)
   }
 }
 
-const DASHES: Record<string, number[]> = {
+export const DASHES: Record<string, number[]> = {
   tensor: [],
   communication: [],
   backward: [2, 3],
@@ -168,23 +168,37 @@ function drawNode(context: CanvasRenderingContext2D, drawing: FlowDrawing, node:
     context.fill();
     context.stroke();
   }
-  if (camera.scale < 0.3) return;
-  const light = colour[0] * 0.3 + colour[1] * 0.59 + colour[2] * 0.11 > 125;
-  context.fillStyle = light ? "#10181f" : "#f4f7fa";
-  context.font = "11px sans-serif";
+  if (camera.scale < LABELS_FROM) return;
+  // Text keeps a size that can be read; where that leaves no room for the glyph, the name goes first.
+  const size = Math.max(11, LEAST_TEXT_PX / camera.scale);
+  const glyph = shown.sharding && camera.scale >= GLYPHS_FROM ? shown.sharding : null;
+  const ink = inkOn(colour);
+  context.fillStyle = ink;
+  context.font = `${size}px sans-serif`;
   context.textBaseline = "middle";
-  const label = fitText(context, drawing.nodeLabel(node), NODE_WIDTH - 12);
-  context.fillText(label, left + 6, layout.y[node] - (shown.sharding ? 6 : 0));
-  if (shown.sharding)
-    drawGlyph(context, shown.sharding, left + 6, layout.y[node] + 4, context.fillStyle as string);
+  context.textAlign = "left";
+  const fit = shown.opens ? fitPath : fitText;
+  const label = fit(context, drawing.nodeLabel(node), NODE_WIDTH - 12);
+  context.fillText(label, left + 6, layout.y[node] - (glyph ? 7 : 0));
+  if (glyph) drawGlyph(context, glyph, left + 6, layout.y[node] + 3, ink);
   if (shown.copies > 1) {
     context.fillStyle = palette.text;
-    context.font = "bold 11px sans-serif";
-    context.fillText(`×${shown.copies}`, left + NODE_WIDTH - 14, top - 16);
+    context.font = `bold ${size}px sans-serif`;
+    context.textAlign = "right";
+    context.fillText(`×${shown.copies}`, left + NODE_WIDTH + 8, top - 9 - size / 2);
+    context.textAlign = "left";
   }
 }
 
-const cornerOf = ({ opens, kind }: { opens: string; kind: string }): number =>
+/** Below these scales nodes are shapes only, and their strategies are left out. */
+const [LABELS_FROM, GLYPHS_FROM] = [0.32, 0.6];
+const LEAST_TEXT_PX = 8.5;
+
+/** What is written on a colour: dark on light ones, light on dark ones. */
+export const inkOn = ([red, green, blue]: readonly [number, number, number]): string =>
+  red * 0.3 + green * 0.59 + blue * 0.11 > 125 ? "#10181f" : "#f4f7fa";
+
+export const cornerOf = ({ opens, kind }: { opens: string; kind: string }): number =>
   opens ? 8 : kind === "operator" ? 3 : NODE_HEIGHT / 2;
 
 const CELL_WIDTH = 14;
@@ -232,43 +246,55 @@ export function fitText(context: CanvasRenderingContext2D, text: string, width: 
   return `${text.slice(0, low)}…`;
 }
 
-/** The whole graph in a corner, with a frame around what is seen. */
+/** A path cut so that it fits: its end tells it from its neighbours. */
+export function fitPath(context: CanvasRenderingContext2D, path: string, width: number): string {
+  if (context.measureText(path.slice(-400)).width <= width && path.length <= 400) return path;
+  let [low, high] = [0, Math.min(path.length, 400)];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`…${path.slice(-middle)}`).width <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low > 0 ? `…${path.slice(-low)}` : "…";
+}
+
+/** The whole graph in a corner, as tall and wide as the corner, with a frame around what is seen. */
 export function drawMinimap(
   context: CanvasRenderingContext2D,
   drawing: FlowDrawing,
   size: { width: number; height: number },
 ): void {
   const { layout, palette, camera } = drawing;
-  const scale = minimapScale(layout, size);
+  const [across, down] = minimapScale(layout, size);
   context.clearRect(0, 0, size.width, size.height);
   context.fillStyle = palette.muted;
-  for (let node = 0; node < layout.x.length; node++) {
-    if (node === drawing.selected) continue;
-    const [width, height] = [NODE_WIDTH * scale, NODE_HEIGHT * scale];
-    context.fillRect(
-      layout.x[node] * scale - width / 2,
-      layout.y[node] * scale - height / 2,
-      Math.max(1, width),
-      Math.max(1, height),
-    );
-  }
+  const [width, height] = [Math.max(1, NODE_WIDTH * across), Math.max(1, NODE_HEIGHT * down)];
+  const draw = (node: number, w: number, h: number) =>
+    context.fillRect(layout.x[node] * across - w / 2, layout.y[node] * down - h / 2, w, h);
+  for (let node = 0; node < layout.x.length; node++)
+    if (node !== drawing.selected) draw(node, width, height);
   if (drawing.selected >= 0) {
     context.fillStyle = palette.selected;
-    const at = drawing.selected;
-    context.fillRect(layout.x[at] * scale - 2, layout.y[at] * scale - 2, 4, 4);
+    draw(drawing.selected, Math.max(4, width), Math.max(4, height));
   }
   context.strokeStyle = palette.accent;
   context.lineWidth = 1.5;
-  context.strokeRect(
-    camera.x * scale,
-    camera.y * scale,
-    (drawing.width / camera.scale) * scale,
-    (drawing.height / camera.scale) * scale,
-  );
+  const [left, top] = [Math.max(1, camera.x * across), Math.max(1, camera.y * down)];
+  const right = Math.min(size.width - 1, (camera.x + drawing.width / camera.scale) * across);
+  const bottom = Math.min(size.height - 1, (camera.y + drawing.height / camera.scale) * down);
+  context.strokeRect(left, top, Math.max(2, right - left), Math.max(2, bottom - top));
 }
 
-export const minimapScale = (layout: FlowLayout, size: { width: number; height: number }): number =>
-  Math.min(size.width / Math.max(1, layout.width), size.height / Math.max(1, layout.height));
+/** Pixels of the corner per unit of the plane, across and down: a long chain is stretched to be seen at all. */
+export const minimapScale = (
+  layout: FlowLayout,
+  size: { width: number; height: number },
+): [number, number] => [
+  size.width / Math.max(1, layout.width),
+  Math.min(MINIMAP_TALLEST, size.height / Math.max(1, layout.height)),
+];
+
+const MINIMAP_TALLEST = 0.5;
 
 /** The node at a point of the canvas, or −1. */
 export function nodeAt(layout: FlowLayout, camera: FlowCamera, x: number, y: number): number {
@@ -282,10 +308,14 @@ export function nodeAt(layout: FlowLayout, camera: FlowCamera, x: number, y: num
   return -1;
 }
 
-/** A camera that sees the whole graph, or its beginning where the whole would be unreadable. */
+/** A camera that sees the whole graph where that can be read, else all lanes from their beginning, or what fits. */
 export function fitCamera(layout: FlowLayout, width: number, height: number): FlowCamera {
   const gutter = gutterPx(width);
-  const whole = Math.min((width - gutter) / (layout.width + 40), height / (layout.height + 40));
-  const scale = Math.min(1.2, Math.max(0.35, whole));
-  return { x: -gutter / scale, y: -Math.max(20, (height / scale - layout.height) / 2), scale };
+  const across = (width - gutter) / (layout.width + 40);
+  const down = height / (layout.height + 40);
+  const whole = Math.min(1.2, across, down);
+  const scale = whole >= READABLE ? whole : Math.min(0.9, Math.max(0.4, down));
+  return { x: -gutter / scale, y: -Math.max(16, (height / scale - layout.height) / 2), scale };
 }
+
+const READABLE = 0.55;

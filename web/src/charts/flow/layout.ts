@@ -33,7 +33,7 @@ export const NODE_WIDTH = 116;
 export const NODE_HEIGHT = 34;
 const LAYER_STEP = 168;
 const ROW_STEP = 48;
-const LANE_GAP = 44;
+const LANE_GAP = 24;
 export const LONG_LAYERS = 7;
 /** Sweeps over a graph: as many as its size allows, so that a large one costs hardly more than a middling one. */
 const SWEPT_NODES = 120_000;

@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 import type { OperatorEdge, OperatorNode } from "@/charts/flow/visible";
-import { linkStages, listOpened, measureNode, searchNodes, showFlow } from "@/charts/flow/visible";
+import {
+  linkStages,
+  listOpened,
+  listStrategies,
+  measureNode,
+  searchNodes,
+  showFlow,
+} from "@/charts/flow/visible";
 
 const node = (id: number, module: string, more: Partial<OperatorNode> = {}): OperatorNode => ({
   ...{ id, kind: "operator", name: `op${id}`, module, stage: 0, phase: "forward", order: id },
@@ -49,6 +56,34 @@ describe("the flow on the screen", () => {
     const open = new Set(listOpened(only));
     expect([...open]).toEqual(["0/gpt", "0/gpt.layers", "0/gpt.layers.0"]);
     expect(showFlow(deep, [], [], { ...closed, open }).nodes).toHaveLength(2);
+  });
+
+  it("says on a closed namespace how what is in it is cut, for sure before by inference", () => {
+    const cut = (evidence: "exact" | "inferred" | "unknown", ...slices: number[]) => ({
+      sharding: { evidence, slices },
+    });
+    const sharded = [
+      node(0, "blocks.0", cut("inferred", 1, 2)),
+      node(1, "blocks.1", cut("inferred", 1, 2)),
+      node(2, "blocks.2", cut("exact", 4)),
+      node(3, "blocks.3", cut("exact", 1)),
+      node(4, "embed", cut("exact", 1, 1)),
+      node(5, "head", cut("unknown")),
+      node(6, "head", cut("unknown")),
+    ];
+    const [blocks, embed, head] = showFlow(sharded, [], [], closed).nodes;
+    expect(blocks.sharding).toEqual({ evidence: "exact", slices: [4] });
+    expect(embed.sharding).toEqual({ evidence: "exact", slices: [1, 1] });
+    expect(head.sharding).toBeNull();
+    const all = listStrategies(blocks.members.map(({ sharding }) => sharding));
+    expect(all.map(({ count }) => count)).toEqual([1, 2]);
+  });
+
+  it("knows where each operator stands, a hidden copy with the one that is shown", () => {
+    const copies = [0, 1, 2].map((copy) => node(copy, "", { stack: 5, copy }));
+    const stack = { id: 5, name: "block", copies: 3, nodes: [0], members: [[0], [1], [2]] };
+    const { places } = showFlow([...copies, node(9, "head")], [], [stack], closed);
+    expect([0, 1, 2, 9].map((id) => places.get(id))).toEqual([0, 0, 0, 1]);
   });
 
   it("stacks equal copies as one node with their number, and shows all when asked", () => {

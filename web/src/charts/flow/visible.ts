@@ -81,6 +81,8 @@ export interface ShownFlow {
   nodes: ShownNode[];
   edges: ShownEdge[];
   lanes: { stage: number; microBatch: number }[];
+  /** The node in which each operator stands, by its ID: that of the copy shown where it is one of several. */
+  places: ReadonlyMap<number, number>;
 }
 
 export interface Shown {
@@ -127,9 +129,12 @@ export function showFlow(
     const group = groupOf.get(shownId);
     if (group) groupOf.set(hidden, group);
   }
+  for (const group of groups.values())
+    if (group.opens) group.sharding = findStrategy(group.members.map(({ sharding }) => sharding));
   const list = orderStages([...groups.values()], edges, groupOf);
   const index = new Map(list.map((group, i) => [group, i]));
-  return { nodes: list, edges: joinEdges(edges, groupOf, index, list), lanes: lanes.list };
+  const places = new Map([...groupOf].map(([id, group]) => [id, index.get(group) ?? -1]));
+  return { nodes: list, edges: joinEdges(edges, groupOf, index, list), lanes: lanes.list, places };
 }
 
 /**
@@ -266,6 +271,32 @@ function makeGroup(key: string, node: OperatorNode, place: Place, lane: number):
     members: [],
     sharding: place.opens ? null : node.sharding,
   };
+}
+
+/**
+ * What a closed namespace says of strategies: the cut of its only operator, or the most frequent cut that is known,
+ * exact ones first; null where nothing in it is known to be cut.
+ */
+export function findStrategy(all: readonly (Sharding | null)[]): Sharding | null {
+  if (all.length === 1) return all[0];
+  return listStrategies(all)[0]?.sharding ?? null;
+}
+
+/** The cuts that are known of some operators, each with how many have it: exact ones first, then the frequent ones. */
+export function listStrategies(
+  all: readonly (Sharding | null)[],
+): { sharding: Sharding; count: number }[] {
+  const found = new Map<string, { sharding: Sharding; count: number }>();
+  for (const sharding of all) {
+    if (!sharding || sharding.evidence === "unknown") continue;
+    if (!sharding.slices.some((slices) => slices > 1)) continue;
+    const key = `${sharding.evidence} ${sharding.slices.join(" ")}`;
+    const known = found.get(key);
+    if (known) known.count++;
+    else found.set(key, { sharding, count: 1 });
+  }
+  const certain = ({ sharding }: { sharding: Sharding }) => Number(sharding.evidence === "exact");
+  return [...found.values()].sort((a, b) => certain(b) - certain(a) || b.count - a.count);
 }
 
 function findLanes(nodes: readonly OperatorNode[], byMicroBatch: boolean) {

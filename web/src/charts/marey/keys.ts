@@ -102,7 +102,9 @@ function followOperator({ stage, choose }: KeyActions, by: number): void {
   stage.focus(row);
   const { bands, operator } = stage;
   const at = bands && operator >= 0 ? findOperator(bands.intervals, row, operator) : -1;
-  if (at >= 0) choose(row, at);
+  if (at < 0 || !bands) return;
+  choose(row, at);
+  stage.reveal({ fromNs: bands.intervals.startNs[at], toNs: bands.intervals.endNs[at] });
 }
 
 /** Follow the micro-batch of the selected operator through all rows, or stop following it. */
@@ -134,6 +136,23 @@ function nextInterval({ stage, choose }: KeyActions, by: number): void {
   const [first, last] = [bands.intervals.begin[r], bands.intervals.begin[r + 1]];
   if (last <= first) return;
   const now = stage.selectedInterval();
-  const next = now < 0 ? first : Math.min(last - 1, Math.max(first, now + by));
+  const next =
+    now < 0 ? firstSeen(stage, [first, last], by) : Math.min(last - 1, Math.max(first, now + by));
   choose(row, next);
+  const { startNs, endNs } = bands.intervals;
+  stage.reveal({ fromNs: startNs[next], toNs: endNs[next] });
+}
+
+/** The first or last interval of a row that the window shows: more are loaded than are seen. */
+function firstSeen(
+  stage: MareyStage,
+  [first, last]: readonly [number, number],
+  by: number,
+): number {
+  const { startNs, endNs } = stage.bands!.intervals;
+  const { fromNs, toNs } = stage.window;
+  const isSeen = (i: number) => endNs[i] > fromNs && startNs[i] < toNs;
+  let at = by > 0 ? first : last - 1;
+  while (at >= first && at < last && !isSeen(at)) at += by;
+  return at >= first && at < last ? at : by > 0 ? first : last - 1;
 }

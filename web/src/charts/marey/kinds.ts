@@ -92,3 +92,16 @@ export function kindColour(theme: Theme, kind: Kind): string {
   const [r, g, b] = (theme === "dark" ? DARK : LIGHT)[kind];
   return `rgb(${r} ${g} ${b})`;
 }
+
+/**
+ * A kernel's name as a label: without its return type, template and arguments, which are the same for all of a kind and
+ * leave no room for what tells them apart.
+ */
+export function shortenKernel(name: string): string {
+  const bare = name
+    .slice(0, 400)
+    .replace(/^void\s+/, "")
+    .replace(/\(anonymous namespace\)::/g, "");
+  const end = bare.search(/[<(]/);
+  return end > 2 ? bare.slice(0, end).trimEnd() : bare;
+}

@@ -4,7 +4,7 @@ import type { Intervals } from "@/charts/marey/bands";
 import { barOf } from "@/charts/marey/cells";
 import { findOperator } from "@/charts/marey/hit";
 import type { Palette } from "@/charts/marey/kinds";
-import { isAbove } from "@/charts/marey/kinds";
+import { isAbove, shortenKernel } from "@/charts/marey/kinds";
 import type { RowLayout } from "@/charts/marey/rows";
 import { detailOf, visibleRows } from "@/charts/marey/rows";
 import type { TimeWindow } from "@/charts/marey/window";
@@ -225,7 +225,7 @@ function drawLabels(context: CanvasRenderingContext2D, overlay: Overlay): void {
       if (!above) named = to;
       const number = overlay.microBatch ? overlay.microBatch[i] : -1;
       const prefix = number >= 0 ? `${number}` : "";
-      const name = to - from >= LABEL_LEAST_PX ? overlay.nameOf(i) : "";
+      const name = to - from >= LABEL_LEAST_PX ? shortenKernel(overlay.nameOf(i)) : "";
       const text = cutText(context, [prefix, name].filter(Boolean).join(" "), to - from - 4);
       context.fillStyle = isDarkKind(intervals.kind[i]) ? "#f4f7fa" : "#0e1217";
       context.fillText(text, from + 2, (top + bottom) / 2);

@@ -28,6 +28,13 @@ describe("the rows of the Marey view", () => {
     expect(labels({})).toEqual(["stage 0", "×4 like 2", "stage 1", "×3 like 4", "rank 5"]);
   });
 
+  it("are also the rank that a link asks for, whoever behaves like it", () => {
+    const rows = makeRows(ranks, { ...choice, asked: 3 }, words);
+    expect(rows.map(({ label }) => label)).toEqual([
+      ...["stage 0", "×3 like 2", "rank 3", "stage 1", "×3 like 4", "rank 5"],
+    ]);
+  });
+
   it("show the ranks of a cluster that was opened", () => {
     const rows = makeRows(ranks, { ...choice, open: new Set(["0/0"]) }, words);
     expect(rows.map(({ label }) => label).slice(1, 4)).toEqual(["×4 like 2", "rank 0", "rank 1"]);

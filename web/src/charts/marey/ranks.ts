@@ -24,6 +24,8 @@ export interface RowChoice {
   /** Clusters and ranks that stand open: "group/cluster", "rank 7". */
   open: ReadonlySet<string>;
   clockErrorNs: number;
+  /** A rank that stands as a row of its own, whoever behaves like it: the one that somebody asked for. */
+  asked?: number | null;
 }
 
 /** A row with what it was made of. */
@@ -90,7 +92,7 @@ function addClusters(
   const clusters = new Map<number, ViewRow[]>();
   const alone: ViewRow[] = [];
   for (const member of members)
-    if (member.outlier || member.missing) alone.push(member);
+    if (member.outlier || member.missing || member.rank === choice.asked) alone.push(member);
     else clusters.set(member.cluster, [...(clusters.get(member.cluster) ?? []), member]);
   for (const [cluster, same] of clusters) {
     if (same.length < 3) {

@@ -184,6 +184,15 @@ export class MareyStage {
     this.setWindow(panWindow(this.window, share, this.limits));
   }
 
+  /** Move the window, as little as needed, so that a span of time is seen; one that is wider stays as it is. */
+  reveal(span: TimeWindow): void {
+    const { fromNs, toNs } = this.window;
+    if (span.toNs > fromNs && span.fromNs < toNs) return;
+    const length = spanNs(this.window);
+    const middle = (span.fromNs + span.toNs) / 2;
+    this.setWindow({ fromNs: middle - length / 2, toNs: middle + length / 2 });
+  }
+
   /** Go back to the window before the last mark, or to all. */
   back(): void {
     this.setWindow(this.past.pop() ?? this.limits);
@@ -250,7 +259,11 @@ export class MareyStage {
     });
   }
 
+  /** Whether the page that held it is gone. */
+  isDisposed = false;
+
   dispose(): void {
+    this.isDisposed = true;
     this.abort.abort();
     cancelAnimationFrame(this.frame);
     clearTimeout(this.asked);

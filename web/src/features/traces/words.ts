@@ -1,6 +1,7 @@
 /** States and sizes of runs as people read them. */
 
 import { formatValue } from "@/base/format";
+import { formatNs } from "@/charts/marey/window";
 import type { RunSummary } from "@/features/traces/documents";
 import { tracesTexts as texts } from "@/texts";
 
@@ -23,6 +24,10 @@ export function formatBytes(bytes: number | null | undefined): string {
     ? `${Math.round(bytes / 1e3)}\u2009kB`
     : formatValue(bytes, "B");
 }
+
+/** A step as a choice: its number and how long it took; what has no steps is one recording. */
+export const stepLabel = ({ step, dur_ns }: { step: number; dur_ns: number }): string =>
+  `${step < 0 ? texts.wholeRecording : step} (${formatNs(dur_ns)})`;
 
 /** Text cut to a length that a line can show; the whole is in the title. */
 export const shorten = (text: string, most = 160): string =>

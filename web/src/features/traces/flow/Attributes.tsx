@@ -1,17 +1,26 @@
 import { traceAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
-import type { FlowMetric, ShownNode } from "@/charts/flow/visible";
-import { measureNode } from "@/charts/flow/visible";
+import type { FlowMetric, Sharding, ShownNode } from "@/charts/flow/visible";
+import { listStrategies, measureNode } from "@/charts/flow/visible";
 import { formatNs } from "@/charts/marey/window";
 import type { Flow } from "@/features/traces/documents";
 import { formatBytes, shorten } from "@/features/traces/words";
 import ui from "@/base/ui/ui.module.css";
 import { tracesTexts as texts } from "@/texts";
 
-/** The rank on which a node's slowest operator took longest. */
-export function slowestRank(node: ShownNode): string {
-  const slowest = node.members.reduce((a, b) => (b.max_ms > a.max_ms ? b : a));
-  return String(slowest.slowest_rank);
+/**
+ * The rank that takes longest over a node's own work. Communication counts only where there is nothing else: there the
+ * longest is the one that waits.
+ */
+export function slowestRank({ members }: ShownNode): string {
+  const work = members.filter(({ kind }) => kind === "operator");
+  const longer = new Map<number, number>();
+  for (const { slowest_rank: rank, max_ms: most, median_ms: usual } of work.length > 0
+    ? work
+    : members)
+    longer.set(rank, (longer.get(rank) ?? 0) + most - usual);
+  const [[rank]] = [...longer].sort(([, a], [, b]) => b - a);
+  return String(rank);
 }
 
 /** Everything that is known of one node. */
@@ -44,7 +53,17 @@ export function Attributes({
     [texts.blame, formatNs(total("blame") * 1e9)],
     [texts.memory, formatBytes(total("memory"))],
   ];
-  if (!node.opens) {
+  if (node.opens) {
+    const cuts = listStrategies(node.members.map(({ sharding }) => sharding));
+    if (cuts.length > 0)
+      facts.push([
+        texts.strategies,
+        cuts
+          .slice(0, 6)
+          .map(({ sharding, count }) => texts.strategyOf(cutWords(sharding), count * node.copies))
+          .join(", "),
+      ]);
+  } else {
     facts.push([texts.module, first.module || "–"], [texts.shapes, first.shapes || "–"]);
     facts.push([texts.sharding, shardingWords(first.sharding)]);
   }
@@ -80,8 +99,13 @@ export function Attributes({
   );
 }
 
-function shardingWords({ evidence, slices, why }: Flow["nodes"][number]["sharding"]): string {
-  if (evidence === "unknown") return texts.shardingUnknown;
+function shardingWords(sharding: Flow["nodes"][number]["sharding"]): string {
+  if (sharding.evidence === "unknown") return texts.shardingUnknown;
+  return `${cutWords(sharding)}. ${sharding.why}`;
+}
+
+/** The slices per dimension, and whether they are known for sure. */
+function cutWords({ evidence, slices }: Sharding): string {
   const cut = `[${slices.join(", ")}]`;
-  return `${evidence === "exact" ? texts.shardingExact(cut) : texts.shardingInferred(cut)} ${why}`;
+  return evidence === "exact" ? texts.shardingExact(cut) : texts.shardingInferred(cut);
 }

@@ -1,19 +1,15 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { navigate, useSearch } from "@/base/router";
 import { inCluster } from "@/api/chosen";
-import { traceAddress } from "@/base/addresses";
-import { useTheme } from "@/base/theme";
 import { IconButton, Select, Toggle } from "@/base/ui/controls";
 import { PageHead } from "@/base/ui/PageHead";
-import type { FlowCamera } from "@/charts/flow/draw";
-import { drawFlow, drawMinimap, fitCamera, minimapScale, nodeAt } from "@/charts/flow/draw";
-import type { FlowLayout } from "@/charts/flow/layout";
 import type { FlowMetric, ShownFlow, ShownNode } from "@/charts/flow/visible";
 import { measureNode, searchNodes, showFlow, listOpened } from "@/charts/flow/visible";
-import { makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import type { Flow, RunDetail } from "@/features/traces/documents";
 import { Attributes, slowestRank } from "@/features/traces/flow/Attributes";
+import { FlowLegend } from "@/features/traces/flow/FlowLegend";
+import { FlowPicture } from "@/features/traces/flow/FlowPicture";
 import { useLayout } from "@/features/traces/flow/useLayout";
 import { useFlow, useRun } from "@/features/traces/queries";
 import { Gone, Unready } from "@/features/traces/run/Run";
@@ -25,7 +21,7 @@ import {
   quoteValue,
   withClause,
 } from "@/features/traces/selection";
-import { shorten } from "@/features/traces/words";
+import { formatBytes, shorten, stepLabel } from "@/features/traces/words";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
 import mareyStyles from "@/features/traces/marey/Marey.module.css";
@@ -87,11 +83,16 @@ function View({
   document: Flow;
   where: string;
 }) {
-  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
-  const [unstacked, setUnstacked] = useState<ReadonlySet<number>>(new Set());
-  const [byBatch, setByBatch] = useState(() => hasFewBatches(flow));
-  const [quiet, setQuiet] = useState(false);
-  const [metric, setMetric] = useState<FlowMetric>("time");
+  const go = useCallback((change: Record<string, readonly string[]>) => {
+    const query = new URLSearchParams(location.search);
+    for (const [key, values] of Object.entries(change)) {
+      query.delete(key);
+      for (const value of values) if (value) query.append(key, value);
+    }
+    navigate(inCluster(`/traces/flow?${query.toString()}`), { replace: true });
+  }, []);
+  const look = useLook(flow, go);
+  const { open, unstacked, byBatch, quiet, metric } = look;
   const [text, setText] = useState("");
   const [selected, setSelected] = useState(-1);
   const shown = useMemo(
@@ -105,13 +106,14 @@ function View({
   );
   const made = useLayout(shown);
   const found = useMemo(() => searchNodes(made?.flow.nodes ?? [], text), [made, text]);
-  const at = useMemo(() => findSelected(made?.flow ?? null, where), [made, where]);
+  const rank = firstNumber(where, "rank");
+  const stage = detail.ranks.find((one) => one.rank === rank)?.stage ?? null;
+  const at = useMemo(
+    () => (made ? findSelected(flow, made.flow, where, stage) : -1),
+    [flow, made, where, stage],
+  );
   const chosen = selected >= 0 && selected < (made?.flow.nodes.length ?? 0) ? selected : at;
   useEffect(() => setSelected(-1), [made]);
-  const go = (next: string) =>
-    navigate(inCluster(traceAddress("flow", detail.run.id, { step: flow.step, where: next })), {
-      replace: true,
-    });
   const choose = (index: number) => {
     setSelected(index);
     const node = made?.flow.nodes[index];
@@ -120,13 +122,11 @@ function View({
     let next = withClause(where, "name", node.opens ? null : quoteValue(first.name));
     next = withClause(next, "operator", node.opens ? null : String(first.operator));
     next = withClause(next, "module", node.opens ? quoteValue(node.label) : null);
-    go(withClause(next, "rank", slowestRank(node)));
+    go({ where: [withClause(next, "rank", slowestRank(node))] });
   };
   const toggle = (index: number) => {
     const node = made?.flow.nodes[index];
-    if (node?.opens) setOpen(new Set([...open, ...listOpened(node)]));
-    else if (node && node.copies > 1)
-      setUnstacked(new Set([...unstacked, ...node.members.map(({ stack }) => stack)]));
+    if (node) look.toggle(node);
   };
   return (
     <>
@@ -138,19 +138,15 @@ function View({
             value={String(flow.step)}
             options={detail.steps.map((one) => ({
               value: String(one.step),
-              label: `${one.step} (${formatNs(one.dur_ns)})`,
+              label: stepLabel(one),
             }))}
-            onChange={(step) =>
-              navigate(inCluster(traceAddress("flow", detail.run.id, { step, where })), {
-                replace: true,
-              })
-            }
+            onChange={(step) => go({ step: [step] })}
           />
           <Select
             label={texts.colourBy}
             value={metric}
             options={METRICS}
-            onChange={(value) => setMetric(value as FlowMetric)}
+            onChange={(value) => look.setMetric(value as FlowMetric)}
           />
           <div className={styles["found"]}>
             <label className={ui["field"]}>
@@ -165,29 +161,28 @@ function View({
             />
             <span role="status">{text && texts.foundCount(found.length)}</span>
           </div>
-          <Toggle label={texts.lanesByMicroBatch} checked={byBatch} onChange={setByBatch} />
-          <Toggle label={texts.longEdges} checked={quiet} onChange={setQuiet} />
+          <Toggle label={texts.lanesByMicroBatch} checked={byBatch} onChange={look.setByBatch} />
+          <Toggle label={texts.longEdges} checked={quiet} onChange={look.setQuiet} />
           <button
             className={ui["button"]}
             type="button"
             disabled={open.size === 0 && unstacked.size === 0}
-            onClick={() => {
-              setOpen(new Set());
-              setUnstacked(new Set());
-            }}
+            onClick={look.close}
           >
             {texts.closeAll}
           </button>
         </div>
+        <FlowLegend most={formatMost(shown.nodes, metric)} />
       </section>
       <main className={styles["main"]}>
         {made ? (
-          <Picture
+          <FlowPicture
             {...made}
             metric={metric}
             selected={chosen}
             found={found}
             showQuiet={quiet}
+            name={`${detail.run.name}-flow-${flow.step}`}
             onChoose={choose}
             onToggle={toggle}
           />
@@ -217,6 +212,63 @@ function View({
   );
 }
 
+/** The largest value that colours a node, in words. */
+function formatMost(nodes: readonly ShownNode[], metric: FlowMetric): string {
+  const most = nodes.reduce((most, node) => Math.max(most, measureNode(node, metric)), 0);
+  if (metric === "memory") return formatBytes(most);
+  return formatNs(most * (metric === "blame" ? 1e9 : 1e6));
+}
+
+/** Opened namespaces and stacks that an address keeps; more of them stay open, but are not in the link. */
+const MOST_KEPT = 60;
+
+/** How the flow is looked at: what is open, the lanes, the colour. The address keeps it for whoever gets the link. */
+function useLook(flow: Flow, go: (change: Record<string, readonly string[]>) => void) {
+  const [first] = useState(() => new URLSearchParams(location.search));
+  const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set(first.getAll("open")));
+  const [unstacked, setUnstacked] = useState<ReadonlySet<number>>(
+    () => new Set(first.getAll("stack").map(Number)),
+  );
+  const [byBatch, setByBatch] = useState(() =>
+    first.has("lanes") ? first.get("lanes") === "1" : hasFewBatches(flow),
+  );
+  const [quiet, setQuiet] = useState(first.get("long") === "1");
+  const [metric, setMetric] = useState<FlowMetric>(
+    () => METRICS.find(({ value }) => value === first.get("colour"))?.value ?? "time",
+  );
+  const touched = useRef(false);
+  useEffect(() => {
+    if (!touched.current) {
+      touched.current = true;
+      return;
+    }
+    go({
+      open: [...open].slice(0, MOST_KEPT),
+      stack: [...unstacked].slice(0, MOST_KEPT).map(String),
+      lanes: byBatch === hasFewBatches(flow) ? [] : [byBatch ? "1" : "0"],
+      long: quiet ? ["1"] : [],
+      colour: metric === "time" ? [] : [metric],
+    });
+  }, [flow, open, unstacked, byBatch, quiet, metric, go]);
+  const toggle = (node: ShownNode) => {
+    if (node.opens) setOpen(new Set([...open, ...listOpened(node)]));
+    else if (node.copies > 1)
+      setUnstacked(new Set([...unstacked, ...node.members.map(({ stack }) => stack)]));
+  };
+  const close = () => {
+    setOpen(new Set());
+    setUnstacked(new Set());
+  };
+  return {
+    ...{ open, unstacked, byBatch, quiet, metric },
+    setByBatch,
+    setQuiet,
+    setMetric,
+    toggle,
+    close,
+  };
+}
+
 const MOST_LANES = 40;
 
 /** Whether a lane per micro-batch is a picture that can be read. */
@@ -225,239 +277,40 @@ function hasFewBatches({ nodes }: Flow): boolean {
   return nodes.some((node) => node.micro_batch > 0) && lanes.size <= MOST_LANES;
 }
 
-/** The node on the screen that a selection means: its operator, its name or its module. */
-function findSelected(flow: ShownFlow | null, where: string): number {
-  if (!flow || !where) return -1;
+/**
+ * The node on the screen that a selection means: that of its operator, its name or its module, first in the stage of
+ * its rank; of several the one that is to blame for most, then the one that takes longest.
+ */
+function findSelected(
+  document: Flow,
+  flow: ShownFlow,
+  where: string,
+  stage: number | null,
+): number {
+  if (!where) return -1;
   const operator = firstNumber(where, "operator");
   const names = new Set(listNames(clauseValue(where, "name")));
   const [module] = listNames(clauseValue(where, "module"));
-  const matches = [
-    ...(operator === null
-      ? []
-      : [(node: ShownNode) => node.members.some((one) => one.operator === operator)]),
-    ...(names.size === 0
-      ? []
-      : [(node: ShownNode) => node.members.some((one) => names.has(one.name))]),
-    ...(module === undefined
-      ? []
-      : [(node: ShownNode) => node.members.some((one) => one.module.startsWith(module))]),
+  const matches: ((one: Flow["nodes"][number]) => boolean)[] = [];
+  if (operator !== null) matches.push((one) => one.operator === operator);
+  if (names.size > 0) matches.push((one) => names.has(one.name));
+  if (module !== undefined) matches.push((one) => one.module.startsWith(module));
+  const weigh = (node: number) => [
+    measureNode(flow.nodes[node], "blame"),
+    measureNode(flow.nodes[node], "time"),
   ];
   for (const match of matches) {
-    const found = flow.nodes.findIndex(match);
-    if (found >= 0) return found;
+    const all = document.nodes.filter(match);
+    const near = all.filter((one) => one.stage === stage);
+    const places = new Set(
+      (near.length > 0 ? near : all).map(({ id }) => flow.places.get(id) ?? -1),
+    );
+    places.delete(-1);
+    if (places.size === 0) continue;
+    return [...places].reduce((a, b) => {
+      const [[blameA, timeA], [blameB, timeB]] = [weigh(a), weigh(b)];
+      return blameB > blameA || (blameB === blameA && timeB > timeA) ? b : a;
+    });
   }
   return -1;
-}
-
-interface PictureProps {
-  flow: ShownFlow;
-  layout: FlowLayout;
-  metric: FlowMetric;
-  selected: number;
-  found: readonly number[];
-  showQuiet: boolean;
-  onChoose: (node: number) => void;
-  onToggle: (node: number) => void;
-}
-
-const MINIMAP = { width: 180, height: 90 };
-
-/** The graph on a canvas, with a small one of the whole in the corner. */
-function Picture(props: PictureProps) {
-  const { flow, layout, selected, onChoose, onToggle } = props;
-  const theme = useTheme((state) => state.theme);
-  const host = useRef<HTMLDivElement>(null);
-  const [size, setSize] = useState({ width: 800, height: 500 });
-  const [camera, setCamera] = useState<FlowCamera>(() => fitCamera(layout, 800, 500));
-  useEffect(() => {
-    const element = host.current;
-    if (!element) return;
-    const measure = () => setSize({ width: element.clientWidth, height: element.clientHeight });
-    const watch = new ResizeObserver(measure);
-    watch.observe(element);
-    measure();
-    return () => watch.disconnect();
-  }, []);
-  useEffect(
-    () => setCamera(fitCamera(layout, size.width, size.height)),
-    [layout, size.width, size.height],
-  );
-  useEffect(() => {
-    if (selected < 0) return;
-    setCamera((now) => centre(now, layout, selected, size));
-  }, [selected, layout, size]);
-  useDrawing(host, props, camera, size, theme);
-  const move = useMove(host, setCamera);
-  const onKey = (event: React.KeyboardEvent) => {
-    const by = 80 / camera.scale;
-    const steps: Record<string, () => void> = {
-      ArrowLeft: () => setCamera({ ...camera, x: camera.x - by }),
-      ArrowRight: () => setCamera({ ...camera, x: camera.x + by }),
-      ArrowUp: () => setCamera({ ...camera, y: camera.y - by }),
-      ArrowDown: () => setCamera({ ...camera, y: camera.y + by }),
-      "+": () => setCamera(zoomCamera(camera, 1.25, size.width / 2, size.height / 2)),
-      "-": () => setCamera(zoomCamera(camera, 0.8, size.width / 2, size.height / 2)),
-      "0": () => setCamera(fitCamera(layout, size.width, size.height)),
-      n: () => onChoose((selected + 1) % flow.nodes.length),
-      p: () => onChoose((selected - 1 + flow.nodes.length) % flow.nodes.length),
-      Enter: () => selected >= 0 && onToggle(selected),
-    };
-    if (event.ctrlKey || event.metaKey || !(event.key in steps)) return;
-    event.preventDefault();
-    steps[event.key]();
-  };
-  const nodeOf = (event: React.MouseEvent) => {
-    const box = event.currentTarget.getBoundingClientRect();
-    return nodeAt(layout, camera, event.clientX - box.left, event.clientY - box.top);
-  };
-  return (
-    <div
-      ref={host}
-      className={styles["view"]}
-      role="application"
-      tabIndex={0}
-      aria-label={texts.flowLabel(flow.nodes.length)}
-      data-testid="flow"
-      data-nodes={flow.nodes.length}
-      onKeyDown={onKey}
-      onDoubleClick={(event) => {
-        const node = nodeOf(event);
-        if (node >= 0) onToggle(node);
-      }}
-      {...move((event) => {
-        const node = nodeOf(event);
-        if (node >= 0) onChoose(node);
-      })}
-    >
-      <canvas aria-hidden="true" />
-      <canvas
-        aria-hidden="true"
-        className={styles["minimap"]}
-        onPointerDown={(event) => {
-          event.stopPropagation();
-          const box = event.currentTarget.getBoundingClientRect();
-          const scale = minimapScale(layout, MINIMAP);
-          setCamera({
-            ...camera,
-            x: (event.clientX - box.left) / scale - size.width / camera.scale / 2,
-            y: (event.clientY - box.top) / scale - size.height / camera.scale / 2,
-          });
-        }}
-      />
-    </div>
-  );
-}
-
-function centre(
-  camera: FlowCamera,
-  { x, y }: FlowLayout,
-  node: number,
-  { width, height }: { width: number; height: number },
-): FlowCamera {
-  const [left, top] = [(x[node] - camera.x) * camera.scale, (y[node] - camera.y) * camera.scale];
-  if (left > 60 && left < width - 60 && top > 30 && top < height - 30) return camera;
-  return {
-    ...camera,
-    x: x[node] - width / camera.scale / 2,
-    y: y[node] - height / camera.scale / 2,
-  };
-}
-
-function zoomCamera(camera: FlowCamera, factor: number, x: number, y: number): FlowCamera {
-  const scale = Math.min(3, Math.max(0.03, camera.scale * factor));
-  return {
-    scale,
-    x: camera.x + x / camera.scale - x / scale,
-    y: camera.y + y / camera.scale - y / scale,
-  };
-}
-
-function useDrawing(
-  host: React.RefObject<HTMLDivElement | null>,
-  { flow, layout, metric, selected, found, showQuiet }: PictureProps,
-  camera: FlowCamera,
-  { width, height }: { width: number; height: number },
-  theme: "dark" | "light",
-): void {
-  const values = useMemo(
-    () => Float64Array.from(flow.nodes, (node) => measureNode(node, metric)),
-    [flow, metric],
-  );
-  useEffect(() => {
-    const [large, small] = host.current?.querySelectorAll("canvas") ?? [];
-    const [context, corner] = [large?.getContext("2d"), small?.getContext("2d")];
-    if (!context || !corner) return;
-    const ratio = devicePixelRatio || 1;
-    for (const [canvas, w, h] of [
-      [large, width, height],
-      [small, MINIMAP.width, MINIMAP.height],
-    ] as const) {
-      canvas.width = w * ratio;
-      canvas.height = h * ratio;
-      canvas.getContext("2d")?.setTransform(ratio, 0, 0, ratio, 0, 0);
-    }
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const drawing = {
-      ...{ flow, layout, camera, width, height, theme, values, selected, showQuiet },
-      palette: makePalette(theme),
-      most: values.reduce((most, value) => Math.max(most, value), 0),
-      found: new Set(found),
-      laneLabel: (lane: number) => {
-        const { stage, microBatch } = flow.lanes[lane] ?? { stage: 0, microBatch: -1 };
-        if (microBatch < 0) return texts.stageRow(stage);
-        const first = flow.lanes[lane - 1]?.stage !== stage;
-        return first
-          ? `${texts.stageRow(stage)} · ${texts.microBatch(microBatch)}`
-          : texts.microBatch(microBatch);
-      },
-      nodeLabel: (node: number) => flow.nodes[node].label,
-    };
-    drawFlow(context, drawing);
-    drawMinimap(corner, drawing, MINIMAP);
-  }, [host, flow, layout, camera, width, height, theme, values, selected, found, showQuiet]);
-}
-
-/** Drag moves the plane, the wheel zooms it, a click without a drag is handed on. */
-function useMove(
-  host: React.RefObject<HTMLDivElement | null>,
-  setCamera: (change: (camera: FlowCamera) => FlowCamera) => void,
-) {
-  const drag = useRef<{ x: number; y: number; moved: boolean } | null>(null);
-  useEffect(() => {
-    const element = host.current;
-    if (!element) return;
-    const turn = (event: WheelEvent) => {
-      event.preventDefault();
-      const box = element.getBoundingClientRect();
-      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      setCamera((camera) => zoomCamera(camera, Math.exp(-event.deltaY / 500), x, y));
-    };
-    element.addEventListener("wheel", turn, { passive: false });
-    return () => element.removeEventListener("wheel", turn);
-  }, [host, setCamera]);
-  return useCallback(
-    (onClick: (event: React.PointerEvent) => void) => ({
-      onPointerDown: (event: React.PointerEvent) => {
-        event.currentTarget.setPointerCapture(event.pointerId);
-        drag.current = { x: event.clientX, y: event.clientY, moved: false };
-      },
-      onPointerMove: (event: React.PointerEvent) => {
-        const from = drag.current;
-        if (!from) return;
-        const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
-        if (!from.moved && Math.abs(dx) + Math.abs(dy) < 4) return;
-        drag.current = { x: event.clientX, y: event.clientY, moved: true };
-        setCamera((camera) => ({
-          ...camera,
-          x: camera.x - dx / camera.scale,
-          y: camera.y - dy / camera.scale,
-        }));
-      },
-      onPointerUp: (event: React.PointerEvent) => {
-        if (drag.current && !drag.current.moved) onClick(event);
-        drag.current = null;
-      },
-    }),
-    [setCamera],
-  );
 }

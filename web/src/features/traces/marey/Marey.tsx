@@ -1,11 +1,13 @@
 import { useCallback, useMemo, useState } from "react";
 import { navigate, useSearch } from "@/base/router";
 import { inCluster } from "@/api/chosen";
+import { traceAddress } from "@/base/addresses";
 import { formatValue } from "@/base/format";
 import { useTheme } from "@/base/theme";
 import { Choice, IconButton, Popover, Select, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
+import { PageLink } from "@/base/ui/PageLink";
 import { kindColour, KINDS } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import type { RunDetail, ViewRow, ViewRows } from "@/features/traces/documents";
@@ -20,7 +22,7 @@ import { RunHead } from "@/features/traces/RunHead";
 import { saveFile } from "@/features/traces/saving";
 import { firstNumber } from "@/features/traces/selection";
 import { WhatIf } from "@/features/traces/whatif/WhatIf";
-import { formatBytes, shorten } from "@/features/traces/words";
+import { formatBytes, shorten, stepLabel } from "@/features/traces/words";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/traces/marey/Marey.module.css";
@@ -67,7 +69,23 @@ function Loaded({ detail, search }: { detail: RunDetail; search: URLSearchParams
   const rows = useRows(detail.run.id, step, through, order);
   if (rows.isError) return <Gone message={rows.error.message} />;
   if (!rows.data) return <p role="status">{texts.loading}</p>;
+  if (rows.data.end_ns - rows.data.start_ns <= 1) return <Untimed detail={detail} />;
   return <View detail={detail} rows={rows.data} order={order} where={where} search={search} />;
+}
+
+/** What stands in place of the view where nothing has a time: a graph or a strategy alone. */
+function Untimed({ detail }: { detail: RunDetail }) {
+  return (
+    <section className={styles["top"]}>
+      <RunHead detail={detail} view="marey" />
+      <div className={pageStyles["page-notice"]} role="status" data-testid="untimed">
+        <p>{texts.noTimes}</p>
+        <PageLink className={ui["button"]} href={traceAddress("flow", detail.run.id)}>
+          {texts.executionFlow}
+        </PageLink>
+      </div>
+    </section>
+  );
 }
 
 /** Everything but the drawing: what is shown, chosen and told. */
@@ -92,9 +110,11 @@ function View({
   const [table, setTable] = useState(false);
   const [memory, setMemory] = useState(false);
   const clockErrorNs = rows.clock_error_us * 1e3;
+  // The rank that the link asks for: it keeps its own row while one looks around.
+  const [asked] = useState(() => firstNumber(where, "rank"));
   const made = useMemo(
-    () => makeRows(rows.rows, { order, grouped, open, clockErrorNs }, ROW_WORDS),
-    [rows, order, grouped, open, clockErrorNs],
+    () => makeRows(rows.rows, { order, grouped, open, clockErrorNs, asked }, ROW_WORDS),
+    [rows, order, grouped, open, clockErrorNs, asked],
   );
   const go = useCallback((change: Record<string, string | number | null>) => {
     const query = new URLSearchParams(location.search);
@@ -122,7 +142,7 @@ function View({
             value={String(step)}
             options={detail.steps.map((one) => ({
               value: String(one.step),
-              label: `${one.step} (${formatNs(one.dur_ns)})`,
+              label: stepLabel(one),
             }))}
             onChange={(value) => go({ step: value, through: null, from: null, to: null })}
           />

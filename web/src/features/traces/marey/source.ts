@@ -1,9 +1,10 @@
 /** Cells, bands and time-spans of a step from the server, in the form that is drawn. */
 
+import { tableFromIPC } from "@uwdata/flechette";
 import { getBuffer } from "@/api/client";
 import { decodeCells } from "@/charts/marey/cells";
 import type { StepAxis } from "@/charts/marey/decode";
-import { decodeBands, decodeSpans, rowsOf } from "@/charts/marey/decode";
+import { decodeBands, decodeSpans, numberIn, rowsOf } from "@/charts/marey/decode";
 import type { MareySource, Wanted } from "@/charts/marey/stage";
 import { CELLS_BELOW_PX } from "@/charts/marey/rows";
 import { printRanks } from "@/charts/marey/ranks";
@@ -83,6 +84,33 @@ export function makeSource(
       const bytes = await getBuffer(`${base}/spans`, ARROW, query, signal);
       return decodeSpans(bytes, clusters);
     },
+  };
+}
+
+/** The longest interval of a rank that a selection means, with its number on the axis; null where there is none. */
+export async function fetchLongest(
+  run: string,
+  axis: StepAxis,
+  where: string,
+  rank: number,
+): Promise<{ number: number; fromNs: number; toNs: number } | null> {
+  const [step, last] = [axis.steps[0], axis.steps[axis.steps.length - 1]];
+  const query = {
+    step,
+    ...(last > step ? { through: last } : {}),
+    ranks: String(rank),
+    where,
+    limit: 1,
+  };
+  const bytes = await getBuffer(`${runPath(run)}/bands`, ARROW, query).catch(() => null);
+  if (!bytes) return null;
+  const table = tableFromIPC(new Uint8Array(bytes), { useBigInt: false });
+  if (table.numRows === 0) return null;
+  const at = (name: string) => Number(table.getChild(name)?.at(0));
+  const fromNs = at("start_ns");
+  return {
+    number: numberIn(axis, at("operator"), at("step")),
+    ...{ fromNs, toNs: fromNs + at("dur_ns") },
   };
 }
 

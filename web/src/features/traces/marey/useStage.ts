@@ -10,7 +10,7 @@ import type { MareyRow } from "@/charts/marey/ranks";
 import type { StepAxis, ToldBands } from "@/charts/marey/decode";
 import { numberIn, splitNumber } from "@/charts/marey/decode";
 import type { StepMark } from "@/charts/marey/overlay";
-import { makeSource } from "@/features/traces/marey/source";
+import { fetchLongest, makeSource } from "@/features/traces/marey/source";
 import { usePointer } from "@/features/traces/marey/usePointer";
 import { useTable } from "@/features/traces/queries";
 import {
@@ -71,6 +71,7 @@ export function useStage({ run, order, made, rows, where, go, setOpen }: StagePr
   useEffect(() => stage?.follow(firstNumber(where, "micro_batch") ?? -1), [stage, where]);
   const address = useAddressWindow(stage, go, turn);
   useSelection(stage, axis, where, turn, address);
+  useLocated({ stage, run, axis, where, turn, placed: address });
   const choose = useCallback(
     (row: number, interval: number) => {
       if (!stage) return;
@@ -193,6 +194,39 @@ function useSelection(
     }
     done.current = where;
   }, [stage, axis, where, turn, placed]);
+}
+
+interface Located {
+  stage: MareyStage | null;
+  run: string;
+  axis: StepAxis;
+  where: string;
+  turn: number;
+  placed: React.RefObject<boolean>;
+}
+
+/** How many times its own length an operator has around it where the view goes to it. */
+const AROUND = 12;
+
+/**
+ * Go to the operator that a link selects where it is too short to be seen in the window: otherwise nothing would be
+ * marked at all. Once per view; a window that the address names stays.
+ */
+function useLocated({ stage, run, axis, where, turn, placed }: Located): void {
+  const done = useRef(false);
+  useEffect(() => {
+    if (!stage || !stage.isLoaded || done.current) return;
+    done.current = true;
+    const chosen = clauseValue(where, "operator") ?? clauseValue(where, "name");
+    const rank = firstNumber(where, "rank");
+    if (placed.current || chosen === null || rank === null || stage.selectedInterval() >= 0) return;
+    void fetchLongest(run, axis, where, rank).then((found) => {
+      if (!found || stage.isDisposed) return;
+      stage.select(found.number);
+      const around = (found.toNs - found.fromNs) * AROUND;
+      stage.setWindow({ fromNs: found.fromNs - around, toNs: found.toNs + around }, true);
+    });
+  }, [stage, run, axis, where, turn, placed]);
 }
 
 /** The longest interval with one of these names on a row, or on any. */

@@ -10,7 +10,7 @@ import { Choice } from "@/base/ui/controls";
 import { makePalette } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
 import type { NetworkNode, Point } from "@/charts/network";
-import { drawNetwork, findInside, placeRanks } from "@/charts/network";
+import { drawNetwork, findInside, findNear, placeRanks } from "@/charts/network";
 import { DataTable } from "@/features/traces/DataTable";
 import type { RunTables } from "@/features/traces/documents";
 import { useTable } from "@/features/traces/queries";
@@ -285,6 +285,8 @@ function Network({
   const theme = useTheme((state) => state.theme);
   const [canvas, width] = useCanvas(700, 100);
   const [lasso, setLasso] = useState<Point[]>([]);
+  const [near, setNear] = useState(-1);
+  const said = nodes.find(({ rank }) => rank === near);
   const drawn = useMemo<NetworkNode[]>(
     () =>
       nodes.map((node) => ({
@@ -333,16 +335,28 @@ function Network({
         }}
         onPointerMove={(event) => {
           if (lasso.length > 0) setLasso([...lasso, at(event)]);
+          setNear(findNear(drawn, places, at(event))?.rank ?? -1);
         }}
-        onPointerUp={() => {
-          onChoose(new Set(findInside(drawn, places, lasso)));
+        onPointerLeave={() => setNear(-1)}
+        onPointerUp={(event) => {
+          const inside = findInside(drawn, places, lasso);
+          const clicked = findNear(drawn, places, at(event));
           setLasso([]);
+          if (inside.length > 0 || !clicked) onChoose(new Set(inside));
+          else onChoose(toggleRank(chosen, clicked.rank));
         }}
       >
         <canvas ref={canvas} />
       </div>
-      <p className={ui["muted"]}>
-        {texts.lassoHint}{" "}
+      <p className={ui["muted"]} role="status">
+        {said
+          ? texts.nodeSaid(
+              said.rank,
+              formatNs(said.communication_ms * 1e6),
+              formatNs(said.wait_ms * 1e6),
+              formatBytes(said.bytes),
+            )
+          : texts.lassoHint}{" "}
         {chosen.size > 0 && (
           <button className={ui["link"]} type="button" onClick={() => onChoose(new Set())}>
             {texts.showAllRanks}
@@ -351,6 +365,12 @@ function Network({
       </p>
     </div>
   );
+}
+
+function toggleRank(chosen: ReadonlySet<number>, rank: number): ReadonlySet<number> {
+  const next = new Set(chosen);
+  if (!next.delete(rank)) next.add(rank);
+  return next;
 }
 
 const axesOf = (ranks: readonly number[]) => ({

@@ -6,13 +6,15 @@ import { clearCanvas, useCanvas } from "@/base/ui/canvas";
 import { makePalette } from "@/charts/marey/kinds";
 import { imageOf, makePicture } from "@/charts/marey/image/picture";
 import type { Matrix } from "@/charts/matrix";
-import { cellAt, paintMatrix, rangeOf } from "@/charts/matrix";
+import { cellAt, chooseTicks, paintMatrix, rangeOf } from "@/charts/matrix";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/traces/run/Run.module.css";
 import { tracesTexts as texts } from "@/texts";
 
 const LEAST_CELL_PX = 6;
 const MOST_HEIGHT_PX = 520;
+/** Pixels that the name of a row or column takes. */
+const [ROW_ROOM_PX, COLUMN_ROOM_PX] = [12, 44];
 
 /** The colours of the scale from least to most. */
 function rampOf(theme: Theme): string {
@@ -92,20 +94,22 @@ export function MatrixView({
   return (
     <div className={styles["panel"]}>
       <div className={styles["axis"]} aria-hidden="true">
-        <span>
-          {axes.columns} {axes.column(0)}
-        </span>
-        {matrix.columns > 1 && <span>{axes.column(matrix.columns - 1)}</span>}
+        <span className={styles["axis-name"]}>{axes.columns}</span>
+        {chooseTicks(matrix.columns, width, COLUMN_ROOM_PX).map((at) => (
+          <span key={at} style={{ left: `${((at + 0.5) / matrix.columns) * 100}%` }}>
+            {axes.column(at)}
+          </span>
+        ))}
       </div>
       <div className={styles["framed"]}>
-        <span className={styles["first-row"]} aria-hidden="true">
-          {axes.rows} {axes.row(0)}
+        <span className={styles["axis-name"]} aria-hidden="true">
+          {axes.rows}
         </span>
-        {matrix.rows > 1 && (
-          <span className={styles["last-row"]} aria-hidden="true">
-            {axes.row(matrix.rows - 1)}
+        {chooseTicks(matrix.rows, height, ROW_ROOM_PX).map((at) => (
+          <span key={at} aria-hidden="true" style={{ top: ((at + 0.5) / matrix.rows) * height }}>
+            {axes.row(at)}
           </span>
-        )}
+        ))}
         <div
           className={styles["canvas"]}
           style={{ height }}

@@ -176,8 +176,8 @@ export function Unready({ run }: { run: RunDetail["run"] }) {
 function Facts({ detail }: { detail: RunDetail }) {
   const { run, parallelism } = detail;
   const split = parallelism?.dimensions
-    .filter(({ size }) => size > 1)
-    .map(({ kind, size }) => `${kind} ${size}`)
+    .filter(({ kind, size }) => size > 1 && kind !== "unknown")
+    .map(({ kind, size }) => texts.dimension(kind, size))
     .join(" × ");
   const facts: [string, React.ReactNode][] = [
     [texts.ranks, formatCount(run.ranks)],
@@ -269,7 +269,10 @@ function Fix({
 function VerdictCard({ verdict, run, ranks }: { verdict: Verdict; run: string; ranks: number }) {
   const step = firstNumber(verdict.where, "step") ?? verdict.steps[0];
   return (
-    <li className={styles["verdict"]} data-kind={verdict.kind}>
+    <li
+      className={styles["verdict"]}
+      data-kind={verdict.confidence > 0 ? verdict.kind : "not-judged"}
+    >
       <h2>{verdict.title}</h2>
       <p>{shorten(verdict.sentence, 600)}</p>
       {verdict.advice && <p>{verdict.advice}</p>}
@@ -312,6 +315,12 @@ function VerdictCard({ verdict, run, ranks }: { verdict: Verdict; run: string; r
 /** The selection as text: the same that the command line and notebooks take. */
 function Where({ value, onChange }: { value: string; onChange: (value: string) => void }) {
   const [draft, setDraft] = useState(value);
+  const [seen, setSeen] = useState(value);
+  // A link or the back button changed it.
+  if (seen !== value) {
+    setSeen(value);
+    setDraft(value);
+  }
   return (
     <form
       className={styles["selection"]}

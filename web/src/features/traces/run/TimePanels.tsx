@@ -162,15 +162,17 @@ export function MemoryPanel({ detail, where }: PanelProps) {
   });
   return (
     <>
-      <Select
-        label={texts.rank}
-        value={rank}
-        options={traced.slice(0, 2000).map((one) => ({
-          value: String(one.rank),
-          label: String(one.rank),
-        }))}
-        onChange={setRank}
-      />
+      <div className={styles["narrow"]}>
+        <Select
+          label={texts.rank}
+          value={rank}
+          options={traced.slice(0, 2000).map((one) => ({
+            value: String(one.rank),
+            label: String(one.rank),
+          }))}
+          onChange={setRank}
+        />
+      </div>
       <Panel query={memory} empty={texts.noMemory}>
         {(data) => (
           <>
@@ -219,8 +221,14 @@ function MemoryLines({ rows }: { rows: RunTables["memory"]["rows"] }) {
         return `${i === 0 ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
       })
       .join("");
+  const middle = (share: number) => formatNs(span * share);
   return (
-    <figure className={styles["panel"]}>
+    <figure className={styles["memory"]}>
+      <div className={styles["memory-scale"]} aria-hidden="true">
+        <span>{formatBytes(most)}</span>
+        <span>{formatBytes(most / 2)}</span>
+        <span>0</span>
+      </div>
       <svg
         viewBox={`0 0 ${width} ${height}`}
         preserveAspectRatio="none"
@@ -229,13 +237,41 @@ function MemoryLines({ rows }: { rows: RunTables["memory"]["rows"] }) {
         role="img"
         aria-label={texts.memoryChart(formatBytes(most))}
       >
-        <path d={path("reserved_bytes")} fill="none" stroke="var(--muted)" strokeWidth="1" />
-        <path d={path("allocated_bytes")} fill="none" stroke="var(--accent)" strokeWidth="1.5" />
+        <path
+          d={`M0 ${height / 2 + 4}H${width}`}
+          stroke="var(--line)"
+          strokeWidth="1"
+          vectorEffect="non-scaling-stroke"
+        />
+        {(["reserved_bytes", "allocated_bytes"] as const).map((key) => (
+          <path
+            key={key}
+            d={path(key)}
+            fill="none"
+            stroke={LINE_COLOURS[key]}
+            strokeWidth="1.5"
+            vectorEffect="non-scaling-stroke"
+          />
+        ))}
       </svg>
-      <figcaption>{texts.memoryChart(formatBytes(most))}</figcaption>
+      <div className={styles["memory-times"]} aria-hidden="true">
+        {[0, 0.25, 0.5, 0.75, 1].map((share) => (
+          <span key={share}>{middle(share)}</span>
+        ))}
+      </div>
+      <figcaption>
+        {(["allocated_bytes", "reserved_bytes"] as const).map((key) => (
+          <span key={key}>
+            <i style={{ background: LINE_COLOURS[key] }} />
+            {key === "allocated_bytes" ? texts.allocated : texts.reserved}
+          </span>
+        ))}
+      </figcaption>
     </figure>
   );
 }
+
+const LINE_COLOURS = { allocated_bytes: "var(--accent)", reserved_bytes: "var(--muted)" };
 
 /** Kernels or operators by name. */
 export function NamesPanel({

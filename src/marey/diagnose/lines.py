@@ -28,7 +28,7 @@ class Bins:
 
     @property
     def joined(self) -> bool:
-        """Whether a bin holds more than one moment."""
+        """Return whether a bin holds more than one moment."""
         return len(self.time_ms) != len(self.edges) - 1
 
     def placed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -84,7 +84,7 @@ class WorkloadMatrix:
 
     @property
     def coarse(self) -> bool:
-        """Whether a step of the grid holds several samples, of which the last is kept."""
+        """Return whether a step of the grid holds several samples, of which the last is kept."""
         return bool(self.extremes)
 
     @property

@@ -126,7 +126,7 @@ class Signals:
 
     @property
     def knows_limits(self) -> bool:
-        """Whether the power limit of every GPU is known."""
+        """Return whether the power limit of every GPU is known."""
         return all(gpu.power_limit_w for gpu in self.matrix.gpus)
 
 

@@ -104,7 +104,7 @@ WORKLOADS_SCHEMA = pa.schema(
 
 
 def build_workloads_table(listed: Sequence[LiveWorkload], positions: Mapping[str, int]) -> pa.Table:
-    """Live workloads, with their positions in the queue, as the table that clients get."""
+    """Return live workloads, with their positions in the queue, as the table that clients get."""
     return join_columns(list_columns(listed, positions))
 
 

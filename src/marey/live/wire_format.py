@@ -68,7 +68,7 @@ def split_message(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def deflate(data: bytes | memoryview, level: int = _TABLE_LEVEL) -> bytes:
-    """Deflate without a header, which browsers undo natively
+    """Compress without a header, which browsers undo natively
     (``DecompressionStream("deflate-raw")``).
     """
     packer = zlib.compressobj(level, zlib.DEFLATED, -15)
@@ -107,12 +107,12 @@ def read_table(payload: bytes) -> pa.Table:
 
 
 def full_column(codes: NDArray[np.uint16]) -> bytes:
-    """Deflate a column: all low bytes, then all high bytes."""
+    """Compress a column: all low bytes, then all high bytes."""
     return deflate(_split_planes(codes), _COLUMN_LEVEL)
 
 
 def changed_column(now: NDArray[np.uint16], before: NDArray[np.uint16]) -> bytes:
-    """Deflate zigzag differences (mod 65536) to the codes before, as byte planes."""
+    """Compress zigzag differences (mod 65536) to the codes before, as byte planes."""
     difference = (now - grow_codes(before, len(now))).view(np.int16)
     zigzag = ((difference << 1) ^ (difference >> 15)).view(np.uint16)
     return deflate(_split_planes(zigzag), _COLUMN_LEVEL)

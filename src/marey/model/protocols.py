@@ -39,7 +39,7 @@ class Source(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 @runtime_checkable

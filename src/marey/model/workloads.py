@@ -23,7 +23,7 @@ class WorkloadState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether the workload will never run again."""
+        """Return whether the workload will never run again."""
         return self not in (WorkloadState.PENDING, WorkloadState.RUNNING)
 
 

@@ -29,7 +29,7 @@ class Chat:
         return self.endpoint.token
 
     def deliver(self, delivery: Delivery) -> None:
-        """POST the delivery in the channel's form."""
+        """Send the delivery in the channel's form."""
         write = write_teams_card if self.form == "teams" else write_attachments
         post_json(self.endpoint, "", write(delivery.notices), {})
 

@@ -66,7 +66,7 @@ class Endpoint:
 
 
 def post_json(endpoint: Endpoint, path: str, document: Any, headers: Mapping[str, str]) -> None:
-    """POST a document; no redirects, a deadline for the whole exchange, success is 2xx only."""
+    """Send a document; no redirects, a deadline for the whole exchange, success is 2xx only."""
     parts = urllib.parse.urlsplit(endpoint.url)
     sent = {"Content-Type": "application/json", "User-Agent": "marey", **headers}
     if endpoint.token.given:
@@ -131,7 +131,7 @@ class Webhook:
         return self.endpoint.token
 
     def deliver(self, delivery: Delivery) -> None:
-        """POST the delivery; its id is also the idempotency key."""
+        """Send the delivery; its id is also the idempotency key."""
         document = {
             "version": 1,
             "id": delivery.id,
@@ -154,7 +154,7 @@ class Alertmanager:
         return self.endpoint.token
 
     def deliver(self, delivery: Delivery) -> None:
-        """POST every notice as an alert."""
+        """Send every notice as an alert."""
         post_json(self.endpoint, "/api/v2/alerts", [make_alert(n) for n in delivery.notices], {})
 
 

@@ -118,7 +118,7 @@ def predict_memory(
 
 
 def same_passes(one: Pipeline, other: Pipeline) -> bool:
-    """Say whether two pipelines run the same passes in the same order, so hold the same."""
+    """Return whether two pipelines run the same passes in the same order, so hold the same."""
     return (
         one.schedule == other.schedule
         and one.shape == other.shape
@@ -146,7 +146,7 @@ def _device_peaks(dataflow: Dataflow) -> dict[int, int] | None:
 
 
 def changes_memory(changes: Sequence[str]) -> bool:
-    """Say whether one of the changes makes a rank hold more or less than was recorded."""
+    """Return whether one of the changes makes a rank hold more or less than was recorded."""
     words = {text.partition("=")[0] for text in changes}
     # Blocks that are computed again are told from the allocations of a run that does not do so yet.
     told = {"recompute"} if find_recompute(changes) else set()

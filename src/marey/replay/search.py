@@ -150,7 +150,7 @@ class _Search:
         return None if peaks is None else max(peaks.values())
 
     def _too_large(self, peak: int | None) -> bool:
-        """Say whether a peak is, or may be, beyond the limit."""
+        """Return whether a peak is, or may be, beyond the limit."""
         limit = self.limits.memory_bytes
         return limit is not None and (peak is None or peak > limit)
 
@@ -166,7 +166,7 @@ class _Search:
         return sorted(mine, key=lambda c: -self.known[c].speedup)[:BEAM]
 
     def _worth(self, combination: tuple[str, ...]) -> bool:
-        """Say whether a combination gains over the run and over every part of itself."""
+        """Return whether a combination gains over the run and over every part of itself."""
         made = self.known[combination].speedup
         if made < 1 + WORTH:
             return False

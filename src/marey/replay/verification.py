@@ -55,7 +55,7 @@ class KeptPrediction:
 
     @property
     def inside(self) -> bool | None:
-        """Say whether the measured time lies in the stated interval, once it was measured."""
+        """Return whether the measured time lies in the stated interval, once it was measured."""
         if self.measured_ms is None:
             return None
         return self.low_ms <= self.measured_ms <= self.high_ms
@@ -150,7 +150,7 @@ def _describe_device(plan: DeviceRun) -> list[object]:
 
 
 def find_measured(kept: KeptPrediction, run: Workload) -> bool:
-    """Say whether a run is the one that a prediction was about, as far as a trace shows it."""
+    """Return whether a run is the one that a prediction was about, as far as a trace shows it."""
     if kept.measured_ms is not None or kept.wanted == kept.recorded:
         return False
     return kept.trained == describe_trained(run) and kept.wanted == describe_structure(run)

@@ -77,7 +77,7 @@ class Exporter:
     asked_again_ms: int = 0
 
     def fail(self, error: MareyError, now_ms: int) -> bool:
-        """Note a failure; true when it has just become silent."""
+        """Record a failure; true when it has just become silent."""
         self.failures += 1
         self.error, self.error_code = str(error), error.code
         wait = BACKOFF_MS * 2 ** min(self.failures - SILENT_AFTER, 10)
@@ -86,7 +86,7 @@ class Exporter:
         return self.failures == SILENT_AFTER
 
     def succeed(self, now_ms: int) -> bool:
-        """Note an answer; true when it was silent before."""
+        """Record an answer; true when it was silent before."""
         back = self.failures >= SILENT_AFTER
         self.failures, self.error, self.last_ms, self.asked_again_ms = 0, "", now_ms, 0
         return back
@@ -275,7 +275,7 @@ class DcgmSource:
         }
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         if not self._loop.is_closed() and not self._loop.is_running():
             self._fetcher.close()
             run_on(self._loop, asyncio.sleep(0))

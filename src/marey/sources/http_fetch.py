@@ -339,7 +339,7 @@ class Fetcher:
             self._kept.pop(place).close()
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         for connection in self._kept.values():
             connection.close()
         self._kept.clear()

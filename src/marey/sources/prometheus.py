@@ -381,7 +381,7 @@ class PrometheusSource:
         return answer.data
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if not self._loop.is_closed() and not self._loop.is_running():
             self._fetcher.close()
             run_on(self._loop, asyncio.sleep(0))

@@ -225,25 +225,25 @@ class RecordsAlone(_RecordsBehind):
         return self._records.clusters()
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
-        """Say where the samples are."""
+        """Refuse: samples are kept elsewhere."""
         self._refuse()
 
     def series(self, selection: Selection, points: int) -> Answer:
-        """Say where the samples are."""
+        """Refuse: samples are kept elsewhere."""
         self._refuse()
 
     def histograms(
         self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
     ) -> Answer:
-        """Say where the samples are."""
+        """Refuse: samples are kept elsewhere."""
         self._refuse()
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
-        """Say where the samples are."""
+        """Refuse: samples are kept elsewhere."""
         self._refuse()
 
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
-        """Say where the samples are."""
+        """Refuse: samples are kept elsewhere."""
         self._refuse()
 
     def span(self, cluster: str) -> tuple[int, int] | None:

@@ -96,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # What the parser finds
 
     def on_message_begin(self) -> None:
-        """Note that a head begins."""
+        """Start the time that a head may take."""
         super().on_message_begin()
         self._in_head = True
         if self._deadline is None:

@@ -160,7 +160,7 @@ class AuditLog:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -91,7 +91,7 @@ class PolledSource:
             return {"fault": f"{type(error).__name__}: {shown(str(error))}"}
 
     def close(self) -> None:
-        """Let go of the source, without waiting for one that hangs."""
+        """Close the source, without waiting for one that hangs."""
         self._thread.shutdown(wait=not self._overdue, cancel_futures=True)
         if not self._overdue:
             self.source.close()
@@ -201,7 +201,7 @@ class PolledSources:
         ]
 
     def close(self) -> None:
-        """Let go of every source, also of those that no tick has taken over."""
+        """Close every source, also of those that no tick has taken over."""
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is not None:

@@ -46,7 +46,7 @@ class SourceState:
     _recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RATE_POLLS))
 
     def succeed(self, asked_ms: int, seconds: float, observed: Sequence[Observation]) -> None:
-        """Note an answer."""
+        """Record an answer."""
         self.polls += 1
         self.poll_seconds = seconds
         self.last_ms = asked_ms
@@ -59,7 +59,7 @@ class SourceState:
             self.newest_ms = max(self.newest_ms or 0, *(find_newest_ms(o) for o in observed))
 
     def fail(self, now_ms: int, error: str, stale_after_ms: int, *, code: str) -> None:
-        """Note that it did not answer; stale once it has been silent for long enough."""
+        """Record that it did not answer; stale once it has been silent for long enough."""
         self.polls += 1
         self.failures += 1
         self.failures_in_a_row += 1
@@ -70,7 +70,7 @@ class SourceState:
             self.state = "stale"
 
     def remove(self, now_ms: int, reason: str) -> None:
-        """Note that nobody asks it any more."""
+        """Record that nobody asks it any more."""
         self.state, self.removed = "stale", True
         self.error, self.last_error, self.last_error_ms = reason, reason, now_ms
 

@@ -82,7 +82,7 @@ class SourceAttempt:
 
     @property
     def is_scheduler(self) -> bool:
-        """Whether it names hosts, GPUs and workloads."""
+        """Return whether it names hosts, GPUs and workloads."""
         return isinstance(self.settings, SCHEDULERS)
 
 
@@ -94,7 +94,7 @@ class Attempts:
     refused: list[Check] = field(default_factory=list)
 
     def close(self) -> None:
-        """Let go of every source."""
+        """Close every source."""
         for one in self.tried:
             one.polled.close()
 

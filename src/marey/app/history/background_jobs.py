@@ -71,7 +71,7 @@ class Job:
     _cancel: threading.Event = field(default_factory=threading.Event)
 
     def progress(self, done: float, total: float | None = None) -> None:
-        """Say how far the work is; raises ``Cancelled`` when it is to stop."""
+        """Report how far the work is; raises ``Cancelled`` when it is to stop."""
         self.done = done
         if total is not None:
             self.total = total
@@ -84,7 +84,7 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Return whether nothing more will happen."""
         return self.state in ("done", "failed", "cancelled")
 
     def document(self) -> JobDocument:

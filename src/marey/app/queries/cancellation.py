@@ -23,7 +23,7 @@ class Work:
     _given_up: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, share: float) -> None:
-        """Say how far the reading is; raises ``RequestAbandoned`` when nobody waits any more."""
+        """Report how far the reading is; raises ``RequestAbandoned`` when nobody waits any more."""
         self.share = min(1.0, max(self.share, share))
         if self._given_up.is_set():
             raise RequestAbandoned

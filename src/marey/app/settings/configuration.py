@@ -137,7 +137,7 @@ class ServerSettings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Return whether only this machine can reach the server."""
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
 

@@ -40,7 +40,7 @@ class PowerLaw:
 
     @property
     def trend(self) -> str:
-        """Say whether the call site grows, shrinks or stays, as far as the values tell."""
+        """Return whether the call site grows, shrinks or stays, as far as the values tell."""
         if not np.isfinite(self.exponent):
             return "not enough values"
         return "grows" if self.low > 0 else "shrinks" if self.high < 0 else "no clear trend"

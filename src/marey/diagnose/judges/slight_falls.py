@@ -53,7 +53,7 @@ class SlightFall:
         return int(self.low[0]), int(self.low[-1]) + 1
 
     def measure_kept(self, values: Floats) -> Floats:
-        """Each GPU's value while less was done, as a share of its own before and after."""
+        """Return each GPU's value while less was done, as a share of its own before and after."""
         return np.asarray(
             quiet_median(values[:, self.low], 1) / quiet_median(values[:, self.high], 1)
         )
@@ -100,7 +100,7 @@ def _split_levels(work: Floats) -> float:
 
 
 def _are_two_levels(work: Floats, low: NDArray[np.bool_]) -> bool:
-    """Whether these are two flat levels, each long enough, with few changes between them."""
+    """Return whether these are two flat levels, each long enough, with few changes between them."""
     if min(low.sum(), (~low).sum()) < LEAST_BLOCKS:
         return False
     under, over = float(np.median(work[low])), float(np.median(work[~low]))
@@ -121,12 +121,12 @@ def _measure_spread(values: Floats) -> float:
 
 
 def _is_as_busy(util: Floats, low: NDArray[np.bool_]) -> bool:
-    """Whether GPUs that do less are at least as busy: who waits in a collective spins."""
+    """Return whether GPUs that do less are at least as busy: who waits in a collective spins."""
     return bool(np.median(util[low]) >= 0.995 * np.median(util[~low]))
 
 
 def _carries_less(signals: Signals, blocks: NDArray[np.intp], low: NDArray[np.bool_]) -> bool:
-    """Whether the network was measured, and carried less while less was done."""
+    """Return whether the network was measured, and carried less while less was done."""
     network = signals.matrix.host_columns.get("host_net_rx")
     if network is None:
         return False
@@ -140,7 +140,7 @@ def _carries_less(signals: Signals, blocks: NDArray[np.intp], low: NDArray[np.bo
 def judge_slow_gpu_by_fall(
     signals: Signals, level: Floats, util: Floats, active: Floats
 ) -> Iterator[Claim]:
-    """One GPU whose multiprocessors stay as busy as ever while all of them get less done.
+    """Judge one GPU whose multiprocessors stay as busy as ever while all of them get less done.
 
     Each is held against itself before, so that what boards differ by does not count.
     """

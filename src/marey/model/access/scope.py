@@ -17,12 +17,12 @@ class Scope:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is withheld."""
+        """Return whether nothing is withheld."""
         return self.privacy is Privacy.OPEN
 
     @property
     def hides(self) -> bool:
-        """Whether others' work is left out, rather than shown under made-up names."""
+        """Return whether others' work is left out, rather than shown under made-up names."""
         return self.privacy in (Privacy.PROJECT, Privacy.OWN)
 
     def knows(self, user: str, project: str) -> bool:

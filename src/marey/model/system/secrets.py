@@ -22,7 +22,7 @@ class Secret:
 
     @property
     def given(self) -> bool:
-        """Whether there is one at all."""
+        """Return whether there is one at all."""
         return bool(self.env or self.file)
 
     def read(self, failure: type[MareyError] = InvalidInput) -> str:

@@ -54,7 +54,7 @@ def read_units(run: DeviceRun) -> Gradients:
 
 
 def _is_whole(run: DeviceRun, chosen: Flags, known: Gradients) -> bool:
-    """Say whether the gradients of the inner steps are all that is brought together in them."""
+    """Return whether the gradients of the inner steps are all that is brought together in them."""
     nodes = run.nodes
     steps = nodes.steps[1:-1] if len(nodes.steps) > 2 else nodes.steps
     width = np.maximum(nodes.item_bytes, 1)
@@ -256,7 +256,7 @@ class _Buckets:
         return sheet.wait(made[:, 0], made[:, 1])
 
     def _dropped_calls(self) -> Flags:
-        """Say which calls launched nothing but the recorded communications."""
+        """Return which calls launched nothing but the recorded communications."""
         sheet = self.sheet
         launches = sheet.on_host[sheet.sources] & ~sheet.on_host[sheet.targets]
         others = np.zeros(sheet.count, bool)

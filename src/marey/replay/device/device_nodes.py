@@ -62,19 +62,19 @@ class DeviceNodes:
 
     @property
     def computes(self) -> Flags:
-        """Say which nodes are kernels that compute."""
+        """Return which nodes are kernels that compute."""
         computing: Flags = self.kind == DeviceNode.KERNEL
         return computing
 
     @property
     def talks(self) -> Flags:
-        """Say which nodes are communications."""
+        """Return which nodes are communications."""
         talking: Flags = self.kind == DeviceNode.COMMUNICATION
         return talking
 
     @property
     def on_host(self) -> Flags:
-        """Say which nodes are the host's."""
+        """Return which nodes are the host's."""
         return self.lane < 0
 
     @cached_property
@@ -89,7 +89,7 @@ class DeviceNodes:
         )
 
     def named(self, text: str) -> Flags:
-        """Say which kernels have this name, or were launched by an operator of this name."""
+        """Return which kernels have this name, or were launched by an operator of this name."""
         codes = [n for n, known in enumerate(self.texts) if known == text]
         found: Flags = np.isin(self.name, codes) | np.isin(self.operator, codes)
         return found & self.computes
@@ -230,7 +230,7 @@ def _end_steps(
 
 
 def _find_meetings(item: Ints, start: Floats, end: Floats) -> tuple[Flags, Floats]:
-    """Say which communications waited for their last member, and when each transfer began."""
+    """Return which communications waited for their last member, and when each transfer began."""
     talks = np.flatnonzero(item >= 0)
     last = np.full(int(item.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(last, item[talks], start[talks])

@@ -20,7 +20,7 @@ LIKELY_LATENCY = 0.1
 
 
 def find_collectives(nodes: DeviceNodes, *kinds: str) -> Flags:
-    """Say which communications are of these kinds."""
+    """Return which communications are of these kinds."""
     codes = [n for n, text in enumerate(nodes.texts) if text in kinds]
     found: Flags = nodes.talks & np.isin(nodes.collective, codes)
     return found
@@ -45,7 +45,7 @@ def number_groups(nodes: DeviceNodes) -> Ints:
 
 
 def find_gradient_talks(nodes: DeviceNodes) -> Flags:
-    """Say which communications bring gradients together.
+    """Return which communications bring gradients together.
 
     Sums over ranks during the backward pass, by a group that sums nothing of weight in the forward
     pass: tensor parallelism sums activations in both.
@@ -63,7 +63,7 @@ def find_gradient_talks(nodes: DeviceNodes) -> Flags:
 
 
 def is_overlapped(nodes: DeviceNodes) -> bool:
-    """Say whether kernels of the backward pass start after gradients began to move."""
+    """Return whether kernels of the backward pass start after gradients began to move."""
     back = nodes.computes & (nodes.phase == BACKWARD)
     first: dict[tuple[int, int], float] = {}
     for at in np.flatnonzero(find_gradient_talks(nodes)).tolist():

@@ -65,19 +65,19 @@ class NodeColumns:
 
     @property
     def talks(self) -> Flags:
-        """Say which nodes are communications."""
+        """Return which nodes are communications."""
         found: Flags = self.ints("kind") == DeviceNode.COMMUNICATION
         return found
 
     @property
     def computes(self) -> Flags:
-        """Say which nodes are kernels that compute."""
+        """Return which nodes are kernels that compute."""
         found: Flags = self.ints("kind") == DeviceNode.KERNEL
         return found
 
     @property
     def on_host(self) -> Flags:
-        """Say which nodes are the host's."""
+        """Return which nodes are the host's."""
         found: Flags = self.ints("lane") < 0
         return found
 

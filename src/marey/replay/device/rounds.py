@@ -40,7 +40,7 @@ def repeat_passes(run: DeviceRun, rounds: int) -> DeviceRun:
 
 
 def _find_passes(sheet: NodeColumns, gradients: Flags) -> Flags:
-    """Say which nodes belong to the forward and backward pass of a step, gradients left out."""
+    """Return which nodes belong to the forward and backward pass of a step, gradients left out."""
     calls = sheet.find_calls()
     phase = sheet.ints("phase")
     works = sheet.computes & np.isin(phase, (FORWARD, BACKWARD))

@@ -114,7 +114,7 @@ def read_data_parallel(timelines: Mapping[int, Sequence[RankStep]], links: Links
 
 
 def _is_each_waited(step: RankStep) -> bool:
-    """Say whether every collective is waited for before the next is posted."""
+    """Return whether every collective is waited for before the next is posted."""
     posts = sorted(m.posted_ms for m in step.messages if m.collective not in POINT_TO_POINT)
     ends = sorted(m.end_ms for m in step.messages if m.collective not in POINT_TO_POINT)
     return len(posts) > 1 and all(e <= p for e, p in zip(ends, posts[1:], strict=False))

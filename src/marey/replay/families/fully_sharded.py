@@ -13,13 +13,13 @@ GATHER, SCATTER = "allgather", "reducescatter"
 
 
 def is_sharded(timelines: Mapping[int, Sequence[RankStep]]) -> bool:
-    """Say whether the ranks gather parameters and scatter gradients."""
+    """Return whether the ranks gather parameters and scatter gradients."""
     kinds = {m.collective for steps in timelines.values() for s in steps for m in s.messages}
     return GATHER in kinds and SCATTER in kinds
 
 
 def keeps_parameters(run: RecordedPrograms) -> bool:
-    """Say whether parameters stay gathered from the forward to the backward pass."""
+    """Return whether parameters stay gathered from the forward to the backward pass."""
     return not any(
         _gathers_again(mark) for program in run.programs.values() for mark in program.marks
     )

@@ -315,7 +315,7 @@ def _median_layers(passes: Sequence[Sequence[Cost]]) -> list[Cost]:
 
 
 def is_pipeline(timelines: Mapping[int, Sequence[RankStep]]) -> bool:
-    """Say whether all communication is messages, and every rank computes."""
+    """Return whether all communication is messages, and every rank computes."""
     kinds = {m.collective for steps in timelines.values() for s in steps for m in s.messages}
     computes = all(
         any(op.phase == Phase.BACKWARD for op in steps[0].operators) for steps in timelines.values()

@@ -46,7 +46,7 @@ class RecordedCall:
 
     @property
     def is_message(self) -> bool:
-        """Say whether it goes from one rank to one other."""
+        """Return whether it goes from one rank to one other."""
         return self.kind == "message"
 
 

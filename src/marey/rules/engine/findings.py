@@ -84,7 +84,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether the rule is violated now."""
+        """Return whether the rule is violated now."""
         return bool(self.episodes) and self.episodes[-1].closed_ms is None
 
     @property

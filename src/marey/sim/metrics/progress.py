@@ -211,7 +211,7 @@ class Tracks:
         return found
 
     def forget(self) -> None:
-        """Let go of what has ended."""
+        """Forget what has ended."""
         for row in self._ended:
             self._used[row] = False
             self._free.append(row)

@@ -85,7 +85,7 @@ class Job:
 
     @property
     def asks_more(self) -> bool:
-        """Whether it asks for more than whole GPUs."""
+        """Return whether it asks for more than whole GPUs."""
         return bool(
             self.cpus_per_host or self.memory_mib_per_host or self.tier or self.gpu_share < 1000
         )
@@ -119,7 +119,7 @@ class Job:
         )
 
     def status(self) -> WorkloadStatus:
-        """State, reason and priority now."""
+        """Return state, reason and priority now."""
         waiting = self.state is WorkloadState.PENDING
         word = REASON_WORDS[self.reason] if waiting or self.reason else ""
         said = word if waiting else self.end_reason

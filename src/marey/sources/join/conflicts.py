@@ -102,7 +102,7 @@ class ConflictLog:
                 self._seen[key] = Conflict(_limit_texts(said), now_ms, now_ms)
 
     def forget_before(self, now_ms: int) -> None:
-        """Let go of what has not been seen for a while."""
+        """Forget what has not been seen for a while."""
         with self._lock:
             for key in [k for k, c in self._seen.items() if now_ms - c.last_ms > FORGOTTEN_MS]:
                 del self._seen[key]

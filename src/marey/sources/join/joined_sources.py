@@ -80,7 +80,7 @@ class JoinedSource:
         return {**own, "conflicts": self.join.conflicts.count_of(self.name)}
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         self.source.close()
 
 

@@ -72,7 +72,7 @@ class SeenPod:
 
     @property
     def holds(self) -> bool:
-        """Whether GPUs are set aside for it: from its binding on, running or not."""
+        """Return whether GPUs are set aside for it: from its binding on, running or not."""
         return bool(self.host) and not self.state.ended
 
 

@@ -138,7 +138,7 @@ class SlurmRestClient:
         return self._fetcher
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if not self._loop.is_closed() and not self._loop.is_running():
             if self._fetcher is not None:
                 self._fetcher.close()

@@ -233,7 +233,7 @@ class SlurmSource:
         return round(every_poll + 2 * MINUTE_MS / OFTEN_MS + 3 * MINUTE_MS / SELDOM_MS, 1)
 
     def close(self) -> None:
-        """Let go of the controller."""
+        """Close the connection to the controller."""
         self._controller.close()
 
 

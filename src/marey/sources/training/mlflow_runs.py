@@ -63,7 +63,7 @@ class MlflowServer:
             query["page_token"] = token
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._pool.clear()
 
     def _experiment_id(self, name: str) -> str:

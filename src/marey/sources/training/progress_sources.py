@@ -29,7 +29,7 @@ class Tracker(Protocol):
         """Yield the runs that may have more to say, named by their workload."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class ProgressSource:
         return {"workloads": len(self._taken_ms)}
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.tracker.close()
 
 
@@ -148,5 +148,5 @@ class MlflowExperiment:
                 yield make_series(scalars, name=workload)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.server.close()

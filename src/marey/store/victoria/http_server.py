@@ -39,7 +39,7 @@ class VictoriaRefused(StoreError):
 
     @property
     def of_the_data(self) -> bool:
-        """Whether the request itself was at fault, so that it will never be taken."""
+        """Return whether the request itself was at fault, so that it will never be taken."""
         return self.http_status in {400, 413, 422}
 
 

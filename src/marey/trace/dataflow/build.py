@@ -57,7 +57,7 @@ class _Rank:
         return column
 
     def named(self, test: Callable[[str], bool]) -> Flags:
-        """Say of every event whether its name passes the test."""
+        """Return of every event whether its name passes the test."""
         passing: Flags = np.array([test(t) for t in self.texts] or [False], bool)[self["name"]]
         return passing
 
@@ -92,7 +92,7 @@ def _works_on_device(rank: _Rank) -> bool:
 
 
 def _works_on_pool(rank: _Rank) -> bool:
-    """Say whether operators ran on several threads at once, in steps that no profiler marked."""
+    """Return whether operators ran on several threads at once, in steps that no profiler marked."""
     rows = np.flatnonzero((rank["on_device"] != 0) & (rank["kind"] == EventKind.COMPUTE))
     if rank.named(is_step).any() or len(np.unique(rank["stream"][rows])) < 2:
         return False
@@ -149,7 +149,7 @@ def _find_recomputed(rank: _Rank, rows: Ints, phase: NDArray[np.int8]) -> Ints:
 
 
 def _within(rank: _Rank, rows: Ints, owners: Ints) -> Flags:
-    """Say which rows start inside one of the owners, which do not overlap each other."""
+    """Return which rows start inside one of the owners, which do not overlap each other."""
     if not len(owners):
         return np.zeros(len(rows), bool)
     at = np.searchsorted(rank["start_ns"][owners], rank["start_ns"][rows], side="right") - 1

@@ -26,7 +26,7 @@ class ProducedGradients:
 
 
 def is_gradient(name: str) -> bool:
-    """Say whether the host passes on a gradient in an operator of this name."""
+    """Return whether the host passes on a gradient in an operator of this name."""
     return name == GRADIENT_PREFIX
 
 

@@ -91,13 +91,13 @@ class Recording:
 
     @property
     def is_capture(self) -> bool:
-        """Whether graphs were captured here and hardly anything ran."""
+        """Return whether graphs were captured here and hardly anything ran."""
         captured = self.captured_idle_ns >= CAPTURED_SHARE * self.host_idle_ns > 0
         return self.capture_calls > 0 and (self.misses_its_work or captured)
 
     @property
     def misses_its_work(self) -> bool:
-        """Whether most of what the host launched is not in the recording."""
+        """Return whether most of what the host launched is not in the recording."""
         enough = self.launch_calls >= FEWEST_LAUNCHES
         # Work of graphs is many events of one launch, and links may be missing: count both.
         seen = max(self.answered_calls, self.device_events)

@@ -32,7 +32,7 @@ class Pool(Communications):
 
     @property
     def is_exchange(self) -> Flags:
-        """Whether a row is point to point, with a known peer."""
+        """Return whether a row is point to point, with a known peer."""
         return np.isin(self.kind, (EventKind.SEND, EventKind.RECV)) & (self.peer >= 0)
 
 

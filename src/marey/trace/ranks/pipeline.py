@@ -45,7 +45,7 @@ def find_pipeline(pool: Pool, item: Ints) -> PipelineStages:
 
 
 def _first_edges(pool: Pool, rows: Ints) -> dict[int, set[int]]:
-    """rank → next stage: between two ranks, the first exchange of a step goes forward."""
+    """Return rank → next stage: between two ranks, the first exchange of a step goes forward."""
     votes: Counter[tuple[int, int]] = Counter()
     order = rows[np.argsort(pool.start_ns[rows], kind="stable")]
     seen: set[tuple[int, int, int]] = set()

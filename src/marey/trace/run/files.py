@@ -63,7 +63,7 @@ def _may_be_trace(path: Path) -> bool:
 
 
 def natural_key(path: Path) -> tuple[object, ...]:
-    """rank2 before rank10."""
+    """Return a key that sorts rank2 before rank10."""
     parts = re.split(r"([0-9]+)", str(path))
     return tuple((1, int(p), p) if p.isdecimal() else (0, 0, p) for p in parts)
 

@@ -54,7 +54,7 @@ def find_slow_workers(situation: Situation) -> list[Proposal]:
 
 
 def _ratio_to_peers(situation: Situation) -> Floats:
-    """rank × step → compute against the median of the other ranks of its stage."""
+    """Return rank × step → compute against the median of the other ranks of its stage."""
     usual = median_of_others(situation.compute_by_step, situation.stages)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(usual > 0, situation.compute_by_step / usual, np.nan)
@@ -176,7 +176,7 @@ def find_uneven_sequences(situation: Situation) -> list[Proposal]:
 
 
 def _batch_deviations(situation: Situation) -> Floats:
-    """rank × step × phase × micro-batch → log of compute against the stage's median."""
+    """Return rank × step × phase × micro-batch → log of compute against the stage's median."""
     cube = situation.compute
     away = np.full(cube.shape, np.nan)
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):

@@ -63,7 +63,7 @@ def find_starved_run(situation: Situation) -> list[Proposal]:
 
 
 def _by_step(situation: Situation, delay: Delay) -> Floats:
-    """rank × step → ns of this delay, as the breakdown of each rank counts it."""
+    """Return rank × step → ns of this delay, as the breakdown of each rank counts it."""
     if not situation.graph.chained:
         return _by_graph(situation, delay)
     waits = np.zeros((len(situation.ranks), len(situation.steps)))

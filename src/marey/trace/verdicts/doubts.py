@@ -215,7 +215,7 @@ def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int
 
 
 def _doubt_late_sums(activities: Sequence[RankActivity]) -> Iterator[str]:
-    """Communication that every rank is left with once its backward is over."""
+    """Doubt communication that every rank is left with once its backward is over."""
     shares = [_share_after_backward(one) for one in activities]
     least = min((share for share in shares if share is not None), default=0.0)
     if least >= AFTER_BACKWARD_SHARE:

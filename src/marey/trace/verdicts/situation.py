@@ -97,7 +97,7 @@ class Situation:
 
     @cached_property
     def compute(self) -> Floats:
-        """rank × step × phase × micro-batch → compute in ns; NaN where there is none."""
+        """Return rank × step × phase × micro-batch → compute in ns; NaN where there is none."""
         blocks = self.graph.blocks
         chosen = np.flatnonzero(self.phase_of_block >= 0)
         batches = int(blocks.micro_batch[chosen].max(initial=0)) + 1
@@ -115,7 +115,7 @@ class Situation:
 
     @cached_property
     def compute_by_step(self) -> Floats:
-        """rank × step → compute in ns."""
+        """Return rank × step → compute in ns."""
         total: Floats = np.nansum(self.compute, axis=(2, 3))
         return total
 

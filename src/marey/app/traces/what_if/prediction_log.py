@@ -51,7 +51,7 @@ class PredictionLog:
         return [one for one in self.read() if self.is_visible(one.run)]
 
     def has_unmeasured(self) -> bool:
-        """Say whether a prediction waits for its run."""
+        """Return whether a prediction waits for its run."""
         return any(one.measured_ms is None for one in self.list_visible())
 
     def find(self, identity: str) -> KeptPrediction:

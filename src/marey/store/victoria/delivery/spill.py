@@ -179,7 +179,7 @@ class Spill:
         write_file(self.folder / _REACHES, json.dumps(listed).encode(), draft=beside)
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder, so that another process may have it."""
         os.close(self._lock)
 
 

@@ -59,7 +59,7 @@ Step = Callable[[Work], None]
 
 
 def interpret(raw: RawEvents, info: RankInfo, *, before: Sequence[Step] = ()) -> RankEvents:
-    """Say what every raw event is, and how the events hang together.
+    """Return what every raw event is, and how the events hang together.
 
     ``before`` are steps of a dialect of its own, which come first.
     """

@@ -22,7 +22,7 @@ def is_step(name: str) -> bool:
 
 
 def number_steps(work: Work) -> None:
-    """Step of host events by time, of device events by what launched them."""
+    """Return the step of host events by time, of device events by what launched them."""
     step = work.column("step")
     host = work.kinds(EventKind.ANNOTATION, EventKind.CPU_OP, EventKind.COMPUTE) & (
         work.columns["device"] < 0

@@ -138,7 +138,7 @@ def _own_span(steps: _Steps, rank: int) -> tuple[int, int] | None:
 
 
 def _items_by_rank(analysis: Analysis) -> dict[int, dict[int, int]]:
-    """Rank → row of the rank's event table → the matched item it is part of."""
+    """Return rank → row of the rank's event table → the matched item it is part of."""
     members = analysis.matches.members
     found: dict[int, dict[int, int]] = defaultdict(dict)
     columns = (members[name].to_pylist() for name in ("rank", "row", "item"))

@@ -163,7 +163,9 @@ def read_message(data: bytes) -> str:
 Asked = tuple[str, str, dict[str, str], Any, str]
 
 
-def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
+def list_requests(
+    site: SharedSite, methods: set[str], extra: dict[str, list[str]] = EXTRA
+) -> Iterator[Asked]:
     """Every operation: plainly, and once for each thing of the other one that it could be asked."""
     ids = {
         "run": [site.run],
@@ -183,7 +185,7 @@ def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
             variants = [base]
             for parameter in listed:
                 name = parameter["name"]
-                more = [*PLAIN.get(name, []), *EXTRA.get(name, [])]
+                more = [*PLAIN.get(name, []), *extra.get(name, [])]
                 more += ids.get(name, [])
                 variants += [{**base, name: value} for value in more]
             # What is asked of a run needs the run and the rest together.
@@ -198,8 +200,8 @@ def list_requests(site: SharedSite, methods: set[str]) -> Iterator[Asked]:
             if {"kind", "name"} <= {p["name"] for p in listed}:
                 variants = [
                     {**base, "kind": kind, "name": name}
-                    for kind in EXTRA["kind"]
-                    for name in EXTRA["name"]
+                    for kind in extra["kind"]
+                    for name in extra["name"]
                 ]
             body = BODIES.get(operation.get("operationId", ""), {})
             answers = operation["responses"].get("200", {}).get("content", {})
@@ -350,6 +352,68 @@ def test_made_up_names_can_be_followed(site: SharedSite) -> None:
         site.set_privacy(Privacy.PSEUDONYMOUS)
         again = client.get(f"/api/v1/workloads/{quote(other['workload'], safe='')}")
         assert again.json()["user"] == other["user"]
+
+
+@pytest.mark.slow
+def test_whoever_follows_made_up_names_finds_no_real_one(site: SharedSite) -> None:
+    site.set_privacy(Privacy.PSEUDONYMOUS)
+    with open_client(site.service, ADA) as client:
+        rows = client.get("/api/v1/workloads", params={"limit": 1000}).json()["rows"]
+        masked = {r["state"]: r for r in rows if r["workload"].startswith("job-")}
+        assert {"running", "pending", "failed"} <= set(masked)
+        names = {
+            kind: sorted({r[kind] for r in masked.values()} - {""})
+            for kind in ("workload", "user", "project")
+        }
+        found = client.get("/api/v1/findings").json()
+        jobs, users = names["workload"], names["user"]
+        extra = {
+            **names,
+            "run": jobs,
+            "other": jobs,
+            "owner": [f"trace:{jobs[0]}"],
+            "source": [f"trace:{jobs[0]}"],
+            "finding": [one["id"] for one in found["rows"]],
+            "q": [*users, *jobs],
+            "kind": ["user", "project"],
+            "name": [*users, *names["project"]],
+            "cursor": jobs,
+            "format": ["csv", "html", "text"],
+            "where": [
+                json.dumps({"field": field, "op": op, "value": value})
+                for field, op, value in (
+                    ("user", "eq", users[0]), ("user", "lt", "z"), ("workload", "prefix", "job-"),
+                    ("reason", "contains", "o"), ("reason", "eq", ""),
+                )
+            ],
+        }  # fmt: skip
+        for asked in list_requests(site, {"GET"}, extra):
+            response = ask(client, asked)
+            said = read(response)
+            assert response.status_code < 500, (asked, said[:300])
+            assert MARK not in said, (asked, said[max(0, said.find(MARK) - 300) :][:600])
+
+
+def test_a_reason_is_found_by_the_word_that_is_shown(site: SharedSite) -> None:
+    site.set_privacy(Privacy.PSEUDONYMOUS)
+
+    def count(op: str, value: str) -> tuple[int, set[str]]:
+        where = json.dumps({"field": "reason", "op": op, "value": value})
+        rows = client.get("/api/v1/workloads", params={"where": where, "limit": 1000}).json()
+        return len(rows["rows"]), {row["reason"] for row in rows["rows"]}
+
+    with open_client(site.service, ADA) as client:
+        rows = client.get("/api/v1/workloads", params={"limit": 1000}).json()["rows"]
+        shown = [row["reason"] for row in rows]
+        assert "Resources" in shown
+        for op, value, fits in (
+            ("eq", "Resources", lambda text: text == "Resources"),
+            ("contains", "sour", lambda text: "sour" in text),
+            ("ne", "Resources", lambda text: text != "Resources"),
+            ("eq", "", lambda text: text == ""),
+        ):  # fmt: skip
+            wanted = [text for text in shown if fits(text)]
+            assert count(op, value) == (len(wanted), set(wanted)), (op, value)
 
 
 def test_operators_see_everything(site: SharedSite) -> None:

@@ -85,6 +85,8 @@ def test_a_policy_is_not_replayed_on_too_little_history(client: TestClient) -> N
     assert answer.status_code == 422
     wrong = client.get(f"{ROOT}/queue-whatif", params={"partition": "nowhere"})
     assert wrong.status_code == 422
+    other = client.get(f"{ROOT}/queue-whatif", params={"partition": "gpu", "format": "pdf"})
+    assert other.status_code == 422
 
 
 def test_a_site_without_repeated_runs_says_so_instead_of_predicting(client: TestClient) -> None:

@@ -35,6 +35,16 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
     lab.get_by_role("button", name="Replay").click()
     # An answer, a refusal below the stated fidelity, or too little history: always in words.
     lab.locator("[data-testid=queue-policy], [role=alert]").first.wait_for()
+    report = lab.get_by_test_id("queue-policy-report")
+    if report.count():
+        told = page.request.get(f"{overview.url}{report.get_attribute('href')}")
+        assert told.headers["content-type"].startswith("text/html")
+        assert "What another policy would do" in told.text()
+    # A whole policy in JSON stands in place of the settings; one that says nonsense is refused.
+    lab.get_by_text("Weights, limits").click()
+    lab.get_by_role("textbox", name="A whole policy").fill('{"order": "by mood"}')
+    lab.get_by_role("button", name="Replay").click()
+    lab.get_by_role("alert").filter(has_text="by mood").wait_for()
 
 
 def test_filtering_the_line_keeps_the_positions(overview: Overview, demo: Demo) -> None:

@@ -71,6 +71,22 @@ def test_what_is_held_back_is_not_blamed_on_the_line(reason: str, verdict: str) 
     assert explain_wait(line, 0).verdict == verdict
 
 
+def test_what_runs_under_the_limit_is_named_with_the_first_to_end() -> None:
+    running = [
+        RunningJob("7", "vision", "gpu", 4, 0, 7200, "ada"),
+        RunningJob("8", "vision", "gpu", 8, 0, 3600, "ada"),
+        RunningJob("9", "vision", "gpu", 2, 0, 600, "bob"),
+    ]
+    by_user = Line(0, [waiter("a", reason="QOSMaxGRESPerUser")], [host("h1", 8)], running)
+    assert explain_wait(by_user, 0).sentences[1] == (
+        "Under it: 2 running jobs with 12 GPUs of user ada; the first to end is 8, by its limit in "
+        "60 min."
+    )
+    by_project = Line(0, [waiter("a", reason="AssocGrpGRES")], [host("h1", 8)], running)
+    said = explain_wait(by_project, 0).sentences[1]
+    assert "3 running jobs with 14 GPUs of project vision; the first to end is 9" in said
+
+
 def test_drained_hosts_are_named_as_the_blocker() -> None:
     line = Line(0, [waiter("a", 16)], [host("h1", 8), host("h2", 8, usable=False)])
     why = explain_wait(line, 0)

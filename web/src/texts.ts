@@ -1136,6 +1136,7 @@ export const overviewTexts = {
   andMore3: (rest: Value) => `and ${rest} more`,
   no: (attribute: Value) => `no ${attribute}`,
   outOfService: "out of service",
+  wholeHostsIdle: "hosts all idle",
   workloadsWaiting: "workloads waiting",
   meanUtilization: "mean utilization",
   totalsWithinTheFilter: "Totals within the filter",
@@ -1985,7 +1986,12 @@ export const queueTexts = {
   place: "Position",
   placeOf: (position: Value, waiting: Value) => `${position} of ${waiting}`,
   aheadInPartition: "Ahead in its partition",
-  jobsAndGpus: (jobs: Value, gpus: Value) => `${jobs} jobs, ${gpus} GPUs`,
+  jobsAndGpus: (count: number, jobs: Value, gpus: Value) =>
+    `${jobs} ${count === 1 ? "job" : "jobs"}, ${gpus} GPUs`,
+  noJobs: "none",
+  upToGpuHours: (hours: Value) => `at most ${hours} GPU-hours`,
+  heldBy: "held by",
+  andMore: (count: number) => `and ${count} more`,
   aheadOwn: "From the same user",
   aheadProject: "From the same project",
   aheadOthers: "From others",
@@ -2032,7 +2038,7 @@ export const queueTexts = {
   gpuHours: "GPU-hours",
   usedAgainstShare: "Usage and share",
   usedOfShare: (used: Value, fair: Value) => `${used} % of use, share ${fair} %`,
-  ratio: "% of share",
+  ratio: "Use / share",
   noShare: "no share",
   gpusWaiting: "Waiting GPUs",
   howFast: "How fast it will run",
@@ -2052,6 +2058,12 @@ export const queueTexts = {
   backfill: "Backfill",
   placement: "Placement",
   addHosts: "Hosts added (−: removed)",
+  wholePolicy: "Weights, limits, partitions, reservations …",
+  wholePolicyHint:
+    "A whole policy as JSON, in place of the settings above (docs/queue.md lists the words)",
+  wholePolicyExample:
+    '{"order": "multifactor", "weights": {"age": 1000, "fairshare": 2000}, "limits": {"max_gpus_per_user": 16}}',
+  policyReport: "Report of one page",
   replayPolicy: "Replay",
   replaying: "Replaying…",
   replayed: (jobs: Value, partition: Value, policy: Value, was: Value, now: Value, error: Value) =>

@@ -8169,6 +8169,8 @@ export interface operations {
                 policy?: string;
                 /** @description The cluster. */
                 cluster?: string;
+                /** @description json or html. */
+                format?: string;
             };
             header?: never;
             path?: never;
@@ -8176,13 +8178,14 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Waits under both policies, and who gains and loses. */
+            /** @description Waits under both policies, who gains and loses; a page with format=html. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyAnswer"];
+                    "text/html": string;
                 };
             };
             /** @description Nobody is signed in. */

@@ -45,6 +45,7 @@ def _make_running(workload: Workload, start_ms: int) -> RunningJob:
         gpus=max(workload.gpus_requested, 0),
         start_ms=start_ms,
         limit_s=workload.time_limit_s,
+        user=workload.user,
     )
 
 

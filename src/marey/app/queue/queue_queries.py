@@ -45,6 +45,7 @@ from marey.queue.waiting.changes import compare_lines
 from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait, is_held
 from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import (
+    ENOUGH_SCORED,
     ForecastScore,
     StartForecast,
     score_forecasts_kept,
@@ -250,17 +251,19 @@ class AskForecastRecord(QueueQuestion):
         workspace.check_cluster(self.cluster)
         record = find_record(workspace, self.cluster)
         score = score_forecasts_kept(record.list_forecasts(), workspace.now_ms())
+        enough = score.scored >= ENOUGH_SCORED
         points = [CalibrationPoint(float(q), share) for q, share in score.calibration.items()]
         return ForecastRecord(
             scored=score.scored,
             waiting=score.waiting,
             overdue=score.overdue,
             cancelled=record.cancelled,
-            coverage=score.coverage,
-            within_2x=score.within_2x,
+            # Of a few forecasts a share says nothing.
+            coverage=score.coverage if enough else None,
+            within_2x=score.within_2x if enough else None,
             scheduler_scored=score.scheduler_scored,
             scheduler_within_2x=score.scheduler_within_2x,
-            calibration=points if score.scored else [],
+            calibration=points if enough else [],
             sentence=score.sentence,
             method=name_method(record),
         )

@@ -29,6 +29,24 @@ def write_what_if_report(document: dict[str, Any], summary: Sequence[str]) -> st
     )
 
 
+def summarize_answer(document: dict[str, Any]) -> list[str]:
+    """Return the error of the replayed current policy, then what the other one does to the mean."""
+    current = document["current"]
+    return [
+        f"{document['jobs']} workloads of {document['partition']}; recorded mean wait "
+        f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
+        f"{current['order']}/{current['backfill']} "
+        f"{_print_seconds(document['replayed_mean_wait_s'])} (error {document['error']:+.1%}).",
+        document["refused"]
+        or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
+        f"{_print_seconds(document['mean_wait_s'])}.",
+    ]
+
+
+def _print_seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} s"
+
+
 def _name_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     return [(_name_row(row), row) for row in rows]
 

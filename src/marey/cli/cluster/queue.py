@@ -21,7 +21,7 @@ from marey.app.queue.queue_queries import (
     AskWhy,
 )
 from marey.app.queue.what_if_folder import answer_what_if
-from marey.app.queue.what_if_report import write_what_if_report
+from marey.app.queue.what_if_report import summarize_answer, write_what_if_report
 from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
@@ -261,15 +261,7 @@ def _what_if_here(args: argparse.Namespace, path: Path, out: Output) -> None:
         cluster=args.cluster,
     )
     document = answer_of(args, question)
-    lines = [
-        f"{document['jobs']} workloads of {document['partition']}; recorded mean wait "
-        f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
-        f"{document['current']['order']}/{document['current']['backfill']} "
-        f"{_print_seconds(document['replayed_mean_wait_s'])} (error {document['error']:+.1%}).",
-        document["refused"]
-        or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
-        f"{_print_seconds(document['mean_wait_s'])}.",
-    ]
+    lines = summarize_answer(document)
     _write_report(args, document, lines)
     out.answer(document, "\n".join([*lines, *_print_changes(document, lambda row: row["name"])]))
 

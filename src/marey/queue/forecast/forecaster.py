@@ -27,7 +27,7 @@ _DAY_S = 86400
 _ROWS_PER_GROUP = 30
 # A group of n near copies counts as n to this power: between one vote and n votes.
 _GROUP_POWER = 0.75
-_TREES, _TREES_LEFT_OUT, _BOOSTED = 64, 20, 2
+_TREES, _TREES_LEFT_OUT, _BOOSTED = 64, 20, 3
 _BLOCKS = 4
 # The model's own distance from the middle to an end of the interval, in log10 seconds.
 _DISTANCE_RANGE = (0.15, 2.0)

@@ -17,7 +17,7 @@ from marey.queue.forecast.boosted_trees import BoostedTrees, fit_boosting
 from marey.queue.forecast.poll_table import Floats
 from marey.queue.forecast.quantile_forest import QuantileForest, fit_forest
 
-_BOOSTED_PART = 0.3
+_BOOSTED_PART = 0.5
 # Read off the forest: both ends of the interval, and its middle half.
 _MIDDLE_HALF = tuple(float(share) for share in np.linspace(0.225, 0.775, 23))
 _READ = (0.1, *_MIDDLE_HALF, 0.9)

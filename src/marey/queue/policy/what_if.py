@@ -55,7 +55,7 @@ def compute_what_if(
     if not unchecked:
         check_fidelity(fidelity)
     then = now if policy == current else replay_policy(jobs, policy)
-    notes = [*jobs.notes, *([EASY_NOTE] if policy.backfill == "easy" and jobs.resolution_s else [])]
+    notes = [*jobs.notes, *_compare_with_slurm(jobs, policy)]
     if unchecked:
         notes.append("Nothing was checked against recorded starts.")
     return {
@@ -82,6 +82,14 @@ def compute_what_if(
             **{name: _finite(value) for name, value in fidelity.items()},
         },
     }
+
+
+def _compare_with_slurm(jobs: RecordedJobs, policy: Policy) -> list[str]:
+    """Return what Slurm's own backfill would make of the jobs, where EASY was asked for."""
+    if policy.backfill != "easy" or not jobs.resolution_s:
+        return []
+    planned = replay_policy(jobs, replace(policy, backfill="conservative"))
+    return [f"{EASY_NOTE} Its mean wait here: {planned.mean_wait_s:.1f} s."]
 
 
 def compare_replays(

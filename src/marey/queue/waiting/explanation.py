@@ -159,7 +159,8 @@ def _judge(
     if _is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
         return HELD, [
-            f"Held back by a limit ({text}), not by the queue; it starts when usage drops."
+            f"Held back by a limit ({text}), not by the queue; it starts when usage drops.",
+            *_name_users_of_limit(line, waiter),
         ]
     if len(room.usable) < waiter.hosts:
         out = [host for host in room.large if not host.usable]
@@ -197,6 +198,27 @@ def _name_holder(line: Line, waiter: Waiter) -> list[str]:
     if waiter.reason == "Reservation" and waiter.reservation:
         return [f"The reservation is {waiter.reservation}."]
     return []
+
+
+def _name_users_of_limit(line: Line, waiter: Waiter) -> list[str]:
+    """Return what runs under the same limit, and which of it ends first by its time limit."""
+    # Slurm's words: QOSGrp… and AssocGrp… count an account's use, the others a user's.
+    group = "Grp" in waiter.reason
+    if group:
+        same = [job for job in line.running if job.account == (waiter.project or waiter.user)]
+    else:
+        same = [job for job in line.running if job.user and job.user == waiter.user]
+    if not same:
+        return []
+    whose = f"project {waiter.project}" if group and waiter.project else f"user {waiter.user}"
+    gpus = sum(job.gpus for job in same)
+    held = f"{len(same)} running {'job' if len(same) == 1 else 'jobs'} with {gpus} GPUs"
+    ends = sorted((job.ends_ms, job.workload) for job in same if job.ends_ms is not None)
+    if not ends:
+        return [f"Under it: {held} of {whose}."]
+    at, first = ends[0]
+    span = describe_span(max(0, at - line.time_ms) / 1000)
+    return [f"Under it: {held} of {whose}; the first to end is {first}, by its limit in {span}."]
 
 
 def describe_request(waiter: Waiter) -> str:

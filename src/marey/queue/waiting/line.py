@@ -77,6 +77,12 @@ class RunningJob:
     gpus: int
     start_ms: int
     limit_s: int | None
+    user: str = ""
+
+    @property
+    def ends_ms(self) -> int | None:
+        """Return when it ends at the latest; None without a time limit."""
+        return None if self.limit_s is None else self.start_ms + self.limit_s * 1000
 
 
 @dataclass(frozen=True, slots=True)

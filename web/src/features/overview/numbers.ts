@@ -10,6 +10,8 @@ export interface Numbers {
   allocated: number;
   idle: number;
   broken: number;
+  /** Hosts all of whose GPUs are idle; null where the past does not tell. */
+  wholeHosts: number | null;
   waitingWorkloads: number;
   waitingGpus: number;
   meanUtil: number | null;
@@ -28,11 +30,15 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
     allocated: 0,
     idle: 0,
     broken: 0,
+    wholeHosts: 0,
     waitingWorkloads: 0,
     waitingGpus: 0,
     meanUtil: null,
   };
+  const host = units.column("host");
+  const hostOf = (row: number) => (host?.kind === "text" ? host.codes[row] : -1);
   const waiting = new Set<number>();
+  const [hosts, inUse] = [new Set<number>(), new Set<number>()];
   let [sum, weight] = [0, 0];
   for (let i = 0; i < units.rows; i++) {
     if (!passing[i]) continue;
@@ -45,6 +51,7 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
     const word =
       states?.kind === "text" && states.codes[i] >= 0 ? states.words[states.codes[i]] : "unknown";
     numbers.gpus += share;
+    if (hostOf(i) >= 0) (word === "idle" ? hosts : inUse).add(hostOf(i));
     if (word === "allocated") numbers.allocated += share;
     else if (word === "idle") numbers.idle += share;
     else if (BROKEN.has(word)) numbers.broken += share;
@@ -55,6 +62,7 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
     }
   }
   numbers.waitingWorkloads = waiting.size;
+  numbers.wholeHosts = [...hosts].filter((code) => !inUse.has(code)).length;
   numbers.meanUtil = weight > 0 ? sum / weight : null;
   for (const key of ["gpus", "allocated", "idle", "broken"] as const)
     numbers[key] = Math.round(numbers[key] * 10) / 10;

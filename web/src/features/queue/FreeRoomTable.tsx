@@ -1,7 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
-import { formatCount } from "@/base/format";
+import { workloadAddress } from "@/base/addresses";
+import { formatCount, formatDuration } from "@/base/format";
 import { sparklinePath } from "@/base/sparkline";
+import { PageLink } from "@/base/ui/PageLink";
 import type { FreeRoom, RoomTrend } from "@/features/queue/line";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -60,7 +62,9 @@ export function FreeRoomTable() {
                       now={row.largest_gang}
                     />
                   </td>
-                  <td title={row.next_host_holders.join(", ")}>{row.next_host || "–"}</td>
+                  <td>
+                    <NextHost row={row} nowMs={free.data.time_ms} />
+                  </td>
                 </tr>
               ))}
             </tbody>
@@ -68,6 +72,26 @@ export function FreeRoomTable() {
         </div>
       )}
     </section>
+  );
+}
+
+/** Which host frees up first, when by the time limits, and who holds it until then. */
+function NextHost({ row, nowMs }: { row: FreeRoom["rows"][number]; nowMs: number }) {
+  if (!row.next_host) return <>–</>;
+  const [first, ...others] = row.next_host_holders;
+  return (
+    <span title={row.next_host_holders.join(", ")}>
+      {row.next_host}
+      {row.next_host_ms !== null &&
+        ` ${texts.inTime(formatDuration(Math.max(0, row.next_host_ms - nowMs) / 1000))}`}
+      {first && (
+        <>
+          {", "}
+          {texts.heldBy} <PageLink href={workloadAddress(first)}>{first}</PageLink>
+          {others.length > 0 && ` ${texts.andMore(others.length)}`}
+        </>
+      )}
+    </span>
   );
 }
 

@@ -1,7 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import type { FormEvent } from "react";
 import { useState } from "react";
+import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
+import { PREFIX } from "@/api/prefix";
 import { formatCount, formatDuration } from "@/base/format";
 import type { ComparedWaits, PolicyAnswer } from "@/features/queue/line";
 import pageStyles from "@/base/ui/page.module.css";
@@ -28,6 +30,7 @@ const FIRST = {
   placement: "most_allocated",
   add_hosts: "0",
   favor_small: "false",
+  policy: "",
 };
 type Asked = typeof FIRST;
 
@@ -84,13 +87,28 @@ export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
         {typed.order === "multifactor" &&
           select("favor_small", texts.sizePriority, CHOICES.favor_small)}
         {field("add_hosts", texts.addHosts)}
+        <details className={styles["whole-policy"]}>
+          <summary>{texts.wholePolicy}</summary>
+          <label className={ui["field"]}>
+            <span>{texts.wholePolicyHint}</span>
+            <textarea
+              rows={4}
+              spellCheck={false}
+              placeholder={texts.wholePolicyExample}
+              value={typed.policy}
+              onChange={(event) => setTyped({ ...typed, policy: event.target.value })}
+            />
+          </label>
+        </details>
         <button type="submit" className={ui["button"]}>
           {texts.replayPolicy}
         </button>
       </form>
       {answer.isError && <p role="alert">{answer.error.message}</p>}
       {answer.isFetching && <p role="status">{texts.replaying}</p>}
-      {answer.data && !answer.isError && <Outcome answer={answer.data} />}
+      {answer.data && asked && !answer.isError && (
+        <Outcome answer={answer.data} report={reportAddress(asked)} />
+      )}
     </section>
   );
 }
@@ -104,7 +122,13 @@ const policyWord = (word: string) => texts.policyWords[word] ?? word;
 const percent = (share: number | null) =>
   share === null ? "–" : `${Math.round(share * 100)}\u00a0%`;
 
-function Outcome({ answer }: { answer: PolicyAnswer }) {
+/** The same answer as a page of its own, to keep or to hand on. */
+const reportAddress = (asked: Asked) =>
+  `${PREFIX}/api/v1${inCluster(
+    `/queue-whatif?${new URLSearchParams({ ...asked, format: "html" }).toString()}`,
+  )}`;
+
+function Outcome({ answer, report }: { answer: PolicyAnswer; report: string }) {
   return (
     <div className={styles["section"]} data-testid="queue-policy">
       <p>
@@ -129,6 +153,16 @@ function Outcome({ answer }: { answer: PolicyAnswer }) {
             {texts.strandedBecomes(percent(answer.current_stranded), percent(answer.stranded))}{" "}
             {answer.never_start > 0 && texts.neverStart(formatCount(answer.never_start))}
           </p>
+          <p>
+            <a href={report} target="_blank" rel="noreferrer" data-testid="queue-policy-report">
+              {texts.policyReport}
+            </a>
+          </p>
+          {answer.notes.map((note) => (
+            <p key={note} className={ui["muted"]}>
+              {note}
+            </p>
+          ))}
           <div className={styles["pair"]}>
             <Sentences label={texts.whoLoses} rows={answer.losses} change="loses" />
             <Sentences label={texts.whoGains} rows={answer.gains} change="gains" />

@@ -60,13 +60,10 @@ function Explanation({ why, nowMs }: { why: Why; nowMs: number }) {
       <ForecastHistory forecasts={why.forecasts} nowMs={nowMs} />
       <dl className={styles["facts"]}>
         <Fact name={texts.place} value={texts.placeOf(why.position, why.waiting)} />
-        <Fact
-          name={texts.aheadInPartition}
-          value={texts.jobsAndGpus(formatCount(why.ahead.jobs), formatCount(why.ahead.gpus))}
-        />
-        <Fact name={texts.aheadOwn} value={formatCount(why.ahead_own.jobs)} />
-        <Fact name={texts.aheadProject} value={formatCount(why.ahead_project.jobs)} />
-        <Fact name={texts.aheadOthers} value={formatCount(why.ahead_others.jobs)} />
+        <Fact name={texts.aheadInPartition} value={aheadOf(why.ahead)} />
+        <Fact name={texts.aheadOwn} value={aheadOf(why.ahead_own)} />
+        <Fact name={texts.aheadProject} value={aheadOf(why.ahead_project)} />
+        <Fact name={texts.aheadOthers} value={aheadOf(why.ahead_others)} />
         {why.blocking_hosts.length > 0 && (
           <Fact name={texts.firstHosts} value={why.blocking_hosts.slice(0, 6).join(", ")} />
         )}
@@ -87,6 +84,15 @@ function Explanation({ why, nowMs }: { why: Why; nowMs: number }) {
       )}
     </>
   );
+}
+
+/** Jobs, GPUs and GPU-hours by time limits, as far as they are known. */
+function aheadOf(ahead: Why["ahead"]): string {
+  if (ahead.jobs === 0) return texts.noJobs;
+  const jobs = texts.jobsAndGpus(ahead.jobs, formatCount(ahead.jobs), formatCount(ahead.gpus));
+  return ahead.gpu_hours === null
+    ? jobs
+    : `${jobs}, ${texts.upToGpuHours(formatCount(ahead.gpu_hours))}`;
 }
 
 function Fact({ name, value }: { name: string; value: string }) {

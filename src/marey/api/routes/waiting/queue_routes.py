@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import Path, Query
+from starlette.responses import Response
 
 from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
@@ -32,6 +34,7 @@ from marey.app.queue.queue_queries import (
     AskStart,
     AskWhy,
 )
+from marey.app.queue.what_if_report import summarize_answer, write_what_if_report
 from marey.app.queue.what_if_store import AskPolicy
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
@@ -59,6 +62,10 @@ _Json = Annotated[
         examples=['{"backfill": "conservative", "preemption": "requeue"}'],
     ),
 ]
+_Format = Annotated[str, Query(pattern="^(json|html)$", description="json or html.")]
+_PAGE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/html": {"schema": {"type": "string"}}}}
+}
 _Workload = Annotated[str, Path(max_length=NAME_LIMIT, description="Id of the workload.")]
 
 
@@ -174,8 +181,8 @@ def room_trend(
     "/queue-whatif",
     operation_id="policyWhatIf",
     summary="Replay a partition's own workloads under another policy",
-    response_description="Waits under both policies, and who gains and loses.",
-    responses=described(404, 422),
+    response_description="Waits under both policies, who gains and loses; a page with format=html.",
+    responses=_PAGE | described(404, 422),
 )
 def policy_what_if(
     service: TheService,
@@ -190,7 +197,8 @@ def policy_what_if(
     add_model: _Type = "",
     policy: _Json = "",
     cluster: Cluster = DEFAULT,
-) -> Answer[PolicyAnswer]:
+    format: _Format = "json",
+) -> Annotated[Response, PolicyAnswer]:
     """The recorded policy is replayed first; below the stated fidelity no answer is given."""
     question = AskPolicy(
         partition=partition,
@@ -204,7 +212,12 @@ def policy_what_if(
         policy=policy,
         cluster=cluster,
     )
-    return Answer(question.ask(service.workspace))
+    answer = question.ask(service.workspace)
+    if format == "json":
+        return Answer(answer)
+    document = msgspec.to_builtins(answer)
+    page = write_what_if_report(document, [*summarize_answer(document), *document["notes"]])
+    return Response(page, media_type="text/html")
 
 
 @router.get(

@@ -18,7 +18,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.backtest.row_table import Longs, RowTable, grow_rows
 from marey.rules.definition import Rule
-from marey.rules.engine.condition_values import PERCENT, choose_statistic, needs_bins
+from marey.rules.engine.moment_statistics import PERCENT, choose_statistic, needs_bins
 from marey.rules.language.expressions import ComparisonGroup, Peers, Series, Statistic, conditions
 from marey.stats.sketches.sketch import BINS, FIELDS
 from marey.stats.sketches.sketch_reach import life_reach

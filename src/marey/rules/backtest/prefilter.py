@@ -17,7 +17,7 @@ from marey.rules.backtest.metric_series import MetricHistory
 from marey.rules.backtest.row_table import NOBODY
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import Facts
-from marey.rules.engine.condition_values import MET_LATE_MS, TOLD, cost_of, same_text
+from marey.rules.engine.condition_values import MET_LATE_MS, ONE_TIME_FACTS, cost_of, same_text
 from marey.rules.engine.three_valued import TRUE
 from marey.rules.language.expressions import (
     And,
@@ -143,7 +143,7 @@ class Prefilter:
 
 def _is_reported_clause(clause: Clause) -> bool:
     lefts = (condition.left for condition in conditions(clause.expression))
-    return any(isinstance(left, Fact) and left.name in TOLD for left in lefts)
+    return any(isinstance(left, Fact) and left.name in ONE_TIME_FACTS for left in lefts)
 
 
 def _can_compare(low: Floats, high: Floats, op: str, limit: float) -> Flags:

@@ -17,11 +17,8 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import AllocationLayout, AllocationRows
-from marey.rules.engine.condition_values import (
-    ConditionValues,
-    SketchedStatistics,
-    needs_bins,
-)
+from marey.rules.engine.condition_values import ConditionValues
+from marey.rules.engine.moment_statistics import SketchedStatistics, needs_bins
 from marey.rules.engine.sketch_state import SketchState
 from marey.rules.engine.three_valued import FALSE, TRUE, UNKNOWN, Truths, quantify
 from marey.rules.language.expressions import Clause, Series, conditions

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marey.model.metrics import Entity, catalogue
 from marey.model.samples import SampleBatch
 from marey.rules.engine.allocations import AllocationRows
-from marey.rules.engine.condition_values import Sketches, statistic_of
+from marey.rules.engine.moment_statistics import Sketches, statistic_of
 from marey.rules.language.vocabulary import statistic_named
 from marey.stats.sketches.sketch_tables import (
     EntityRows,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from marey.rules.engine.condition_values import ROWS_AT_ONCE, statistic_of
+from marey.rules.engine.moment_statistics import ROWS_AT_ONCE, statistic_of
 from marey.rules.language.expressions import Statistic
 from marey.stats.sketches import sketch
 from marey.stats.sketches.sketch_tables import Span

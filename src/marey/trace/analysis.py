@@ -24,8 +24,9 @@ from marey.trace.graph.operation_runs import (
     operation_parallelism,
 )
 from marey.trace.graph.slowdown import measure_slowdown
-from marey.trace.rank.activity import BACKWARD_PHASE, Flags, Ints, RankActivity, reduce_rank
+from marey.trace.rank.activity import BACKWARD_PHASE, Flags, Ints, RankActivity
 from marey.trace.rank.recording import state_recording
+from marey.trace.rank.reduction import reduce_rank
 from marey.trace.ranks.clocks import align_pool, aligned
 from marey.trace.ranks.collectives import Matching, match_pool
 from marey.trace.ranks.communications import Pool, pool_communications

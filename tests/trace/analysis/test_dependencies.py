@@ -9,7 +9,7 @@ import pytest
 
 from marey.trace.analysis import AnalysisSteps, analyse, reduce_run
 from marey.trace.graph.cost_graph import NodeKind, typical_work
-from marey.trace.rank.activity import reduce_rank
+from marey.trace.rank.reduction import reduce_rank
 from marey.trace.ranks.clocks import aligned
 from marey.trace.results import VerdictKind
 from marey.trace.synthetic import Layout, Scenario, make_run

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import EventKind
-from marey.trace.rank.activity import is_input
 from marey.trace.rank.breakdown import breakdown_of, breakdown_within, device_time
+from marey.trace.rank.host_work import is_input
 from tests.trace.report.build import event, kernel, table
 
 MS = 1_000_000

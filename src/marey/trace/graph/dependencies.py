@@ -25,13 +25,7 @@ from marey.trace.graph.cost_graph import (
     NodeKind,
     OperationGraph,
 )
-from marey.trace.rank.activity import (
-    PHASE_NAMES,
-    Flags,
-    Ints,
-    RankActivity,
-    host_delay,
-)
+from marey.trace.rank.activity import PHASE_NAMES, Flags, Ints, RankActivity, host_delay
 from marey.trace.rank.idle import LAUNCH_LATENCY_NS
 from marey.trace.ranks.clocks import aligned
 from marey.trace.ranks.communications import Pool

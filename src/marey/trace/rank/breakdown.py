@@ -25,7 +25,7 @@ from marey.stats.intervals import (
     subtract,
     unite,
 )
-from marey.trace.rank.activity import host_time
+from marey.trace.rank.host_work import host_time
 from marey.trace.rank.idle import IdleTime, divide_idle
 
 BREAKDOWN_COLUMNS = [

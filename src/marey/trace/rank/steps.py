@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import EventKind
-from marey.trace.rank.activity import is_step_mark
+from marey.trace.rank.host_work import is_step_mark
 from marey.trace.run.name_codes import codes_of
 
 STEP_WINDOWS = pa.schema(

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from marey.model.training.traces import NO_VALUE, EventKind
 from marey.stats.intervals import Intervals
-from marey.trace.rank.activity import BACKWARD_PHASE, FORWARD_PHASE, UPDATE_PHASE, find_backward
+from marey.trace.rank.activity import BACKWARD_PHASE, FORWARD_PHASE, UPDATE_PHASE
 from marey.trace.rank.breakdown import DeviceTime, device_time
 from marey.trace.rank.nesting import find_enclosing, operator_of
+from marey.trace.rank.reduction import find_backward
 from marey.trace.ranks.clocks import aligned
 from marey.trace.results import Clocks
 from marey.trace.run.trace_run import TraceRun

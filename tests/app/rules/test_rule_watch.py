@@ -179,6 +179,42 @@ def test_while_a_court_is_opened_few_samples_wait_and_none_is_lost(folder: Path)
         assert kept(watch) == expected
 
 
+def test_a_watch_that_falls_behind_misses_no_sample_and_no_end(folder: Path) -> None:
+    told = list(observations(65 + QUEUE_LIMIT))
+    with open_store(None) as store:
+        steady = watch_over(store, folder)
+        live(store, steady, told)
+        expected = kept(steady)
+    with open_store(None) as store:
+        watch = watch_over(store, folder)
+        live(store, watch, told[:48])
+        # The ends of both findings and of workload "2" fall out of the line.
+        for observation in told[48:]:
+            keep(store, [observation])
+            watch.observe(observation)
+        assert not any(observation.statuses for observation in watch._queue)
+        while watch._queue:
+            watch.take(watch._queue.popleft())
+        assert kept(watch) == expected
+
+
+def test_what_is_imported_while_it_is_served_is_judged(folder: Path, tmp_path: Path) -> None:
+    told = list(observations(65))
+    with open_store(None) as store:
+        watch = watch_over(store, folder, tmp_path / "site.duckdb")
+        watch.start(START)
+        try:
+            keep(store, told[:40])
+            watch.take_import("default")
+            until(lambda: not watch.preparing("default"), "the verdicts on an import")
+            assert set(kept(watch)) == {("quiet", "1"), ("weak", "2")}
+            keep(store, told[40:])
+            watch.take_import("default")
+            until(lambda: kept(watch)["weak", "2"][0][1] is not None, "an end of the next import")
+        finally:
+            watch.stop()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [False, True])
 def test_a_restart_continues_from_kept_state_or_rebuilds_it(

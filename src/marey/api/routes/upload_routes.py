@@ -169,6 +169,7 @@ def import_history(
             summary = write_import(checked, store, lambda share: job.progress(0.5 + share / 2))
         finally:
             service.uploads.remove(wish.owner)
+        service.rule_watch.take_import(request.cluster)
         return summary.document()
 
     return Answer(service.background.start("import", work).document())

@@ -226,7 +226,7 @@ def import_run(
     progress: ProgressCall = lambda _: None,
     keep: ImportRetention | None = None,
 ) -> ImportSummary:
-    """Yield bring back a whole run that ``marey sim`` wrote, as one step."""
+    """Write a whole run that ``marey sim`` made into the store, as one step."""
     total, done = max(1, folder.sample_rows()), 0
     edges: list[int] = []
 

@@ -23,7 +23,11 @@ from marey.app.rules.rule_documents import (
     Verdicts,
 )
 from marey.app.rules.rule_windows import fill_windows
-from marey.app.rules.state_file import EvaluationLoopFiles, find_missed_changes
+from marey.app.rules.state_file import (
+    EvaluationLoopFiles,
+    copy_last_episodes,
+    find_missed_changes,
+)
 from marey.model.access.current import current_identity
 from marey.model.errors import Conflict, MareyError
 from marey.model.observation import Observation
@@ -68,20 +72,27 @@ class RuleWatch:
         self._saved_ms: dict[str, int] = {}
         self._rules = book.all()
         self.lock = threading.RLock()
-        # While a loop is rebuilt nothing is lost: what falls out here is read from the store.
+        # What falls out here on a machine that cannot keep up is read from the store.
         self._queue: deque[Observation] = deque(maxlen=QUEUE_LIMIT)
+        self._overrun: set[str] = set()
+        # Clusters whose past was brought in while they are served.
+        self._imported: deque[str] = deque()
         self._wake, self._stop = threading.Event(), threading.Event()
         # How much of the past has been read for clusters whose loop does not know all of it yet.
         self._shares: dict[str, float] = {}
         self.keeper = EvaluationLoopFiles(store, beside, self._stop.is_set, self._note_share)
         self._thread: threading.Thread | None = None
         self._past_thread: threading.Thread | None = None
+        self._is_reading_past = False
 
     # -- the collect loop
     def observe(self, observation: Observation) -> None:
         """Put an observation in line for the watch's own thread; never waits, never raises."""
+        # The watch's thread may take one out meanwhile.
+        with suppress(IndexError):
+            if len(self._queue) == QUEUE_LIMIT:
+                self._overrun.add(self._queue[0].cluster)
         self._queue.append(observation)
-        # The watch's thread may take it out meanwhile.
         with suppress(IndexError):
             older = self._queue[-OPENING_LIMIT - 1]
             if older.cluster not in self._feeds:
@@ -93,11 +104,12 @@ class RuleWatch:
             if not self._stop.is_set():
                 self._guard(partial(self._open_first, cluster, now_ms))
         give_back()
-        self._past_thread = threading.Thread(target=self._read_past, name="past", daemon=True)
-        self._past_thread.start()
+        self._start_reading_past()
         while not self._stop.is_set():
             self._wake.wait(timeout=1.0)
             self._wake.clear()
+            while self._imported and not self._stop.is_set():
+                self._guard(partial(self._open_imported, self._imported.popleft()))
             while self._queue and not self._stop.is_set():
                 self.take(self._queue.popleft())
                 # Locks are not fair: let those in who wait for a verdict or a preview.
@@ -118,12 +130,29 @@ class RuleWatch:
         self._guard(lambda: self._take(observation))
 
     def _take(self, observation: Observation) -> None:
-        feed = self.feed(observation.cluster, observation.time_ms)
+        cluster = observation.cluster
+        if cluster not in self._feeds:
+            # Opening a loop reads what fell out so far, and what falls out meanwhile is news.
+            self._overrun.discard(cluster)
+        feed = self.feed(cluster, observation.time_ms)
         with self.lock:
-            if observation.time_ms <= self._read_ms[observation.cluster]:
+            if cluster in self._overrun:
+                self._overrun.discard(cluster)
+                self._catch_up(cluster, feed)
+            if observation.time_ms <= self._read_ms[cluster]:
                 # Already read from the store while the loop was opened.
                 observation = replace(observation, samples=())
-            self._finish(observation.cluster, feed.observe(observation), observation.time_ms)
+            self._finish(cluster, feed.observe(observation), observation.time_ms)
+
+    def _catch_up(self, cluster: str, feed: ObservationFeed) -> None:
+        """Read from the store what fell out of the line: samples, starts and ends alike."""
+        book = feed.loop.book.findings
+        before = copy_last_episodes(book.values())
+        since_ms = feed.loop.evaluator.newest_ms
+        self.keeper.catch_up(cluster, feed, self._rules)
+        self._read_ms[cluster] = feed.loop.evaluator.newest_ms
+        missed = find_missed_changes(before, book.values(), since_ms)
+        self._finish(cluster, missed, self._read_ms[cluster])
 
     def _finish(self, cluster: str, changes: list[FindingChange], now_ms: int) -> None:
         # In this order: a finding that is kept but was not announced would never be.
@@ -175,12 +204,45 @@ class RuleWatch:
                 self._shares[cluster] = 0.0
             self._feeds[cluster] = feed
 
+    def take_import(self, cluster: str) -> None:
+        """Judge a cluster whose past has just been imported; never waits."""
+        self._imported.append(cluster)
+        self._wake.set()
+
+    def _open_imported(self, cluster: str) -> None:
+        """Judge what was imported: of an unknown cluster the newest hours first, then the past."""
+        if cluster in self._feeds:
+            with self.lock:
+                # What was kept knows nothing of the import.
+                self.keeper.forget(cluster)
+                self._shares.setdefault(cluster, 0.0)
+        else:
+            span = self.store.span(cluster)
+            if span is not None:
+                self._open_first(cluster, span[1])
+        self._start_reading_past()
+
+    def _start_reading_past(self) -> None:
+        with self.lock:
+            if self._is_reading_past:
+                return
+            self._is_reading_past = True
+        self._past_thread = threading.Thread(target=self._read_past, name="past", daemon=True)
+        self._past_thread.start()
+
     def _read_past(self) -> None:
-        for cluster in list(self._shares):
+        while (cluster := self._find_unread()) is not None:
             if not self._stop.is_set():
                 self._guard(partial(self._replace_by_whole, cluster))
             self._shares.pop(cluster, None)
         give_back()
+
+    def _find_unread(self) -> str | None:
+        """Return a cluster whose past has not been read; without one, reading is over."""
+        with self.lock:
+            found = next(iter(self._shares), None)
+            self._is_reading_past = found is not None
+        return found
 
     def _replace_by_whole(self, cluster: str) -> None:
         """Judge the whole past, and go on with that loop instead of the one of the newest hours."""

@@ -80,7 +80,7 @@ class EvaluationLoopFiles:
         With ``newest_only`` from its last two hours, to have something to show at once. What was
         ``announced`` already is not news again.
         """
-        before = {finding.id: _copy_last_episode(finding) for finding in (*kept, *announced)}
+        before = copy_last_episodes((*kept, *announced))
         loop = self._restore_state(cluster, rules, kept, now_ms)
         # Of a past that is judged anew, only what lasts is news.
         since_ms = now_ms if loop is None else loop.judged_ms or now_ms
@@ -213,6 +213,12 @@ class EvaluationLoopFiles:
         digest = hashlib.blake2b(cluster.encode(), digest_size=6).hexdigest()
         return self.beside.with_name(f"{self.beside.name}.rules-{digest}")
 
+    def forget(self, cluster: str) -> None:
+        """Remove the kept state, so that the next loop is made from history."""
+        path = self.state_path(cluster)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
     def write(self, cluster: str, loop: EvaluationLoop) -> None:
         """Keep the loop's state: written beside, flushed, then put in place as one step."""
         path = self.state_path(cluster)
@@ -247,10 +253,10 @@ def find_missed_changes(
     return changes
 
 
-def _copy_last_episode(finding: Finding) -> Episode:
-    """Return a copy of a finding's last episode: the finding itself lives on."""
-    last = finding.episodes[-1] if finding.episodes else Episode(0, 0)
-    return Episode(last.opened_ms, last.closed_ms, last.because)
+def copy_last_episodes(findings: Iterable[Finding]) -> dict[str, Episode]:
+    """Return a copy of each finding's last episode: the findings themselves live on."""
+    last = {f.id: f.episodes[-1] if f.episodes else Episode(0, 0) for f in findings}
+    return {name: Episode(e.opened_ms, e.closed_ms, e.because) for name, e in last.items()}
 
 
 def _remember(loop: EvaluationLoop, kept: Iterable[Finding]) -> None:

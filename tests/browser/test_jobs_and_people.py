@@ -118,7 +118,7 @@ def test_a_job_that_waits_has_a_page_too(overview: Overview, demo: Demo) -> None
     assert waiting, "a busy Wednesday has a queue"
     page = open_page(overview, f"/workload?id={waiting[0]['workload']}")
     page.wait_for_selector("[data-testid=workload-facts]")
-    assert "pending" in page.inner_text("[data-testid=workload-facts]")
+    assert "waiting" in page.inner_text("[data-testid=workload-facts]")
 
 
 def test_search_finds_a_person_from_any_page(overview: Overview, demo: Demo) -> None:

@@ -48,7 +48,7 @@ def test_user_b_learns_why_the_job_is_pushed_back(overview: Overview, demo: Demo
     page.get_by_role("option").filter(has_text=own["workload"]).first.click()
     page.wait_for_selector("[data-testid=workload-facts]")
     page.get_by_role("heading", level=1).filter(has_text=name).wait_for()
-    assert "pending" in page.inner_text("[data-testid=workload-facts]")
+    assert "waiting" in page.inner_text("[data-testid=workload-facts]")
     page.get_by_role("link", name="Why is it waiting?").click()
     page.wait_for_url("**/queue?*")
     why = page.get_by_test_id("queue-why")

@@ -9,6 +9,10 @@
 
 type Value = string | number;
 
+/** "1 job", "12 jobs": counts come in already formatted. */
+const plural = (count: Value, one: string, many = `${one}s`) =>
+  `${count} ${String(count) === "1" ? one : many}`;
+
 /** Talking to the server. */
 export const apiTexts = {
   theServerIsNotResponding: "The server is not responding.",
@@ -226,6 +230,16 @@ export const baseTexts = {
   evaluatingRulesOnPastDataPercent: (percent: Value) =>
     `Evaluating rules on past data… ${percent} %`,
   lens: (name: Value, message: Value) => `Lens “${name}”: ${message}`,
+  jobStates: {
+    pending: "waiting",
+    running: "running",
+    completed: "completed",
+    failed: "failed",
+    cancelled: "cancelled",
+    timeout: "timed out",
+    node_fail: "node failure",
+  },
+  jobAttributes: { lr: "learning rate" },
   otherRules: "Other rules",
   myLenses: "My lenses",
 };
@@ -313,7 +327,7 @@ export const tracesTexts = {
   tryAgain: "Try again",
   filter: "Filter",
   filterTable: (name: Value) => `Filter ${name}`,
-  rowCount: (count: Value) => `${count} rows`,
+  rowCount: (count: Value) => plural(count, "row"),
   csv: "CSV",
   png: "PNG",
   svg: "SVG",
@@ -333,7 +347,7 @@ export const tracesTexts = {
   notKnown: "not known",
   clockError: "Clock error",
   itsGpusAtThatTime: (workload: Value) => `${workload}: its GPUs at that time`,
-  notes: (count: Value) => (count === 1 ? "1 note" : `${count} notes`),
+  notes: (count: Value) => plural(count, "note"),
   recoverable: (time: Value, share: Value) => `Fixing it would save ${time} (${share}).`,
   confidence: (percent: Value) => `Confidence ${percent} %.`,
   showInMarey: "Show in the Marey view",
@@ -397,7 +411,7 @@ export const tracesTexts = {
     `Rank ${rank}: communicates ${communication}, waits ${wait}, ${bytes}`,
   showAllRanks: "Show all ranks",
   allRanks: "All ranks",
-  ranksChosen: (count: Value) => `${count} ranks selected`,
+  ranksChosen: (count: Value) => `${plural(count, "rank")} selected`,
   matrixOf: "Matrix of",
   pairCell: (from: Value, to: Value, value: Value) => `Rank ${from} to rank ${to}: ${value}`,
   pairs: "Pairs of ranks",
@@ -519,7 +533,7 @@ export const tracesTexts = {
   colourBy: "Colour",
   search: "Search",
   nextFound: "Next match",
-  foundCount: (count: Value) => `${count} matches`,
+  foundCount: (count: Value) => plural(count, "match", "matches"),
   lanesByMicroBatch: "Lane per micro-batch",
   longEdges: "Long and hub edges",
   closeAll: "Collapse all",
@@ -684,7 +698,7 @@ export const whatIfTexts = {
 /** Diagnostics. */
 export const diagnosticsTexts = {
   traces: "Traces",
-  notJudged: (count: Value) => `Not judged: ${count} kinds of fault`,
+  notJudged: (count: Value) => `Not evaluated: ${plural(count, "kind")} of fault`,
   notJudgedBecause: (kinds: Value, why: Value) => `${kinds}: ${why}`,
   notKnown: "not known",
   reason: "reason",
@@ -728,7 +742,7 @@ export const diagnosticsTexts = {
   cut: (criterion: Value) => `Cut: ${criterion}`,
   chooseAutomatically: "choose automatically",
   dendrogramOfGpusCutIntoClusters: (gpus: Value, count: Value) =>
-    `Dendrogram of ${gpus} GPUs, cut into ${count} clusters`,
+    `Dendrogram of ${plural(gpus, "GPU")}, cut into ${plural(count, "cluster")}`,
   clustersOrClickTheDendrogram: "Clusters (or click the dendrogram)",
   comparison: "Comparison",
   compare: "Compare",
@@ -880,8 +894,7 @@ export const findingsTexts = {
   nothing: "Nothing",
   byWorkload: "Workload",
   byCause: "Cause",
-  groupSum: (count: Value, hours: Value) =>
-    `${count} finding${count === 1 ? "" : "s"}, ${hours} GPU-hours`,
+  groupSum: (count: Value, hours: Value) => `${plural(count, "finding")}, ${hours} GPU-hours`,
   chooseAFinding: "Choose a finding to see its evidence and its plot at that time.",
   selectFinding: (title: Value, workload: Value) => `Select ${title}, job ${workload}`,
   selected: (count: Value) => `${count} selected`,
@@ -947,21 +960,24 @@ export const findingsTexts = {
   times: (episodes: Value) => `${episodes} times`,
   severityOpen: (severity: Value) => `${severity}, open`,
   severityClosed: (severity: Value) => `${severity}, closed`,
-  ofGpusGpuHours: (
+  findingFacts: (
     openedms: Value,
     open: Value,
     finding: Value,
     gpucount: Value,
     gpusheld: Value,
     gpuhours: Value,
-  ) =>
-    `${openedms} · ${open} ${finding} · ${gpucount} of ${gpusheld} ` +
-    `${String(gpusheld) === "1" ? "GPU" : "GPUs"} · ${gpuhours} GPU-hours`,
+  ) => [
+    openedms,
+    `${open} ${finding}`,
+    `${gpucount} of ${plural(gpusheld, "GPU")}`,
+    `${gpuhours} GPU-hours`,
+  ],
   mutes: (count: Value, plural: Value) => `${count} mute${plural}`,
   notifications: "Notifications",
   nothingSentYet: (receivers: Value) => `Nothing sent yet. ${receivers}`,
   toWaitingAttemptsSoFarNext: (receiver: Value, notices: Value, attempts: Value, duems: Value) =>
-    `To ${receiver}: ${notices} waiting, ${attempts} attempts so far, next one ${duems}`,
+    `To ${receiver}: ${notices} waiting, ${plural(attempts, "attempt")} so far, next one ${duems}`,
   when: "When",
   toWord: "To",
   what: "What",
@@ -986,7 +1002,7 @@ export const overviewTexts = {
   clusterMapArrowKeysPanPlus:
     "Cluster map. Arrow keys move between groups and GPUs, Space goes inside, Backspace back out, Enter opens. " +
     "Shift and arrows pan, plus and minus zoom, 0 fits everything, Escape clears the selection.",
-  groupSaid: (name: Value, count: Value) => `${name}, ${count} GPUs`,
+  groupSaid: (name: Value, count: Value) => `${name}, ${plural(count, "GPU")}`,
   unitSaid: (gpu: Value, workload: Value, value: Value) =>
     [gpu, workload, value].filter((part) => part !== "").join(", "),
   repack: "Re-pack",
@@ -1129,7 +1145,7 @@ export const overviewTexts = {
   rescaleToFilteredData: "Rescale to filtered data",
   reverse: "Reverse",
   histogramOfDragToFilter: (label: Value) => `Histogram of ${label}; drag to filter`,
-  unitCount: (count: Value) => `${count} units`,
+  unitCount: (count: Value) => plural(count, "unit"),
   clearSelection: "Clear selection",
   noValue: "no value",
   showOnlyThis: "Show only this",
@@ -1171,7 +1187,8 @@ export const overviewTexts = {
   pause: "Pause",
   closeTimeTravel: "Close time travel",
   timeTravel: "Time travel",
-  sourcesAreStale: (stale: Value) => `${stale} sources are stale`,
+  sourcesAreStale: (stale: Value) =>
+    String(stale) === "1" ? "1 source is stale" : `${stale} sources are stale`,
   noData: (name: Value, agems: Value) => `${name}: no data ${agems}`,
   forWord: (agems: Value) => `for ${agems}`,
   noDataYet: "no data yet",
@@ -1188,7 +1205,7 @@ export const overviewTexts = {
   waitingReason: (workload: Value) => `Waiting: ${workload}`,
   state: "State",
   requested: "Requested",
-  requestedGpus: (count: Value, type: Value) => `${count} GPUs, ${type}`,
+  requestedGpus: (count: Value, type: Value) => `${plural(count, "GPU")}, ${type}`,
   shareOfUnits: (share: Value, units: Value, percent: Value) =>
     `${share} of ${units} units (${percent})`,
   rule: "Rule",
@@ -1196,9 +1213,9 @@ export const overviewTexts = {
   now3: "Now",
   wholeRun: "Whole run",
   group: "Group",
-  units3: (weight: Value) => `${weight} units`,
+  units3: (weight: Value) => plural(weight, "unit"),
   contains: "Contains",
-  groups: (childCount: Value) => `${childCount} groups`,
+  groups: (childCount: Value) => plural(childCount, "group"),
   customView: "Custom view",
   views: "Views",
   edited: "(edited)",
@@ -1383,7 +1400,7 @@ export const rulesTexts = {
   aLensWithThisNameAlready: "A lens with this name already exists.",
   aViewCanHoldAtMost: (most: Value) => `A view can hold at most ${most} lenses.`,
   ruleScopeMeans: {
-    personal: "Evaluated for your workloads alone. Its findings are shown to you alone.",
+    personal: "Evaluated only for your workloads. Only you see its findings.",
     project: "Evaluated for your project's workloads. Its members can change it.",
     site: "Evaluated for every workload from its first sample. Opens findings; notifies where configured.",
   },
@@ -1524,7 +1541,7 @@ export const auditTexts = {
   older: "Older entries",
   nobody: "nobody",
   exportFailed: "The export failed.",
-  showValues: (count: Value) => `${count} values`,
+  showValues: (count: Value) => plural(count, "value"),
   hideValues: "Hide values",
   times: (count: Value) => `(${count} times)`,
   value: "Value",
@@ -1633,7 +1650,10 @@ export const jobsTexts = {
   parquet: "Parquet",
   links: "Links",
   loading: "Loading jobs…",
-  total: (total: Value, byState: Value) => `${total} jobs. In all states: ${byState}`,
+  total: (total: Value) => `${plural(total, "job")}.`,
+  byState: "In all states:",
+  countOfState: (count: Value, state: Value) => `${count} ${state}`,
+  stateIs: (state: Value) => `State: ${state} ✕`,
   noJobsMatch: "No jobs match.",
   showOnTheOverview: "Show on the overview",
   showOnTheOverviewOf: (job: Value) => `Show job ${job} on the overview`,
@@ -1652,7 +1672,7 @@ export const peopleTexts = {
   kinds: { user: "User", project: "Project", partition: "Partition", host: "Host", gpu: "GPU" },
   nothingChosen: "Nothing selected",
   allJobs: "All jobs",
-  openFindings: (count: Value) => `${count} open finding${count === 1 ? "" : "s"}`,
+  openFindings: (count: Value) => plural(count, "open finding"),
   showOnTheOverview: "Show on the overview",
   weeklyDigest: "Weekly digest",
   gpuHoursOverTime: "GPU-hours over the last 7 days",
@@ -1694,13 +1714,13 @@ export const capacityTexts = {
   freeGpus: "Free GPUs",
   wholeHostsFree: "Whole hosts free",
   largestJobThatFits: "Largest job that fits now",
-  gpus: (count: Value) => `${count} GPUs`,
+  gpus: (count: Value) => plural(count, "GPU"),
   stranded: "Free GPUs stranded",
   waiting: "Waiting",
   waitingGpus: "GPUs requested by waiting jobs",
-  jobsAndGpus: (jobs: Value, gpus: Value) => `${jobs} jobs, ${gpus} GPUs`,
+  jobsAndGpus: (jobs: Value, gpus: Value) => `${plural(jobs, "job")}, ${plural(gpus, "GPU")}`,
   waitBySize: "Median wait by job size",
-  sizes: ["1 GPU", "2-8 GPUs", "9-64 GPUs", "65+ GPUs"],
+  sizes: ["1 GPU", "2–8 GPUs", "9–64 GPUs", "65+ GPUs"],
   waitByType: "Wait by resource type",
   resourceType: "Resource type",
   started: "Started",
@@ -1713,7 +1733,7 @@ export const capacityTexts = {
     `Averages over ${span} before and after. Jobs still waiting count with their wait so far.`,
   before: "Before",
   after: "After",
-  waitOfSize: (size: Value) => `Median wait, ${size} GPU${size === "1" ? "" : "s"}`,
+  waitOfSize: (size: Value) => `Median wait, ${plural(String(size).replace("-", "–"), "GPU")}`,
   waitTold: (wait: Value, started: Value, waiting: Value) =>
     `${wait} (${started} started, ${waiting} waiting)`,
   figure: "Figure",
@@ -1849,7 +1869,7 @@ export const callGraphTexts = {
     "Profiles of one program side by side: which rank, step or run stands out, and what changed.",
   sources: "Profiles",
   against: "Compare with",
-  files: (count: Value) => (count === "1" ? "1 file" : `${count} files`),
+  files: (count: Value) => plural(count, "file"),
   noSources: "Nothing uploaded yet.",
   chooseSources: "Choose profiles above, or upload some.",
   chooseAmongSources: "Choose profiles above.",
@@ -1877,7 +1897,7 @@ export const callGraphTexts = {
   splits: { reveal: "Reveal", callers: "Split by caller", callees: "Split by callee" },
   undoSplits: "Undo splits",
   supernode: (name: Value, sites: Value, mean: Value, min: Value, max: Value) =>
-    `${name}: ${sites === 1 ? "1 call site" : `${sites} call sites`}, inclusive ${mean} on average (${min} to ${max})`,
+    `${name}: ${plural(sites, "call site")}, inclusive ${mean} on average (${min} to ${max})`,
   asTable: "Show as table",
   module: "Module",
   callSites: "Call sites",
@@ -1892,7 +1912,7 @@ export const callGraphTexts = {
     "Names from caller to callee: * is any number of call sites, + at least one; the same as in marey callgraph query.",
   find: "Find",
   clearQuery: "Clear query",
-  found: (count: Value) => (Number(count) === 1 ? "1 call site" : `${count} call sites`),
+  found: (count: Value) => plural(count, "call site"),
   icicle: "Call tree",
   icicleHelp: "The call tree as an icicle. Arrow keys move, Enter selects.",
   icicleLegend: "Width: inclusive time. Colour: imbalance between profiles. Double-click to zoom.",
@@ -1909,7 +1929,7 @@ export const callGraphTexts = {
   mapX: "First principal coordinate",
   mapY: "Second",
   clusters: (count: Value) =>
-    `${count === 1 ? "1 cluster" : `${count} clusters`}. Draw around points to show only those profiles.`,
+    `${plural(count, "cluster")}. Draw around points to show only those profiles.`,
   inCluster: (name: Value, cluster: Value) => `${name} (cluster ${cluster})`,
   onlyProfiles: (profiles: Value) => `Showing profiles ${profiles} only.`,
   allProfiles: "All profiles",
@@ -1942,7 +1962,8 @@ export const callGraphTexts = {
   change: "Change",
   notTested: "not tested",
   whoStandsOut: "Outliers",
-  united: (nodes: Value, profiles: Value) => `${nodes} call sites in ${profiles} profiles.`,
+  united: (nodes: Value, profiles: Value) =>
+    `${plural(nodes, "call site")} in ${plural(profiles, "profile")}.`,
   nobody: "No outliers: all profiles are within the usual spread.",
   reasons: {
     "only-here": (path: Value, value: Value, _typical: Value) =>

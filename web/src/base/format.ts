@@ -1,6 +1,7 @@
-/** Numbers as people read them: few digits, thin units, durations in words. */
+/** Values as people read them: few digits, thin units, durations and states in words. */
 
 import { chosenClock, isoMinute } from "@/base/clock";
+import { baseTexts as texts } from "@/texts";
 
 const THIN = "\u2009";
 
@@ -54,4 +55,19 @@ export function formatTime(timeMs: number | null): string {
   if (timeMs === null || !Number.isFinite(timeMs)) return "–";
   if (CLOCK === "iso") return isoMinute(timeMs);
   return new Date(timeMs).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
+
+const STATES: Record<string, string> = texts.jobStates;
+const ATTRIBUTES: Record<string, string> = texts.jobAttributes;
+
+/** The state of a job as people say it; one that is not known as it came. */
+export function stateWord(state: string | null | undefined): string {
+  if (!state) return "–";
+  return STATES[state] ?? state.replaceAll("_", " ");
+}
+
+/** The name of an attribute of a job as a label. */
+export function attributeLabel(name: string): string {
+  const words = ATTRIBUTES[name] ?? name.replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
 }

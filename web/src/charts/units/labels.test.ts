@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { letterMeasure, placeLabels, shorten } from "@/charts/units/labels";
+import { letterMeasure, placeLabels, placeUprightLabels, shorten } from "@/charts/units/labels";
 import { layoutUnits } from "@/charts/units/layout";
 
 const measure = letterMeasure((letter) => (letter === "…" ? 1 : 0.55));
@@ -139,13 +139,73 @@ describe("a bar chart", () => {
         );
   });
 
-  test("keeps every label whole or shortened within its bar", () => {
+  test("keeps every label across whole, with its count, within its bar", () => {
     for (const zoom of [0.5, 1, 2, 4])
       for (const label of placeLabels(layout, place(zoom))) {
         const { groupW } = layout;
+        expect(names).toContain(label.text);
+        expect(label.detail).not.toBe("");
         expect(label.width).toBeLessThanOrEqual(
           groupW[label.group] * layout.fitScale * zoom + 0.01,
         );
       }
+  });
+});
+
+describe("bar charts one above another", () => {
+  // One partition whose longest bar has 400 GPUs, one whose bars are short.
+  const bars = [
+    [0, "translation", 400],
+    [0, "protein", 90],
+    [1, "foundation-2", 40],
+    [1, "multimodal", 3],
+  ] as const;
+  const spread = <T>(of: (bar: (typeof bars)[number]) => T) =>
+    bars.flatMap((bar) => Array<T>(bar[2]).fill(of(bar)));
+  const layer = { size: "count" as const, margin: 12, padding: 4, label: 12, aspect: 1, across: 0 };
+  const layout = layoutUnits({
+    rows: Int32Array.from(spread(() => 0).keys()),
+    keys: [
+      { codes: Int32Array.from(spread((bar) => bar[0])), size: 2, ranks: Int32Array.from([0, 1]) },
+      {
+        codes: Int32Array.from(spread((bar) => bars.indexOf(bar))),
+        size: 4,
+        ranks: Int32Array.from([0, 1, 2, 3]),
+      },
+    ],
+    orders: [
+      { by: "name", descending: false },
+      { by: "count", descending: true },
+    ],
+    unitOrder: null,
+    layers: [
+      { ...layer, layout: "list_x" },
+      { ...layer, layout: "fill_x", size: "uniform" },
+    ],
+    unit: { layout: "fill_y", gap: 0.1, aspect: 1, across: 0, align: "end" },
+    shares: null,
+    viewport: { width: 1000, height: 700 },
+  });
+
+  test("the short ones have room for whole names with their counts", () => {
+    const labels = placeUprightLabels(
+      layout,
+      {
+        camera: { scale: layout.fitScale, x: 0, y: 0 },
+        width: 1000,
+        height: 700,
+        nameOf: (group, depth) => (depth === 2 ? bars[layout.tree.code[group]][1] : "partition"),
+        detailOf: (group) => String(layout.tree.unitCount[group]),
+        measure,
+        most: 100,
+      },
+      new Set(),
+    );
+    expect(labels.map(({ text }) => text).sort()).toEqual([
+      "foundation-2 · 40",
+      "multimodal · 3",
+      "protein · 90",
+      "translation · 400",
+    ]);
   });
 });

@@ -88,11 +88,15 @@ function placeLabel(
     (part) => options.measure(part, size) * heavier,
   );
   if (text === "") return null;
+  // A bar whose name would be cut has it upright, whole.
+  const isBar = layout.bars && layer === layout.tree.layers;
+  if (isBar && text !== options.nameOf(group, layer)) return null;
   const used = options.measure(text, size) * heavier;
   const count = options.detailOf(group);
   const detail = count && `· ${count}`;
   const detailWidth = options.measure(detail, size * 0.86);
   const fits = used + size * GAP + detailWidth < room;
+  if (isBar && !fits) return null;
   return {
     group,
     layer,
@@ -140,7 +144,7 @@ export function placeUprightLabels(
 function placeUpright(
   layout: UnitLayout,
   group: number,
-  { camera, width, nameOf, detailOf, measure }: LabelOptions,
+  { camera, width, nameOf, detailOf, measure, leftOf }: LabelOptions,
 ): UprightLabel | null {
   const { tree, groupX, groupY, groupW, groupH } = layout;
   if (groupW[group] * camera.scale < UPRIGHT_PX) return null;
@@ -150,7 +154,9 @@ function placeUpright(
   const first = tree.firstUnit[group];
   for (let i = first; i < first + tree.unitCount[group]; i++) end = Math.min(end, layout.y[i]);
   const [top, bottom] = [groupY[group], groupY[group] + groupH[group]];
-  const above = (end - top) * camera.scale - 8;
+  // Marks of rules stand at the top of a bar's room.
+  const marks = leftOf?.has(group) ? layout.bands[tree.layers] * camera.scale : 0;
+  const above = (end - top) * camera.scale - 8 - marks;
   const whole = (bottom - top) * camera.scale - 8;
   const full = `${nameOf(group, tree.layers)} · ${detailOf(group)}`;
   const over = measure(full, UPRIGHT_PX) > above;

@@ -444,6 +444,7 @@ function unitGrid({ unit, keys, viewport }: LayoutRequest, tree: GroupTree, cell
   const known = new Map<number, ReturnType<Grid>>();
   const fixed =
     unit.across > 0 ? unit.across : unit.layout.startsWith("fill") ? fillAcross(tree, cells) : 0;
+  const leastHigh = isBars(unit) ? leastBarHeight(tree, cells, fixed) : 0;
   return (n) => {
     let size = known.get(n);
     if (!size) {
@@ -451,7 +452,8 @@ function unitGrid({ unit, keys, viewport }: LayoutRequest, tree: GroupTree, cell
       const lines = Math.ceil(n / perLine);
       // Fill keeps its fixed side even where one line is not full; the others shrink to what is there.
       const side = unit.layout.startsWith("fill") ? perLine : Math.min(n, perLine);
-      size = { perLine, byRow, width: byRow ? side : lines, height: byRow ? lines : side };
+      const high = Math.max(byRow ? lines : side, leastHigh);
+      size = { perLine, byRow, width: byRow ? side : lines, height: high };
       known.set(n, size);
     }
     return size;
@@ -460,10 +462,26 @@ function unitGrid({ unit, keys, viewport }: LayoutRequest, tree: GroupTree, cell
 
 /** A bar's breadth: the same for all, so that lengths compare; the longest comes to about 1 : 7. */
 function fillAcross(tree: GroupTree, cells: Cells): number {
+  return Math.max(1, Math.round(Math.sqrt(mostCells(tree, cells) / 7)));
+}
+
+function mostCells(tree: GroupTree, cells: Cells): number {
   const [first, end] = leafRange(tree);
   let most = 1;
   for (let g = first; g < end; g++) most = Math.max(most, cells.count[g]);
-  return Math.max(1, Math.round(Math.sqrt(most / 7)));
+  return most;
+}
+
+/** Whether units are bars that stand on the ground. */
+function isBars(unit: LayoutRequest["unit"]): boolean {
+  return unit.align === "end" && unit.layout === "fill_y";
+}
+
+/** Of several charts of bars the low ones have room for the names above their bars too. */
+const LEAST_BAR = 0.5;
+
+function leastBarHeight(tree: GroupTree, cells: Cells, across: number): number {
+  return Math.ceil((LEAST_BAR * mostCells(tree, cells)) / across);
 }
 
 function absolute(
@@ -519,7 +537,7 @@ function absolute(
     y,
     share,
     gap: request.unit.gap,
-    bars: request.unit.align === "end" && request.unit.layout === "fill_y" && tree.layers > 0,
+    bars: isBars(request.unit) && tree.layers > 0,
     groupX: Float32Array.from(dx),
     groupY: Float32Array.from(dy),
     groupW: Float32Array.from(w),

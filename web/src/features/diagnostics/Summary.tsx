@@ -1,5 +1,11 @@
 import { useContext, useEffect, useMemo, useRef } from "react";
-import { formatCount, formatDuration, formatTime, formatValue } from "@/base/format";
+import {
+  attributeLabel,
+  formatCount,
+  formatDuration,
+  formatTime,
+  formatValue,
+} from "@/base/format";
 import type { RuleBoard } from "@/base/verdicts/queries";
 import { RuleMark } from "@/base/verdicts/RuleMark";
 import { isViolated } from "@/base/verdicts/slots";
@@ -207,7 +213,7 @@ function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
     ],
     ...Object.entries(workload.attributes)
       .slice(0, 6)
-      .map(([name, value]): [string, string] => [name.replaceAll("_", " "), value]),
+      .map(([name, value]): [string, string] => [attributeLabel(name), value]),
   ];
   return (
     <dl className={styles["workload-facts"]}>

@@ -100,7 +100,7 @@ function Filters({
     if (id && !titles.has(id)) titles.set(id, id);
   const listed = [...titles].map(([value, label]) => ({ value, label }));
   return (
-    <div className={pageStyles["page-line"]}>
+    <div className={`${pageStyles["page-line"]} ${styles["filters"]}`}>
       <Choice
         label={texts.state}
         value={shown.state}
@@ -305,14 +305,21 @@ function Row({
         <span className={styles["finding-title"]}>
           <strong>{finding.title || finding.rule}</strong>
           <span className={ui["muted"]}>
-            {texts.ofGpusGpuHours(
-              formatTime(finding.opened_ms),
-              finding.open ? texts.openFor : texts.wasOpenFor,
-              formatDuration(openSeconds(finding, now)),
-              formatCount(finding.gpu_count),
-              formatCount(finding.gpus_held),
-              formatCount(finding.gpu_hours),
-            )}
+            {texts
+              .findingFacts(
+                formatTime(finding.opened_ms),
+                finding.open ? texts.openFor : texts.wasOpenFor,
+                formatDuration(openSeconds(finding, now)),
+                formatCount(finding.gpu_count),
+                formatCount(finding.gpus_held),
+                formatCount(finding.gpu_hours),
+              )
+              .map((part, place) => (
+                <Fragment key={place}>
+                  {place > 0 && " · "}
+                  <span className={styles["part"]}>{part}</span>
+                </Fragment>
+              ))}
           </span>
         </span>
         {tags.map((tag) => (

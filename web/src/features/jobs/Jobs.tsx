@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, useState } from "react";
+import { Fragment, useEffect, useRef, useState } from "react";
 import { navigate, useSearch } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { withPrefix } from "@/api/prefix";
@@ -10,7 +10,7 @@ import {
   tracesAddress,
   workloadAddress,
 } from "@/base/addresses";
-import { formatCount } from "@/base/format";
+import { formatCount, stateWord } from "@/base/format";
 import type { Operator, Predicate } from "@/base/predicate";
 import { Choice, Popover, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
@@ -24,6 +24,7 @@ import {
   NUMBERS,
   printAddress,
   readAddress,
+  STATES,
   TEXT_OPS,
   TEXTS,
 } from "@/features/jobs/address";
@@ -108,6 +109,11 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
         />
       </form>
       <AddFilter state={state} set={set} />
+      {!STATES.some((one) => one === state.state) && (
+        <button type="button" className={ui["button"]} onClick={() => set({ state: "" })}>
+          {texts.stateIs(state.state.split(",").map(stateWord).join(", "))}
+        </button>
+      )}
       {Object.entries(state.filters).map(([field, value]) => (
         <button
           key={field}
@@ -288,7 +294,8 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
   return (
     <>
       <p className={ui["muted"]} role="status" data-testid="jobs-total" data-total={total ?? ""}>
-        {total === null ? texts.loading : texts.total(formatCount(total), counted(byState))}
+        {total === null ? texts.loading : texts.total(formatCount(total))}{" "}
+        {byState && <StateCounts counts={byState} set={set} />}
       </p>
       <div className={styles["box"]} ref={box} tabIndex={0} role="region" aria-label={texts.jobs}>
         <div
@@ -339,11 +346,22 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
   );
 }
 
-function counted(byState: Record<string, number> | null): string {
-  return Object.entries(byState ?? {})
-    .sort(([, a], [, b]) => b - a)
-    .map(([state, count]) => `${formatCount(count)} ${state}`)
-    .join(" · ");
+/** How many jobs the other filters leave in each state; a click asks for that state. */
+function StateCounts({ counts, set }: { counts: Record<string, number>; set: Set }) {
+  const sorted = Object.entries(counts).sort(([, a], [, b]) => b - a);
+  return (
+    <>
+      {texts.byState}
+      {sorted.map(([state, count], place) => (
+        <Fragment key={state}>
+          {place > 0 ? " · " : " "}
+          <button type="button" className={ui["link"]} onClick={() => set({ state })}>
+            {texts.countOfState(formatCount(count), stateWord(state))}
+          </button>
+        </Fragment>
+      ))}
+    </>
+  );
 }
 
 function Heading({ column, state, set }: { column: Column; state: JobsState; set: Set }) {

@@ -6,6 +6,13 @@ test("the state of the table survives its address", () => {
   expect(readAddress(printAddress(readAddress(search)))).toEqual(readAddress(search));
 });
 
+test("any states can be asked for, and words that are none are left out", () => {
+  expect(readAddress("?state=failed").state).toBe("failed");
+  expect(readAddress("?state=timeout,node_fail").state).toBe("timeout,node_fail");
+  expect(readAddress("?state=nonsense,cancelled").state).toBe("cancelled");
+  expect(readAddress("?state=nonsense").state).toBe("");
+});
+
 test("a text is looked for in every name, beside the filters", () => {
   const predicate = predicateOf(readAddress("?user=ada&q=bert"));
   expect(predicate).toMatchObject({ and: [{ field: "user", op: "eq", value: "ada" }, {}] });

@@ -2,9 +2,11 @@
 
 import type { Comparison, Operator, Predicate } from "@/base/predicate";
 import { parsePredicate } from "@/base/predicate";
+import { baseTexts as texts } from "@/texts";
 
 export interface JobsState {
-  state: "" | "running" | "pending" | "ended" | "failed,node_fail";
+  /** States by commas; "ended" for all that are over, "" for all. */
+  state: string;
   /** Field → value that jobs must have. */
   filters: Record<string, string>;
   /** Further conditions, all of which must hold: any predicate that the server understands. */
@@ -21,7 +23,9 @@ export const NUMBERS = ["gpus_requested", "priority", "exit_code", "time_limit_s
 export const TEXTS = [...FILTERS, "gpu_model", "resource_type", "qos", "reason"] as const;
 export const NUMBER_OPS: readonly Operator[] = ["ge", "le", "eq"];
 export const TEXT_OPS: readonly Operator[] = ["eq", "ne", "contains"];
-const STATES = ["", "running", "pending", "ended", "failed,node_fail"] as const;
+/** The states that have a button of their own. */
+export const STATES = ["", "running", "pending", "ended", "failed,node_fail"] as const;
+const KNOWN: readonly string[] = ["ended", ...Object.keys(texts.jobStates)];
 
 export function readAddress(search: string): JobsState {
   const query = new URLSearchParams(search);
@@ -32,7 +36,7 @@ export function readAddress(search: string): JobsState {
   }
   const columns = query.get("columns");
   return {
-    state: STATES.find((one) => one === query.get("state")) ?? "",
+    state: readStates(query.get("state") ?? ""),
     filters,
     where: readWhere(query.get("where")),
     text: query.get("q") ?? "",
@@ -40,6 +44,14 @@ export function readAddress(search: string): JobsState {
     descending: query.get("up") === null,
     columns: columns ? columns.split(",") : [],
   };
+}
+
+/** The states of an address; words that are no states are left out. */
+function readStates(text: string): string {
+  return text
+    .split(",")
+    .filter((word) => KNOWN.includes(word))
+    .join(",");
 }
 
 /** The conditions of an address; one that makes no sense is left out. */

@@ -1,7 +1,7 @@
 /** The columns of the table of jobs: what each shows, whether it can be sorted, how it reads. */
 
 import type { Document } from "@/api/documents";
-import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
 import { jobsTexts as texts } from "@/texts";
 
 export type JobRow = Document<"JobRow">;
@@ -51,7 +51,7 @@ function column(
 }
 
 export const COLUMNS: readonly Column[] = [
-  column("state", texts.state, "state", 84, false, (row) => row.state),
+  column("state", texts.state, "state", 84, false, (row) => stateWord(row.state)),
   column("workload", texts.job, "job", 72, false, (row) => row.workload),
   column("name", texts.name, "name", 140, false, (row) => row.name || "–"),
   column("user", texts.user, "user", 92, false, (row) => row.user || "–"),

@@ -6,7 +6,7 @@ import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import { PREFIX } from "@/api/prefix";
 import { entityAddress, findingsAddress, jobsAddress, workloadAddress } from "@/base/addresses";
-import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
 import { Bars } from "@/base/ui/Bars";
 import { Figures } from "@/base/ui/Figures";
 import { PageHead } from "@/base/ui/PageHead";
@@ -103,14 +103,21 @@ function figuresOf(page: Entity): [string, string][] {
   const figures: [string, string][] = [
     [texts.gpusInUse, formatCount(page.gpus_now)],
     [texts.running, formatCount(page.running)],
-    [texts.waiting, formatCount(page.waiting)],
+    // Nobody waits on a host yet.
+    ...(WITH_JOBS.includes(page.kind)
+      ? [[texts.waiting, formatCount(page.waiting)] satisfies [string, string]]
+      : []),
     [texts.jobs7Days, formatCount(page.jobs)],
     [texts.failed, formatCount(page.failed)],
     [texts.gpuHours, formatCount(page.gpu_hours)],
     [texts.wasted, formatCount(page.wasted_gpu_hours)],
     [texts.efficiency, page.efficiency === null ? "–" : `${Math.round(page.efficiency * 100)} %`],
-    [texts.medianWait, page.median_wait_s === null ? "–" : formatDuration(page.median_wait_s)],
   ];
+  if (WITH_JOBS.includes(page.kind))
+    figures.push([
+      texts.medianWait,
+      page.median_wait_s === null ? "–" : formatDuration(page.median_wait_s),
+    ]);
   if (page.state) figures.unshift([texts.state, page.state]);
   if (page.model) figures.push([texts.gpuType, page.model]);
   return figures;
@@ -206,7 +213,7 @@ function JobList({ page }: { page: Entity }) {
           <tbody>
             {page.rows.map((row) => (
               <tr key={row.workload}>
-                <td>{row.state}</td>
+                <td>{stateWord(row.state)}</td>
                 <td>
                   <PageLink href={workloadAddress(row.workload)}>
                     {row.name || row.workload}

@@ -5,7 +5,7 @@
  * without a handler are not shown. Lenses belong to the view: it keeps them and hands them in.
  */
 
-import { lazy, Suspense, useState } from "react";
+import { lazy, Suspense, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { formatCount } from "@/base/format";
 import { AllRules } from "@/features/rules/AllRules";
 import { PREPARING, type RuleBoard } from "@/base/verdicts/queries";
@@ -31,10 +31,17 @@ export function RuleBar(props: RuleBarProps) {
     const entry = field === null ? undefined : board.entries.find((one) => one.field === field);
     return entry ? [{ entry, slot }] : [];
   });
-  const rest = board.entries.length - shown.length;
+  const names = shown.map(({ entry }) => `${entry.title} ${entry.now.workloads}`).join();
+  const [bar, left] = useTwoRows(`${names} ${board.entries.length}`);
+  const rest = board.entries.length - shown.length + left;
   const litEntry = board.entries.find((entry) => entry.field === lit);
   return (
-    <section className={styles["rule-bar"]} aria-label={texts.rules} data-testid="rule-bar">
+    <section
+      className={styles["rule-bar"]}
+      ref={bar}
+      aria-label={texts.rules}
+      data-testid="rule-bar"
+    >
       {props.past ? (
         <h2 title={texts.findingsThatWereOpenAtThis}>{texts.findingsThen}</h2>
       ) : (
@@ -42,7 +49,7 @@ export function RuleBar(props: RuleBarProps) {
       )}
       <ul className={styles["rule-chips"]}>
         {shown.map(({ entry, slot }) => (
-          <li key={entry.field}>
+          <li key={entry.field} data-chip>
             <Chip entry={entry} slot={slot} onEdit={() => setEditing(entry)} {...props} />
           </li>
         ))}
@@ -102,6 +109,32 @@ export function RuleBar(props: RuleBarProps) {
       )}
     </section>
   );
+}
+
+/** Two rows of chips and the edges of the bar, in pixels: what a third one would exceed. */
+const TWO_ROWS_PX = 78;
+
+/** Hide the last chips where all of them would need a third row; how many, for the count of the rest. */
+function useTwoRows(content: string) {
+  const bar = useRef<HTMLElement>(null);
+  const [left, setLeft] = useState(0);
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const element = bar.current;
+    if (!element) return;
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    const chips = [...(bar.current?.querySelectorAll<HTMLElement>("[data-chip]") ?? [])];
+    for (const chip of chips) chip.hidden = false;
+    let shown = chips.length;
+    while (shown > 1 && (bar.current?.clientHeight ?? 0) > TWO_ROWS_PX)
+      chips[--shown].hidden = true;
+    setLeft(chips.length - shown);
+  }, [content, width]);
+  return [bar, left] as const;
 }
 
 function quietText(board: RuleBoard): string {

@@ -9,7 +9,7 @@ import {
   selectionAddress,
   workloadAddress,
 } from "@/base/addresses";
-import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
 import { SiteLinks } from "@/base/ui/SiteLinks";
 import { PageLink } from "@/base/ui/PageLink";
 import pageStyles from "@/base/ui/page.module.css";
@@ -60,7 +60,7 @@ function Facts({ workload, row }: { workload: Workload; row: Row }) {
     name ? <PageLink href={entityAddress(kind, name)}>{name}</PageLink> : "–";
   const hosts = [...new Set(workload.allocations.map((one) => one.gpu.replace(/:[^:]*$/, "")))];
   const facts: [string, ReactNode][] = [
-    [texts.state, `${workload.state ?? "–"}${workload.reason ? ` (${workload.reason})` : ""}`],
+    [texts.state, `${stateWord(workload.state)}${workload.reason ? ` (${workload.reason})` : ""}`],
     [texts.user, link("user", workload.user)],
     [texts.project, link("project", workload.project)],
     [texts.partition, link("partition", workload.partition)],
@@ -157,7 +157,7 @@ function Life({ workload, row }: { workload: Workload; row: Row }) {
   const total = spans.reduce((sum, one) => sum + one.to - one.from, 0);
   if (total <= 0) return null;
   const words = spans
-    .map((one) => `${one.state} ${formatDuration((one.to - one.from) / 1000)}`)
+    .map((one) => `${stateWord(one.state)} ${formatDuration((one.to - one.from) / 1000)}`)
     .join(", ");
   return (
     <figure className={styles["life"]}>
@@ -167,13 +167,14 @@ function Life({ workload, row }: { workload: Workload; row: Row }) {
             key={one.from}
             data-state={one.state}
             style={{ flexGrow: (one.to - one.from) / total }}
-            title={`${one.state} ${formatTime(one.from)} – ${formatTime(one.to)}`}
+            title={`${stateWord(one.state)} ${formatTime(one.from)} – ${formatTime(one.to)}`}
           />
         ))}
       </div>
       <figcaption>
-        {formatTime(spans[0].from)} · {words} · {workload.state}
-        {workload.end_ms === null ? "" : ` ${formatTime(workload.end_ms)}`}
+        {formatTime(spans[0].from)} · {words}
+        {workload.end_ms !== null &&
+          ` · ${stateWord(workload.state)} ${formatTime(workload.end_ms)}`}
       </figcaption>
     </figure>
   );
@@ -212,12 +213,14 @@ function EventsOf({ id }: { id: string }) {
       getJson<Document<"EventTable">>("/events", { workload: id, limit: 50 }, signal),
     staleTime: 30_000,
   });
+  // The answer is in order of time.
+  const newest = (events.data?.rows ?? []).slice(-SHOWN).reverse();
   return (
     <div>
       <h2>{texts.events}</h2>
       {events.data?.rows.length === 0 && <p className={ui["muted"]}>{texts.noEvents}</p>}
       <ul>
-        {events.data?.rows.slice(0, SHOWN).map((one, place) => (
+        {newest.map((one, place) => (
           <li key={place}>
             {formatTime(one.time_ms)} {one.kind.replaceAll("_", " ")}{" "}
             <small className={ui["muted"]}>{one.gpu ?? one.host}</small>
@@ -251,7 +254,8 @@ function EarlierRuns({ workload }: { workload: Workload }) {
       <ul>
         {others.slice(0, SHOWN).map((row) => (
           <li key={row.workload}>
-            <PageLink href={workloadAddress(row.workload)}>{row.workload}</PageLink> {row.state}
+            <PageLink href={workloadAddress(row.workload)}>{row.workload}</PageLink>{" "}
+            {stateWord(row.state)}
             {row.run_s !== null && `, ${formatDuration(row.run_s)}`}{" "}
             {row.start_ms !== null && (
               <PageLink

@@ -4,7 +4,13 @@ import { useEffect, useMemo } from "react";
 import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import type { Attribute } from "@/base/attributes";
-import { formatCount, formatDuration, formatTime, formatValue } from "@/base/format";
+import {
+  attributeLabel,
+  formatCount,
+  formatDuration,
+  formatTime,
+  formatValue,
+} from "@/base/format";
 import { workloadAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
 import { useLive } from "@/base/live/session";
@@ -257,7 +263,7 @@ function Facts({
       rows.push([texts.timeLimit, formatDuration(at("time_limit_s") ?? 0)]);
     for (const [name, value] of Object.entries(facts))
       if (name.startsWith("attributes.") && value !== null)
-        rows.push([name.slice(11), String(value)]);
+        rows.push([attributeLabel(name.slice(11)), String(value)]);
   }
   return (
     <dl className={styles["facts"]} data-testid="facts">

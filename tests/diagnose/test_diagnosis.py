@@ -104,6 +104,49 @@ def test_no_samples_give_no_verdict_rather_than_a_wrong_one() -> None:
     assert result.clusters is None
 
 
+# Four hours of two GPUs.
+HOURS_4 = 960
+
+
+def bursts(seed: int) -> np.ndarray:
+    """Requests that come and go at random, as a server has them."""
+    chance = np.random.default_rng(seed)
+    on = chance.random(HOURS_4) < 0.3
+    return np.tile(np.where(on, chance.uniform(50, 100, HOURS_4), 0.0), (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.where(np.arange(HOURS_4) < HOURS_4 // 2, 95.0, 0.0) * np.ones((2, 1)), "stand still"),
+        (bursts(1), "often do nothing"),
+        (np.full((2, HOURS_4), 25.0), "uses little"),
+        (np.full((2, HOURS_4), 90.0), "Nothing is wrong"),
+    ],
+    ids=["stopped", "bursts", "little", "busy"],
+)
+def test_gpus_that_do_nothing_for_long_are_not_surely_well(values: np.ndarray, words: str) -> None:
+    (found,) = diagnose(matrix(values)).findings
+    assert found.kind is FaultKind.HEALTHY
+    assert words in found.summary
+    assert (found.confidence >= 0.6) == (words == "Nothing is wrong")
+
+
+@pytest.mark.parametrize(("minutes", "sure"), [(4, True), (10, False)])
+def test_long_regular_pauses_may_be_something_else_than_input(minutes: int, sure: bool) -> None:
+    beat = np.arange(HOURS_4) % (12 * minutes) < 8 * minutes
+    (found,) = diagnose(matrix(np.where(beat, 95.0, 0.0) * np.ones((2, 1)))).findings
+    assert found.kind is FaultKind.INPUT_BOUND
+    assert (found.confidence >= 0.6) == sure
+
+
+def test_gpus_that_work_in_turns_are_not_idle() -> None:
+    chance = np.random.default_rng(3)
+    on = chance.random((8, HOURS_4)) < np.linspace(0.42, 0.58, 8)[:, None]
+    kinds = {f.kind for f in diagnose(matrix(np.where(on, 80.0, 0.0))).findings}
+    assert FaultKind.IDLE_GPUS not in kinds
+
+
 def test_a_workload_without_gpus_gets_an_answer() -> None:
     waiting = WorkloadFacts("w", state="pending", reason="Resources", submit_ms=0, now_ms=3_600_000)
     (found,) = diagnose(build_matrix(Context(waiting, []), [])).findings

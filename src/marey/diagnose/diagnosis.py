@@ -290,6 +290,13 @@ def _collect_doubts(signals: Signals) -> tuple[str, tuple[Evidence, ...], str]:
             "Nothing tells whether the node got slower or the work changed: have the training "
             "script report its progress, or run it on another node.",
         )
+    idle = unexplained.find_unexplained_idle(signals)
+    if idle is not None:
+        return (
+            f"No known fault, but {idle[0]}.",
+            (idle[1],),
+            "Samples do not say why: look at what the program does then, or ask for fewer GPUs.",
+        )
     if len(signals.matrix.hosts) == 1 and signals.count > 1:
         return "Nothing is wrong.", (), ONE_NODE
     return "Nothing is wrong.", (), "Nothing to do."

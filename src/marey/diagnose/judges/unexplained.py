@@ -8,9 +8,10 @@ import numpy as np
 
 from marey.diagnose.clusters import cluster_gpus, rank_pattern
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.signals import Flags, Signals, quiet_median
+from marey.diagnose.signals import IDLE_UTIL, Flags, Signals, quiet_mean, quiet_median
 from marey.model.faults import FaultKind
 from marey.model.metrics import catalogue
+from marey.model.times import MINUTE_MS
 
 # Below this share of the usual utilization, where the usual is work, a GPU hardly takes part.
 HARDLY = 0.25
@@ -20,6 +21,12 @@ WORKING_UTIL = 40.0
 APART = 0.25
 METRICS = ("util", "power")
 LEAST_GPUS = 4
+# Evaluation, checkpoints and restarts leave GPUs idle for less than this share of the time.
+IDLE_SHARE = 0.3
+# Work that uses less than this on average may be well, but hardly needs these GPUs.
+LITTLE_UTIL = 40.0
+# Nothing at all for so long before the last sample is more than a pause.
+STOPPED_MS = 30 * MINUTE_MS
 
 
 def hardly_working(signals: Signals) -> Iterator[Claim]:
@@ -28,7 +35,9 @@ def hardly_working(signals: Signals) -> Iterator[Claim]:
         return
     util = quiet_median(signals.after_start("util"), 1)
     usual = float(quiet_median(util))
-    rows: Flags = util < HARDLY * usual
+    # Of load that comes and goes the median says little: a GPU may be at work for half of the time.
+    mean = quiet_mean(signals.after_start("util"), 1)
+    rows: Flags = (util < HARDLY * usual) & (mean < HARDLY * float(quiet_median(mean)))
     if usual < WORKING_UTIL or not rows.any() or rows.sum() * 2 > signals.count:
         return
     yield Claim(
@@ -66,6 +75,31 @@ def strange_clusters(signals: Signals) -> tuple[Evidence, ...]:
                 what = f"{known.label} of {rank_pattern(signals.matrix.gpus, inside)}"
                 found.append(Evidence(what, own, rest, known.unit))
     return tuple(found)
+
+
+def find_unexplained_idle(signals: Signals) -> tuple[str, Evidence] | None:
+    """Return how long GPUs in use did nothing, or how little they did; no judge says why."""
+    if not signals.has("util"):
+        return None
+    util = signals.after_start("util")[~signals.idle_rows]
+    if not util.size or np.isnan(util).all():
+        return None
+    idle = float((util < IDLE_UTIL)[~np.isnan(util)].mean())
+    common = np.nanmax(np.nan_to_num(util, nan=-1.0), axis=0)
+    working = np.flatnonzero(common >= IDLE_UTIL)
+    still_ms = (len(common) - 1 - working[-1] if len(working) else len(common)) * (
+        signals.matrix.step_ms
+    )
+    mean = float(np.nanmean(util))
+    if still_ms >= STOPPED_MS:
+        minutes = still_ms / MINUTE_MS
+        return "its GPUs stand still at the end", Evidence("minutes without work", minutes)
+    if idle >= IDLE_SHARE:
+        share = Evidence("share of time without work", 100 * idle, 100 * IDLE_SHARE, "%")
+        return "its GPUs often do nothing", share
+    if mean < LITTLE_UTIL:
+        return "it uses little of its GPUs", Evidence("mean utilization", mean, LITTLE_UTIL, "%")
+    return None
 
 
 def _capitalise(text: str) -> str:

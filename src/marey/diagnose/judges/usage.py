@@ -20,6 +20,8 @@ STARVED_CYCLES_PER_HOUR = 8.0
 PAUSED_SHARE = 0.2
 PAUSED_CYCLES = 6
 PAUSED_BEAT = 0.5
+# Pauses that last longer than this on average may be anything that a host does now and then.
+LONGEST_WAIT_MIN = 5.0
 LEAK_PER_HOUR = 0.004
 LEAK_MS = 30 * MINUTE_MS
 LEAK_FIT = 0.9
@@ -106,7 +108,9 @@ def _find_long_pauses(util: NDArray[np.float64], top: float, hours: float) -> Wa
     if _measure_regularity(util) < PAUSED_BEAT:
         return None
     text = "The GPUs stand still in long, regular pauses: the host or the input holds them up."
-    return WaitPattern(share, begun / hours, text, 0.7)
+    # An evaluation on the host or a slow checkpoint has a beat too, and is no wait for input.
+    brief = 60 * share * hours / begun < LONGEST_WAIT_MIN
+    return WaitPattern(share, begun / hours, text, 0.7 if brief else 0.55)
 
 
 def _count_beginnings(flags: NDArray[np.bool_]) -> int:

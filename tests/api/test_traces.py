@@ -92,9 +92,27 @@ def test_a_run_that_holds_no_trace_fails_and_says_why(client: TestClient) -> Non
     send(client, run, "rank0.json", b'{"traceEvents": [{"ph": "X", "na')
     summary = convert(client, run)
     assert summary["state"] == "failed"
-    assert "rank0" in summary["error"]
+    assert "given: rank0.json: " in summary["error"]
     answer = client.get(f"{ROOT}/{run}/rows")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_converted")
+
+
+def test_files_are_called_as_they_were_when_they_were_sent(client: TestClient) -> None:
+    run = make_run(client)
+    whole = make_kineto(0)
+    send(client, run, "node a/rank 0.json", whole)
+    send(client, run, "node b/notes [1].txt", b"no trace")
+    assert convert(client, run)["state"] == "ready"
+    notes = client.get(f"{ROOT}/{run}").json()["notes"]
+    assert any(note.startswith("node b/notes [1].txt") for note in notes), notes
+
+
+def make_kineto(rank: int) -> bytes:
+    """Return a small trace of one rank."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
+    events = [{**kernel, "ts": 1 + 10 * n, "args": {"stream": 7}} for n in range(20)]
+    about = {"rank": rank, "world_size": 1}
+    return json.dumps({"distributedInfo": about, "traceEvents": events}).encode()
 
 
 def test_a_run_is_attached_by_hand_and_only_to_what_exists(client: TestClient) -> None:
@@ -197,6 +215,26 @@ def test_cells_say_what_they_show(client: TestClient, pipeline: str) -> None:
     assert not planes[0][1].any()
     empty = client.get(f"{ROOT}/{pipeline}/cells", params={"from": 5, "to": 5})
     assert empty.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "question", "said"),
+    [
+        ("cells", {"first": 3, "last": 1}, "positions 3 to 1"),
+        ("cells", {"first": 4000}, "positions 0-4"),
+        ("cells", {"ranks": "3-1"}, "ranks has '3-1'"),
+        ("bands", {"ranks": "0-999999"}, "ranks names more than"),
+        ("difference", {"with": "RUN", "steps": "x"}, "steps has 'x'"),
+        ("difference", {"with": "RUN", "with_steps": "4-3"}, "with_steps has '4-3'"),
+    ],
+)
+def test_what_no_row_can_be_is_refused_by_its_name(
+    client: TestClient, pipeline: str, path: str, question: dict[str, object], said: str
+) -> None:
+    asked = {key: pipeline if value == "RUN" else value for key, value in question.items()}
+    answer = client.get(f"{ROOT}/{pipeline}/{path}", params=asked)
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
 
 
 def test_a_run_compares_with_itself(client: TestClient, pipeline: str) -> None:

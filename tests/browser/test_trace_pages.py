@@ -502,6 +502,10 @@ def test_axe_finds_nothing_and_nothing_sticks_out_of_a_narrow_window(
         ]
         assert violations == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    for tab in ("breakdown", "waits", "kernels"):
+        open_view(overview, "run", slow_device[0], tab=tab)
+        page.wait_for_selector(f"[data-testid=panel-{tab}] table tbody tr")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420, tab
 
 
 def test_the_demo_tells_the_story_from_the_wait_to_the_operator(

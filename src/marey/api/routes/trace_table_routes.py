@@ -280,7 +280,7 @@ def trace_difference(
             service.traces,
             run,
             other,
-            a_steps=parse_ranks(steps) if steps else None,
-            b_steps=parse_ranks(with_steps) if with_steps else None,
+            a_steps=parse_ranks(steps, "steps") if steps else None,
+            b_steps=parse_ranks(with_steps, "with_steps") if with_steps else None,
         )
     )

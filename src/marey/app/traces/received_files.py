@@ -21,6 +21,8 @@ from marey.model.system.private_files import FILE_MODE, make_private_folder
 
 # One file per rank of the largest runs, and some beside them.
 FILES_LIMIT = 20_000
+# What a stored file is called; `ReceivedFiles._make_path` makes it.
+_STORED = re.compile(r"[A-Za-z0-9_-]{0,60}-[0-9a-f]{8}(?:\.[A-Za-z0-9]{1,7}){1,2}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _PART, FACTS_SUFFIX = ".part", ".facts"
 
@@ -124,6 +126,15 @@ class ReceivedFiles:
             self._make_path(file.file) for file in self.list_files() if file.state == "complete"
         ]
         return [path for path in files if path.exists()]
+
+    def restore_names(self, text: str) -> str:
+        """Return a text in which files are called as they were when they were sent."""
+
+        def restore(found: re.Match[str]) -> str:
+            file = self._describe(self.folder / (found[0] + FACTS_SUFFIX))
+            return shown(file.file) if file is not None else found[0]
+
+        return _STORED.sub(restore, text)
 
     def _make_path(self, name: str) -> Path:
         """Make a readable path where it can be (trace readers look for a rank in it), unique by a

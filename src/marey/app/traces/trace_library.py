@@ -286,6 +286,11 @@ class TraceLibrary:
         """Forget one file of a run."""
         self._open_received(self.get(run)).remove(name)
 
+    def restore_names(self, run: str, texts: list[str]) -> list[str]:
+        """Return texts in which a run's files are called as they were when they were sent."""
+        received = self._open_received(self.get(run))
+        return [received.restore_names(text) for text in texts]
+
     def _open_received(self, record: RunRecord) -> ReceivedFiles:
         limit = self.settings.file_limit_mb * MEGABYTE
         return ReceivedFiles(self._files_folder(record.id), limit, self._usage)
@@ -362,7 +367,8 @@ class TraceLibrary:
             if conversion.cancelled:
                 record.state = "cancelled"
             elif conversion.result is None:
-                record.state, record.error = "failed", conversion.error
+                record.state = "failed"
+                record.error = self._open_received(record).restore_names(conversion.error)
             else:
                 self._take_over(record, conversion)
             self._open.pop(record.id, None)

@@ -81,7 +81,7 @@ def describe_run(library: TraceLibrary, run: str) -> TraceRunDetail:
         clock_error_us=index.clock["error_us"],
         first_step=first_step,
         kinds=list(KIND_NAMES),
-        notes=index.notes,
+        notes=library.restore_names(run, index.notes),
     )
 
 
@@ -216,11 +216,17 @@ def draw(
     if ranks:
         return pictures.cells_of(parse_ranks(ranks), window).encode(unit)
     first, last = place
+    rows = len(pictures.view.index.ranks)
+    if first >= min(last, rows):
+        raise InvalidInput(
+            f"No row stands at positions {first} to {last}; this step has positions 0-{rows}."
+        )
     return pictures.cells(order, first, last, window).encode(unit)
 
 
-def parse_ranks(text: str) -> list[int]:
-    """Return the ranks of a list such as ``0,5,9-12``, in its order.
+def parse_ranks(text: str, field: str = "ranks") -> list[int]:
+    """Return the numbers of a list such as ``0,5,9-12``, in its order; ``field`` is what errors
+    call it.
 
     >>> parse_ranks("3,0-2")
     [3, 0, 1, 2]
@@ -229,10 +235,12 @@ def parse_ranks(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or len(first + last) > 18:
-            raise InvalidInput(f"ranks has '{shown(part)}'; allowed: a list such as 0,5,9-12.")
+            raise InvalidInput(f"{field} has '{shown(part)}'; allowed: a list such as 0,5,9-12.")
         count = int(last or first) - int(first) + 1
+        if count < 1:
+            raise InvalidInput(f"{field} has '{shown(part)}'; allowed: the smaller number first.")
         if count + len(ranks) > MOST_RANKS:
-            raise InvalidInput(f"ranks names more than {MOST_RANKS} ranks.")
+            raise InvalidInput(f"{field} names more than {MOST_RANKS:,} numbers.")
         ranks += range(int(first), int(first) + count)
     return ranks
 

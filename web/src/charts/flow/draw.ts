@@ -154,18 +154,28 @@ function drawNode(context: CanvasRenderingContext2D, drawing: FlowDrawing, node:
   const [left, top] = [layout.x[node] - NODE_WIDTH / 2, layout.y[node] - NODE_HEIGHT / 2];
   const colour = interpolate(continuousScheme("marey", theme), most > 0 ? values[node] / most : 0);
   const chosen = node === drawing.selected;
-  context.lineWidth = chosen ? 3 : drawing.found.has(node) ? 2.5 : 1;
-  context.strokeStyle = chosen
-    ? palette.selected
-    : drawing.found.has(node)
-      ? palette.accent
-      : palette.muted;
   context.fillStyle = `rgb(${colour[0]} ${colour[1]} ${colour[2]})`;
+  const corner = cornerOf(shown);
   const sheets = shown.copies > 1 ? 3 : 1;
   for (let sheet = sheets - 1; sheet >= 0; sheet--) {
+    context.lineWidth = sheet > 0 ? 1.5 : chosen ? 3 : 1;
+    // The ground shows between the sheets of a stack.
+    context.strokeStyle = sheet > 0 ? palette.panel : chosen ? palette.selected : palette.muted;
     context.beginPath();
-    context.roundRect(left + sheet * 4, top - sheet * 4, NODE_WIDTH, NODE_HEIGHT, cornerOf(shown));
+    context.roundRect(left + sheet * 4, top - sheet * 4, NODE_WIDTH, NODE_HEIGHT, corner);
     context.fill();
+    context.stroke();
+  }
+  if (sheets > 1 && !chosen) {
+    context.lineWidth = 1.5;
+    context.strokeStyle = palette.panel;
+    context.stroke();
+  }
+  if (drawing.found.has(node) && !chosen) {
+    context.lineWidth = 2;
+    context.strokeStyle = palette.text;
+    context.beginPath();
+    context.roundRect(left - 3, top - 3, NODE_WIDTH + 6, NODE_HEIGHT + 6, corner + 3);
     context.stroke();
   }
   if (camera.scale < LABELS_FROM) return;

@@ -267,6 +267,8 @@ function drawMemory(context: CanvasRenderingContext2D, overlay: Overlay): void {
       const y = next - 1 - (line.bytes[i] / line.mostBytes) * (next - top - 2);
       if (drawn++ === 0) context.moveTo(x, y);
       else context.lineTo(x, y);
+      // What was allocated last stays.
+      if (i + 1 === line.timeNs.length) context.lineTo(Math.max(x, width), y);
     }
     context.stroke();
   }

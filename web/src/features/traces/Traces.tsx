@@ -8,6 +8,7 @@ import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import type { RunSummary } from "@/features/traces/documents";
 import { isBusy, useLimits, useRunActions, useRuns } from "@/features/traces/queries";
+import { sortRows } from "@/features/traces/tables";
 import { Upload } from "@/features/traces/Upload";
 import { formatBytes, shorten, stateWord } from "@/features/traces/words";
 import pageStyles from "@/base/ui/page.module.css";
@@ -93,6 +94,29 @@ function filterRuns(runs: readonly RunSummary[], filter: string): RunSummary[] {
   );
 }
 
+/** What a run is sorted by in each column. */
+const sortKeys = (run: RunSummary) => ({
+  name: run.name,
+  workload: run.workload,
+  ranks: run.ranks,
+  steps: run.steps,
+  bytes: run.bytes,
+  verdict: run.verdict,
+  time: run.start_ms ?? run.created_ms,
+});
+
+type SortKey = keyof ReturnType<typeof sortKeys>;
+
+const HEADS: readonly { key: SortKey; label: string; figure?: boolean }[] = [
+  { key: "name", label: texts.run },
+  { key: "workload", label: texts.workload },
+  { key: "ranks", label: texts.ranks, figure: true },
+  { key: "steps", label: texts.steps, figure: true },
+  { key: "bytes", label: texts.size, figure: true },
+  { key: "verdict", label: texts.verdict },
+  { key: "time", label: texts.recorded },
+];
+
 function RunTable({
   runs,
   onResume,
@@ -100,24 +124,44 @@ function RunTable({
   runs: readonly RunSummary[];
   onResume: (run: RunSummary) => void;
 }) {
+  const [sort, setSort] = useState<{ key: SortKey; descending: boolean } | null>(null);
   if (runs.length === 0) return <p role="status">{texts.noRunMatches}</p>;
+  const ordered = sort
+    ? sortRows(
+        runs.map((run) => ({ run, ...sortKeys(run) })),
+        sort.key,
+        sort.descending,
+      ).map(({ run }) => run)
+    : runs;
   return (
     <div className={pageStyles["page-scroll"]}>
       <table className={`${pageStyles["page-table"]} ${styles["runs"]}`} data-testid="trace-runs">
         <thead>
           <tr>
-            <th>{texts.run}</th>
-            <th>{texts.workload}</th>
-            <th className={pageStyles["figure"]}>{texts.ranks}</th>
-            <th className={pageStyles["figure"]}>{texts.steps}</th>
-            <th className={pageStyles["figure"]}>{texts.size}</th>
-            <th>{texts.verdict}</th>
-            <th>{texts.recorded}</th>
+            {HEADS.map(({ key, label, figure }) => (
+              <th
+                key={key}
+                className={figure ? pageStyles["figure"] : undefined}
+                aria-sort={
+                  sort?.key === key ? (sort.descending ? "descending" : "ascending") : "none"
+                }
+              >
+                <button
+                  type="button"
+                  className={ui["link"]}
+                  onClick={() =>
+                    setSort({ key, descending: sort?.key === key ? !sort.descending : !!figure })
+                  }
+                >
+                  {label} {sort?.key === key ? (sort.descending ? "↓" : "↑") : ""}
+                </button>
+              </th>
+            ))}
             <th>{texts.actions}</th>
           </tr>
         </thead>
         <tbody>
-          {runs.map((run) => (
+          {ordered.map((run) => (
             <RunLine key={run.id} run={run} onResume={onResume} />
           ))}
         </tbody>
@@ -146,7 +190,7 @@ function RunLine({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
       <td>
         <Outcome run={run} />
       </td>
-      <td>{formatTime(run.start_ms ?? run.created_ms)}</td>
+      <td className={styles["time"]}>{formatTime(run.start_ms ?? run.created_ms)}</td>
       <td>
         <Permitted to="contribute">
           <Actions run={run} onResume={onResume} />

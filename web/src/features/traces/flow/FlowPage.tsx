@@ -63,7 +63,7 @@ function Loaded({ detail, search }: { detail: RunDetail; search: URLSearchParams
   const asked = Number(search.get("step") ?? firstNumber(where, "step") ?? NaN);
   const step = Number.isInteger(asked) ? asked : detail.first_step;
   const flow = useFlow(detail.run.id, step, "");
-  if (flow.isError) return <Gone message={flow.error.message} />;
+  if (flow.isError) return <Gone message={flow.error.message} run={detail.run.id} />;
   if (!flow.data)
     return (
       <p className={pageStyles["page-notice"]} role="status">

@@ -20,7 +20,7 @@ import { useRows, useRun } from "@/features/traces/queries";
 import { Gone, Unready } from "@/features/traces/run/Run";
 import { RunHead } from "@/features/traces/RunHead";
 import { saveFile } from "@/features/traces/saving";
-import { firstNumber } from "@/features/traces/selection";
+import { firstNumber, parseClauses } from "@/features/traces/selection";
 import { WhatIf } from "@/features/traces/whatif/WhatIf";
 import { formatBytes, shorten, stepLabel } from "@/features/traces/words";
 import pageStyles from "@/base/ui/page.module.css";
@@ -67,7 +67,7 @@ function Loaded({ detail, search }: { detail: RunDetail; search: URLSearchParams
   const last = Number(search.get("through") ?? NaN);
   const through = step !== null && Number.isInteger(last) && last > step ? last : null;
   const rows = useRows(detail.run.id, step, through, order);
-  if (rows.isError) return <Gone message={rows.error.message} />;
+  if (rows.isError) return <Gone message={rows.error.message} run={detail.run.id} />;
   if (!rows.data) return <p role="status">{texts.loading}</p>;
   if (rows.data.end_ns - rows.data.start_ns <= 1) return <Untimed detail={detail} />;
   return <View detail={detail} rows={rows.data} order={order} where={where} search={search} />;
@@ -313,6 +313,13 @@ function Said({
   const row = stage.layout.rows[stage.focusRow];
   const member = rows.rows.find((one) => one.rank === row?.rank);
   const span = stage.window.toNs - stage.window.fromNs;
+  const asked = firstNumber(where, "rank");
+  const problem =
+    parseClauses(where) === null
+      ? texts.selectionUnread
+      : asked !== null && !rows.rows.some((one) => one.rank === asked)
+        ? texts.rankNotHere(asked)
+        : "";
   return (
     <>
       {bands && at >= 0 && row && (
@@ -354,6 +361,7 @@ function Said({
       </span>
       {where && (
         <span>
+          {problem && <b>{problem} </b>}
           <code data-testid="marey-where">{shorten(where, 200)}</code>{" "}
           <button className={ui["link"]} type="button" onClick={() => go({ where: null })}>
             {texts.clear}

@@ -75,10 +75,17 @@ export function Run() {
 }
 
 /** What stands in place of a run that is not there, or is no longer. */
-export function Gone({ message }: { message: string }) {
+export function Gone({ message, run = "" }: { message: string; run?: string }) {
   return (
     <div className={pageStyles["page-notice"]} role="alert">
       <p>{message}</p>
+      {run && (
+        <>
+          <PageLink className={ui["button"]} href={traceAddress("run", run)}>
+            {texts.goToRun}
+          </PageLink>{" "}
+        </>
+      )}
       <PageLink className={ui["button"]} href={tracesAddress()}>
         {texts.goToTraces}
       </PageLink>

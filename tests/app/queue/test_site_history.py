@@ -13,16 +13,20 @@ from marey.app.diagnosis.diagnosis_query import AskDiagnosis
 from marey.app.queries.site_runs import read_runs
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.learned_waits import fit_site
+from marey.app.queue.live_line import read_line
 from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import AskForecastRecord, AskLine, AskStart, AskWhy
+from marey.app.queue.what_if_store import find_largest_hold, read_recorded_jobs
 from marey.live.summary import SummaryLog
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.metrics import Entity
+from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
 from marey.queue.forecast.forecaster import NotEnoughHistory
+from marey.queue.policy.recorded_jobs import NOT_YET_MS
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import HandClock
 
@@ -176,3 +180,15 @@ def test_the_load_of_the_fabric_is_taken_from_the_store(site: Workspace) -> None
     assert load.min() < 0.7
     assert load.max() <= 1.0
     assert np.corrcoef(load, runs.start_s)[0, 1] > 0.95
+
+
+def test_who_still_waits_is_replayed_too_but_held_nothing(site: Workspace) -> None:
+    jobs = read_recorded_jobs(site, DEFAULT_CLUSTER, "gpu", 7)
+    late = jobs.start_ms == NOT_YET_MS
+    assert late.sum() == len(read_line(site, DEFAULT_CLUSTER).waiters) > 0
+    assert np.isnan(jobs.wait_s[late]).all()
+    # Of a limit of two hours they run as long as others did: 40 minutes.
+    assert np.allclose(jobs.run_ms[late], 40 * MINUTE_MS, rtol=0.3)
+    assert any("still wait" in note for note in jobs.notes)
+    ada = jobs.gpus[(jobs.owner == jobs.owners.index("ada")) & ~late]
+    assert find_largest_hold(jobs) <= ada.sum()

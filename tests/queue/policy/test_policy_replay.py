@@ -145,6 +145,19 @@ def test_an_answer_is_refused_where_the_recorded_policy_is_not_reproduced() -> N
         compute_what_if(wrong, Policy(backfill="easy"), Policy())
 
 
+def test_means_by_size_that_are_met_are_enough_and_said_to_be_all_that_is_known() -> None:
+    # Twenty of a size one after the other: in the record those of a pair had changed places.
+    jobs = build_jobs([(0, 4, 1000, 1000)] * 20, hosts=(4,))
+    policy = parse_policy({"start_lag_s": 0})
+    start_ms = np.arange(20, dtype=np.int64) * 1_000_000
+    changed = start_ms[np.arange(20) + np.tile([9, 7, 5, 3, 1, -1, -3, -5, -7, -9], 2)]
+    swapped = RecordedJobs(**{**jobs.__dict__, "start_ms": changed})
+    answer = compute_what_if(swapped, policy, policy)
+    assert answer["current"]["near"] < 0.4
+    assert answer["current"]["size_error"] == pytest.approx(0.0, abs=0.01)
+    assert "not those of single users" in answer["notes"][-1]
+
+
 def test_a_favoured_job_evicts_the_youngest_and_that_one_starts_anew() -> None:
     rows = [(0, 4, 100, 100), (5, 4, 100, 100), (20, 4, 10, 10)]
     waits = wait_of(build_jobs(rows, users="aab"), preemption={"mode": "requeue", "users": ["b"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,13 +21,15 @@ from marey.model.times import DAY_MS
 from marey.queue.policy.gains_and_losses import describe_size, judge_change, mean_wait
 from marey.queue.policy.policy import BACKFILLS, Policy, parse_policy
 from marey.queue.policy.policy_replay import replay_policy
-from marey.queue.policy.recorded_jobs import UNKNOWN_MS, Hosts, RecordedJobs
+from marey.queue.policy.recorded_jobs import NOT_YET_MS, UNKNOWN_MS, Hosts, RecordedJobs
 from marey.queue.policy.what_if import (
     LowFidelity,
     check_fidelity,
     compare_replays,
+    list_doubts,
     score_replay,
 )
+from marey.queue.waiting.explanation import stands_in_line
 from marey.queue.waiting.line import HostRoom
 
 # More than these are not replayed: the newest count.
@@ -62,7 +64,7 @@ class AskPolicy(QueueQuestion):
         """Replay the recorded policy, then this one; below the stated fidelity say only that."""
         partition = self.partition or find_busiest_partition(workspace, self.cluster)
         jobs = read_recorded_jobs(workspace, self.cluster, partition, self.days)
-        current, fidelity = infer_policy(jobs)
+        jobs, current, fidelity = infer_conditions(jobs)
         policy = parse_policy(self._make_document(), current)
         now = replay_policy(jobs, current)
         then, refused = now, ""
@@ -94,7 +96,7 @@ class AskPolicy(QueueQuestion):
             never_start=int(np.isnan(then.wait_s).sum()) if compared else 0,
             losses=compared.get("losses", []),
             gains=compared.get("gains", []),
-            notes=list(jobs.notes),
+            notes=[*jobs.notes, *([] if refused else list_doubts(fidelity))],
             by_size=_list_compared(compared, "by_size", "gpus_from"),
             by_user=_list_compared(compared, "by_owner", "owner")[:20],
             by_project=_list_compared(compared, "by_project", "project")[:20],
@@ -153,8 +155,8 @@ def read_recorded_jobs(
 ) -> RecordedJobs:
     """Return what a partition's workloads asked for and how long they ran in the last days.
 
-    Those that ran when the span began hold their GPUs from its first moment; those that wait still
-    are left out, because nobody knows how long they will run.
+    Those that ran when the span began hold their GPUs from its first moment. Those that still wait
+    are in the line too, else whoever starves would be missing: they run as others did.
     """
     line = read_line(workspace, cluster)
     every = partition == ALL_PARTITIONS
@@ -171,22 +173,40 @@ def read_recorded_jobs(
     rows = [
         row
         for row in workspace.workloads_for_sums(query).to_pylist()
-        if (every or row["partition"] == partition)
-        and row["gpus_requested"] > 0
-        and row["start_ms"]
+        if (every or row["partition"] == partition) and row["gpus_requested"] > 0
     ]
-    if len(rows) < _LEAST_JOBS:
+    ran = [row for row in rows if row["start_ms"]]
+    if len(ran) < _LEAST_JOBS:
         raise InvalidInput(
-            f"Not enough history: {len(rows)} workloads ran in '{partition}' in this time; "
+            f"Not enough history: {len(ran)} workloads ran in '{partition}' in this time; "
             f"a replay needs {_LEAST_JOBS}.",
             code="no_history",
         )
-    rows.sort(key=lambda row: _sort_key(row, from_ms))
+    waiting = {waiter.workload for waiter in line.waiters if stands_in_line(waiter)}
+    late = [row for row in rows if not row["start_ms"] and row["workload"] in waiting]
+    for row in late:
+        row["guessed_ms"] = _guess_run_ms(row, ran)
+    rows = sorted([*ran, *late], key=lambda row: _sort_key(row, from_ms))
     return _build_jobs(rows, from_ms, line.time_ms, hosts)
 
 
+def _guess_run_ms(row: dict[str, Any], ran: Sequence[dict[str, Any]]) -> int:
+    """Return how long a workload should run: the usual part of its limit, or the usual time."""
+    ended = [other for other in ran if other["end_ms"]]
+    if row["time_limit_s"]:
+        parts = [
+            (other["end_ms"] - other["start_ms"]) / (1000.0 * other["time_limit_s"])
+            for other in ended
+            if other["time_limit_s"]
+        ]
+        part = float(np.median(parts)) if parts else 1.0
+        return round(1000 * int(row["time_limit_s"]) * part)
+    runs = [other["end_ms"] - other["start_ms"] for other in ended]
+    return round(float(np.median(runs))) if runs else 3_600_000
+
+
 def _sort_key(row: dict[str, Any], from_ms: int) -> tuple[int, bool]:
-    ran_before = row["start_ms"] < from_ms
+    ran_before = bool(row["start_ms"]) and row["start_ms"] < from_ms
     return from_ms if ran_before else max(_find_eligible(row), from_ms), not ran_before
 
 
@@ -199,7 +219,8 @@ def _build_jobs(
     known = {host.model for host in hosts}
     owners = tuple(sorted({row["user"] for row in rows}))
     number = {owner: i for i, owner in enumerate(owners)}
-    start = np.array([row["start_ms"] for row in rows], np.int64)
+    late = np.array([not row["start_ms"] for row in rows])
+    start = np.array([row["start_ms"] or to_ms for row in rows], np.int64)
     submit = np.array([_find_eligible(row) for row in rows], np.int64)
     end = np.array([row["end_ms"] or to_ms for row in rows], np.int64)
     asked = np.array([row["gpus_requested"] for row in rows], np.int64)
@@ -208,11 +229,12 @@ def _build_jobs(
     limit = np.array([row["time_limit_s"] or _NO_LIMIT_S for row in rows], np.int64) * 1000
     before = start < from_ms
     begin = np.where(before, from_ms, np.maximum(submit, from_ms))
-    run = np.maximum(1000, end - np.maximum(start, from_ms))
+    guessed = np.array([row.get("guessed_ms", 0) for row in rows], np.int64)
+    run = np.maximum(1000, np.where(late, guessed, end - np.maximum(start, from_ms)))
     return RecordedJobs(
         ids=tuple(row["workload"] for row in rows),
         submit_ms=begin - from_ms,
-        start_ms=np.where(before, UNKNOWN_MS, start - from_ms),
+        start_ms=np.where(late, NOT_YET_MS, np.where(before, UNKNOWN_MS, start - from_ms)),
         run_ms=run,
         limit_ms=np.maximum(run, limit),
         gpus_per_host=need,
@@ -230,6 +252,7 @@ def _build_jobs(
             names=tuple(host.host for host in hosts),
             models=tuple(host.model for host in hosts),
             partitions=tuple(host.partitions for host in hosts),
+            out_of_service=np.array([not host.usable for host in hosts]),
         ),
         notes=_list_notes(rows, from_ms),
     )
@@ -237,25 +260,61 @@ def _build_jobs(
 
 def _list_notes(rows: Sequence[dict[str, Any]], from_ms: int) -> tuple[str, ...]:
     endless = sum(not row["time_limit_s"] for row in rows)
-    before = sum(row["start_ms"] < from_ms for row in rows)
+    before = sum(bool(row["start_ms"]) and row["start_ms"] < from_ms for row in rows)
+    late = sum(not row["start_ms"] for row in rows)
     notes = []
     if endless:
         notes.append(f"{endless} workloads have no time limit: planned as a year.")
     if before:
         notes.append(f"{before} workloads ran already when the span began: not scored.")
+    if late:
+        notes.append(
+            f"{late} workloads still wait: they are replayed too, as if they ran for the usual "
+            "part of their limits, and not scored."
+        )
     return tuple(notes)
 
 
 def _find_eligible(row: dict[str, Any]) -> int:
     """Return from when a workload stood in line: a dependency is no wait of the policy."""
-    start = int(row["start_ms"])
     joined = max(row["eligible_ms"] or 0, row["submit_ms"] or 0)
+    if not row["start_ms"]:
+        return joined
+    start = int(row["start_ms"])
     return min(joined, start) if joined else start
 
 
 def _read_priority(row: dict[str, Any]) -> float:
     value = row["priority"]
     return float(value) if value is not None and np.isfinite(value) else 0.0
+
+
+def infer_conditions(jobs: RecordedJobs) -> tuple[RecordedJobs, Policy, dict[str, float]]:
+    """Return the policy that explains the record best, on all hosts or on those in service now."""
+    found = (jobs, *infer_policy(jobs))
+    if not jobs.site.out_of_service.any() or jobs.site.out_of_service.all():
+        return found
+    fewer = drop_hosts_out_of_service(jobs)
+    other = (fewer, *infer_policy(fewer))
+    return min(found, other, key=lambda entry: _rate_fidelity(entry[2]))
+
+
+def _rate_fidelity(fidelity: dict[str, float]) -> float:
+    return abs(fidelity["error"]) + fidelity["size_error"] - fidelity["near"]
+
+
+def drop_hosts_out_of_service(jobs: RecordedJobs) -> RecordedJobs:
+    """Return the jobs on the hosts that take work now, and say so."""
+    kept = np.flatnonzero(~jobs.site.out_of_service)
+    site = Hosts(
+        names=tuple(jobs.site.names[i] for i in kept),
+        models=tuple(jobs.site.models[i] for i in kept),
+        partitions=tuple(jobs.site.partitions[i] for i in kept),
+        out_of_service=jobs.site.out_of_service[kept],
+    )
+    gone = len(jobs.host_gpus) - len(kept)
+    note = f"Out of service now and left out, which is nearer to the record: {gone} of the hosts."
+    return replace(jobs, host_gpus=jobs.host_gpus[kept], site=site, notes=(*jobs.notes, note))
 
 
 def infer_policy(jobs: RecordedJobs) -> tuple[Policy, dict[str, float]]:
@@ -269,6 +328,8 @@ def infer_policy(jobs: RecordedJobs) -> tuple[Policy, dict[str, float]]:
         {},
         {"order": "multifactor", "weights": MULTIFACTOR_WEIGHTS},
         {"order": "multifactor", "weights": {"recorded": 1.0}},
+        # Recorded priorities hold what is not known otherwise, such as quality of service.
+        {"order": "multifactor", "weights": {**MULTIFACTOR_WEIGHTS, "recorded": 0.5}},
     ]
     candidates = [
         Policy(backfill=backfill, limits=limits, **order)
@@ -277,19 +338,19 @@ def infer_policy(jobs: RecordedJobs) -> tuple[Policy, dict[str, float]]:
         for limits in ({}, capped)
     ]
     scored = [(p, score_replay(jobs, replay_policy(jobs, p, replays=1))) for p in candidates]
-    return min(scored, key=lambda entry: abs(entry[1]["error"]) - entry[1]["near"])
+    return min(scored, key=lambda entry: _rate_fidelity(entry[1]))
 
 
 def find_largest_hold(jobs: RecordedJobs) -> int:
     """Return the most GPUs that one user held at once: the limit per user, if there is one."""
-    ran = jobs.start_ms >= 0
-    begin = np.where(ran, jobs.start_ms, jobs.submit_ms)
+    held = jobs.start_ms != NOT_YET_MS
+    begin = np.where(jobs.start_ms >= 0, jobs.start_ms, jobs.submit_ms)
     moments = np.concatenate([begin, begin + jobs.run_ms])
     changes = np.concatenate([jobs.gpus, -jobs.gpus])
     owners = np.concatenate([jobs.owner, jobs.owner])
     most = 0
     for owner in range(len(jobs.owners)):
-        mine = np.flatnonzero(owners == owner)
+        mine = np.flatnonzero((owners == owner) & np.tile(held, 2))
         order = mine[np.lexsort((changes[mine], moments[mine]))]
         most = max(most, int(np.cumsum(changes[order]).max(initial=0)))
     return most

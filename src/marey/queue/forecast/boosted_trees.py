@@ -15,6 +15,7 @@ Codes = NDArray[np.int32]
 _ROUNDS, _RATE = 80, 0.1
 # What the boosting itself would cut a feature into: one byte, less one for missing values.
 _BINS = 255
+_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,15 @@ def _add_leaves(
 ) -> Floats:
     """Walk every row down every tree and add up what its leaves say."""
     out = np.zeros(len(rows))
-    for i in range(len(rows)):
-        row = rows[i]
+    # A block of rows and one tree at a time: both stay in the processor's cache.
+    for begin in range(0, len(rows), _BLOCK):
+        block = rows[begin : begin + _BLOCK]
         for root in roots:
-            node = root
-            asked = feature[node]
-            while asked >= 0:
-                node = left[node] if row[asked] <= threshold[node] else right[node]
+            for i in range(len(block)):
+                node = root
                 asked = feature[node]
-            out[i] += value[node]
+                while asked >= 0:
+                    node = left[node] if block[i, asked] <= threshold[node] else right[node]
+                    asked = feature[node]
+                out[begin + i] += value[node]
     return out

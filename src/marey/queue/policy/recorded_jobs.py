@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 UNKNOWN_MS = -1
+# It still waited when the record ended.
+NOT_YET_MS = -2
 WHOLE_GPU = 1000
 _NONE = np.zeros(0, np.int64)
 
@@ -24,12 +26,14 @@ class Hosts:
     memory_mb: Ints = field(default_factory=lambda: _NONE)
     # The names of the partitions that each host is in.
     partitions: tuple[tuple[str, ...], ...] = ()
+    # Whether a host takes no work now.
+    out_of_service: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True)
 class RecordedJobs:
-    """What was asked for and how long it ran, in the order of submission; ``start_ms`` is −1 where
-    it is not recorded.
+    """What was asked for and how long it ran, in the order of submission; ``start_ms`` is below
+    0 where it is not recorded (``UNKNOWN_MS``, ``NOT_YET_MS``).
     """
 
     ids: tuple[str, ...]

@@ -10,7 +10,7 @@ from marey.model.metrics import Entity
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import draft, parse_rules
-from marey.rules.engine.allocations import Facts, HeldGpu
+from marey.rules.engine.allocations import EVENT_LIMIT, Facts, HeldGpu
 from marey.rules.engine.evaluator import Evaluator
 from marey.rules.engine.evidence import evidence_of
 from marey.rules.engine.state_codec import dump, load
@@ -166,6 +166,17 @@ def test_events_count_for_who_held_the_gpu(world: Any, start_ms: int) -> None:
     assert list(recent.life) == [TRUE, FALSE]
     assert list(down.life) == [FALSE, TRUE]
     assert list(down.now) == [FALSE, FALSE]
+
+
+def test_a_week_of_checkpoints_leaves_room_for_an_error(world: Any, start_ms: int) -> None:
+    world.add("w", 2, {"util": 50.0})
+    for second in range(2 * EVENT_LIMIT):
+        world.events.append(
+            Event(start_ms + 1000 * second, ClusterEventKind.CHECKPOINT, workload="w")
+        )
+    world.events.append(Event(start_ms + 50 * MINUTE_MS, ClusterEventKind.XID, gpu="w-n0:1"))
+    evaluator = judged(world, "xid_events > 0")
+    assert list(evaluator.evaluate(world.end_ms).verdicts[0].life) == [TRUE]
 
 
 def test_host_metrics_count_for_every_gpu_of_the_host(world: Any) -> None:

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.model.events import ClusterEventKind
 from marey.model.inventory import short_model
 from marey.stats.sketches.sketch_tables import EntityRows, room_for
 
+# Facts that count events, and which.
+EVENT_FACTS = {
+    "xid_events": ClusterEventKind.XID,
+    "throttle_events": ClusterEventKind.THROTTLE,
+    "node_down_events": ClusterEventKind.NODE_DOWN,
+}
+# Checkpoints and evaluations of a week would leave no room for what counts.
+_COUNTED = frozenset(EVENT_FACTS.values())
 FOREVER = np.iinfo(np.int64).max
 EVENT_LIMIT = 1_000
 NO_RANK = 1 << 40
@@ -226,6 +235,8 @@ class AllocationRows:
 
     def note(self, gpu: str, *, host: str, kind: str, time_ms: int, workload: str = "") -> None:
         """Note what happened to a GPU, or to a whole host; it counts for who held it then."""
+        if kind not in _COUNTED:
+            return
         rows = self._by_gpu.get(gpu, []) if gpu else self._by_host.get(host, [])
         if not gpu and not host and workload in self.by_name:
             rows = list(self.by_name[workload].rows.values())

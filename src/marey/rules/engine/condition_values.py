@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from marey.model.events import ClusterEventKind
 from marey.model.times import MINUTE_MS
 from marey.rules.engine.allocations import (
+    EVENT_FACTS,
     AllocationLayout,
     AllocationRows,
     HeldGpu,
@@ -46,13 +47,8 @@ _HOW = {
 }
 # A first sample later than this after the start means that the beginning was not seen.
 MET_LATE_MS = 10 * MINUTE_MS
-_EVENTS = {
-    "xid_events": ClusterEventKind.XID,
-    "throttle_events": ClusterEventKind.THROTTLE,
-    "node_down_events": ClusterEventKind.NODE_DOWN,
-}
 # Facts that are reported once, when they happen: whoever was not there then does not know them.
-ONE_TIME_FACTS = frozenset([*_EVENTS, "since_progress"])
+ONE_TIME_FACTS = frozenset([*EVENT_FACTS, "since_progress"])
 
 
 @dataclass
@@ -185,8 +181,8 @@ class ConditionValues:
         return self._series[key]
 
     def _compute_fact(self, name: str, window: int | None) -> Floats:
-        if name in _EVENTS:
-            return self._count_events(_EVENTS[name], window)
+        if name in EVENT_FACTS:
+            return self._count_events(EVENT_FACTS[name], window)
         if name == "runtime":
             return self._runtime()
         if name in _WORKLOAD_FACTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from pathlib import Path
@@ -139,3 +140,35 @@ def test_a_file_without_a_time_line_is_refused_with_the_way_out(
     with pytest.raises(InvalidInput) as refusal:
         open_run(tmp_path / name, cache=tmp_path / "cache")
     assert way_out in str(refusal.value)
+
+
+def write_excerpts(data_dir: Path, made: Path, *kinds: str) -> Path:
+    """Slices of an Ascend device as msprof writes them beside the whole: streams, transfers."""
+    processes = {"task_time": "Ascend Hardware", "hccl": "HCCL"}
+    for whole in sorted((data_dir / "recordings/ascend/msprof/device_0").iterdir()):
+        events = json.loads(gzip.decompress(whole.read_bytes()))
+        named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        for kind in kinds:
+            kept = [e for e in events if kind == "msprof" or named[e["pid"]] == processes[kind]]
+            name = whole.name.replace("msprof", kind).removesuffix(".gz")
+            (made / name).write_text(json.dumps(kept))
+    return made
+
+
+def test_what_msprof_writes_twice_is_counted_once(data_dir: Path, tmp_path: Path) -> None:
+    folders = {"whole": ("msprof",), "all": ("msprof", "task_time", "hccl")}
+    folders |= {"streams": ("task_time",), "transfers": ("hccl",)}
+    rows = {}
+    for name, kinds in folders.items():
+        (tmp_path / name).mkdir()
+        found = report_document(
+            write_excerpts(data_dir, tmp_path / name, *kinds), cache=tmp_path / f"{name} cache"
+        )
+        (rows[name],) = found["ranks"]
+    assert rows["all"] == rows["whole"]
+    assert rows["streams"]["compute_ms"] == rows["whole"]["compute_ms"]
+    assert rows["streams"]["span_ms"] == rows["whole"]["span_ms"]
+    # Its tasks stand for the communication, which itself lasts a little longer.
+    assert rows["streams"]["comm_ms"] == pytest.approx(rows["whole"]["comm_ms"], rel=0.06)
+    assert rows["transfers"]["compute_ms"] == 0
+    assert rows["transfers"]["comm_ms"] == rows["whole"]["comm_ms"]

@@ -32,6 +32,8 @@ from marey.trace.run.rank_tables import RankTables, from_cache, join_tables, loa
 FRAMEWORKS = ("pytorch", "jax", "ascend", "nsys", "optable", "chrome", "chakra", "strategy")
 # msprof writes one file per iteration of a device: together they are its recording.
 IN_PARTS = frozenset({"ascend"})
+# Beside msprof_*.json it writes the streams and the communications of a device once more, apart.
+EXCERPTS = ("task_time_", "hccl_")
 # Starting processes costs about as much as reading this many compressed bytes.
 WORTH_PROCESSES_BYTES = 8 << 20
 Progress = Callable[[float], None]
@@ -196,8 +198,9 @@ def _best_of_each(
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     kept: dict[int, tuple[str, ConvertedRank]] = {}
     notes = []
-    for rank, path, stored in sorted(named, key=lambda n: (n[0], *_trust(n[2]))):
-        if rank in kept and stored.info.framework in IN_PARTS:
+    for rank, path, stored in sorted(named, key=lambda n: (n[0], _excerpt(n[1]), *_trust(n[2]))):
+        in_parts = stored.info.framework in IN_PARTS
+        if rank in kept and in_parts and _excerpt(path) == _excerpt(kept[rank][0]):
             first = kept[rank][1]
             kept[rank] = (kept[rank][0], replace(first, more=(*first.more, stored)))
         elif rank in kept:
@@ -206,6 +209,12 @@ def _best_of_each(
         else:
             kept[rank] = (path, stored)
     return {rank: stored for rank, (_, stored) in kept.items()}, notes
+
+
+def _excerpt(path: str) -> int:
+    """Return 0 for a whole recording, more for what msprof writes of it once again."""
+    name = Path(path).name
+    return next((n for n, start in enumerate(EXCERPTS, 1) if name.startswith(start)), 0)
 
 
 def _trust(stored: ConvertedRank) -> tuple[int, int, int]:

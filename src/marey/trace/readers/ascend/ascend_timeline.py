@@ -24,7 +24,7 @@ from marey.trace.readers.kineto.header import describe, read_stated_rank
 from marey.trace.readers.spans import RankEvents
 
 FRAMEWORK = "ascend"
-_PROCESSES = frozenset({"Ascend Hardware", "Overlap Analysis", "Step Trace"})
+_PROCESSES = frozenset({"Ascend Hardware", "HCCL", "Overlap Analysis", "Step Trace"})
 _SUMMARIES = re.compile(r"^(?:Overlap Analysis|AI Core Freq|NPU MEM|Step Trace|Plane \d)")
 _COMMUNICATION = re.compile(r"^(?:HCCL|Communication)")
 _ITERATION = re.compile(r"^Iteration ([0-9]{1,9})$")
@@ -42,7 +42,9 @@ _DISPLAY = re.compile(r"^stream_\d+_parallel_\d+$")
 _OPERATOR = re.compile(r"^(?:[\w./-]*/)?[A-Za-z]\w*-op\d+$")
 # The rows of the display that are not the device's: AI CPU, and on GPUs the host's operators.
 _AI_CPU, _HOST_ROW = 9000, "Ops"
-_FILE = re.compile(r"(?:msprof|ascend_timeline_display|timeline_display)_([0-9]{1,6})")
+_FILE = re.compile(
+    r"(?:msprof|task_time|hccl|ascend_timeline_display|timeline_display)_([0-9]{1,6})"
+)
 
 
 def fits(raw: RawEvents, members: dict[str, object]) -> bool:
@@ -97,9 +99,12 @@ def _fill_kinds(work: Work, hardware: Any, talking: Any, summary: Any) -> None:
     notified = np.zeros(len(work.raw.lanes), bool)
     notified[np.unique(work.lane[on_hardware & _find_named(work, _NOTIFIES)])] = True
     parts = notified[work.lane] & _find_named(work, _PARTS)
-    works = on_hardware & ~waits & ~parts
+    # Where no row is the communication itself (task_time_*.json), its tasks stand for it.
+    stand_ins = on_hardware & parts & ~waits & (not on_talk.any())
+    works = on_hardware & ~waits & (~parts | stand_ins)
     work.kind[summary[work.lane] | (on_hardware & ~works)] = EventKind.ANNOTATION
     work.kind[works] = np.where(copies[works], EventKind.MEMCPY, EventKind.COMPUTE)
+    work.kind[stand_ins] = EventKind.COLLECTIVE
     kinds = np.full(len(work.raw.texts), int(EventKind.COLLECTIVE), np.int8)
     for code in work.used_names:
         kinds[code] = communication_kind(collective_name(work.raw.texts[code]))

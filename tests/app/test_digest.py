@@ -11,11 +11,9 @@ from marey.app.people.digest import (
     DigestFigures,
     DigestJob,
     DigestShare,
-    print_digest_html,
-    print_digest_text,
     read_digest,
-    write_subject,
 )
+from marey.app.people.digest_text import print_digest_html, print_digest_text, write_subject
 from marey.app.people.scheduled_digests import send_digest
 from marey.notify.receivers import Mail
 
@@ -73,6 +71,11 @@ def test_names_are_text_in_the_page_and_one_line_in_the_mail(
     page = print_digest_html(digest)
     assert "<script>" not in page
     assert "train&lt;script&gt;" in page
+    assert '<td>vision</td><td class="n">200</td>' in page
+    assert "Request fewer GPUs." in page
+    assert 'href="https://site.example/?a=1&amp;b=2"' in print_digest_html(
+        digest, "https://site.example/?a=1&b=2"
+    )
     sent = []
     monkeypatch.setattr(Mail, "send", lambda self, message: sent.append(message))
     mail = Mail("mail", "smtp.example.org", "marey@example.org", to=("ops@example.org",))

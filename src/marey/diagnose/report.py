@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
+from typing import TYPE_CHECKING, Any
 
 from marey.model.metrics import catalogue
+from marey.model.system.html_templates import Filters, open_template
 from marey.model.system.page_code import Drawing, write_page_data
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 Document = Mapping[str, Any]
 GPUS_SHOWN = 64
@@ -104,11 +105,8 @@ def report_html(
 
 @cache
 def _open_template() -> Template:
-    """Return the page's template; whatever it is given is escaped."""
-    world = Environment(autoescape=True, undefined=StrictUndefined)
-    world.filters |= {"where": where_text, "evidence": evidence_text, "percent": "{:.0%}".format}
-    text = files("marey.diagnose").joinpath("report.html").read_text(encoding="utf-8")
-    return world.from_string(text)
+    filters: Filters = {"where": where_text, "evidence": evidence_text, "percent": "{:.0%}".format}
+    return open_template("marey.diagnose", "report.html", filters)
 
 
 def _write_data(document: Document, pictures: Pictures) -> str:

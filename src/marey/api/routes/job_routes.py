@@ -11,7 +11,8 @@ from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import CSV
-from marey.app.people.digest import AskDigest, Digest, print_digest_html
+from marey.app.people.digest import AskDigest, Digest
+from marey.app.people.digest_text import print_digest_html
 from marey.app.people.entities import AskEntity, EntityPage
 from marey.app.people.jobs import AskJobs, JobTable, print_jobs_csv, write_jobs_parquet
 from marey.app.people.links import PageLink, list_links

@@ -6,7 +6,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import Comparison
 from marey.model.protocols import WorkloadQuery
-from marey.model.times import DAY_MS, HOUR_MS, format_time
+from marey.model.times import DAY_MS, HOUR_MS
 from marey.rules.engine.findings import Finding
 from marey.rules.pack import load_shipped_rules
 
@@ -248,127 +247,6 @@ def _list_causes(found: Sequence[Finding], span: tuple[int, int]) -> list[Digest
         )
         for rule, lost in sorted(hours.items(), key=lambda item: -item[1])[:LISTED]
     ]
-
-
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;color:#1b242d;max-width:720px;margin:24px auto;"
-    "padding:0 16px}h1{font-size:22px}h2{font-size:16px;margin-top:28px}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:6px 12px 6px 0;"
-    "border-bottom:1px solid #dfe4e9;vertical-align:top}td.n,th.n{text-align:right;"
-    "white-space:nowrap}p.lead{font-size:17px}small{color:#556270}"
-)
-
-
-def write_subject(digest: Digest) -> str:
-    """Return the line that a mail is opened for."""
-    now = digest.now
-    whose = _name_subject(digest)
-    if now.wasted_gpu_hours >= 1:
-        return f"{whose}: {now.wasted_gpu_hours:,.0f} of {now.gpu_hours:,.0f} GPU-hours wasted"
-    return f"{whose}: {now.gpu_hours:,.0f} GPU-hours, nothing wasted"
-
-
-def _name_subject(digest: Digest) -> str:
-    period = "Last week" if digest.days == 7 else f"Last {digest.days} days"
-    return f"{period} on {digest.cluster}" if digest.kind == "site" else f"{period}, {digest.name}"
-
-
-def write_lead(digest: Digest) -> str:
-    """Return the digest in two or three sentences."""
-    now, before = digest.now, digest.before
-    lead = f"{now.jobs:,} jobs used {now.gpu_hours:,.0f} GPU-hours"
-    if before.gpu_hours:
-        change = 100 * (now.gpu_hours / before.gpu_hours - 1)
-        lead += f" ({change:+.0f} % vs. the previous {digest.days} days)"
-    lead += "."
-    if now.efficiency is not None:
-        lead += f" {100 * now.efficiency:.0f} % of them were used efficiently"
-        if before.efficiency is not None:
-            lead += f" (before: {100 * before.efficiency:.0f} %)"
-        lead += f"; {now.wasted_gpu_hours:,.0f} GPU-hours were wasted."
-    if now.failed:
-        lead += f" {now.failed:,} job{'s' if now.failed != 1 else ''} failed."
-    return lead
-
-
-def print_digest_text(digest: Digest) -> str:
-    """Return the digest as plain text, for a terminal and for mail without HTML."""
-    lines = [write_subject(digest), "", write_lead(digest)]
-    if digest.causes:
-        lines += ["", "What cost most, and what to try:"]
-        for cause in digest.causes:
-            lines.append(f"- {cause.title}: {cause.gpu_hours:,.0f} GPU-hours, {cause.jobs} jobs.")
-            if cause.next_step:
-                lines.append(f"  {cause.next_step}")
-    if digest.jobs:
-        lines += ["", "Jobs that wasted most:"]
-        lines += [
-            f"- {job.name} ({job.workload}, {job.user}, {job.gpus} GPUs): "
-            f"{job.wasted_gpu_hours:,.1f} GPU-hours; {', '.join(job.why)}"
-            for job in digest.jobs
-        ]
-    if not digest.causes:
-        lines += ["", "No waste found."]
-    return "\n".join(lines)
-
-
-def print_digest_html(digest: Digest, url: str = "") -> str:
-    """Return the digest as a page that needs nothing else; names are escaped."""
-    parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        f"<title>{escape(write_subject(digest))}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(_name_subject(digest))}</h1>",
-        f"<small>{format_time(digest.from_ms)} to {format_time(digest.to_ms)}</small>",
-        f"<p class='lead'>{escape(write_lead(digest))}</p>",
-    ]
-    if digest.causes:
-        rows = [
-            (f"{c.title}\n{c.next_step}", f"{c.jobs:,}", f"{c.gpu_hours:,.0f}")
-            for c in digest.causes
-        ]
-        parts.append(
-            _print_table("What cost most, and what to try", ("Cause", "Jobs", "GPU-hours"), rows)
-        )
-    else:
-        parts.append("<p>No waste found.</p>")
-    if digest.jobs:
-        rows = [
-            (f"{j.name}\n{', '.join(j.why)}", j.user, f"{j.wasted_gpu_hours:,.1f}")
-            for j in digest.jobs
-        ]
-        parts.append(_print_table("Jobs that wasted most", ("Job", "User", "GPU-hours"), rows))
-    if digest.shares:
-        what = "Project" if digest.kind == "site" else "User"
-        rows = [
-            (s.name, f"{s.gpu_hours:,.0f}", f"{s.wasted_gpu_hours:,.0f}") for s in digest.shares
-        ]
-        parts.append(_print_table("Most GPU-hours", (what, "GPU-hours", "Wasted"), rows))
-    if url:
-        parts.append(f"<p><a href='{escape(url)}'>Open Marey</a></p>")
-    return "".join([*parts, "</body></html>"])
-
-
-def _print_table(
-    title: str, heads: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]
-) -> str:
-    """Return a table; what follows a line break in its first column is small."""
-    right = [head in ("Jobs", "GPU-hours", "Wasted") for head in heads]
-    head = "".join(
-        f"<th{' class=n' if far else ''}>{escape(text)}</th>"
-        for text, far in zip(heads, right, strict=True)
-    )
-    lines = []
-    for row in rows:
-        name, _, more = row[0].partition("\n")
-        first = escape(name) + (f"<br><small>{escape(more)}</small>" if more else "")
-        others = "".join(
-            f"<td{' class=n' if far else ''}>{escape(text)}</td>"
-            for text, far in zip(row[1:], right[1:], strict=True)
-        )
-        lines.append(f"<tr><td>{first}</td>{others}</tr>")
-    body = "".join(lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<h2>{escape(title)}</h2>{table}"
 
 
 def read_digest(document: Mapping[str, Any]) -> Digest:

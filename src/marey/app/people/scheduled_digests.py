@@ -7,13 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from marey.app.people.digest import (
-    AskDigest,
-    Digest,
-    print_digest_html,
-    print_digest_text,
-    write_subject,
-)
+from marey.app.people.digest import AskDigest, Digest
+from marey.app.people.digest_text import print_digest_html, print_digest_text, write_subject
 from marey.app.queries.workspace import Workspace
 from marey.app.rules.finding_documents import PlannedDigest
 from marey.model.errors import MareyError, NotFound

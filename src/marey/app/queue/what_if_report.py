@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
+from typing import TYPE_CHECKING, Any
 
 from marey.diagnose.report import STYLE, policy
+from marey.model.system.html_templates import open_template
 from marey.queue.policy.gains_and_losses import describe_size
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 def write_what_if_report(document: dict[str, Any], summary: Sequence[str]) -> str:
@@ -59,7 +60,5 @@ def _name_row(row: dict[str, Any]) -> str:
 
 @cache
 def _open_page() -> Template:
-    world = Environment(autoescape=True, undefined=StrictUndefined)
-    world.filters["seconds"] = lambda value: "–" if value is None else f"{value:,.0f} s"
-    text = files("marey.app.queue").joinpath("what_if_report.html").read_text(encoding="utf-8")
-    return world.from_string(text)
+    filters = {"seconds": lambda value: "–" if value is None else f"{value:,.0f} s"}
+    return open_template("marey.app.queue", "what_if_report.html", filters)

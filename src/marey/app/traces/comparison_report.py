@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from marey.compare.comparison_documents import LossCurve, TrainingComparison, TrainingFigure
+from marey.compare.comparison_documents import (
+    LossCurve,
+    TrainingComparison,
+    TrainingFigure,
+    TrainingRunFigures,
+)
+from marey.model.system.html_templates import open_template
 
 COLOURS = ("#1c6f99", "#b25d00", "#1a7f5a", "#a83210", "#6650b8", "#7c5a00")
 FIGURE_WORDS = {
@@ -29,6 +34,24 @@ _STYLE = (
 )
 
 
+@dataclass(frozen=True)
+class _Line:
+    """The loss of one run in the drawing's own coordinates."""
+
+    name: str
+    colour: str
+    points: str
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """The loss of every run along hours or samples; marks are texts at the axes, with their place."""
+
+    words: str
+    lines: Sequence[_Line]
+    marks: Sequence[tuple[int, int, str, str]]
+
+
 def write_comparison(document: TrainingComparison, path: Path) -> None:
     """Write the report; every name in it is text."""
     path.write_text(make_report(document), "utf-8")
@@ -36,102 +59,78 @@ def write_comparison(document: TrainingComparison, path: Path) -> None:
 
 def make_report(document: TrainingComparison) -> str:
     """Return the whole page."""
-    labels = [group.label for group in document.groups]
-    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
-    rows = "".join(
-        _row(document, name, words)
-        for name, words in FIGURE_WORDS.items()
-        if _has_figure(document, name)
+    colours = {g.label: COLOURS[n % len(COLOURS)] for n, g in enumerate(document.groups)}
+    curves = (
+        _draw_curve(document.runs, colours, "hours", lambda curve: curve.hours),
+        _draw_curve(document.runs, colours, "samples", lambda curve: curve.samples),
     )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Runs compared</title>'
-        f"<style>{_STYLE}</style><h1>Runs compared</h1>"
-        f"<p>Baseline: {_text(document.baseline)}. {_text(document.test)}.</p>"
-        f"<table><thead><tr><th>Figure</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"{_curve(document, lambda curve: curve.hours, 'hours')}"
-        f"{_curve(document, lambda curve: curve.samples, 'samples')}"
-        f"{_notes(document)}</html>"
+    return open_template("marey.app.traces", "comparison_report.html").render(
+        style=_STYLE,
+        baseline=document.baseline,
+        test=document.test,
+        labels=[group.label for group in document.groups],
+        rows=[
+            (words, [_describe_figure(group.figures[name]) for group in document.groups])
+            for name, words in FIGURE_WORDS.items()
+            if any(group.figures[name].n for group in document.groups)
+        ],
+        curves=[curve for curve in curves if curve is not None],
+        legend=list(colours.items()),
+        width=_WIDTH,
+        height=_HEIGHT,
+        notes=list(dict.fromkeys(f"{r.name}: {n}" for r in document.runs for n in r.notes)),
     )
 
 
-def _text(value: Any) -> str:
-    return html.escape(str(value))
-
-
-def _has_figure(document: TrainingComparison, name: str) -> bool:
-    return any(group.figures[name].n for group in document.groups)
-
-
-def _row(document: TrainingComparison, name: str, words: str) -> str:
-    cells = "".join(_cell(group.figures[name]) for group in document.groups)
-    return f"<tr><td>{words}</td>{cells}</tr>"
-
-
-def _cell(figure: TrainingFigure) -> str:
-    if not figure.n:
-        return "<td>–</td>"
+def _describe_figure(figure: TrainingFigure) -> tuple[str, str]:
+    """Return the value of a group, and in small what it is held against."""
+    if not figure.n or figure.mean is None:
+        return "–", ""
     spread = "" if figure.sd is None else f" ± {figure.sd:.3g}"
     small = f"n = {figure.n}"
     if figure.change is not None:
-        small = f"{figure.change:+.1%}, " + (
-            _text(figure.said) if figure.q is None else f"q = {figure.q:.2g}, {small}"
-        )
-    return f"<td>{figure.mean:,.4g}{spread}<br><small>{small}</small></td>"
+        test = figure.said if figure.q is None else f"q = {figure.q:.2g}, {small}"
+        small = f"{figure.change:+.1%}, {test}"
+    return f"{figure.mean:,.4g}{spread}", small
 
 
-def _curve(
-    document: TrainingComparison, along: Callable[[LossCurve], list[float | None]], words: str
-) -> str:
-    """Draw the loss of every run along hours or samples."""
-    runs = [
-        (
-            run,
-            [
-                (x, y)
-                for x, y in zip(along(run.curve), run.curve.loss, strict=True)
-                if x is not None
-            ],
-        )
-        for run in document.runs
+def _draw_curve(
+    runs: Sequence[TrainingRunFigures],
+    colours: dict[str, str],
+    words: str,
+    along: Callable[[LossCurve], list[float | None]],
+) -> _Curve | None:
+    """Return the loss of every run along hours or samples; None where nothing is known of it."""
+    drawn = [
+        [(x, y) for x, y in zip(along(run.curve), run.curve.loss, strict=True) if x is not None]
+        for run in runs
     ]
-    points = [point for _, line in runs for point in line]
+    points = [point for line in drawn for point in line]
     if len(points) < 2:
-        return ""
-    (x0, x1), (y0, y1) = _extent(p[0] for p in points), _extent(p[1] for p in points)
-    colours = {g.label: COLOURS[n % len(COLOURS)] for n, g in enumerate(document.groups)}
+        return None
+    (x0, x1), (y0, y1) = _find_extent(p[0] for p in points), _find_extent(p[1] for p in points)
     lines = []
-    for run, line in runs:
+    for run, line in zip(runs, drawn, strict=True):
         path = " ".join(
             f"{40 + (x - x0) / (x1 - x0) * (_WIDTH - 50):.1f},"
             f"{_HEIGHT - 30 - (y - y0) / (y1 - y0) * (_HEIGHT - 45):.1f}"
             for x, y in line
         )
-        lines.append(
-            f'<polyline points="{path}" fill="none" stroke="{colours[run.label]}">'
-            f"<title>{_text(run.name)}</title></polyline>"
-        )
-    axis = (
-        f'<text x="40" y="{_HEIGHT - 12}">{x0:.3g}</text>'
-        f'<text x="{_WIDTH - 60}" y="{_HEIGHT - 12}">{x1:.3g} {words}</text>'
-        f'<text x="2" y="{_HEIGHT - 30}">{y0:.3g}</text><text x="2" y="16">{y1:.3g}</text>'
+        lines.append(_Line(run.name, colours[run.label], path))
+    marks = (
+        (40, _HEIGHT - 12, "start", _print_number(x0)),
+        (_WIDTH - 10, _HEIGHT - 12, "end", f"{_print_number(x1)} {words}"),
+        (36, _HEIGHT - 30, "end", _print_number(y0)),
+        (36, 16, "end", _print_number(y1)),
     )
-    legend = "".join(
-        f'<span style="color:{colour}">■</span> {_text(label)} '
-        for label, colour in colours.items()
-    )
-    return (
-        f'<figure><figcaption>Loss against {words}. {legend}</figcaption><svg width="{_WIDTH}" '
-        f'height="{_HEIGHT}" role="img" aria-label="Loss against {words}" font-size="11">'
-        f"{''.join(lines)}{axis}</svg></figure>"
-    )
+    return _Curve(words, lines, marks)
 
 
-def _extent(values: Any) -> tuple[float, float]:
+def _print_number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _find_extent(values: Iterable[float]) -> tuple[float, float]:
     listed = list(values)
     low, high = min(listed), max(listed)
     return (low, high) if high > low else (low, low + 1.0)
-
-
-def _notes(document: TrainingComparison) -> str:
-    notes = dict.fromkeys(f"{r.name}: {n}" for r in document.runs for n in r.notes)
-    return "".join(f"<p><small>{_text(note)}</small></p>" for note in notes)

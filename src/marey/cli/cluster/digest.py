@@ -6,12 +6,8 @@ import argparse
 from pathlib import Path
 
 from marey.app.assembly import read_notify
-from marey.app.people.digest import (
-    AskDigest,
-    print_digest_html,
-    print_digest_text,
-    read_digest,
-)
+from marey.app.people.digest import AskDigest, read_digest
+from marey.app.people.digest_text import print_digest_html, print_digest_text
 from marey.app.people.scheduled_digests import send_digest
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_store, ask_place

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from marey.model.system.html_templates import open_template, read_template
 from marey.model.system.page_code import Drawing, write_page_data
 from marey.trace.report.report_charts import area, draw_stacked_bars, legend, step_columns
 from marey.trace.report.verdict_words import (
@@ -73,7 +73,7 @@ def report_html(document: Document, *, name: str = "", drawn: DrawnStep | None =
     return _open_template().render(
         heading=name[:LONGEST_NAME] or "Trace report",
         subtitle=_subtitle(document),
-        style=files("marey.trace.report").joinpath("report.css").read_text(encoding="utf-8"),
+        style=read_template("marey.trace.report", "report.css"),
         policy=f"; {drawn.drawing.allowed}" if drawn else "",
         drawn=drawn,
         verdicts=_list_verdicts(document),
@@ -92,13 +92,7 @@ def report_html(document: Document, *, name: str = "", drawn: DrawnStep | None =
 
 @cache
 def _open_template() -> Template:
-    # Imported here: most commands that read traces write no page.
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["short"] = _short
-    source = files("marey.trace.report").joinpath("report.html")
-    return environment.from_string(source.read_text(encoding="utf-8"))
+    return open_template("marey.trace.report", "report.html", {"short": _short})
 
 
 def _subtitle(document: Document) -> str:

@@ -45,7 +45,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Curve:
-    """The loss of every run along hours or samples; marks are texts at the axes, with their place."""
+    """The loss of every run along hours or samples; marks are the texts at the axes."""
 
     words: str
     lines: Sequence[_Line]

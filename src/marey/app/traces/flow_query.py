@@ -54,7 +54,7 @@ def ask_flow(
         step=view.index.step,
         stages=known,
         nodes=[_node(node, memory.get(node.operator)) for node in nodes],
-        edges=[FlowEdge(e.source, e.target, e.evidence, e.long, e.hub) for e in edges],  # type: ignore[arg-type]
+        edges=[FlowEdge(e.source, e.target, e.evidence, e.long, e.hub) for e in edges],
         stacks=[
             FlowStack(
                 s.id, s.name, len(s.members), list(s.members[0]), [list(m) for m in s.members]
@@ -128,7 +128,7 @@ def _node(node: OperatorNode, memory_bytes: int | None) -> FlowNode:
     cut = node.sharding
     left_out = ("sharding", "group_size")
     fields = {name: value for name, value in vars(node).items() if name not in left_out}
-    sharding = FlowSharding(cut.evidence, list(cut.slices), cut.why)  # type: ignore[arg-type]
+    sharding = FlowSharding(cut.evidence, list(cut.slices), cut.why)
     return FlowNode(**fields, memory_bytes=memory_bytes, sharding=sharding)
 
 

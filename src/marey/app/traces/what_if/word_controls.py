@@ -30,7 +30,7 @@ class ChangeWord(Document):
     largest: float | None
 
 
-_FACTORS = {
+_FACTORS: dict[str, tuple[ControlGroup, float, float]] = {
     "compute": ("speed", 0.25, 4.0),
     "launch": ("speed", 0.0, 4.0),
     "loader": ("speed", 0.0, 4.0),
@@ -38,7 +38,7 @@ _FACTORS = {
     "latency": ("speed", 0.25, 4.0),
     "batch": ("scale", 0.25, 8.0),
 }
-_CHOICES = {
+_CHOICES: dict[str, tuple[ControlGroup, list[str]]] = {
     "sync": ("sharding", ["allreduce"]),
     "placement": ("sharding", ["turn", "size"]),
     "overlap": ("gradients", ["on", "off"]),
@@ -53,7 +53,7 @@ _CHOICES = {
     "zero": ("sharding", ["1", "2"]),
     "collective": ("gradients", ["ring", "tree", "hierarchical:2", "hierarchical:4"]),
 }
-_COUNTS = {
+_COUNTS: dict[str, tuple[ControlGroup, int, int]] = {
     "servers": ("sharding", 1, 64),
     "accumulate": ("scale", 1, 64),
     "virtual-stages": ("pipeline", 1, 8),
@@ -79,9 +79,10 @@ def list_words() -> list[ChangeWord]:
 def make_word(name: str) -> ChangeWord:
     """Return one word with the control that sets it; one that is not known here is a text."""
     kind: ControlKind = "text"
-    group: str = _TEXT_GROUPS.get(name, "speed")
+    group: ControlGroup = _TEXT_GROUPS.get(name, "speed")
     choices: list[str] = []
-    least, largest = None, None
+    least: float | None = None
+    largest: float | None = None
     if name in _FACTORS:
         kind, (group, least, largest) = "factor", _FACTORS[name]
     elif name in _CHOICES:
@@ -96,7 +97,7 @@ def make_word(name: str) -> ChangeWord:
         meaning=WORDS[name].meaning,
         searched=_describe_search(name),
         control=kind,
-        group=group,  # type: ignore[arg-type]
+        group=group,
         choices=choices,
         least=least,
         largest=largest,

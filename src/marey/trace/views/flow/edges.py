@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,8 @@ from marey.trace.views.step_files import StepView
 # An edge over more nodes of its stage than this is hidden until asked for, and one at a hub.
 LONG_SPAN = 12
 HUB_EDGES = 10
-# Evidence, the surest first: of two edges between the same nodes the first stays.
-EVIDENCE = ("tensor", "backward", "communication", "order")
+# The surest first: of two edges between the same nodes the first stays.
+EdgeEvidence = Literal["tensor", "backward", "communication", "order"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Edge:
 
     source: int
     target: int
-    evidence: str
+    evidence: EdgeEvidence
     long: bool = False
     hub: bool = False
 
@@ -34,9 +35,9 @@ class Edge:
 def make_edges(view: StepView, nodes: list[OperatorNode], tensors: pa.Table | None) -> list[Edge]:
     """Return all edges between the nodes of a step."""
     by_operator = {node.operator: node for node in nodes}
-    pairs: dict[tuple[int, int], str] = {}
+    pairs: dict[tuple[int, int], EdgeEvidence] = {}
 
-    def add(found: Iterable[tuple[int, int]], evidence: str) -> None:
+    def add(found: Iterable[tuple[int, int]], evidence: EdgeEvidence) -> None:
         for source, target in found:
             if source != target:
                 pairs.setdefault((source, target), evidence)
@@ -128,7 +129,7 @@ def _order_edges(
                 yield before.id, after.id
 
 
-def _hide(pairs: dict[tuple[int, int], str], nodes: list[OperatorNode]) -> list[Edge]:
+def _hide(pairs: dict[tuple[int, int], EdgeEvidence], nodes: list[OperatorNode]) -> list[Edge]:
     known = {node.id: node for node in nodes}
     degree = Counter(end for pair in pairs for end in pair)
     edges = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ EXCHANGES = ("alltoall", "all_to_all")
 class Sharding:
     """How a tensor is cut: slices per dimension; exact, inferred or unknown, and why."""
 
-    evidence: str = "unknown"
+    evidence: Literal["exact", "inferred", "unknown"] = "unknown"
     slices: tuple[int, ...] = ()
     why: str = ""
     # Slices of every input, where the run states them.

@@ -254,12 +254,3 @@ def children_sums(parent: Ints, values: NDArray[np.float64]) -> NDArray[np.float
     below = parent >= 0
     sums = np.bincount(parent[below], values[below], minlength=len(parent))
     return np.asarray(sums, np.float64)
-
-
-def path_of(tree: Tree, node: int) -> list[str]:
-    """Return the names from the root to a node."""
-    names: list[str] = []
-    while node >= 0:
-        names.append(tree.names[tree.name[node]])
-        node = int(tree.parent[node])
-    return names[::-1]

@@ -18,10 +18,8 @@ from marey.replay.recording.workload import (
     read_workload,
 )
 from marey.replay.words.apply import change_workload
-from marey.stats.resource_schedule import Costs, Schedule
+from marey.stats.resource_schedule import Schedule
 
-# The stated interval holds the truth in this share of cases.
-COVERAGE = 0.8
 # Half-widths, as shares: of the whole step for what two recordings of one run differ by, of the
 # time that a change adds or takes away, and of the step for everything said to be extrapolated.
 BASE_HALF_WIDTH = 0.03
@@ -216,8 +214,3 @@ def replay_model(dataflow: Dataflow, plain_step_ms: float | None = None) -> Repl
     replayed = replay_workload(workload)
     recorded_ms, scatter = measured_steps(workload)
     return ReplayModel(replayed, recorded_ms, scatter, plain_step_ms)
-
-
-def scale_costs(graph: Graph, factor: float) -> Costs:
-    """Return the graph's costs with all work multiplied: no rebuild is needed to replay them."""
-    return replace(graph.costs, work=graph.costs.work * factor)

@@ -43,18 +43,6 @@ def simulate_starts(
     return found
 
 
-def simulate_request(
-    line: Line,
-    request: Waiter,
-    *,
-    shares: Sequence[float] = GUESSED_SHARES,
-    futures: int = FUTURES,
-) -> StartForecast | None:
-    """Return when a request that is not yet submitted would start, joining at its priority."""
-    asked = join_line(line, request)
-    return simulate_starts(asked, shares=shares, futures=futures).get(request.workload)
-
-
 def join_line(line: Line, request: Waiter) -> Line:
     """Return the line with a request in it, behind all that have its priority or a higher one."""
     behind = [w for w in line.waiters if w.priority < request.priority]

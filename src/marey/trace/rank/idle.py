@@ -36,9 +36,6 @@ class HostTime:
     recorded: Intervals
 
 
-NO_HOST = HostTime(EMPTY, EMPTY, EMPTY, EMPTY)
-
-
 @dataclass(frozen=True)
 class IdleTime:
     """The gaps of a device by cause; disjoint sets."""

@@ -49,7 +49,6 @@ _Args = msgspec.defstruct(
     ),
     gc=False,
 )
-_NO_ARGS = _Args()
 
 
 class _Event(msgspec.Struct, gc=False):

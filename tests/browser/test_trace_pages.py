@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import re
 import urllib.parse
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from marey.cli import main
 from marey.trace.synthetic import make_run
 from marey.trace.synthetic.kineto import write_kineto
 from tests.browser.conftest import Demo, Overview
@@ -244,6 +246,29 @@ def choose_operator(page: Any, view: Any) -> bool:
     if not chosen:
         view.press(".")
     return bool(chosen)
+
+
+def test_the_command_line_reaches_the_same_runs(
+    demo: Demo, slow_device: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, slow = slow_device
+    store = ["--store", str(demo.store)]
+    assert main(["trace", "runs", *store, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["runs"]
+    assert {one["id"] for one in listed} == {one["id"] for one in demo.get("/traces")["runs"]}
+    where = f"rank={slow} and step=1"
+    table = ["trace", "table", run, "breakdown", *store, "--where", where]
+    assert main([*table, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    query = urllib.parse.urlencode({"where": where, "limit": 20})
+    assert found == demo.get(f"/traces/{run}/breakdown?{query}")
+    assert [row["rank"] for row in found["rows"]] == [slow]
+    assert main(table) == 0
+    assert "compute_ms" in capsys.readouterr().out
+    assert main(["trace", "table", run, "verdicts", *store]) == 0
+    assert f"rank {slow}" in capsys.readouterr().out
+    assert main(["trace", "table", "../me", "steps", *store]) != 0
+    assert "marey trace report" not in capsys.readouterr().err
 
 
 def test_call_graphs_are_beside_the_other_views_of_a_run(

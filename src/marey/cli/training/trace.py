@@ -11,6 +11,12 @@ from typing import Any
 
 from marey.cli.help_format import HelpText, examples_of
 from marey.cli.output import Output
+from marey.cli.training.trace_runs import (
+    add_runs_arguments,
+    add_table_arguments,
+    list_runs,
+    print_table,
+)
 from marey.cli.training.trace_text import (
     collectives_text,
     critical_path_text,
@@ -46,7 +52,9 @@ EXAMPLES = """\
   marey trace steps traces/ --where "rank=3,7-9 and step=5"
   marey trace collectives traces/
   marey trace critical-path traces/ --rank 3 --step 8
-  marey trace convert traces/ --out events/      one Parquet file per rank"""
+  marey trace convert traces/ --out events/      one Parquet file per rank
+  marey trace runs --store site.duckdb           the runs on the server's Traces page
+  marey trace table RUN waits --where "rank=3"   a table of one of them, with the same selection"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +81,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("--steps-a", type=step_list, metavar="STEPS", help="of A, such as 3-5 or 3,7")
     diff.add_argument("--steps-b", type=step_list, metavar="STEPS", help="of B")
     diff.add_argument("--limit", type=_count, default=25, metavar="N", help="rows to show")
+    _add_run_questions(questions)
     convert = _add_question(questions, "convert", "the event table of every rank, as Parquet")
     _add_path(convert)
     convert.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="where the tables are written"
     )
+
+
+def _add_run_questions(questions: Any) -> None:
+    runs = _add_question(questions, "runs", "the runs that a server has", reads_files=False)
+    add_runs_arguments(runs)
+    table = _add_question(
+        questions, "table", "a table of a run that a server has", reads_files=False
+    )
+    add_table_arguments(table)
 
 
 def _add_critical_path(questions: Any) -> None:
@@ -109,7 +127,9 @@ def _add_path(parser: argparse.ArgumentParser, name: str = "path") -> None:
     )
 
 
-def _add_question(questions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+def _add_question(
+    questions: Any, name: str, summary: str, *, reads_files: bool = True
+) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = questions.add_parser(
         name,
         help=summary,
@@ -124,12 +144,13 @@ def _add_question(questions: Any, name: str, summary: str) -> argparse.ArgumentP
         default=argparse.SUPPRESS,
         help="print one JSON document on stdout",
     )
-    parser.add_argument(
-        "--cache",
-        metavar="DIR",
-        type=Path,
-        help="cache for converted traces (default: the user's cache)",
-    )
+    if reads_files:
+        parser.add_argument(
+            "--cache",
+            metavar="DIR",
+            type=Path,
+            help="cache for converted traces (default: the user's cache)",
+        )
     return parser
 
 
@@ -284,5 +305,7 @@ ANSWERS: dict[str, Callable[[argparse.Namespace, Output], None]] = {
     "collectives": _run_collectives,
     "critical-path": _run_critical_path,
     "diff": _run_diff,
+    "runs": list_runs,
+    "table": print_table,
     "convert": _convert,
 }

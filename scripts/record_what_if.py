@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Record pairs of small training runs, to score what-if predictions on other models and links.
 
-    sudo .venv/bin/python scripts/record_what_if.py OUT [--suite small] [--only ddp-]
+    sudo .venv/bin/python scripts/record_what_if.py OUT [--suite small] [--only ddp-] [--passes 2]
 
-Every rank is a process in its own network namespace, whose link to the others is shaped (needs
-root, ip and tc). Compute is a sleep that grows with the samples, so that two cores are enough for
-four ranks; what is real is torch, gloo and the network. OUT gets one folder of traces per run and
-truth.json, as `marey what-if --pairs OUT` takes them. Ranks take real-time priority while they
-train, so that a busy machine disturbs them little.
+A suite is one of what_if_suites.json, or a file with the same keys. Every rank is a process in its
+own network namespace, whose link to the others is shaped (needs root, ip and tc). Compute is a
+sleep that grows with the samples, so that two cores are enough for four ranks; what is real is
+torch, gloo and the network. OUT gets one folder of traces per run and truth.json, as `marey what-if
+--pairs OUT` takes them. Ranks take real-time priority while they train, so that a busy machine
+disturbs them little; two passes say how much it did.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 RANKS = 4
+MOST_RANKS = 16
 WARMUP, PLAIN, RECORDED = 3, 9, 5
 SUITES = Path(__file__).resolve().parent / "what_if_suites.json"
 
@@ -37,16 +39,16 @@ def call(*words: object, check: bool = True) -> None:
 
 
 class Network:
-    """Four namespaces behind one bridge, each with a shaped link in both directions."""
+    """Namespaces behind one bridge, each with a shaped link in both directions."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, ranks: int) -> None:
+        self.name, self.ranks = name, ranks
 
     def __enter__(self) -> Network:
         bridge = f"{self.name}br"
         call("ip", "link", "add", bridge, "type", "bridge")
         call("ip", "link", "set", bridge, "up")
-        for rank in range(RANKS):
+        for rank in range(self.ranks):
             space, outer, inner = f"{self.name}{rank}", f"{self.name}o{rank}", f"{self.name}i{rank}"
             call("ip", "netns", "add", space)
             call("ip", "link", "add", outer, "type", "veth", "peer", "name", inner)
@@ -73,7 +75,7 @@ class Network:
             call(*prefix, "tc", "qdisc", "add", "dev", device, "root", "tbf", *limit)
 
     def __exit__(self, *_: object) -> None:
-        for rank in range(RANKS):
+        for rank in range(self.ranks):
             call("ip", "netns", "del", f"{self.name}{rank}", check=False)
         call("ip", "link", "del", f"{self.name}br", check=False)
 
@@ -83,16 +85,17 @@ class Network:
 
 def record_run(network: Network, setting: dict[str, Any], folder: Path) -> list[float]:
     """Run and record one setting, and return its plain steps in ms."""
-    for rank in range(RANKS):
+    ranks = setting.get("ranks", RANKS)
+    for rank in range(ranks):
         links = setting.get("links", {})
         network.shape(rank, links.get(str(rank), setting.get("mbit", 200)))
     folder.mkdir(parents=True, exist_ok=True)
     processes = []
-    for rank in range(RANKS):
+    for rank in range(ranks):
         env = {
             **os.environ,
             "RANK": str(rank),
-            "WORLD_SIZE": str(RANKS),
+            "WORLD_SIZE": str(ranks),
             "MASTER_ADDR": "10.77.0.1",
             "MASTER_PORT": str(29500 + os.getpid() % 1000),
             "GLOO_SOCKET_IFNAME": f"{network.name}i{rank}",
@@ -104,8 +107,8 @@ def record_run(network: Network, setting: dict[str, Any], folder: Path) -> list[
     codes = [p.wait(timeout=300) for p in processes]
     if any(codes):
         raise RuntimeError(f"A rank of {folder.name} failed: {codes}")
-    times = [json.loads((folder / f"plain{r}.json").read_text()) for r in range(RANKS)]
-    for rank in range(RANKS):
+    times = [json.loads((folder / f"plain{r}.json").read_text()) for r in range(ranks)]
+    for rank in range(ranks):
         (folder / f"plain{rank}.json").unlink()
     # Ranks that wait for each other take turns in being late; over all of them that evens out.
     return [statistics.median(step) for step in zip(*times, strict=True)]
@@ -238,7 +241,9 @@ def make_fsdp(setting: dict[str, Any], rank: int) -> Any:
     from torch.distributed.fsdp import fully_shard
 
     model = make_layers(setting, rank)
-    mesh = init_device_mesh("cpu", (RANKS,))
+    import torch.distributed as dist
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     keep = not setting.get("reshard", True)
     for block in model.layers:
         fully_shard(block, mesh=mesh, reshard_after_forward=not keep)
@@ -256,8 +261,9 @@ def make_fsdp(setting: dict[str, Any], rank: int) -> Any:
 def make_pipeline(setting: dict[str, Any], rank: int) -> Any:
     """Return a step of pipeline training."""
     import torch
-    from torch.distributed import pipelining
+    from torch.distributed import get_world_size, pipelining
 
+    ranks = get_world_size()
     stages = setting["stages"]
     firsts = [sum(stages[:n]) for n in range(len(stages))]
     device = torch.device("cpu")
@@ -268,7 +274,7 @@ def make_pipeline(setting: dict[str, Any], rank: int) -> Any:
             len(stages),
             device,
         )
-        for n in range(rank, len(stages), RANKS)
+        for n in range(rank, len(stages), ranks)
     ]
     name = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B"}
     made = getattr(pipelining, name.get(setting["schedule"], "ScheduleInterleaved1F1B"))
@@ -284,7 +290,7 @@ def make_pipeline(setting: dict[str, Any], rank: int) -> Any:
         x = torch.randn(setting["batch"], setting["width"])
         if rank == 0:
             schedule.step(x)
-        elif rank == RANKS - 1:
+        elif rank == ranks - 1:
             schedule.step(target=x, losses=[])
         else:
             schedule.step()
@@ -303,7 +309,7 @@ def make_servers(setting: dict[str, Any], rank: int) -> Any:
     model = make_layers(setting, rank)
     blocks = list(model.layers)
     sizes = [sum(p.numel() for p in b.parameters()) for b in blocks]
-    workers = list(range(servers, RANKS))
+    workers = list(range(servers, dist.get_world_size()))
     order = list(range(len(blocks)))[::-1]
     owner = {n: place % servers for place, n in enumerate(order)}
     held = [torch.zeros(size) for size in sizes]
@@ -364,32 +370,50 @@ def make_servers(setting: dict[str, Any], rank: int) -> Any:
 MAKERS = {"ddp": make_ddp, "fsdp": make_fsdp, "pp": make_pipeline, "ps": make_servers}
 
 
+def read_suite(name: str) -> dict[str, Any]:
+    """Return a suite by its name, or from a file."""
+    if name.endswith(".json"):
+        found: dict[str, Any] = json.loads(Path(name).read_text())
+        return found
+    known: dict[str, Any] = json.loads(SUITES.read_text())[name]
+    return known
+
+
 def main() -> int:
     """Record every run of a suite, then write what is true of its pairs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--suite", default="small")
     parser.add_argument("--only", default="", help="runs whose name begins so")
+    parser.add_argument("--passes", type=int, default=1, help="how often each run is recorded")
     options = parser.parse_args()
-    suite = json.loads(SUITES.read_text())[options.suite]
+    suite = read_suite(options.suite)
     truth_file = options.out / "truth.json"
     truth = json.loads(truth_file.read_text()) if truth_file.exists() else {"runs": {}}
-    with Network("mw") as network:
-        for name, own in suite["runs"].items():
-            if not name.startswith(options.only):
-                continue
-            setting = {**suite["model"][own["kind"]], **own}
-            took = record_run(network, setting, options.out / name)
-            middle = statistics.median(took)
-            scatter = 100 * statistics.stdev(took) / middle
-            truth["runs"][name] = {
-                "setting": setting,
-                "step_ms": middle,
-                "sd_of_steps_percent": scatter,
-            }
-            print(f"{name}: {middle:.1f} ms, sd {scatter:.1f} %", flush=True)
-            write_truth(truth, suite, truth_file)
+    with Network("mw", MOST_RANKS) as network:
+        for _ in range(options.passes):
+            for name, own in suite["runs"].items():
+                if name.startswith(options.only):
+                    setting = {**suite["model"][own["kind"]], **own}
+                    took = record_run(network, setting, options.out / name)
+                    add_pass(truth["runs"], name, setting, took)
+                    write_truth(truth, suite, truth_file)
     return 0
+
+
+def add_pass(runs: dict[str, Any], name: str, setting: dict[str, Any], took: list[float]) -> None:
+    """Note the steps of a run; over several passes the mean of their medians is its step."""
+    middle = statistics.median(took)
+    passes = [*runs.get(name, {}).get("passes_ms", []), middle]
+    runs[name] = {
+        "setting": setting,
+        "step_ms": statistics.mean(passes),
+        "passes_ms": passes,
+        "half_spread_percent": 50 * (max(passes) - min(passes)) / statistics.mean(passes),
+        "sd_of_steps_percent": 100 * statistics.stdev(took) / middle,
+    }
+    scatter = runs[name]["sd_of_steps_percent"]
+    print(f"{name}: {middle:.1f} ms, sd {scatter:.1f} %", flush=True)
 
 
 def write_truth(truth: dict[str, Any], suite: dict[str, Any], path: Path) -> None:

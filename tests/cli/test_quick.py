@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from marey.cli import COMMANDS, build_parser
+from marey.cli import COMMANDS, build_parser, parse_words
 from marey.cli.training.trace import ANSWERS
 
 HEAVY = ("fastapi", "uvicorn", "duckdb", "numba", "pyarrow", "scipy")
@@ -49,3 +49,12 @@ def test_the_list_of_commands_has_one_line_each() -> None:
     lines = build_parser([]).format_help().splitlines()
     for name, (_, summary) in COMMANDS.items():
         assert any(line.split(maxsplit=1) == [name, summary] for line in lines), name
+
+
+def test_changes_may_stand_after_options(capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse_words(["what-if", "traces/", "link=x2", "--plain-step-ms", "4", "bucket=1MB"])
+    assert args.changes == ["link=x2", "bucket=1MB"]
+    for wrong in (["what-if", "traces/", "--json", "--magic"], ["replay", "one/", "two/"]):
+        with pytest.raises(SystemExit):
+            parse_words(wrong)
+        assert f"unrecognized arguments: {wrong[-1]}" in capsys.readouterr().err

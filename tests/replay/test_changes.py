@@ -89,6 +89,7 @@ def test_changes_are_applied_in_one_order() -> None:
         ("pp-1f1b-m8", "stages=1,2,3,4", "8 layers"),
         ("pp-1f1b-m8", "virtual-stages=3", "too few for 12 stages"),
         ("fsdp-keep", "reshard=off", "already kept"),
+        ("fsdp-reshard", "recompute=all", "all-reduce"),
         ("ps-1server", "servers=4", "leave no worker"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,21 @@ def test_a_notice_that_comes_first_lets_both_messages_cross() -> None:
 
 def test_a_notice_gets_its_turn_within_a_large_message() -> None:
     assert _exchange([Post("back"), Post("down")], turn_bytes=50.0) == pytest.approx(18.0, abs=0.01)
+
+
+def test_receives_of_one_instant_are_asked_for_in_their_order() -> None:
+    links = replace(_links(), ranks=(0, 1, 2), up=(10.0,) * 3, down=(10.0,) * 3)
+    plan = Plan(links)
+    for key, source in {"later": 0, "first": 1}.items():
+        asked = _message(links, source, 2)
+        notice = replace(asked.notice, takes_ms=1.0) if asked.notice else None
+        plan.transfers[key] = replace(asked, notice=notice)
+        plan.extend(source, [Post(key)])
+    plan.extend(2, [Post("first"), Post("later"), Wait(("first",))])
+    graph = compile_plan(plan)
+    schedule = graph.schedule()
+    asked_at = {int(row[3]): float(schedule.start[row[3]]) for row in graph.receives}
+    assert list(asked_at.values()) == pytest.approx([1.0, 2.0], abs=0.01)
 
 
 @pytest.mark.data

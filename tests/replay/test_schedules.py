@@ -14,6 +14,7 @@ from marey.replay.families.pipeline_schedules import (
     Receive,
     Send,
     Shape,
+    Turn,
     make_schedule,
     order_by_arrival,
     post_receives_ahead,
@@ -64,6 +65,46 @@ def test_arrival_order_runs_every_pass_once() -> None:
     turns = order_by_arrival(shape, lambda p: 1.0 if p.kind == FORWARD else 2.0, 0.1)
     passes = [t for own in turns for t in own if isinstance(t, Pass)]
     assert len(passes) == len(set(passes)) == 2 * 4 * 8
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 8), (4, 3, 8), (2, 2, 4), (3, 4, 6), (4, 5, 8)])
+def test_interleaved_posts_every_receive_where_torch_does(shape: tuple[int, int, int]) -> None:
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    ranks, virtual, micro_batches = shape
+    plan = schedules.ScheduleInterleaved1F1B.__new__(schedules.ScheduleInterleaved1F1B)
+    plan.pp_group_size, plan.n_local_stages = ranks, virtual
+    plan._n_microbatches, plan._num_stages = micro_batches, ranks * virtual
+    plan.number_of_rounds = max(1, micro_batches // ranks)
+    plan.microbatches_per_round = micro_batches // plan.number_of_rounds
+    passes = {
+        rank: schedules._add_reduce_grad(
+            schedules._add_unshard_reshard(plan._calculate_single_rank_operations(rank)),
+            micro_batches,
+        )
+        for rank in range(ranks)
+    }
+    wanted = schedules._add_send_recv(passes, lambda stage: stage % ranks, ranks * virtual)
+    turns = make_schedule("interleaved", Shape(*shape))
+    for rank, own in enumerate(turns):
+        names = [name for turn in own if (name := _name_as_torch(turn))]
+        assert names == [
+            str(one)
+            for one in wanted[rank]
+            if not str(one).lstrip("0123456789").startswith(("UNSHARD", "RESHARD", "REDUCE"))
+        ]
+
+
+def _name_as_torch(turn: Turn) -> str:
+    if isinstance(turn, Pass):
+        return f"{turn.stage}{turn.kind}{turn.micro_batch}"
+    if isinstance(turn, Send):
+        made = turn.made_by
+        return f"{made.stage}SEND_{made.kind}{made.micro_batch}"
+    if isinstance(turn, Receive):
+        made = turn.made_by
+        stage = made.stage + (1 if made.kind == FORWARD else -1)
+        return f"{stage}RECV_{made.kind}{made.micro_batch}"
+    return ""
 
 
 def test_interleaved_refuses_uneven_rounds() -> None:

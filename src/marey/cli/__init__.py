@@ -126,6 +126,20 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def parse_words(words: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line; changes may also stand after options.
+
+    argparse ends a list of any length at the first option, and refuses what follows.
+    """
+    parser = build_parser(words)
+    args, late = parser.parse_known_args(words)
+    if late and ("changes" not in args or any(word.startswith("-") for word in late)):
+        parser.error(f"unrecognized arguments: {' '.join(late)}")
+    if late:
+        args.changes = [*args.changes, *late]
+    return args
+
+
 class _WithoutPandas:
     """Answers the import of pandas as if it were not installed."""
 
@@ -161,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and words[:1] == ["trace"]:
         _leave_pandas_out()
-    args = build_parser(words).parse_args(words)
+    args = parse_words(words)
     _clean_log()
     try:
         args.run(args, Output(json=args.json))

@@ -129,8 +129,9 @@ class Graph:
     settling: int = 2
     # Which tasks count as a rank's work; None: all of its own.
     counted: NDArray[np.bool_] | None = None
-    # Receives in the order each rank posts them: rank, step, the task that posts, and the transfer.
-    receives: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    # Receives in the order each rank posts them: rank, step, the task that posts, the transfer, and
+    # the task that waits for it.
+    receives: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 5), np.int64))
 
     def schedule(self, costs: Costs | None = None) -> Schedule:
         """Return when every task runs."""
@@ -158,6 +159,10 @@ class _Compiler:
         self.meeting: dict[Key, int] = {}
         self.notice: dict[Key, int] = {}
         self.receives: list[tuple[int, int, int, int]] = []
+        # How many receives the rank has posted since it last worked or waited.
+        self.posts = 0
+        # By rank and transfer: the first task that waits for it.
+        self.waiting: dict[tuple[int, int], int] = {}
 
     def task(self, work: float, label: str, place: tuple[int, int] = (-1, 0)) -> int:
         self.work.append(work)
@@ -218,6 +223,9 @@ class _Compiler:
         notice = self.plan.transfers[key].notice
         if notice is None or notice.receiver != rank:
             return self.meeting[key]
+        # Posts of one instant leave in the order in which they are made.
+        self.posts += 1
+        self.work[self.notice[key]] = TURN_MS * self.posts
         self.receives.append((rank, step, self.notice[key], node))
         return self.notice[key]
 
@@ -227,6 +235,11 @@ class _Compiler:
             self.transfer(key.key)
             return self.meeting[key.key]
         return self.transfer(key)
+
+    def find_receives(self) -> NDArray[np.int64]:
+        """Return every receive with the task that waits for it, or the transfer itself."""
+        rows = [(*row, self.waiting.get((row[0], row[3]), row[3])) for row in self.receives]
+        return np.array(rows, np.int64).reshape(-1, 5)
 
     def _queue(self, name: Key, at_once: int) -> int:
         if name not in self.queues:
@@ -269,7 +282,7 @@ def compile_plan(plan: Plan) -> Graph:
         ends=np.array(ends, np.int64),
         sources=sources,
         targets=targets,
-        receives=np.array(build.receives, np.int64).reshape(-1, 4),
+        receives=build.find_receives(),
     )
 
 
@@ -286,7 +299,9 @@ def _compile_rank(build: _Compiler, rank: int) -> list[int]:
         build.depend(last, node)
         for other in waiting:
             build.depend(other, node)
+            build.waiting.setdefault((rank, other), node)
         waiting.clear()
+        build.posts = 0
         return node
 
     for number, action in enumerate(plan.programs[rank], start=1):

@@ -362,7 +362,8 @@ def _sum_recomputed(run: DataParallel, work: RankWork, at: float) -> float:
     """Return the recomputation that precedes this moment of the backward pass."""
     if not run.recompute_every:
         return 0.0
-    chosen = work.blocks[:: run.recompute_every]
+    # Counted from the model's first block, which is the last of the backward pass.
+    chosen = work.blocks[::-1][:: run.recompute_every]
     return sum(b.forward_ms for b in chosen if b.backward_at_ms <= at)
 
 

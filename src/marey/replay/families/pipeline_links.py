@@ -32,9 +32,9 @@ SEGMENT_BYTES = 65_536.0
 CREDITS = (0.0, SEGMENT_BYTES / 4, SEGMENT_BYTES / 2, SEGMENT_BYTES, 2 * SEGMENT_BYTES)
 # Rates that are tried: so many steps of a grid, between these multiples of the densest pace.
 RATES, FEW_RATES, SLOWEST, FASTEST = 25, 9, 0.05, 20.0
-# An explanation is as good as the best if its receives are off by so many times as much, or by
-# this much of a usual receive more.
-AS_GOOD, LEAST_OFF = 1.2, 0.005
+# An explanation is as good as the best if its receives are off by so many times as much, and by
+# this much of a usual receive more, or by what threads take to wake up.
+AS_GOOD, LEAST_OFF, WAKING_MS = 1.2, 0.005, 0.25
 # The step counts beside the receives it is made of: so many ms of a receive for each of its own.
 STEP_SHARE = 0.02
 # One rank's link is slower or faster than the others' if that explains this much of what is off,
@@ -73,7 +73,9 @@ class _Receives:
             self.graph.costs, bandwidth=bandwidth, credit=np.full(len(bandwidth), credit)
         )
         schedule = self.graph.schedule(costs)
-        took = schedule.finish[self.rows[:, 3]] - schedule.ready[self.rows[:, 2]]
+        # A receive is noted as done when its rank waits for it, which may be later than it came.
+        over = np.maximum(schedule.finish[self.rows[:, 3]], schedule.ready[self.rows[:, 4]])
+        took = over - schedule.ready[self.rows[:, 2]]
         off = np.mean(np.abs(took - self.recorded))
         step = abs(step_ms(self.graph, schedule) - self.recorded_ms)
         return float(off + STEP_SHARE * step)
@@ -95,7 +97,7 @@ def fit_message_links(
     weights = _fit_own_links(receives, len(run.ranks), pace)
     fits = [_fit_rate(receives, weights, credit, pace) for credit in CREDITS]
     best = min(fits, key=lambda fit: fit.off_ms)
-    limit = AS_GOOD * best.off_ms + LEAST_OFF * receives.usual_ms
+    limit = AS_GOOD * best.off_ms + max(LEAST_OFF * receives.usual_ms, WAKING_MS)
     good = [fit for fit in fits if fit.off_ms <= limit]
     chosen = next((fit for fit in good if fit.credit == SEGMENT_BYTES), best)
     others = [LinkChoice(f.rate / chosen.rate, f.credit) for f in good if f is not chosen]

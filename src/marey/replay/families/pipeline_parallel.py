@@ -14,7 +14,6 @@ from marey.replay.families.pipeline_schedules import (
     WEIGHT,
     MessageWait,
     Pass,
-    Receive,
     Send,
     Shape,
     Turn,
@@ -80,6 +79,8 @@ class Stage:
     backward: Cost
     head_ms: float
     tail_ms: float
+    # How much of a pass's time goes by before its rank waits for the message: posting others.
+    before_wait_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,16 @@ def plan_pipeline(run: Pipeline) -> Graph:
         for place, rank in enumerate(run.ranks):
             stage = run.stages[place]
             actions: list[Action] = [Run(stage.head_ms, "head")]
+            early = 0.0
             for turn in turns[place]:
-                actions += _actions(run, plan=plan, turn=turn, costs=costs, where=(number, place))
+                if isinstance(turn, MessageWait) and turn.received:
+                    early = stage.before_wait_ms
+                    actions.append(Run(early, "host"))
+                elif isinstance(turn, Pass):
+                    ms = costs[(turn.kind, turn.stage)]
+                    actions.append(Run(max(ms - early, 0.0), f"{turn.kind}{turn.stage}"))
+                    early = 0.0
+                actions += _exchange(run, plan=plan, turn=turn, step=number)
             actions.append(Run(stage.tail_ms, "tail"))
             plan.extend(rank, actions)
 
@@ -209,25 +218,18 @@ def _around(run: Pipeline, stage: int) -> Stage:
     )
 
 
-def _actions(
-    run: Pipeline,
-    *,
-    plan: Plan,
-    turn: Turn,
-    costs: Mapping[tuple[str, int], float],
-    where: tuple[int, int],
-) -> list[Action]:
-    step, _ = where
-    if isinstance(turn, Pass):
-        return [Run(costs[(turn.kind, turn.stage)], f"{turn.kind}{turn.stage}")]
+def _exchange(run: Pipeline, *, plan: Plan, turn: Turn, step: int) -> list[Action]:
+    """Return what a turn posts or waits for."""
     if isinstance(turn, MessageWait):
         keys: list[object] = [(step, p) for p in turn.received]
         keys += [Started((step, p)) for p in turn.sent]
         return [Wait(tuple(keys))] if keys else []
+    if isinstance(turn, Pass):
+        return []
     key = (step, turn.made_by)
     if isinstance(turn, Send):
         plan.transfers[key] = _transfer(run, turn.made_by)
-    return [Post(key)] if isinstance(turn, Send | Receive) else []
+    return [Post(key)]
 
 
 def _transfer(run: Pipeline, made_by: Pass) -> Transfer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from marey.replay.timeline import Operator, RankStep
 HOST_MS_PER_OPERATOR = 0.05
 # What repeats in a pass is its layers only if it makes up this share of the pass.
 LAYERS_SHARE = 0.5
+# A shorter pause for a message is the interpreter, not waiting.
+SHORTEST_WAIT_MS = 0.2
 # A pass runs at least this share of the names that are usual for its kind.
 LEAST_SHARED = 0.5
 
@@ -200,7 +203,9 @@ def _layer_pattern(chunks: Mapping[int, Sequence[Sequence[_Chunk]]]) -> dict[str
         best: tuple[str, ...] = ()
         most = 0
         for own in chunks.values():
-            chunk = next((c for c in own[0] if c.kind == kind), None)
+            # Stages of a rank may differ in length: only the longest may show that layers repeat.
+            mine = [c for c in own[0] if c.kind == kind]
+            chunk = max(mine, key=lambda c: len(c.operators), default=None)
             kept = _structural(chunk.operators) if chunk else []
             names = [op.name for op in kept]
             repeats = find_repeats(names)
@@ -229,7 +234,7 @@ def _read_rank(
     """Return the layers of a rank's stages and what surrounds them, as medians over passes."""
     costs: dict[tuple[str, int], list[list[Cost]]] = {}
     around: dict[str, list[Cost]] = {FORWARD: [], BACKWARD: []}
-    heads, tails = [], []
+    heads, tails, early = [], [], []
     for chunks, step in zip(steps, timeline, strict=True):
         if [c.kind for c in chunks] != [p.kind for p in passes]:
             continue
@@ -241,6 +246,7 @@ def _read_rank(
             costs.setdefault((turn.kind, turn.stage), []).append(inside)
             around[chunk.kind].append(_rest(whole, inside))
             begin = chunk.end_ms
+        early += _before_waits(chunks, step)
         heads.append(chunks[0].start_ms)
         tails.append(step.run_ms - chunks[-1].end_ms)
     if not heads:
@@ -257,8 +263,20 @@ def _read_rank(
         backward=median_cost(around[BACKWARD]),
         head_ms=float(np.median(heads)),
         tail_ms=float(np.median(tails)),
+        before_wait_ms=float(np.median(early)) if early else 0.0,
     )
     return _RankRead(layers, stage_cost)
+
+
+def _before_waits(chunks: Sequence[_Chunk], step: RankStep) -> list[float]:
+    """Return the running time from the end of every pass to the wait before the next."""
+    waits = np.array([w.at_ms for w in step.waits if w.long_ms > SHORTEST_WAIT_MS])
+    found = []
+    for before, after in pairwise(chunks):
+        low, high = np.searchsorted(waits, [before.end_ms - 1e-6, after.start_ms + 1e-6])
+        if high > low:
+            found.append(max(float(waits[high - 1]) - before.end_ms, 0.0))
+    return found
 
 
 def _merge(costs: Sequence[Cost]) -> list[Cost]:

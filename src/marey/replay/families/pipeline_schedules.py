@@ -170,10 +170,35 @@ def _1f1b_rank(shape: Shape, rank: int) -> list[Turn]:
 
 
 def _make_interleaved(shape: Shape) -> list[list[Turn]]:
-    return _with_messages(shape, [_order_interleaved(shape, r) for r in range(shape.ranks)])
+    orders = [_order_interleaved(shape, rank) for rank in range(shape.ranks)]
+    return _with_messages(shape, [_add_upkeep(shape, order) for order in orders])
 
 
-def _order_interleaved(shape: Shape, rank: int) -> list[Pass | None]:
+# For so many stages ahead torch keeps parameters gathered.
+STAGES_AHEAD = 3
+
+
+def _add_upkeep(shape: Shape, order: list[Pass]) -> list[Pass | None]:
+    """Return the passes with a turn for every gathering, freeing and summing that torch puts in.
+
+    Without sharded parameters these do nothing, but they take a turn when torch decides who posts
+    which receive before which pass (``_add_unshard_reshard``, ``_add_reduce_grad``).
+    """
+    upkept: list[Pass | None] = []
+    gathered: set[int] = set()
+    left = dict.fromkeys((turn.stage for turn in order), shape.micro_batches)
+    for place, turn in enumerate(order):
+        ahead = set(list(dict.fromkeys(t.stage for t in order[place:]))[:STAGES_AHEAD])
+        upkept += [None] * (len(gathered - ahead) + len(ahead - gathered))
+        gathered = ahead
+        upkept.append(turn)
+        if turn.kind == BACKWARD:
+            left[turn.stage] -= 1
+            upkept += [None] * (left[turn.stage] == 0)
+    return [*upkept, *([None] * len(gathered))]
+
+
+def _order_interleaved(shape: Shape, rank: int) -> list[Pass]:
     """Return the passes of a rank: warm-up, alternating, cool-down, depth first over its stages."""
     rounds = max(1, shape.micro_batches // shape.ranks)
     if shape.micro_batches % rounds:
@@ -186,7 +211,7 @@ def _order_interleaved(shape: Shape, rank: int) -> list[Pass | None]:
     warm_up = min((shape.virtual - 1) * per_round + 2 * (shape.ranks - 1 - rank), total)
     next_forward = [0] * shape.virtual
     next_backward = [0] * shape.virtual
-    order: list[Pass | None] = [None] * rank
+    order: list[Pass] = []
 
     def forward(turn: int) -> None:
         local = (turn // per_round) % shape.virtual
@@ -198,15 +223,12 @@ def _order_interleaved(shape: Shape, rank: int) -> list[Pass | None]:
         order.append(Pass(BACKWARD, local * shape.ranks + rank, next_backward[local]))
         next_backward[local] += 1
 
-    idle = (shape.virtual * shape.ranks + 2 * (shape.ranks - 1 - rank)) - (warm_up + rank)
     for turn in range(warm_up):
         forward(turn)
-    order.extend([None] * max(idle, 0))
     for turn in range(warm_up, total):
         forward(turn)
         backward(turn)
     for turn in range(total, total + warm_up):
-        order.append(None)
         backward(turn)
     return order
 

@@ -347,14 +347,16 @@ def _fit_periods(runs: Sequence[Collective]) -> tuple[float, float, float]:
 
 
 def _start_delay(timelines: Mapping[int, Sequence[RankStep]]) -> float:
-    """Return the usual time from posting a collective to its beginning."""
-    delays = [
-        m.start_ms - m.posted_ms
-        for steps in timelines.values()
-        for step in steps
-        for m in step.messages
-        if m.collective not in POINT_TO_POINT
-    ]
+    """Return the usual time from posting a collective to its beginning, where none is under way."""
+    delays = []
+    for steps in timelines.values():
+        for step in steps:
+            posted = [m for m in step.messages if m.collective not in POINT_TO_POINT]
+            reached = -np.inf
+            for m in sorted(posted, key=lambda m: m.posted_ms):
+                if m.posted_ms >= reached:
+                    delays.append(m.start_ms - m.posted_ms)
+                reached = max(reached, m.end_ms)
     return max(float(np.percentile(delays, 25)), 0.0) if delays else 0.0
 
 

@@ -131,6 +131,13 @@ def _operators(rank: _Rank) -> dict[str, Any]:
     }
 
 
+NO_NAME = -1
+
+
+def _is_gathering(name: str) -> bool:
+    return name.startswith("fsdp::")
+
+
 def _find_recomputed(rank: _Rank, rows: Ints, phase: NDArray[np.int8]) -> Ints:
     """Return what of every operator is the forward pass of its step run again."""
     found = np.zeros(len(rows), np.int64)
@@ -139,7 +146,9 @@ def _find_recomputed(rank: _Rank, rows: Ints, phase: NDArray[np.int8]) -> Ints:
         return found
     first = rank["step"][rows[backward[0]]]
     ahead = rows[: backward[0]]
-    forward = rank["name"][ahead[rank["step"][ahead] == first]].tolist()
+    ahead = ahead[rank["step"][ahead] == first]
+    # Parameters gathered again before a backward pass are no forward pass run again.
+    forward = np.where(rank.named(_is_gathering)[ahead], NO_NAME, rank["name"][ahead]).tolist()
     works = np.isin(rank["kind"], (EventKind.COMPUTE, EventKind.CPU_OP)) & (rank["device"] < 0)
     inner = np.flatnonzero(works & ~np.isin(np.arange(len(works)), rows))
     owners = rank["start_ns"][rows[backward]], rank["end_ns"][rows[backward]]

@@ -143,28 +143,29 @@ class Tree:
 def read_tree(root: Path = ROOT) -> Tree:
     """Parse every module below a folder and note what the rules ask about."""
     tree = Tree()
-    parsed: list[tuple[Path, ast.Module]] = []
+    parsed: list[tuple[Path, list[ast.AST]]] = []
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         tree.modules[path.relative_to(root)] = text.count("\n")
-        parsed.append((path.relative_to(root), ast.parse(text)))
-    for path, module in parsed:
-        tree.kernels |= {n.name for n in _find_functions(module) if _is_kernel(n)}
-        tree.variadic |= {n.name for n in _find_functions(module) if n.args.vararg is not None}
-        _note_definitions(tree, path, module)
-    for path, module in parsed:
-        _note_calls(tree, path, module)
+        parsed.append((path.relative_to(root), list(ast.walk(ast.parse(text)))))
+    for path, nodes in parsed:
+        functions = list(_find_functions(nodes))
+        tree.kernels |= {n.name for n in functions if _is_kernel(n)}
+        tree.variadic |= {n.name for n in functions if n.args.vararg is not None}
+        _note_definitions(tree, path, nodes)
+    for path, nodes in parsed:
+        _note_calls(tree, path, nodes)
     return tree
 
 
-def _note_definitions(tree: Tree, path: Path, module: ast.Module) -> None:
+def _note_definitions(tree: Tree, path: Path, nodes: list[ast.AST]) -> None:
     """Note the functions, classes and docstrings of one module."""
-    for node in ast.walk(module):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             tree.docstrings += _read_docstring(path, node)
             if not node.name.startswith("_"):
                 tree.classes.append(Place(path, node.lineno, node.name))
-    for function in _find_functions(module):
+    for function in _find_functions(nodes):
         place = Place(path, function.lineno, function.name)
         tree.docstrings += _read_docstring(path, function)
         tree.function_lines.append((place, _count_lines(function)))
@@ -176,9 +177,9 @@ def _note_definitions(tree: Tree, path: Path, module: ast.Module) -> None:
             tree.parameters.append(place)
 
 
-def _note_calls(tree: Tree, path: Path, module: ast.Module) -> None:
+def _note_calls(tree: Tree, path: Path, nodes: list[ast.AST]) -> None:
     """Note calls with many positional arguments, and ``getattr`` with a literal name."""
-    for node in ast.walk(module):
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         name = _name_callee(node)
@@ -194,9 +195,9 @@ def _note_calls(tree: Tree, path: Path, module: ast.Module) -> None:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def _find_functions(module: ast.Module) -> Iterator[Function]:
+def _find_functions(nodes: Iterable[ast.AST]) -> Iterator[Function]:
     """Yield every function and method of a module."""
-    for node in ast.walk(module):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -354,7 +355,7 @@ def compute_docstring_verb_share(root: Path = ROOT) -> float:
         (ast.get_docstring(node) or "").split(maxsplit=1)
         for path in sorted(root.rglob("*.py"))
         if "routes" not in path.parts
-        for node in _find_functions(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _find_functions(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         if not node.name.startswith("__") and not _is_property(node)
     ]
     said = [word[0].strip("`.,:;").lower() for word in words if word]

@@ -416,6 +416,7 @@ def test_a_reason_is_found_by_the_word_that_is_shown(site: SharedSite) -> None:
             assert count(op, value) == (len(wanted), set(wanted)), (op, value)
 
 
+@pytest.mark.slow
 def test_operators_see_everything(site: SharedSite) -> None:
     site.set_privacy(Privacy.OWN)
     told = set()

@@ -64,6 +64,7 @@ def forecast_at(jobs: SiteJobs, moment_s: float) -> tuple[PollTable, np.ndarray]
     return line, forecast_polls(forecaster, line)
 
 
+@pytest.mark.slow
 def test_no_forecast_uses_anything_known_later() -> None:
     """Replays the log: learning and forecasting with all later facts hidden changes nothing."""
     jobs = build_site()

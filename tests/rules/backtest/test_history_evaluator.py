@@ -77,6 +77,7 @@ def test_every_shipped_rule_finds_the_same_in_hindsight_as_live(simulated: Histo
     assert not found.cancelled
 
 
+@pytest.mark.slow
 def test_one_rule_alone_finds_what_it_finds_among_all(
     simulated: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

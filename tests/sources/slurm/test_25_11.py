@@ -88,6 +88,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "jobs": {"jobs": JOBS},
     "partitions": {"partitions": [{"name": "gpu", "maximums": {"time": number(1440)}}]},
     "reservations": {"reservations": []},
+    "shares": {"shares": {"shares": [], "total_shares": 0}},
     "diag": {"statistics": {"req_time": number(NOW_MS // 1000)}},
 }
 

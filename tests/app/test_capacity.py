@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from marey.app.people.capacity import measure_waits, name_size
+from marey.app.collect.clocks import StoredClock
+from marey.app.people.capacity import AskCapacity, measure_waits, name_size
+from marey.app.queries.workspace import Workspace
+from marey.live.summary import SummaryLog
+from marey.model.inventory import Gpu, Host
+from marey.model.observation import Observation
+from marey.store.embedded.embedded_store import open_store
 
 
 def job(gpus: int, submit_s: int, start_s: int | None, end_s: int | None = None) -> dict[str, Any]:
@@ -35,3 +41,14 @@ def test_sizes_have_bounds() -> None:
     assert [name_size(gpus) for gpus in (1, 2, 8, 9, 64, 65)] == [
         "1", "2-8", "2-8", "9-64", "9-64", "65+"
     ]  # fmt: skip
+
+
+def test_a_new_site_has_a_page_too() -> None:
+    with open_store(None) as store:
+        store.ingest(
+            [Observation(60_000, hosts=(Host("n1"),), gpus=(Gpu("n1", 0),), complete=True)]
+        )
+        workspace = Workspace(store, StoredClock(store, store.clusters), {}, SummaryLog(store))
+        page = AskCapacity().ask(workspace)
+    assert page.waits == []
+    assert [step.gpus for step in page.steps] == [1]

@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -259,7 +260,8 @@ def _make_wait_steps(
 ) -> list[WaitStep]:
     """Return the median wait by size of the jobs that started from one moment to the next."""
     steps = []
-    for begin, end in zip(moments, [*moments[1:], to_ms], strict=True):
+    # A new site has no moments yet.
+    for begin, end in pairwise([*moments, to_ms]):
         waits: dict[str, list[float]] = defaultdict(list)
         for job in jobs:
             if job["start_ms"] is None or job["submit_ms"] is None:

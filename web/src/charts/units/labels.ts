@@ -90,7 +90,7 @@ function placeLabel(
   if (text === "") return null;
   // A bar whose name would be cut has it upright, whole.
   const isBar = layout.bars && layer === layout.tree.layers;
-  if (isBar && text !== options.nameOf(group, layer)) return null;
+  if (isBar && (room < LEAST_ACROSS_PX || text !== options.nameOf(group, layer))) return null;
   const used = options.measure(text, size) * heavier;
   const count = options.detailOf(group);
   const detail = count && `· ${count}`;
@@ -108,6 +108,9 @@ function placeLabel(
     size,
   };
 }
+
+/** Bars narrower than this have all of their names upright, so that they read alike. */
+const LEAST_ACROSS_PX = 80;
 
 /** A label that runs up a bar, from its foot or from where the bar ends. */
 export interface UprightLabel {

@@ -46,7 +46,12 @@ export function Capacity() {
         {page.isPending && (
           <div className={styles["skeleton"]} role="status" aria-label={texts.loading} />
         )}
-        {page.data && <Body page={page.data} />}
+        {page.data &&
+          (page.data.steps.some((step) => step.gpus > 0) ? (
+            <Body page={page.data} />
+          ) : (
+            <p className={pageStyles["page-notice"]}>{texts.noGpusYet}</p>
+          ))}
       </main>
     </div>
   );

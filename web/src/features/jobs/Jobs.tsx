@@ -22,6 +22,7 @@ import {
   addCondition,
   NUMBER_OPS,
   NUMBERS,
+  predicateOf,
   printAddress,
   readAddress,
   STATES,
@@ -295,7 +296,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
     <>
       <p className={ui["muted"]} role="status" data-testid="jobs-total" data-total={total ?? ""}>
         {total === null ? texts.loading : texts.total(formatCount(total))}{" "}
-        {byState && <StateCounts counts={byState} set={set} />}
+        {byState && Object.keys(byState).length > 0 && <StateCounts counts={byState} set={set} />}
       </p>
       <div className={styles["box"]} ref={box} tabIndex={0} role="region" aria-label={texts.jobs}>
         <div
@@ -340,7 +341,11 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
             ))}
           </div>
         </div>
-        {total === 0 && <p className={pageStyles["page-notice"]}>{texts.noJobsMatch}</p>}
+        {total === 0 && (
+          <p className={pageStyles["page-notice"]}>
+            {state.state || predicateOf(state) ? texts.noJobsMatch : texts.noJobsYet}
+          </p>
+        )}
       </div>
     </>
   );

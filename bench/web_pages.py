@@ -408,24 +408,51 @@ async def _measure(
 
 async def _watch(where_at: tuple[str, int], path: str, end: float, waits: list[float]) -> int:
     """Ask for the health some twenty times a second."""
-    reader, writer = await asyncio.open_connection(*where_at)
+    connection = _Connection(where_at)
     while time.monotonic() < end:
         begun = time.perf_counter()
-        await _exchange(reader, writer, path)
+        await connection.ask(path)
         waits.append(time.perf_counter() - begun)
         await asyncio.sleep(0.05)
-    writer.close()
+    connection.close()
     return 0
 
 
 async def _read(where_at: tuple[str, int], paths: Sequence[str], number: int, end: float) -> int:
-    reader, writer = await asyncio.open_connection(*where_at)
+    connection = _Connection(where_at)
     done = 0
     while time.monotonic() < end:
-        await _exchange(reader, writer, paths[(number + done) % len(paths)])
+        await connection.ask(paths[(number + done) % len(paths)])
         done += 1
-    writer.close()
+    connection.close()
     return done
+
+
+class _Connection:
+    """A connection that is opened again, as browsers do, where the server closed it while idle."""
+
+    def __init__(self, where_at: tuple[str, int]) -> None:
+        self._where_at = where_at
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, path: str) -> None:
+        """Ask and read the whole answer."""
+        was_open = self._streams is not None
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._where_at)
+        try:
+            await _exchange(*self._streams, path)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.close()
+            if not was_open:
+                raise
+            await self.ask(path)
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
 
 async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> None:

@@ -77,6 +77,15 @@ def test_four_of_five_truths_lie_in_their_interval(scored: list[ScoredPair]) -> 
     assert pairs_document(scored)["inside_interval"] >= 0.8
 
 
+def test_changes_may_be_written_as_one_line(
+    truth: dict[str, Any], read_model: Callable[[str], ReplayModel]
+) -> None:
+    pair = {"from": "ddp-bucket25", "to": "ddp-bucket1", "change": "bucket=1MB", "note": "extra"}
+    made = score_pairs({**truth, "pairs": [pair]}, lambda name, _plain: read_model(name))
+    assert made[0].change == ("bucket=1MB",)
+    assert made[0].predicted_ms is not None
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[ScoredPair]:
         source, target = str(pair["from"]), str(pair["to"])
         if source not in models:
             models[source] = _read(read, source, float(runs[source]["step_ms"]))
-        change = tuple(str(word) for word in pair["change"])
+        change = _read_words(pair["change"])
         plain = ScoredPair(source, target, change, float(runs[target]["step_ms"]))
         scored.append(_score(plain, models[source]))
     return scored
@@ -67,13 +67,18 @@ def _check_truth(truth: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Mapp
         for pair in pairs:
             for name in (pair["from"], pair["to"]):
                 float(runs[name]["step_ms"])
-            list(pair["change"])
+            _read_words(pair["change"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(
             "truth.json needs 'runs' (name → step_ms) and 'pairs' (from, to, change); "
             f"missing or wrong: {error}."
         ) from error
     return runs, pairs
+
+
+def _read_words(change: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a change, written as a list or as on the command line."""
+    return tuple(change.split() if isinstance(change, str) else map(str, change))
 
 
 def _read(read: Reader, name: str, plain_ms: float) -> ReplayModel | str:

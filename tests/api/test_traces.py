@@ -44,6 +44,11 @@ def send(client: TestClient, run: str, name: str, content: bytes) -> Any:
 def convert(client: TestClient, run: str) -> dict[str, Any]:
     """Convert a run and return its summary when that is over."""
     assert client.post(f"{ROOT}/{run}/convert").status_code == 200
+    return wait_for_end(client, run)
+
+
+def wait_for_end(client: TestClient, run: str) -> dict[str, Any]:
+    """Return a run's summary when nothing is being done with it any more."""
     until = time.monotonic() + LONGEST_WAIT_S
     while time.monotonic() < until:
         summary: dict[str, Any] = client.get(f"{ROOT}/{run}").json()["run"]
@@ -107,12 +112,40 @@ def test_files_are_called_as_they_were_when_they_were_sent(client: TestClient) -
     assert any(note.startswith("node b/notes [1].txt") for note in notes), notes
 
 
-def make_kineto(rank: int) -> bytes:
-    """Return a small trace of one rank."""
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_recording_belongs_to_the_workload_that_it_names_if_there_is_one(
+    client: TestClient, is_known: bool
+) -> None:
+    known = client.get("/api/v1/workloads?limit=1").json()["rows"][0]["workload"]
+    named = known if is_known else "nobody knows it"
+    run = make_run(client)
+    send(client, run, "rank0.json", make_kineto(0, labels={"workload": named}))
+    assert convert(client, run)["workload"] == (known if is_known else "")
+    of_workload = client.get(ROOT, params={"workload": known}).json()["runs"]
+    assert (run in {one["id"] for one in of_workload}) == is_known
+    assert client.delete(f"{ROOT}/{run}").status_code == 204
+
+
+def test_a_conversion_is_cancelled_and_begun_again(client: TestClient) -> None:
+    run = make_run(client)
+    send(client, run, "rank0.json", make_kineto(0))
+    begun = client.post(f"{ROOT}/{run}/convert").json()
+    # A process was only just started: it is far from done.
+    assert begun["state"] in ("waiting", "converting")
+    assert client.post(f"{ROOT}/{run}/cancel").status_code == 200
+    assert wait_for_end(client, run)["state"] == "cancelled"
+    assert client.get(f"{ROOT}/{run}/rows").status_code == 404
+    assert convert(client, run)["state"] == "ready"
+
+
+def make_kineto(rank: int, labels: dict[str, str] | None = None) -> bytes:
+    """Return a small trace of one rank, with what `marey.record` writes into it."""
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
     events = [{**kernel, "ts": 1 + 10 * n, "args": {"stream": 7}} for n in range(20)]
     about = {"rank": rank, "world_size": 1}
-    return json.dumps({"distributedInfo": about, "traceEvents": events}).encode()
+    record = {"version": 1, "rank": rank, "world_size": 1, "labels": labels or {}}
+    document = {"distributedInfo": about, "mareyRecord": record, "traceEvents": events}
+    return json.dumps(document).encode()
 
 
 def test_a_run_is_attached_by_hand_and_only_to_what_exists(client: TestClient) -> None:

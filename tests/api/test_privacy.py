@@ -251,6 +251,7 @@ def test_no_answer_of_any_route_holds_a_name_of_somebody_else(
                 assert MARK not in said, (asked, said[max(0, said.find(MARK) - 300) :][:600])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_no_change_is_made_to_what_belongs_to_somebody_else(
     site: SharedSite, mode: Privacy

@@ -30,6 +30,8 @@ from marey.queue.policy.recorded_jobs import NOT_YET_MS
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import HandClock
 
+pytestmark = pytest.mark.slow
+
 BEGIN_MS = 1_794_182_400_000
 DAYS, HOSTS, SLOW = 7, 8, "h5"
 NOW_MS = BEGIN_MS + DAYS * DAY_MS

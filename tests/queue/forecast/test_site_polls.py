@@ -21,6 +21,8 @@ from marey.queue.forecast.site_polls import (
 )
 from marey.queue.waiting.line import Line, RunningJob, Waiter
 
+pytestmark = pytest.mark.slow
+
 DAY_S, HOUR_S = 86400, 3600
 
 
@@ -64,7 +66,6 @@ def forecast_at(jobs: SiteJobs, moment_s: float) -> tuple[PollTable, np.ndarray]
     return line, forecast_polls(forecaster, line)
 
 
-@pytest.mark.slow
 def test_no_forecast_uses_anything_known_later() -> None:
     """Replays the log: learning and forecasting with all later facts hidden changes nothing."""
     jobs = build_site()

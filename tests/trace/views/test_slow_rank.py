@@ -20,6 +20,8 @@ from marey.trace.views.surfaces import SURFACE
 from marey.trace.views.view_files import RunViews, StepPictures
 from marey.trace.views.view_kinds import FIRST_IDLE, ViewKind
 
+pytestmark = pytest.mark.slow
+
 RANKS, STAGES, OPERATORS, SLOW = 1024, 8, 512, 389
 EVERY = 8
 SLOWER = 1.3

@@ -113,6 +113,15 @@ def test_a_change_that_the_trace_cannot_support_is_refused_in_words(
     assert "bucket=1MB" in refused.inner_text()
 
 
+def test_the_panel_is_whole_on_a_narrow_page(overview: Overview, pipeline: str) -> None:
+    overview.page.set_viewport_size({"width": 420, "height": 900})
+    page = open_panel(overview, pipeline, "stages=2,2,2,2")
+    panel = page.locator("[data-testid=what-if]")
+    # Nothing of it is squeezed away: the page scrolls instead.
+    assert panel.evaluate("(one) => one.scrollHeight <= one.clientHeight + 1")
+    panel.get_by_role("button", name="Find strategies").scroll_into_view_if_needed()
+
+
 def test_strategies_are_searched_tried_and_kept(overview: Overview, pipeline: str) -> None:
     page = open_panel(overview, pipeline)
     recorded = number_text(page)

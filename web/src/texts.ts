@@ -678,7 +678,8 @@ export const whatIfTexts = {
   piece: (side: Value, what: Value, time: Value) => `${side}: ${what}, ${time}`,
   pairLabel: (before: Value, after: Value, ranks: Value) =>
     `A step of ${ranks} ranks: ${before} as recorded, ${after} as predicted.`,
-  pairExplained: "Pale: recorded. Strong: predicted.",
+  pairExplained:
+    "Pale: recorded. Strong: predicted. Both are replayed, so they may end a percent or two off the times above.",
   strategies: "Strategies",
   strategiesExplained: "Searches combinations of changes that keep the results the same.",
   memoryLimit: "Memory limit per rank (GB)",

@@ -36,6 +36,7 @@ from tests.api.two_projects import (
     PROFILES,
     RUNS,
     SPAN,
+    STACKS,
     TWIN,
     WAITS,
     SharedSite,
@@ -262,12 +263,46 @@ def test_no_change_is_made_to_what_belongs_to_somebody_else(
             response = ask(client, asked)
             assert response.status_code < 500, asked
             assert is_about_other(asked) or MARK not in read(response), (asked, read(response))
+    check_untouched(site)
+
+
+def check_untouched(site: SharedSite) -> None:
+    """Everything that the other one left is as it was."""
     site.service.rule_watch.findings.get(FINDING)
     assert site.service.traces.get(site.run).name == f"{MARK}-run"
+    assert len(site.service.traces.files(site.run)) == 1
     assert site.service.uploads.files(f"trace:{RUNS}")
-    assert len(site.service.uploads.files(PROFILES)) == 2
+    assert [file.size for file in site.service.uploads.files(PROFILES)] == [len(STACKS)] * 2
     assert site.service.replays.book.find(PREDICTION).measured_ms == 401.0
     assert site.service.background.job(site.task)
+
+
+def test_what_everybody_sees_is_still_its_senders_to_change(site: SharedSite) -> None:
+    site.set_privacy(Privacy.OPEN)
+    run, measured = f"/traces/{site.run}", f"/predictions/{PREDICTION}/measured"
+    asked: list[tuple[str, str, Any]] = [
+        ("PATCH", run, {"json": {"name": "mine"}}),
+        ("DELETE", run, {}),
+        ("PUT", f"{run}/files?file={MARK}.json&bytes=2", {"content": b"{}"}),
+        ("DELETE", f"{run}/files?file={MARK}.json", {}),
+        ("POST", f"{run}/cancel", {}),
+        ("DELETE", f"/predictions/{PREDICTION}", {}),
+        ("PUT", measured, {"json": {"run": site.run}}),
+        ("PUT", f"/uploads?owner={PROFILES}&file={MARK}.txt", {"content": b"{}"}),
+        ("DELETE", f"/uploads?owner={PROFILES}&file={MARK}.txt", {}),
+        ("DELETE", f"/uploads?owner={PROFILES}", {}),
+        ("DELETE", f"/tasks/{site.task}", {}),
+    ]
+    with open_client(site.service, ADA) as client:
+        for method, path, sent in asked:
+            answer = client.request(method, f"/api/v1{path}", **sent)
+            assert answer.status_code == 403, (method, path, answer.text)
+        (seen,) = client.get("/api/v1/traces").json()["runs"]
+        assert not seen["may_change"]
+    check_untouched(site)
+    with open_client(site.service, OPERATOR) as client:
+        (seen,) = client.get("/api/v1/traces").json()["runs"]
+        assert seen["may_change"]
 
 
 @pytest.mark.parametrize("mode", MODES)

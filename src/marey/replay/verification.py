@@ -47,6 +47,8 @@ class KeptPrediction:
     measured_at_ms: int | None = None
     # How many times as long a step of the recorded run took with the profiler.
     profiling: float = 1.0
+    # Who keeps it; empty where that is not known.
+    by: str = ""
 
     @property
     def error(self) -> float | None:

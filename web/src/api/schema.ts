@@ -4560,6 +4560,7 @@ export interface components {
             measured_at_ms: number | null;
             error: number | null;
             inside: boolean | null;
+            may_change: boolean;
         };
         /**
          * PredictionList
@@ -5671,6 +5672,7 @@ export interface components {
             verdict: string;
             verdict_kind: string;
             warnings: string[];
+            may_change: boolean;
         };
         /**
          * TraceRuns

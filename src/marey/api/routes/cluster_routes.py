@@ -276,6 +276,4 @@ def task(service: TheService, task: str) -> Answer[JobDocument]:
 )
 def cancel_task(service: TheService, task: str) -> Answer[JobDocument]:
     """It stops at its next step."""
-    job = service.background.job(task)
-    job.cancel()
-    return Answer(job.document())
+    return Answer(service.background.cancel(task).document())

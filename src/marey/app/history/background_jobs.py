@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from marey.app.access.upload_room import get_sender
+from marey.model.access.senders import check_sender
 from marey.model.documents import Document
 from marey.model.errors import MareyError, NotFound, TooLarge, shown
 
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 
 KEPT_JOBS = 100
 WAITING_LIMIT = 20
+# Nobody takes every place in the line.
+WAITING_PER_USER = 12
 
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -66,7 +70,7 @@ class Job:
     total: float = 1.0
     error: str = ""
     result: Any = None
-    # Who started it; empty for the server itself.
+    # Who started it.
     by: str = ""
     _cancel: threading.Event = field(default_factory=threading.Event)
 
@@ -110,10 +114,14 @@ class BackgroundWork:
         self._lock = threading.Lock()
 
     def start(self, what: str, work: Callable[[Job], Any], by: str = "") -> Job:
-        """Put work in line; refused when too much waits already."""
+        """Put work in line; refused when too much waits already, of one person or of all."""
+        by = by or get_sender()
         with self._lock:
-            if sum(not job.over for job in self._jobs.values()) >= WAITING_LIMIT:
+            waiting = [job for job in self._jobs.values() if not job.over]
+            if len(waiting) >= WAITING_LIMIT:
                 raise TooLarge(f"Already {WAITING_LIMIT} jobs wait; let some finish first.")
+            if sum(job.by == by for job in waiting) >= WAITING_PER_USER:
+                raise TooLarge(f"{WAITING_PER_USER} jobs of yours wait; let some finish first.")
             job = Job(str(next(self._numbers)), what, by=by)
             self._jobs[job.id] = job
             self._forget_old()
@@ -144,6 +152,13 @@ class BackgroundWork:
         found = self._jobs.get(name)
         if found is None:
             raise NotFound(f"There is no job '{shown(name)}'.")
+        return found
+
+    def cancel(self, name: str) -> Job:
+        """Stop a job of one's own, at its next progress."""
+        found = self.job(name)
+        check_sender(found.by, "This is a task")
+        found.cancel()
         return found
 
     def jobs(self) -> list[Job]:

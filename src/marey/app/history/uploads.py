@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from marey.app.access.upload_room import UploadRoom, find_room, get_sender
+from marey.model.access.senders import check_sender
 from marey.model.documents import Document
 from marey.model.errors import InvalidInput, NotFound, TooLarge, shown
 from marey.model.names import NAME_LIMIT
@@ -28,6 +29,7 @@ USER_SHARE = 0.5
 # One file per rank of the largest runs, and some beside them.
 FILES_LIMIT = 20_000
 _INDEX = "index.json"
+_WHAT = "This is a file"
 # File systems allow 255 bytes.
 _PATH_PART_LIMIT = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
@@ -118,6 +120,8 @@ class Uploads:
         make_private_folder(folder)
         stored = _make_stored_name(name)
         entries = _read_index(folder)
+        if stored in entries:
+            check_sender(entries[stored].get("by", ""), _WHAT)
         if stored not in entries and len(entries) >= FILES_LIMIT:
             raise TooLarge(f"'{shown(owner)}' has {FILES_LIMIT} files, the most allowed.")
         draft = folder / f".{stored}.{os.getpid()}.{time.monotonic_ns()}"
@@ -152,9 +156,12 @@ class Uploads:
         if name is None:
             if not folder.is_dir():
                 raise NotFound(f"There are no uploaded files of '{shown(owner)}'.")
+            for file in self.files(owner):
+                check_sender(file.by, _WHAT)
             shutil.rmtree(folder)
             return
         found = self.file(owner, name)
+        check_sender(found.by, _WHAT)
         entries = _read_index(folder)
         del entries[found.path.name]
         _write_index(folder, entries)

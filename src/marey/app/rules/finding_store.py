@@ -20,7 +20,7 @@ from marey.app.rules.finding_documents import (
 )
 from marey.live.summary import STEP_MS as SUMMARY_STEP_MS
 from marey.model.access.current import current_identity
-from marey.model.errors import InvalidInput, NotFound, shown, unknown
+from marey.model.errors import InvalidInput, NotFound, TooLarge, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import Store
 from marey.model.times import DAY_MS, HOUR_MS
@@ -31,6 +31,7 @@ from marey.rules.waste import WasteBy, waste_csv, wasted
 
 KIND, MUTE_KIND = "finding", "mute"
 COMMENT_LIMIT = 4_000
+COMMENTS_LIMIT = 1_000
 FINDINGS_BOUNDS = (1, 100_000)
 SCOPES = ("workload", "user", "project", "rule")
 
@@ -111,10 +112,13 @@ class FindingStore:
         with self._lock:
             finding = self.get(name)
             comment = Comment(now_ms, by, text)
+            if not acknowledge and len(finding.comments) >= COMMENTS_LIMIT:
+                # Dropping the oldest would let anybody remove what others have said.
+                raise TooLarge(f"This finding has {COMMENTS_LIMIT} comments, the most allowed.")
             if acknowledge:
                 finding.acknowledged = comment
             else:
-                finding.comments = [*finding.comments[-999:], comment]
+                finding.comments = [*finding.comments, comment]
             self._said[name] = (finding.acknowledged, finding.comments)
             self._put([finding])
             return finding

@@ -40,6 +40,8 @@ class TraceRunSummary(Document):
     verdict: str
     verdict_kind: str
     warnings: list[str]
+    # Whether whoever asks may rename it, attach it and send to it.
+    may_change: bool
 
 
 class TraceRuns(Document):

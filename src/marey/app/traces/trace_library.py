@@ -36,6 +36,7 @@ from marey.app.traces.trace_documents import (
     TraceLimits,
     TraceRunSummary,
 )
+from marey.model.access.senders import check_sender, may_change
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
 from marey.model.names import DEFAULT_CLUSTER, NAME_LIMIT
 from marey.model.system.atomic_file import write_file
@@ -50,6 +51,7 @@ OPEN_RUNS = 8
 _RECORD = "run.json"
 # Folders on their way out.
 _DELETED = ".deleted-"
+_WHAT = "This is a run"
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class TraceLibrary:
     def change(self, run: str, change: RunChange) -> RunRecord:
         """Rename a run, or attach it to another workload; "" detaches it."""
         with self._lock:
-            record = self.get(run)
+            record = self._get_own(run)
             cluster = record.cluster if change.cluster is None else change.cluster
             if change.workload is not None:
                 self._check_workload(cluster, change.workload)
@@ -182,8 +184,15 @@ class TraceLibrary:
 
     def delete(self, run: str) -> None:
         """Forget a run and everything made of it; traces in a folder stay where they are."""
-        self.get(run)
+        check_sender(self.get(run).by, _WHAT)
         self._remove(run)
+
+    def _get_own(self, run: str) -> RunRecord:
+        """Return a run that whoever asks may change: what lies in a folder is nobody's."""
+        record = self.get(run)
+        if record.by:
+            check_sender(record.by, _WHAT)
+        return record
 
     def _remove(self, run: str) -> None:
         self._converter.cancel(run)
@@ -239,6 +248,7 @@ class TraceLibrary:
             verdict=title(first) if first else "",
             verdict_kind=first["kind"] if first else "",
             warnings=record.warnings,
+            may_change=not record.by or may_change(record.by),
         )
 
     def _measure(self, record: RunRecord) -> tuple[int, int]:
@@ -270,7 +280,7 @@ class TraceLibrary:
     @contextmanager
     def receive(self, run: str, name: str, offset: int, size: int) -> Iterator[PieceWriter]:
         """Take in bytes of one file."""
-        record = self.get(run)
+        record = self._get_own(run)
         if record.origin != "upload":
             raise Conflict("Files can only be sent to a run that was made for uploads.")
         room = self._find_room(record.by)
@@ -284,7 +294,7 @@ class TraceLibrary:
 
     def remove_file(self, run: str, name: str) -> None:
         """Forget one file of a run."""
-        self._open_received(self.get(run)).remove(name)
+        self._open_received(self._get_own(run)).remove(name)
 
     def restore_names(self, run: str, texts: list[str]) -> list[str]:
         """Return texts in which a run's files are called as they were when they were sent."""
@@ -398,7 +408,7 @@ class TraceLibrary:
 
     def cancel(self, run: str) -> RunRecord:
         """Stop a conversion."""
-        record = self.get(run)
+        record = self._get_own(run)
         self._converter.cancel(run)
         return record
 

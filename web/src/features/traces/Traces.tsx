@@ -253,24 +253,27 @@ export function Attached({ run }: { run: RunSummary }) {
           {shorten(run.workload, 60)}
         </PageLink>
       )}
-      <Permitted to="contribute">
-        <button
-          className={ui["link"]}
-          type="button"
-          aria-label={(run.workload ? texts.changeWorkload : texts.attachToWorkload)(
-            shorten(run.name, 60),
-          )}
-          onClick={() => setDraft(run.workload)}
-        >
-          {run.workload ? texts.change : texts.attach}
-        </button>
-      </Permitted>
+      {run.may_change && (
+        <Permitted to="contribute">
+          <button
+            className={ui["link"]}
+            type="button"
+            aria-label={(run.workload ? texts.changeWorkload : texts.attachToWorkload)(
+              shorten(run.name, 60),
+            )}
+            onClick={() => setDraft(run.workload)}
+          >
+            {run.workload ? texts.change : texts.attach}
+          </button>
+        </Permitted>
+      )}
     </span>
   );
 }
 
 function Actions({ run, onResume }: { run: RunSummary; onResume: (run: RunSummary) => void }) {
   const { convert, cancel, erase } = useRunActions();
+  const mayOperate = useMay("operate");
   const [asking, setAsking] = useState(false);
   const name = shorten(run.name, 60);
   const error = convert.error ?? cancel.error ?? erase.error;
@@ -288,7 +291,7 @@ function Actions({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
     );
   return (
     <span className={styles["actions"]}>
-      {run.state === "uploading" && (
+      {run.may_change && run.state === "uploading" && (
         <button className={ui["link"]} type="button" onClick={() => onResume(run)}>
           {texts.continueUpload}
         </button>
@@ -303,7 +306,7 @@ function Actions({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
           {texts.convert}
         </button>
       )}
-      {isBusy(run) && run.state !== "uploading" && (
+      {run.may_change && isBusy(run) && run.state !== "uploading" && (
         <button
           className={ui["link"]}
           type="button"
@@ -313,7 +316,9 @@ function Actions({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
           {texts.cancel}
         </button>
       )}
-      <IconButton icon="trash" label={texts.deleteRun(name)} onClick={() => setAsking(true)} />
+      {run.may_change && (run.origin === "upload" || mayOperate) && (
+        <IconButton icon="trash" label={texts.deleteRun(name)} onClick={() => setAsking(true)} />
+      )}
       {error && <span role="alert">{error.message}</span>}
     </span>
   );

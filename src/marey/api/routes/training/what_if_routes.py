@@ -195,5 +195,5 @@ def measure_prediction(
 )
 def delete_prediction(service: TheService, prediction: PredictionId) -> Response:
     """The score is computed over those that are left."""
-    service.replays.book.remove(prediction)
+    service.replays.forget(prediction)
     return Response(status_code=204)

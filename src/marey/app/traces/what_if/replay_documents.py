@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from marey.app.traces.what_if.word_controls import ChangeWord, list_words
+from marey.model.access.senders import may_change
 from marey.model.documents import Document
 from marey.replay.advice import describe_changes
 from marey.replay.changes import read_changes
@@ -144,6 +145,8 @@ class PredictionDocument(Document):
     measured_at_ms: int | None
     error: float | None
     inside: bool | None
+    # Whether whoever asks may score or forget it.
+    may_change: bool
 
 
 class PredictionList(Document):
@@ -282,4 +285,5 @@ def make_prediction_document(one: KeptPrediction) -> PredictionDocument:
         measured_at_ms=one.measured_at_ms,
         error=one.error,
         inside=one.inside,
+        may_change=may_change(one.by),
     )

@@ -6,9 +6,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from marey.app.access.upload_room import get_sender
 from marey.app.traces.what_if.prediction_log import PredictionLog
 from marey.app.traces.what_if.replay_documents import (
     PredictionDocument,
@@ -23,6 +24,7 @@ from marey.app.traces.what_if.replay_documents import (
     make_what_if_document,
 )
 from marey.app.traces.what_if.replay_timeline import WhatIfTimeline, make_timeline
+from marey.model.access.senders import check_sender
 from marey.model.errors import MareyError
 from marey.model.training.dataflow import Dataflow
 from marey.replay.memory_profile import read_memory
@@ -35,6 +37,7 @@ from marey.trace.run.trace_run import open_run
 
 # Models of this many runs stay in memory.
 OPEN_MODELS = 4
+_WHAT = "This is a prediction"
 Paths = Callable[[str], tuple[Sequence[str], Path]]
 
 
@@ -110,7 +113,7 @@ class ReplayQueries:
             one = keep_prediction(
                 opened.model, made, run=run, cluster=cluster, made_ms=self.clock_ms()
             )
-            self.book.add(one)
+            self.book.add(replace(one, by=get_sender()))
             kept = one.id
         memory = read_memory(opened.flow, opened.model, made.changes)
         return make_what_if_document(opened.model, made, memory, kept=kept)
@@ -152,14 +155,21 @@ class ReplayQueries:
         kept = [one for one in self.book.list_visible() if not run or one.run == run]
         return make_prediction_list(kept, score_predictions(kept))
 
+    def forget(self, identity: str) -> None:
+        """Forget a prediction of one's own."""
+        check_sender(self.book.find(identity).by, _WHAT)
+        self.book.remove(identity)
+
     def measure(
         self, identity: str, run: str, plain_step_ms: float | None = None
     ) -> PredictionDocument:
         """Score a prediction by a run that somebody says is the changed one."""
+        kept = self.book.find(identity)
+        check_sender(kept.by, _WHAT)
         opened = self.open(run, plain_step_ms)
         scored = self.book.measure(
             identity,
-            measured_ms=measured_step(self.book.find(identity), opened.model),
+            measured_ms=measured_step(kept, opened.model),
             run=run,
             at_ms=self.clock_ms(),
         )

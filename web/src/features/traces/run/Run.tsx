@@ -161,7 +161,7 @@ export function Unready({ run }: { run: RunDetail["run"] }) {
       {busy ? (
         <>
           <progress value={run.progress} max={1} aria-label={texts.progressOf(run.name)} />
-          {run.state !== "uploading" && (
+          {run.may_change && run.state !== "uploading" && (
             <button className={ui["link"]} type="button" onClick={() => cancel.mutate(run.id)}>
               {texts.cancel}
             </button>

@@ -1,6 +1,5 @@
 import { formatTime } from "@/base/format";
 import { IconButton } from "@/base/ui/controls";
-import { Permitted } from "@/base/ui/Permitted";
 import { formatNs } from "@/charts/marey/window";
 import type { KeptPrediction } from "@/features/traces/whatif/queries";
 import { useForget, useKept } from "@/features/traces/whatif/queries";
@@ -60,9 +59,9 @@ function Prediction({
         ) : (
           <code>{one.changes.join(" ")}</code>
         )}
-        <Permitted to="contribute">
+        {one.may_change && (
           <IconButton icon="close" label={texts.forget} onClick={() => forget.mutate(one.id)} />
-        </Permitted>
+        )}
       </div>
       <p className={ui["muted"]}>
         {texts.keptAs(

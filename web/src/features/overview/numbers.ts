@@ -41,6 +41,10 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
   const [hosts, inUse] = [new Set<number>(), new Set<number>()];
   let [sum, weight] = [0, 0];
   for (let i = 0; i < units.rows; i++) {
+    const word =
+      states?.kind === "text" && states.codes[i] >= 0 ? states.words[states.codes[i]] : "unknown";
+    // A host is all idle by all of its GPUs, whatever the filter shows of them.
+    if (units.gpu[i] >= 0 && word !== "idle") inUse.add(hostOf(i));
     if (!passing[i]) continue;
     if (units.gpu[i] < 0) {
       waiting.add(units.workload[i]);
@@ -48,10 +52,8 @@ export function countNumbers(state: ClusterState, filter: readonly Predicate[]):
       continue;
     }
     const share = units.shares ? units.shares.share[i] : 1;
-    const word =
-      states?.kind === "text" && states.codes[i] >= 0 ? states.words[states.codes[i]] : "unknown";
     numbers.gpus += share;
-    if (hostOf(i) >= 0) (word === "idle" ? hosts : inUse).add(hostOf(i));
+    if (hostOf(i) >= 0) hosts.add(hostOf(i));
     if (word === "allocated") numbers.allocated += share;
     else if (word === "idle") numbers.idle += share;
     else if (BROKEN.has(word)) numbers.broken += share;

@@ -40,6 +40,7 @@ test("the numbers count GPUs by state and what waits, within the filter", () => 
     allocated: 2,
     idle: 1,
     broken: 1,
+    wholeHosts: 0,
     waitingWorkloads: 1,
     waitingGpus: 16,
     meanUtil: 60,
@@ -49,10 +50,21 @@ test("the numbers count GPUs by state and what waits, within the filter", () => 
     allocated: 1,
     idle: 0,
     broken: 0,
+    wholeHosts: 0,
     waitingWorkloads: 1,
     waitingGpus: 16,
     meanUtil: 90,
   });
+});
+
+test("a host is all idle by all of its GPUs, whatever the filter shows of them", () => {
+  const idle = [{ field: "state", op: "eq" as const, value: "idle" }];
+  expect(countNumbers(state, idle).wholeHosts).toBe(0);
+  const columns = new Map(state.gpus.columns);
+  columns.set("state", textColumn(["allocated", "allocated", "idle", "idle"]));
+  const free = { ...state, gpus: { rows: 4, columns } };
+  expect(countNumbers(free, idle).wholeHosts).toBe(1);
+  expect(countNumbers(free, []).wholeHosts).toBe(1);
 });
 
 test("a selection is summarised beside the cluster's mean", () => {

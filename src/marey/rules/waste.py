@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from marey.model.system.csv_cells import make_csv_cell
 from marey.model.times import HOUR_MS
 from marey.rules.engine.findings import Finding
 
@@ -75,10 +76,6 @@ def waste_csv(lines: Iterable[Waste], by: WasteBy) -> str:
     writer.writerow([by.value, "gpu_hours", "findings", "workloads"])
     for line in lines:
         writer.writerow(
-            [_print_cell(line.name), f"{line.gpu_hours:.3f}", line.findings, line.workloads]
+            [make_csv_cell(line.name), f"{line.gpu_hours:.3f}", line.findings, line.workloads]
         )
     return out.getvalue()
-
-
-def _print_cell(name: str) -> str:
-    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from marey.app.audit.audit_documents import AuditEntry
+from marey.model.system.csv_cells import make_csv_cell
 from marey.model.times import format_time
 
 COLUMNS = ("time", "kind", "user", "role", "peer", "route", "object", "status", "times")
@@ -26,15 +27,8 @@ def write_csv(entries: Iterable[AuditEntry]) -> Iterator[bytes]:
 
 def _write_line(cells: list[object]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([_make_cell(cell) for cell in cells])
+    csv.writer(text, lineterminator="\n").writerow([make_csv_cell(cell) for cell in cells])
     return text.getvalue().encode("utf-8", "replace")
-
-
-def _make_cell(value: object) -> object:
-    # A spreadsheet runs what begins with these.
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
 
 
 def _write_detail(value: object) -> str:

@@ -21,6 +21,7 @@ from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import EVERYTHING, And, Comparison, parse_predicate
 from marey.model.protocols import WorkloadQuery
+from marey.model.system.csv_cells import make_csv_cell
 from marey.model.times import HOUR_MS
 from marey.rules.engine.findings import Finding
 from marey.rules.waste import WasteBy
@@ -246,15 +247,8 @@ def print_jobs_csv(rows: Sequence[JobRow]) -> str:
     names = JobRow.__struct_fields__
     writer.writerow(names)
     for row in rows:
-        writer.writerow([_make_cell(getattr(row, name)) for name in names])
+        writer.writerow([make_csv_cell(getattr(row, name)) for name in names])
     return text.getvalue()
-
-
-def _make_cell(value: object) -> object:
-    # A spreadsheet runs what begins with these.
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
 
 
 def write_jobs_parquet(rows: Sequence[JobRow]) -> bytes:

@@ -43,7 +43,7 @@ export function printCsv<Row extends object>(
 ): string {
   const cell = (value: unknown) => {
     let text = value === null || value === undefined ? "" : String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
     return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   };
   const lines = rows.map((row) => keys.map((key) => cell(row[key])).join(","));

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from marey.replay.model import ReplayModel
+from marey.replay.model import ReplayModel, replay_model
 from marey.replay.pairs import ScoredPair, pairs_document, score_pairs
+from marey.replay.recording.workload import Refused
+from marey.trace.dataflow import build_dataflow
+from marey.trace.run.trace_run import open_run
 
 pytestmark = pytest.mark.data
 
@@ -84,6 +88,46 @@ def test_changes_may_be_written_as_one_line(
     made = score_pairs({**truth, "pairs": [pair]}, lambda name, _plain: read_model(name))
     assert made[0].change == ("bucket=1MB",)
     assert made[0].predicted_ms is not None
+
+
+def test_a_run_whose_plain_time_is_unknown_is_predicted_from_its_recorded_time(
+    truth: dict[str, Any], read_model: Callable[[str], ReplayModel]
+) -> None:
+    pair = {"from": "ddp-bucket25", "to": "ddp-bucket1", "change": ["bucket=1MB"]}
+    runs = {"ddp-bucket1": truth["runs"]["ddp-bucket1"], "ddp-bucket25": {}}
+    given: list[float | None] = []
+
+    def read(name: str, plain_ms: float | None) -> ReplayModel:
+        given.append(plain_ms)
+        return read_model(name)
+
+    assert score_pairs({"runs": runs, "pairs": [pair]}, read)[0].refused is None
+    assert given == [None]
+
+
+def test_more_servers_beside_a_slower_link_of_the_only_one_are_refused(
+    read_model: Callable[[str], ReplayModel],
+) -> None:
+    model = read_model("ps-1server-link400")
+    for words in (["servers=2", "link-of-rank-0=x0.5"], ["link-of-rank-0=x0.5", "servers=2"]):
+        with pytest.raises(Refused, match="not how fast those of new ones are"):
+            model.predict(words)
+    assert model.predict(["link-of-rank-0=x0.5"]).predicted_ms > model.base_ms
+
+
+def test_a_rank_that_was_not_recorded_is_said_and_widens_the_interval(
+    recordings: Path, read_model: Callable[[str], ReplayModel], tmp_path: Path
+) -> None:
+    files = sorted((recordings / "ddp-bucket25").glob("*.gz"))
+    part = tmp_path / "run"
+    part.mkdir()
+    for file in files:
+        if file.name != "rank00003.json.gz":
+            (part / file.name).symlink_to(file)
+    model = replay_model(build_dataflow(open_run(part, cache=tmp_path / "cache")))
+    some, whole = model.predict(["bucket=1MB"]), read_model("ddp-bucket25").predict(["bucket=1MB"])
+    assert any("rank 3, which was not recorded" in what for what in some.extrapolated)
+    assert some.high_ms - some.low_ms > whole.high_ms - whole.low_ms
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 from marey.model.errors import InvalidInput, MareyError
 from marey.replay.model import ReplayModel
 
-# Makes the model of a run from its name and its plain step time.
-Reader = Callable[[str, float], ReplayModel]
+# Makes the model of a run from its name and its plain step time, where that is known.
+Reader = Callable[[str, float | None], ReplayModel]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def score_pairs(truth: Mapping[str, Any], read: Reader) -> list[ScoredPair]:
     for pair in pairs:
         source, target = str(pair["from"]), str(pair["to"])
         if source not in models:
-            models[source] = _read(read, source, float(runs[source]["step_ms"]))
+            models[source] = _read(read, source, _read_plain_ms(runs, source))
         change = _read_words(pair["change"])
         plain = ScoredPair(source, target, change, float(runs[target]["step_ms"]))
         scored.append(_score(plain, models[source]))
@@ -65,10 +65,12 @@ def _check_truth(truth: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Mapp
     try:
         runs, pairs = truth["runs"], truth["pairs"]
         for pair in pairs:
-            for name in (pair["from"], pair["to"]):
-                float(runs[name]["step_ms"])
+            # Without the truth nothing can be scored; without the plain time of ``from``, the
+            # recorded one counts.
+            float(runs[pair["to"]]["step_ms"])
+            _read_plain_ms(runs, str(pair["from"]))
             _read_words(pair["change"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInput(
             "truth.json needs 'runs' (name → step_ms) and 'pairs' (from, to, change); "
             f"missing or wrong: {error}."
@@ -81,7 +83,12 @@ def _read_words(change: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(change.split() if isinstance(change, str) else map(str, change))
 
 
-def _read(read: Reader, name: str, plain_ms: float) -> ReplayModel | str:
+def _read_plain_ms(runs: Mapping[str, Any], name: str) -> float | None:
+    step_ms = runs.get(name, {}).get("step_ms")
+    return None if step_ms is None else float(step_ms)
+
+
+def _read(read: Reader, name: str, plain_ms: float | None) -> ReplayModel | str:
     try:
         return read(name, plain_ms)
     except MareyError as error:

@@ -17,7 +17,7 @@ import pytest
 from marey.model.errors import InvalidInput
 from marey.trace.readers.trace_info import RankInfo
 from marey.trace.report.report_document import report_document
-from marey.trace.verdicts.doubts import find_missing_peers
+from marey.trace.run.missing_ranks import find_missing_peers
 from tests.trace.readers.test_unseen_formats import KINETO, Event, busy, host, launch, report
 
 DOUBTED = 0.55

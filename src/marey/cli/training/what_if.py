@@ -92,7 +92,7 @@ def _score(args: argparse.Namespace, out: Output) -> None:
     folder: Path = args.pairs
     truth = _read_truth(folder / TRUTH)
 
-    def read(name: str, plain_ms: float) -> ReplayModel:
+    def read(name: str, plain_ms: float | None) -> ReplayModel:
         return read_model(folder / name, args.cache, plain_ms, out)
 
     scored = score_pairs(truth, read)

@@ -226,3 +226,5 @@ class Dataflow:
     # Whether the operators ran on devices; then host operators only launch them.
     on_device: bool = False
     device: DeviceFlow | None = None
+    # Ranks that the recorded ones speak of and nobody recorded.
+    missing: tuple[int, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,9 +103,17 @@ class Workload:
 
 def read_workload(dataflow: Dataflow) -> Workload:
     """Recognise the strategy of a run and read it; refuses what cannot be replayed."""
-    if dataflow.device is not None:
-        return _read_devices(dataflow.device)
-    return read_timed(read_timelines(dataflow))
+    device = dataflow.device
+    run = _read_devices(device) if device is not None else read_timed(read_timelines(dataflow))
+    if not dataflow.missing:
+        return run
+    return replace(run, extrapolated=(*run.extrapolated, _describe_missing(dataflow.missing)))
+
+
+def _describe_missing(missing: Sequence[int]) -> str:
+    few = ", ".join(map(str, missing[:4])) + (", …" if len(missing) > 4 else "")
+    ranks = f"rank {few}, which was" if len(missing) == 1 else f"ranks {few}, which were"
+    return f"{ranks} not recorded, taken to be like the others"
 
 
 def _read_devices(flow: DeviceFlow) -> Workload:

@@ -34,6 +34,7 @@ from marey.replay.words.server_words import (
     change_reshard,
     leave_servers,
     place_tensors,
+    refuse_unseen_links,
     use_servers,
 )
 from marey.replay.words.timing_words import (
@@ -50,6 +51,7 @@ from marey.replay.words.timing_words import (
 
 def change_workload(run: Workload, changes: Sequence[Change]) -> Workload:
     """Return the run with the changes made, or refuse the first that it cannot support."""
+    refuse_unseen_links(run, changes)
     for change in changes:
         if isinstance(run.plan, DeviceRun):
             run = change_device(run, change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from marey.replay.changes import Change
@@ -36,6 +37,30 @@ def use_servers(run: Workload, change: Change) -> Workload:
     return state_assumption(
         changed, "links of the new servers, taken to be as fast as the recorded ones'"
     )
+
+
+def refuse_unseen_links(run: Workload, changes: Sequence[Change]) -> None:
+    """Refuse more servers beside a slower link of a recorded one.
+
+    Everything passes through the recorded servers, so their links are all that the trace shows:
+    others are taken to be as fast, and the request says that these are not.
+    """
+    if run.strategy != "parameter-server":
+        return
+    more = any(c.word == "servers" and c.get_count() > len(run.servers) for c in changes)
+    for change in changes:
+        if (
+            more
+            and change.word == "link"
+            and change.rank in run.servers
+            and change.get_number() < 1
+        ):
+            raise refuse_change(
+                run,
+                change,
+                "the trace shows the links of its servers, not how fast those of new ones are; "
+                "link=xF says what slower links all around would do",
+            )
 
 
 def change_reshard(run: Workload, change: Change) -> Workload:

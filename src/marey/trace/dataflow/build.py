@@ -28,6 +28,7 @@ from marey.trace.dataflow.recomputed import find_recomputed
 from marey.trace.readers.json.raw_columns import GRADIENT_PREFIX
 from marey.trace.readers.kernel_names import dtype_bytes
 from marey.trace.readers.kineto.steps_and_modules import is_step
+from marey.trace.run.missing_ranks import find_missing_peers
 from marey.trace.run.trace_run import TraceRun
 
 Ints = NDArray[np.int64]
@@ -83,6 +84,7 @@ def build_dataflow(run: TraceRun) -> Dataflow:
         allocations=_unite(ALLOCATIONS, [_allocations(run, rank) for rank in run.ranks]),
         on_device=on_device,
         device=build_device_flow(run) if on_device else None,
+        missing=find_missing_peers({rank: run.info(rank) for rank in run.ranks}),
     )
 
 

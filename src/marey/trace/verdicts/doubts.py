@@ -17,6 +17,7 @@ from marey.trace.rank.activity import BACKWARD_PHASE, RankActivity
 from marey.trace.rank.recording import Recording
 from marey.trace.readers.trace_info import RankInfo
 from marey.trace.results import Verdict, VerdictKind
+from marey.trace.run.missing_ranks import find_missing_peers
 
 # Nothing that is doubted is more than a guess.
 DOUBTED_CONFIDENCE = 0.55
@@ -35,8 +36,6 @@ UNEVEN_RATIO = 1.3
 # On the rank that waits least, well placed sums of gradients leave 1-3 % of a step to communication
 # once backward is over; all of them at the end 11 and 17 % (the seed's two models).
 AFTER_BACKWARD_SHARE = 0.1
-# Groups are looked at up to this many ranks.
-MOST_RANKS = 1 << 20
 TRANSFER_KINDS = (VerdictKind.COMMUNICATION_BOUND, VerdictKind.SLOW_LINK)
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
@@ -67,16 +66,6 @@ def apply_doubts(
         doubtful = verdict.confidence > 0 and verdict.kind is not VerdictKind.GRAPH_CAPTURE
         capped.append(_cap(verdict, doubts) if doubtful else verdict)
     return tuple(capped)
-
-
-def find_missing_peers(infos: Mapping[int, RankInfo]) -> tuple[int, ...]:
-    """Return the ranks that share a group with a recorded one and were not recorded themselves."""
-    # Devices of one process are numbered here, not by their groups.
-    stated = [info for info in infos.values() if info.process is None]
-    grouped = {rank for info in stated for ranks in info.groups.values() for rank in ranks}
-    worlds = {rank for info in stated for rank in range(min(info.world_size or 0, MOST_RANKS))}
-    wanted = (grouped or worlds) if len(stated) == len(infos) else set()
-    return tuple(sorted(wanted - set(infos)))
 
 
 def _doubt_transfers(activities: Sequence[RankActivity], missing: Sequence[int]) -> Iterator[str]:

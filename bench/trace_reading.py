@@ -173,8 +173,14 @@ def report(wall_s, cpu_s, rows):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s, "rows": rows, "peak_mb": peak}))
 """
+# pyarrow imports pandas wherever something else brought it, as tools of the tests do: 55 MB and its
+# own time. Marey does without, so neither side of this pair has it.
+_NO_PANDAS = """
+sys.modules["pandas"] = None
+"""
 _MAREY = (
     _REPORT
+    + _NO_PANDAS
     + """
 import tempfile
 from pathlib import Path
@@ -189,6 +195,7 @@ with tempfile.TemporaryDirectory() as cache:
 )
 _ORJSON = (
     _REPORT
+    + _NO_PANDAS
     + """
 import orjson
 start, busy = time.perf_counter(), time.process_time()

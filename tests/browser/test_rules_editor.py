@@ -86,7 +86,7 @@ def test_a_rule_is_kept_as_ones_own(overview: Overview, demo: Demo) -> None:
     page = overview.page
     write(overview, editor, TEXT)
     editor.get_by_role("button", name="My rule").click()
-    assert "your workloads alone" in editor.inner_text()
+    editor.get_by_text("only for your workloads").wait_for()
     editor.get_by_label("Title").fill("Only mine")
     page.get_by_test_id("save-rule").click()
     editor.wait_for(state="detached")

@@ -6,16 +6,19 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marey.app.access.kept_sign_ins import normalise_address
-from marey.app.queries.server_client import Place, ask, request_server
-from marey.app.queries.table_queries import Question
 from marey.cli.output import Output
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import format_time, parse_time
 from marey.store.holder import StoreHolder
+
+# Whoever asks imports the way to a store or server, not whoever only declares options.
+if TYPE_CHECKING:
+    from marey.app.queries.server_client import Place
+    from marey.app.queries.table_queries import Question
 
 DEFAULT_STORE = "marey.duckdb"
 SERVER_VARIABLE = "MAREY_SERVER"
@@ -72,6 +75,8 @@ def is_there(place: Place) -> bool:
 
 def tell_asker(place: Place, out: Output) -> None:
     """Say as whom a server is asked: what it shows depends on it."""
+    from marey.app.queries.server_client import request_server
+
     if isinstance(place, StoreHolder):
         me = request_server(place, "GET", "/me")
         who = f"{me['user']} ({me['role']})" if me["user"] else "nobody in particular"
@@ -80,6 +85,8 @@ def tell_asker(place: Place, out: Output) -> None:
 
 def ask_place(args: argparse.Namespace, question: Question[Any]) -> Any:
     """Return the answer of the store or server that is meant."""
+    from marey.app.queries.server_client import ask
+
     tell_asker(args.store, Output(json=args.json))
     return ask(args.store, question)
 

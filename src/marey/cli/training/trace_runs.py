@@ -8,7 +8,6 @@ import argparse
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from marey.app.queries.server_client import find_place_server, request_server
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_store, as_table
 from marey.model.errors import Unavailable
@@ -86,11 +85,15 @@ def print_table(args: argparse.Namespace, out: Output) -> None:
 
 
 def _request(args: argparse.Namespace, path: str, question: dict[str, Any]) -> Any:
+    from marey.app.queries.server_client import request_server
+
     given = {key: value for key, value in question.items() if value != ""}
     return request_server(_find_server(args), "GET", f"{path}?{urlencode(given)}")
 
 
 def _find_server(args: argparse.Namespace) -> StoreHolder:
+    from marey.app.queries.server_client import find_place_server
+
     server = find_place_server(args.store)
     if server is None:
         raise Unavailable(

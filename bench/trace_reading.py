@@ -176,7 +176,11 @@ def report(wall_s, cpu_s, rows):
 # pyarrow imports pandas wherever something else brought it, as tools of the tests do: 55 MB and its
 # own time. Marey does without, so neither side of this pair has it.
 _NO_PANDAS = """
-sys.modules["pandas"] = None
+class WithoutPandas:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPandas())
 """
 _MAREY = (
     _REPORT

@@ -71,9 +71,10 @@ def _check_truth(truth: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Mapp
             _read_plain_ms(runs, str(pair["from"]))
             _read_words(pair["change"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        wrong = error if isinstance(error, KeyError | ValueError) else "a value of another type"
         raise InvalidInput(
             "truth.json needs 'runs' (name → step_ms) and 'pairs' (from, to, change); "
-            f"missing or wrong: {error}."
+            f"missing or wrong: {wrong}."
         ) from error
     return runs, pairs
 

@@ -48,60 +48,62 @@ class AccessSettings:
     mode: str = setting(
         one_of(*MODES),
         "auto, none, token, proxy or oidc",
-        "How the server knows who is asking (see access.md); auto: `token` where "
+        "How people sign in (see access.md); auto: `token` where "
         "`server.token_env` or `server.token_file` is set, else `none`.",
         default="auto",
     )
     privacy: str = setting(
         one_of(*(mode.value for mode in Privacy)),
         "open, pseudonymous, project or own",
-        "Whose names and work somebody who is no operator sees.",
+        "Whose names and work people who are not operators can see.",
         default="open",
     )
     public_url: str = a_url(
         "The address that browsers use for Marey. With oidc the redirect URI registered at the "
         "provider is this with /api/v1/sign-in/callback; with https cookies are Secure."
     )
-    admin_groups: tuple[str, ...] = a_list("a list of groups", "Groups whose people are admins.")
+    admin_groups: tuple[str, ...] = a_list("a list of groups", "Groups whose members are admins.")
     operator_groups: tuple[str, ...] = a_list(
-        "a list of groups", "Groups whose people are operators."
+        "a list of groups", "Groups whose members are operators."
     )
     researcher_groups: tuple[str, ...] = a_list(
-        "a list of groups", "Groups whose people are researchers."
+        "a list of groups", "Groups whose members are researchers."
     )
-    view_only_groups: tuple[str, ...] = a_list("a list of groups", "Groups whose people only look.")
+    view_only_groups: tuple[str, ...] = a_list(
+        "a list of groups", "Groups whose members can only look."
+    )
     admin_users: tuple[str, ...] = a_list(
-        "a list of user names", "People who are admins whatever their groups."
+        "a list of user names", "People who are admins, whatever their groups."
     )
     default_role: str = setting(
         one_of(NOBODY, *(role.value for role in Role)),
         f"{NOBODY}, view-only, researcher, operator or admin",
-        "Role of somebody who signs in and is in none of these groups.",
+        "Role of a person who is in none of these groups.",
         default=Role.VIEW_ONLY.value,
     )
     project_prefix: str = a_word(
         "text",
-        "Groups that begin with this are projects of the rest of their name; empty: each group is "
-        "a project of its own name.",
+        "Groups with this prefix are projects, named by the rest; empty: every group is a project "
+        "of the same name.",
     )
     session_ms: int = setting(
         duration(MINUTE_MS, 30 * DAY_MS),
         "a duration from 1m to 30d, such as 12h",
-        "How long a session lasts at most.",
+        "Maximum length of a session.",
         default=12 * HOUR_MS,
         shown_as="12h",
     )
     idle_ms: int = setting(
         duration(MINUTE_MS, 30 * DAY_MS),
         "a duration from 1m to 30d, such as 2h",
-        "A session that is not used for this long ends.",
+        "A session ends after this long without use.",
         default=2 * HOUR_MS,
         shown_as="2h",
     )
     token_life_ms: int = setting(
         duration(HOUR_MS, 3650 * DAY_MS),
         "a duration from 1h to 3650d, such as 365d",
-        "The longest that an API token may be valid.",
+        "Longest validity of an API token.",
         default=365 * DAY_MS,
         shown_as="365d",
     )
@@ -114,46 +116,44 @@ class ProxySettings:
     peers: tuple[str, ...] = setting(
         NETWORKS,
         "a list of addresses or networks",
-        "Where the proxy connects from; the headers of anybody else are ignored.",
+        "Where the proxy connects from; the same headers from anyone else are ignored.",
         default=(),
         shown_as="[]",
     )
     user_header: str = setting(
-        TEXT, "a header's name", "Header that holds the user.", default="X-Remote-User"
+        TEXT, "a header's name", "Header with the user's name.", default="X-Remote-User"
     )
     groups_header: str = setting(
         TEXT,
         "a header's name",
-        "Header that holds the groups, separated by commas.",
+        "Header with the groups, separated by commas.",
         default="X-Remote-Groups",
     )
-    logout_url: str = a_url("Where the proxy signs people out.")
+    logout_url: str = a_url("URL where the proxy signs people out.")
 
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
     """With mode oidc: the OpenID provider that signs people in."""
 
-    issuer: str = a_url("The provider, as its tokens call it.")
-    client_id: str = a_word("text", "As which client Marey is registered there.")
+    issuer: str = a_url("The provider's issuer URL, as in its tokens.")
+    client_id: str = a_word("text", "The client that Marey is registered as.")
     client_secret_env: str = a_word(
         "the name of an environment variable",
-        "Variable that holds the client's secret; none for a public client (PKCE is always used).",
+        "Variable with the client's secret; empty for a public client (PKCE is always used).",
     )
-    client_secret_file: str = a_path("File that holds it, as another way.")
+    client_secret_file: str = a_path("File with that secret, instead of `client_secret_env`.")
     scope: str = setting(
         TEXT,
         "scopes separated by spaces",
-        "What is asked of the provider.",
+        "Scopes to request from the provider.",
         default="openid profile",
     )
     user_claim: str = setting(
-        TEXT, "a claim", "Claim that holds the user's name.", default="preferred_username"
+        TEXT, "a claim", "Claim with the user's name.", default="preferred_username"
     )
-    groups_claim: str = setting(
-        TEXT, "a claim", "Claim that holds the list of groups.", default="groups"
-    )
+    groups_claim: str = setting(TEXT, "a claim", "Claim with the list of groups.", default="groups")
     label: str = setting(
         TEXT, "text", "What the sign-in button calls the provider.", default="single sign-on"
     )
-    timeout_ms: int = a_timeout(10, "How long one question to the provider may take.")
+    timeout_ms: int = a_timeout(10, "How long one request to the provider may take.")

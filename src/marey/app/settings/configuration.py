@@ -81,26 +81,26 @@ class ServerSettings:
     names: tuple[str, ...] = setting(
         TEXTS,
         "a list of host names",
-        "Further names by which browsers may reach the server (`Host` header).",
+        "Other host names that browsers may use for the server (`Host` header).",
         default=(),
         shown_as="[]",
     )
     token_env: str = setting(
         OPTIONAL_TEXT,
         "the name of an environment variable",
-        "Variable that holds the administrator's token, good for everything.",
+        "Variable with the administrator's token, which allows everything.",
         default="",
         shown_as='""',
     )
     token_file: str = setting(
         OPTIONAL_TEXT,
         "a path",
-        "File that holds it, as another way than `token_env`.",
+        "File with that token, instead of `token_env`.",
         default="",
         shown_as='""',
     )
     certificate: str = a_path(
-        "PEM file with the certificate chain for TLS; read again when it changes and at SIGHUP."
+        "PEM file with the certificate chain for TLS; reloaded when it changes and on SIGHUP."
     )
     private_key: str = a_path("PEM file with the certificate's private key, without a password.")
     behind_proxy: tuple[str, ...] = setting(
@@ -114,7 +114,7 @@ class ServerSettings:
     path_prefix: str = setting(
         PREFIX,
         "a path such as /marey",
-        "The path below which the proxy shows the server.",
+        "The path under which the proxy serves Marey.",
         default="",
         shown_as='""',
     )
@@ -146,7 +146,7 @@ class StoreSettings:
     """Where history is kept, and how long."""
 
     path: str = setting(
-        TEXT, "a path", "The store's file; made if missing.", default="marey.duckdb"
+        TEXT, "a path", "The store's file; created if missing.", default="marey.duckdb"
     )
     retention_ms: int = setting(
         duration(HOUR_MS, 3650 * DAY_MS),
@@ -169,27 +169,27 @@ class StoreSettings:
         "records are always in the file.",
         default="embedded",
     )
-    url: str = a_url("VictoriaMetrics, such as http://127.0.0.1:8428; of a cluster, vmselect.")
-    write_url: str = a_url("Where samples are written, if not to `url`; of a cluster, vminsert.")
+    url: str = a_url("VictoriaMetrics, such as http://127.0.0.1:8428; for a cluster, vmselect.")
+    write_url: str = a_url("Where samples are written, if not to `url`; for a cluster, vminsert.")
     site: str = setting(
         TEXT,
         "text",
-        "Under this name (label `marey`) this Marey's samples are kept.",
+        "Name (label `marey`) under which this server's samples are stored.",
         default="marey",
     )
     token_env: str = a_word(
         "the name of an environment variable",
-        "Variable that holds VictoriaMetrics' secret: user:password, or a bearer token.",
+        "Variable with VictoriaMetrics' secret: user:password, or a bearer token.",
     )
-    token_file: str = a_path("File that holds that secret, as another way than `token_env`.")
-    timeout_ms: int = a_timeout(30, "How long one question to VictoriaMetrics may take.")
+    token_file: str = a_path("File with that secret, instead of `token_env`.")
+    timeout_ms: int = a_timeout(30, "How long one request to VictoriaMetrics may take.")
     spill: str = a_path(
-        "Folder of samples that VictoriaMetrics has not confirmed; empty: `path` with .spill."
+        "Folder for samples that VictoriaMetrics has not confirmed yet; empty: `path` plus .spill."
     )
     spill_limit_mb: int = setting(
         whole(1, 100_000_000),
         "1 to 100000000",
-        "Megabytes that may wait there; beyond it, samples are refused and said to be.",
+        "Megabytes that may wait there; beyond this, samples are refused with an error.",
         default=4096,
     )
     settle_ms: int = setting(
@@ -204,26 +204,26 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectSettings:
-    """How the collect loop asks its sources."""
+    """How the collect loop polls its sources."""
 
     interval_ms: int = setting(
         duration(SECOND_MS // 4, HOUR_MS),
         "a duration from 250ms to 1h, such as 15s",
-        "Time between two ticks: every source is asked once per tick.",
+        "Time between two ticks: every source is polled once per tick.",
         default=15 * SECOND_MS,
         shown_as="15s",
     )
     patience_ms: int = setting(
         duration(SECOND_MS, HOUR_MS),
         "a duration from 1s to 1h, such as 10s",
-        "How long a tick waits for a slow source before it goes on without it.",
+        "How long a tick waits for a slow source before continuing without it.",
         default=10 * SECOND_MS,
         shown_as="10s",
     )
     stale_after_ms: int = setting(
         duration(SECOND_MS, DAY_MS),
         "a duration from 1s to 1d, such as 1m",
-        "A source silent for longer is shown as stale, and values older than this are not shown.",
+        "A source silent for longer is shown as stale; older values are not shown.",
         default=60 * SECOND_MS,
         shown_as="1m",
     )
@@ -236,14 +236,14 @@ class RulesSettings:
     folder: str = setting(
         OPTIONAL_TEXT,
         "a path",
-        "Rule file (TOML) or folder of them; a rule of the same id replaces a shipped one.",
+        "Rule file (TOML), or a folder of them; a rule with the id of a built-in one replaces it.",
         default="",
         shown_as='""',
     )
     notify: str = setting(
         OPTIONAL_TEXT,
         "a path",
-        "File with receivers and routes of notifications (see notify.md); none: no notifications.",
+        "File with receivers and routes of notifications (see notify.md); empty: no notifications.",
         default="",
         shown_as='""',
     )
@@ -256,37 +256,40 @@ class TracesSettings:
     folders: tuple[str, ...] = setting(
         TEXTS,
         "a list of paths",
-        "Folders whose sub-folders are shown as runs; nothing outside them is ever read.",
+        "Folders whose subfolders are shown as runs; nothing outside them is ever read.",
         default=(),
         shown_as="[]",
     )
     retention_ms: int = setting(
         duration(HOUR_MS, 3650 * DAY_MS),
         "a duration from 1h to 3650d, such as 90d",
-        "How long uploaded runs are kept; runs in folders stay, only their tables go.",
+        "How long uploaded runs are kept; of runs in folders only the cached tables go.",
         default=90 * DAY_MS,
         shown_as="90d",
     )
     file_limit_mb: int = setting(
-        whole(1, 1_000_000), "1 to 1000000", "Megabytes of one uploaded file.", default=4096
+        whole(1, 1_000_000),
+        "1 to 1000000",
+        "Maximum size of one uploaded file, in megabytes.",
+        default=4096,
     )
     total_limit_mb: int = setting(
         whole(1, 100_000_000),
         "1 to 100000000",
-        "Megabytes of all uploaded traces and their tables.",
+        "Maximum size of all uploaded traces and their tables, in megabytes.",
         default=65536,
     )
     user_limit_mb: int = setting(
         whole(1, 100_000_000),
         "1 to 100000000",
-        "Megabytes of the traces that one user has sent; admins have no such limit.",
+        "Maximum size of one user's uploaded traces, in megabytes; admins have no such limit.",
         default=32768,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The waiting line: what share of the cluster each project is meant to have."""
+    """The queue: what share of the cluster each project is meant to have."""
 
     shares: Mapping[str, float] = setting(
         WEIGHTS,

@@ -70,9 +70,9 @@ class SimulatedSettings:
     )
 
 
-_SHORT_HOSTS = "Cut the domain off host names, where the scheduler's names have none."
-_TOKEN_ENV = "Variable that holds the token sent to this server."
-_TOKEN_FILE = "File that holds that token, as another way than `token_env`."
+_SHORT_HOSTS = "Remove the domain from host names, if the scheduler's names have none."
+_TOKEN_ENV = "Variable with the token sent to this server."
+_TOKEN_FILE = "File with that token, instead of `token_env`."
 
 
 def _make_history_setting(meaning: str) -> Any:
@@ -89,11 +89,13 @@ class DcgmSettings:
     endpoints: tuple[str, ...] = setting(
         PLACES, "a list of host, host:port or URL", "The exporters.", default=(), shown_as="[]"
     )
-    endpoints_file: str = a_path("File with further exporters, one a line; read when it changes.")
+    endpoints_file: str = a_path(
+        "File with more exporters, one per line; reloaded when it changes."
+    )
     dns: tuple[str, ...] = setting(
         PLACES,
         "a list of host or host:port",
-        "Names behind each address of which an exporter stands; resolved once a minute.",
+        "Names for which every address is an exporter; resolved once a minute.",
         default=(),
         shown_as="[]",
     )
@@ -102,26 +104,28 @@ class DcgmSettings:
         "One exporter on each host that this scheduler of the same cluster knows.",
     )
     port: int = setting(
-        whole(1, 65535), "1 to 65535", "Port of endpoints without one.", default=9400
+        whole(1, 65535), "1 to 65535", "Port for endpoints that name none.", default=9400
     )
-    timeout_ms: int = a_timeout(5, "How long one exporter may take.")
+    timeout_ms: int = a_timeout(5, "How long one exporter may take to answer.")
     at_once: int = setting(
-        whole(1, 4096), "1 to 4096", "Exporters asked at the same time.", default=256
+        whole(1, 4096), "1 to 4096", "How many exporters are scraped at the same time.", default=256
     )
     spread_ms: int = setting(
         duration(0, 60 * SECOND_MS),
         "a duration from 0s to 1m, such as 1s",
-        "Time over which the questions of one poll are spread.",
+        "Time over which the requests of one poll are spread.",
         default=SECOND_MS,
         shown_as="1s",
     )
-    host_labels: bool = a_switch(True, "Whether a host label is believed; else the endpoint is it.")
+    host_labels: bool = a_switch(
+        True, "Whether to use the host label; if not, the endpoint's name is the host."
+    )
     short_hosts: bool = a_switch(False, _SHORT_HOSTS)
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """Metrics out of Prometheus, VictoriaMetrics, Mimir or Thanos."""
+    """Metrics from Prometheus, VictoriaMetrics, Mimir or Thanos."""
 
     name: str = a_name("prometheus")
     cluster: str = a_cluster()
@@ -132,7 +136,7 @@ class PrometheusSettings:
     history_ms: int = _make_history_setting(
         "How far back samples are fetched when the server starts."
     )
-    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    timeout_ms: int = a_timeout(30, "How long one request may take.")
     short_hosts: bool = a_switch(False, _SHORT_HOSTS)
     token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
     token_file: str = a_path(_TOKEN_FILE)
@@ -140,23 +144,23 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """Slurm's nodes, partitions and jobs, by its commands or by slurmrestd."""
+    """Slurm's nodes, partitions and jobs, from its commands or from slurmrestd."""
 
     name: str = a_name("slurm")
     cluster: str = a_cluster()
-    programs: str = a_path("Folder of scontrol, sinfo and squeue; empty: found by PATH.")
+    programs: str = a_path("Folder with scontrol, sinfo and squeue; empty: found through PATH.")
     rest_url: str = a_url("slurmrestd, instead of the commands.")
-    rest_user: str = a_word("a user name", "User whose token it is.")
+    rest_user: str = a_word("a user name", "User that the token belongs to.")
     token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
     token_file: str = a_path(_TOKEN_FILE)
     least_interval_ms: int = setting(
         duration(SECOND_MS, HOUR_MS),
         "a duration from 1s to 1h, such as 10s",
-        "The controller is never asked more often than this.",
+        "The controller is never polled more often than this.",
         default=10 * SECOND_MS,
         shown_as="10s",
     )
-    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    timeout_ms: int = a_timeout(30, "How long one request may take.")
     gpu_only: bool = a_switch(True, "Leave out nodes without GPUs and jobs that ask for none.")
     history_ms: int = _make_history_setting(
         "How far back ended jobs are fetched from accounting when the server starts."
@@ -170,27 +174,29 @@ def _make_keys_setting(of: str, defaults: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """Kubernetes' nodes, pods and jobs, by list and watch."""
+    """Kubernetes' nodes, pods and jobs, through list and watch."""
 
     name: str = a_name("kubernetes")
     cluster: str = a_cluster()
-    url: str = a_url("The API server; empty: `kubeconfig`, or the cluster that this runs in.")
+    url: str = a_url("The API server; empty: from `kubeconfig`, or the cluster that Marey runs in.")
     token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
     token_file: str = a_path(f"{_TOKEN_FILE[:-1]}; read again for every request.")
-    ca_file: str = a_path("Certificates (PEM) that the server's is checked against.")
+    ca_file: str = a_path("CA certificates (PEM) to verify the server's certificate.")
     kubeconfig: str = a_path("A kubeconfig with server, CA and token or client certificate.")
-    context: str = a_word("the name of a context", "Context of `kubeconfig`; empty: the current.")
+    context: str = a_word(
+        "the name of a context", "Context in `kubeconfig`; empty: the current one."
+    )
     namespaces: tuple[str, ...] = setting(
         TEXTS,
         "a list of namespaces, at most 64",
-        "Namespaces to look at; empty: all.",
+        "Namespaces to watch; empty: all.",
         default=(),
         shown_as="[]",
     )
     gpu_resources: tuple[str, ...] = setting(
         TEXTS,
         "a list of resource names, * for any part",
-        "Resources that are GPUs besides `*/gpu`, `nvidia.com/mig-*` and Intel's.",
+        "Resources that count as GPUs, besides `*/gpu`, `nvidia.com/mig-*` and Intel's.",
         default=(),
         shown_as="[]",
     )
@@ -201,11 +207,11 @@ class KubernetesSettings:
     experiment_keys: tuple[str, ...] = _make_keys_setting("the experiment", "experiment")
     rack_label: str = a_word("a node's label", "Label that holds a node's rack.")
     switch_label: str = a_word("a node's label", "Label that holds a node's leaf switch.")
-    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    timeout_ms: int = a_timeout(30, "How long one request may take.")
     gpu_only: bool = a_switch(True, "Leave out nodes without GPUs.")
     assume_indices: bool = a_switch(
         False,
-        "Where nothing reports which GPUs a pod has, assume the lowest free ones, and say so.",
+        "If nothing reports a pod's GPUs, assume the lowest free ones and mark the workload.",
     )
 
 
@@ -215,9 +221,9 @@ class TensorboardSettings:
 
     name: str = a_name("tensorboard")
     cluster: str = a_cluster()
-    folder: str = a_path("Folder that holds the runs' folders; required.")
+    folder: str = a_path("Folder that contains the runs' folders; required.")
     prefix: str = a_word(
-        "the begin of a name", "What a run's folder is called before the workload's id."
+        "the start of a name", "The part of a run folder's name before the workload's id."
     )
 
 
@@ -232,7 +238,7 @@ class MlflowSettings:
     tag: str = a_word(
         "the key of a tag", "Tag of a run that holds the workload's id; empty: marey.workload."
     )
-    timeout_ms: int = a_timeout(30, "How long one question may take.")
+    timeout_ms: int = a_timeout(30, "How long one request may take.")
     token_env: str = a_word("the name of an environment variable", _TOKEN_ENV)
     token_file: str = a_path(_TOKEN_FILE)
 

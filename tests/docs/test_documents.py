@@ -27,6 +27,23 @@ def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> Non
     assert dead == []
 
 
+def headings(document: Path) -> set[str]:
+    """Return the anchors of a document: its headings as repository pages write them."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_to_a_heading_meets_one(document: Path) -> None:
+    own = [link for link in links(document) if "#" in link and not re.match(r"\w+:", link)]
+    for link in own:
+        name, _, anchor = link.partition("#")
+        target = document.parent / name if name else document
+        if target.suffix == ".md":
+            assert anchor in headings(target), link
+
+
 def test_every_guide_is_in_the_index() -> None:
     listed = {link.partition("#")[0] for link in links(ROOT / "docs" / "README.md")}
     assert {p.name for p in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed

@@ -170,7 +170,7 @@ def rebuild(service: Service, fine_ms: int | None) -> float:
     if fine_ms is not None:
         keeper = EvaluationLoopFiles(service.store, None, lambda: False, fine_ms=fine_ms)
     begun = time.process_time()
-    keeper.open("default", service.rule_book.all(), [], service.workspace.now_ms())
+    keeper.open("default", service.rule_store.all(), [], service.workspace.now_ms())
     return time.process_time() - begun
 
 

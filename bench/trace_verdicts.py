@@ -12,7 +12,7 @@ import numpy as np
 from bench.report import Results
 from marey.trace.analysis import judge
 from marey.trace.results import Verdict, VerdictKind
-from marey.trace.synthetic import Dress, Layout, Scenario, Truth, make_run, possible_kinds
+from marey.trace.synthetic import Layout, Scenario, TraceStyle, Truth, make_run, possible_kinds
 
 # Seeds below this were looked at while the judges were written.
 FIRST_SEED = 100_000
@@ -67,9 +67,9 @@ def _f1(wanted: set[int], got: set[int]) -> float:
     return 2 * common / (len(wanted) + len(got)) if common else 0.0
 
 
-def _dress(rng: np.random.Generator) -> Dress:
+def _choose_style(rng: np.random.Generator) -> TraceStyle:
     """Any way the same run may look."""
-    return Dress(
+    return TraceStyle(
         kernel_names=str(rng.choice(["today", "yesterday"])),
         identifiers=str(rng.choice(["comms_id", "sequence", "none"])),
         described_groups=bool(rng.random() < 0.5),
@@ -86,8 +86,8 @@ def score(layouts: tuple[Layout, ...], seeds: range, *, healthy_each: int = 1) -
             kinds = list(possible_kinds(layout)) + [VerdictKind.NONE] * (healthy_each - 1)
             for at, kind in enumerate(kinds):
                 own = seed * 1000 + number * 50 + at
-                dress = _dress(np.random.default_rng(own))
-                made = make_run(Scenario(layout, kind, steps=5, seed=own, dress=dress))
+                trace_style = _choose_style(np.random.default_rng(own))
+                made = make_run(Scenario(layout, kind, steps=5, seed=own, trace_style=trace_style))
                 found.add(made.truth, judge(made.run))
     return found
 

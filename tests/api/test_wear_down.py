@@ -14,7 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from marey.api.limits import limited_protocol, requests
-from marey.api.limits.connections import WAITING_LIMIT, WAITING_PEER_LIMIT, ConnectionBook, Cut
+from marey.api.limits.connections import (
+    WAITING_LIMIT,
+    WAITING_PEER_LIMIT,
+    CutReason,
+    WaitingConnections,
+)
 from marey.api.routes import live_routes
 from marey.api.routes.live_routes import LiveClients
 from marey.model.access.identity import Identity, Role
@@ -39,7 +44,7 @@ def connect(url: str) -> socket.socket:
     return socket.create_connection((host, port), timeout=60)
 
 
-def cut_clients(url: str, reason: Cut) -> int:
+def cut_clients(url: str, reason: CutReason) -> int:
     with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     line = next(ln for ln in text.splitlines() if f'reason="{reason}"' in ln)
@@ -58,7 +63,7 @@ def read_all(connection: socket.socket) -> bytes:
 def test_540_half_open_connections_keep_nobody_from_an_answer(
     url: str, small: SmallService
 ) -> None:
-    before, ticks = cut_clients(url, Cut.CROWDED_OUT), small.service.collector.counts.ticks
+    before, ticks = cut_clients(url, CutReason.CROWDED_OUT), small.service.collector.counts.ticks
     with contextlib.ExitStack() as held:
         for number in range(HALF_OPEN):
             connection = held.enter_context(connect(url))
@@ -68,7 +73,7 @@ def test_540_half_open_connections_keep_nobody_from_an_answer(
                 small.tick()
                 assert get_json(f"{url}/api/v1/clusters")
                 assert get_json(f"{url}/healthz")["status"] == "ok"
-    assert cut_clients(url, Cut.CROWDED_OUT) >= before + HALF_OPEN - WAITING_LIMIT
+    assert cut_clients(url, CutReason.CROWDED_OUT) >= before + HALF_OPEN - WAITING_LIMIT
     assert small.service.collector.counts.ticks == ticks + HALF_OPEN // 20
     assert small.service.collector.counts.skipped_ticks == 0
 
@@ -77,7 +82,7 @@ def test_slow_bodies_keep_nobody_from_an_answer_and_are_ended(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_protocol, "BODY_SECONDS", 0.5)
-    before = cut_clients(url, Cut.SLOW_BODY)
+    before = cut_clients(url, CutReason.SLOW_BODY)
     head = (
         b"POST /api/v1/progress HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         b"Content-Length: 900000\r\nAuthorization: Bearer " + OWNER_KEY.encode() + b"\r\n\r\n["
@@ -89,7 +94,7 @@ def test_slow_bodies_keep_nobody_from_an_answer_and_are_ended(
         assert get_json(f"{url}/api/v1/clusters")
         for connection in connections:
             assert read_all(connection) == b""
-    assert cut_clients(url, Cut.SLOW_BODY) == before + 40
+    assert cut_clients(url, CutReason.SLOW_BODY) == before + 40
 
 
 def test_a_large_body_that_arrives_slowly_but_steadily_is_taken(
@@ -114,19 +119,19 @@ def test_a_large_body_that_arrives_slowly_but_steadily_is_taken(
 
 def test_a_head_that_never_ends_is_ended(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_protocol, "HEAD_SECONDS", 0.3)
-    before = cut_clients(url, Cut.SLOW_HEAD)
+    before = cut_clients(url, CutReason.SLOW_HEAD)
     with connect(url) as silent, connect(url) as begun, connect(url) as second:
         begun.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         second.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /healthz HT")
         for connection in (silent, begun):
             assert read_all(connection).startswith(b"HTTP/1.1 408 ")
         assert read_all(second).startswith(b"HTTP/1.1 200 ")
-    until(lambda: cut_clients(url, Cut.SLOW_HEAD) >= before + 3, "three slow heads")
+    until(lambda: cut_clients(url, CutReason.SLOW_HEAD) >= before + 3, "three slow heads")
 
 
 @pytest.mark.parametrize("one_line", [True, False])
 def test_a_head_of_58_mb_is_refused_after_32_kb(url: str, one_line: bool) -> None:
-    before = cut_clients(url, Cut.LARGE_HEAD)
+    before = cut_clients(url, CutReason.LARGE_HEAD)
     piece = b"a" * 65536 if one_line else b"X-Header: value\r\n" * 4096
     with connect(url) as connection:
         sent = 0
@@ -136,7 +141,7 @@ def test_a_head_of_58_mb_is_refused_after_32_kb(url: str, one_line: bool) -> Non
                 connection.sendall(piece)
                 sent += len(piece)
         assert sent < 58_000_000
-    assert cut_clients(url, Cut.LARGE_HEAD) == before + 1
+    assert cut_clients(url, CutReason.LARGE_HEAD) == before + 1
 
 
 def test_a_head_of_31_kb_is_read_and_one_of_33_is_not(url: str) -> None:
@@ -155,13 +160,13 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_protocol, "READ_SECONDS", 0.3)
-    before = cut_clients(url, Cut.SLOW_READER)
+    before = cut_clients(url, CutReason.SLOW_READER)
     request = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with connect(url) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with contextlib.suppress(ConnectionError):
             connection.sendall(request * 40)
-        until(lambda: cut_clients(url, Cut.SLOW_READER) > before, "a reader that is cut off")
+        until(lambda: cut_clients(url, CutReason.SLOW_READER) > before, "a reader that is cut off")
 
 
 def test_requests_one_after_the_other_on_one_connection_are_all_answered(url: str) -> None:
@@ -178,7 +183,9 @@ def test_requests_one_after_the_other_on_one_connection_are_all_answered(url: st
 
 def test_the_oldest_waiting_connection_gives_way_and_proxies_are_exempt() -> None:
     given_up: list[int] = []
-    book = ConnectionBook(is_shared=lambda peer: peer == "10.0.0.1", waiting_limit=6, peer_limit=2)
+    book = WaitingConnections(
+        is_shared=lambda peer: peer == "10.0.0.1", waiting_limit=6, peer_limit=2
+    )
     for number in range(4):
         book.wait(number, "192.0.2.1", lambda number=number: given_up.append(number))  # type: ignore[misc]
     assert given_up == [0, 1]
@@ -226,7 +233,7 @@ def test_a_link_from_elsewhere_still_opens_the_page(client: TestClient) -> None:
 
 
 def test_one_user_cannot_take_every_place() -> None:
-    book = requests.RequestBook()
+    book = requests.RunningRequests()
     book.running["user a"] = requests.REQUESTS_PER_USER
     assert not book.has_room("user a")
     assert book.has_room("user b")

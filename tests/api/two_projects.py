@@ -246,7 +246,7 @@ class SharedSite:
         rule = {"id": f"{MARK}-rule", "when": "util mean < 101%", "title": f"{MARK}-title"}
         with acting_as(BEN):
             for scope in ("personal", "project"):
-                service.rule_book.save(rule, scope=scope)
+                service.rule_store.save(rule, scope=scope)
                 service.views.save(BEN, f"{MARK}-view", {"name": f"{MARK}-view"}, scope=scope)
         mine = service.traces
         self.run = mine.create(f"{MARK}-run", workload=RUNS).id

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marey.app.audit.audit_documents import AuditKind
-from marey.app.audit.audit_log import AuditLog, Happening, get_audit_folder
+from marey.app.audit.audit_log import AuditEvent, AuditLog, get_audit_folder
 from marey.cli import main
 from marey.model.times import format_time
 from marey.store.holder import write_address
@@ -22,9 +22,9 @@ NOW_MS = 1_794_182_400_000
 def fill(log: AuditLog) -> None:
     for at, user in enumerate(("ada", "ben", "ada")):
         after: dict[str, str | int | float | bool | None] = {"enabled": False}
-        change = Happening(AuditKind.CHANGE, user, object=f"rules/{at}", after=after)
+        change = AuditEvent(AuditKind.CHANGE, user, object=f"rules/{at}", after=after)
         log.record(change, NOW_MS + at * 1000)
-    log.record(Happening(AuditKind.REFUSAL, "ben", status=403), NOW_MS + 9000)
+    log.record(AuditEvent(AuditKind.REFUSAL, "ben", status=403), NOW_MS + 9000)
 
 
 def ask(store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, object]]:

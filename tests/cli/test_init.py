@@ -17,7 +17,7 @@ from marey.app.settings.configuration import (
     SlurmSettings,
     load_configuration,
 )
-from marey.app.settings.detection import Environment, Found, detect_sources
+from marey.app.settings.detection import DetectedSource, Environment, detect_sources
 from marey.app.settings.first_configuration import choose, write_configuration
 from marey.cli import main
 from marey.cli.site.init import ask_about
@@ -183,7 +183,10 @@ def test_given_addresses_that_do_not_answer_are_named_and_not_used(tmp_path: Pat
 
 
 def test_a_person_is_asked_about_each_and_may_give_another(tmp_path: Path) -> None:
-    found = [Found("slurm", "Slurm's commands"), Found("dcgm", "x", {"endpoints": ["h"]})]
+    found = [
+        DetectedSource("slurm", "Slurm's commands"),
+        DetectedSource("dcgm", "x", {"endpoints": ["h"]}),
+    ]
     answers = iter(["", "n", "http://vm:8428", "/srv/marey.duckdb"])
     prompts: list[str] = []
     choice = ask_about(choose(found), lambda prompt: prompts.append(prompt) or next(answers))
@@ -197,8 +200,11 @@ def test_a_person_is_asked_about_each_and_may_give_another(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("hostile", ['a"\n[server]\nport = 1', "\\", "ü\u2028", "'''", "#"])
 def test_hostile_text_cannot_break_out_of_a_value(tmp_path: Path, hostile: str) -> None:
-    found = Found("dcgm", hostile, {"endpoints": [hostile]})
+    found = DetectedSource("dcgm", hostile, {"endpoints": [hostile]})
     (source,) = load(tmp_path, write_configuration(choose([found])))
     assert source == DcgmSettings(endpoints=(hostile,))
     with pytest.raises(InvalidInput):
-        load(tmp_path, write_configuration(choose([Found("prometheus", "x", {"url": hostile})])))
+        load(
+            tmp_path,
+            write_configuration(choose([DetectedSource("prometheus", "x", {"url": hostile})])),
+        )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from marey.app.audit.audit_documents import AuditKind
-from marey.app.audit.audit_log import AuditLog, Happening, get_audit_folder
+from marey.app.audit.audit_log import AuditEvent, AuditLog, get_audit_folder
 from marey.cli import main
 from marey.cli.output import Output, clean_text
 from marey.store.embedded.embedded_store import open_store
@@ -50,7 +50,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         batches = [samples(START_MS + tick * TICK_MS) for tick in range(40)]
         store.append(batches)
     log = AuditLog(get_audit_folder(path))
-    log.record(Happening(AuditKind.CHANGE, EVIL, object=EVIL), time.time_ns() // 1_000_000)
+    log.record(AuditEvent(AuditKind.CHANGE, EVIL, object=EVIL), time.time_ns() // 1_000_000)
     log.close()
     return path
 

@@ -15,8 +15,8 @@ from marey.live.seen_frames import see_frame
 from marey.live.wire_format import inflate, split_message
 from marey.model.access.identity import Privacy
 from marey.model.access.pseudonyms import Pseudonyms
+from marey.model.access.record_mask import RecordMask
 from marey.model.access.scope import Scope
-from marey.model.access.sight import Sight
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from tests.live.reading import read_tables
 
@@ -88,19 +88,19 @@ def frames(draw: st.DrawFn) -> Frame:
     )
 
 
-def show_from_scratch(frame: Frame, sight: Sight) -> dict[str, LiveWorkload]:
+def show_from_scratch(frame: Frame, record_mask: RecordMask) -> dict[str, LiveWorkload]:
     """What is shown of each workload by its real id, asked one by one of nothing but the sight."""
     shown = {}
     for name, live in frame.workloads.items():
-        workload = sight.show_workload(live.workload)
+        workload = record_mask.show_workload(live.workload)
         if workload is live.workload:
             shown[name] = live
         elif workload is not None:
-            reason = sight.show_reason(live.status.reason)
+            reason = record_mask.show_reason(live.status.reason)
             status = replace(live.status, workload=workload.workload, reason=reason)
             shown[name] = LiveWorkload(workload, status)
     # Who sees only some of the work gets it by id.
-    return dict(sorted(shown.items())) if sight.scope.hides else shown
+    return dict(sorted(shown.items())) if record_mask.scope.hides else shown
 
 
 def list_rows(
@@ -118,8 +118,8 @@ def test_each_scope_is_sent_what_masking_from_scratch_gives(
 ) -> None:
     # One after the other of one frame: what is kept for all must hold nothing of who asked before.
     for scope in asking:
-        sight = Sight(scope, PSEUDONYMS)
-        seen, shown = see_frame(frame, sight), show_from_scratch(frame, sight)
+        record_mask = RecordMask(scope, PSEUDONYMS)
+        seen, shown = see_frame(frame, record_mask), show_from_scratch(frame, record_mask)
         changed = {n: live for n, live in shown.items() if n in frame.changes.workloads}
         ids = {real: live.workload.workload for real, live in shown.items()}
         places = {ids[n]: place for n, place in frame.positions().items() if n in ids}
@@ -129,7 +129,7 @@ def test_each_scope_is_sent_what_masking_from_scratch_gives(
         assert seen.changes.workloads == tuple(ids[name] for name in changed)
         assert dict(seen.workloads) == {live.workload.workload: live for live in shown.values()}
         assert seen.positions() == places
-        unheard = () if scope.hides else (sight.show_id("unheard-OF"),)
+        unheard = () if scope.hides else (record_mask.show_id("unheard-OF"),)
         for real, told in zip(frame.units.workloads, seen.units.workloads, strict=True):
             pairs = [(ids[n],) if n in ids else unheard if n[0] == "u" else () for n in real]
             assert told == sum(pairs, ())
@@ -150,9 +150,10 @@ def read_bytes(data: bytes) -> bytes:
 
 def test_tables_are_encoded_once_for_all_scopes_of_a_mode() -> None:
     frame = make_frame_of(("ADA", "BOB", "CYD"))
-    seen = [see_frame(frame, Sight(Scope(Privacy.OWN, user), PSEUDONYMS)) for user in USERS]
+    seen = [see_frame(frame, RecordMask(Scope(Privacy.OWN, user), PSEUDONYMS)) for user in USERS]
     masked = [
-        see_frame(frame, Sight(Scope(Privacy.PSEUDONYMOUS, user), PSEUDONYMS)) for user in USERS
+        see_frame(frame, RecordMask(Scope(Privacy.PSEUDONYMOUS, user), PSEUDONYMS))
+        for user in USERS
     ]
     for table in ("units", "workloads"):
         for form in ("full", "changed"):
@@ -188,7 +189,7 @@ def test_no_part_holds_a_name_that_its_scope_does_not_know(
     frame: Frame, asking: list[Scope]
 ) -> None:
     for scope in asking:
-        seen = see_frame(frame, Sight(scope, PSEUDONYMS))
+        seen = see_frame(frame, RecordMask(scope, PSEUDONYMS))
         sent = b"".join(read_bytes(data) for data in (seen.tick(()), seen.snapshot(())))
         for live in (*frame.workloads.values(), *frame.changes.gone.values()):
             workload = live.workload

@@ -10,7 +10,7 @@ import pytest
 
 from marey.model.errors import InvalidInput
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.device.gradient_talks import find_gradient_talks
+from marey.replay.device.gradient_communications import find_gradient_communications
 from marey.replay.device.node_columns import close_columns, open_columns
 from marey.replay.model import ReplayModel, replay_model, replay_workload
 from marey.replay.search import Limits, search_changes
@@ -20,7 +20,7 @@ from marey.trace.run.trace_run import open_run
 from marey.trace.synthetic.arrangements import draw_arrangement
 from marey.trace.synthetic.faults import healthy
 from marey.trace.synthetic.layout import Layout
-from marey.trace.synthetic.what_ifs import World
+from marey.trace.synthetic.what_ifs import RunSetup
 
 MB = 1 << 20
 PLAIN = Layout(data=4, layers=4, tensors=8, phases=True)
@@ -29,7 +29,7 @@ PLAIN = Layout(data=4, layers=4, tensors=8, phases=True)
 def _read(layout: Layout, transfer: float = 4.0) -> ReplayModel:
     conditions = healthy(layout, 5)
     conditions.transfer = transfer
-    return replay_model(build_dataflow(World(layout, conditions).simulate(7)))
+    return replay_model(build_dataflow(RunSetup(layout, conditions).simulate(7)))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_gradients_moved_after_the_backward_pass_can_be_overlapped() -> None:
 
 def test_activations_summed_by_tensor_parallelism_are_no_gradients(tensor: ReplayModel) -> None:
     nodes = _plan(tensor).nodes
-    gradients = find_gradient_talks(nodes)
+    gradients = find_gradient_communications(nodes)
     assert gradients.any()
     assert (nodes.phase[gradients] == 1).all()
     assert gradients.sum() < 0.5 * nodes.talks.sum()
@@ -179,7 +179,7 @@ def test_the_optimizer_finds_smaller_buckets(plain: ReplayModel) -> None:
     layout = replace(PLAIN, bucket_bytes=200 * MB)
     conditions = healthy(layout, 5)
     conditions.transfer = 6.0
-    flow = build_dataflow(World(layout, conditions).simulate(7))
+    flow = build_dataflow(RunSetup(layout, conditions).simulate(7))
     found = search_changes(replay_model(flow), flow, Limits(budget_s=90.0, allowed=("bucket",)))
     assert found.proposals[0].prediction.changes[0].startswith("bucket=")
 

@@ -28,7 +28,7 @@ values_in_range = st.lists(st.floats(0, 2000, width=32), min_size=1, max_size=20
 )
 
 
-def roster(rows: int) -> EntityRows:
+def make_entity_rows(rows: int) -> EntityRows:
     return EntityRows(
         np.arange(rows + 1), np.arange(rows), np.zeros(rows, np.int64), np.full(rows, LATE)
     )
@@ -45,7 +45,7 @@ def ticks(values: np.ndarray, *, start: int = 0, step_ms: int = 15_000) -> Ticks
 
 def sketch_of(values: np.ndarray, span: Span = SPAN, *, start: int = 0) -> SketchTable:
     table = SketchTable([span], 1)
-    table.update(ticks(values, start=start), np.array([0]), roster(1))
+    table.update(ticks(values, start=start), np.array([0]), make_entity_rows(1))
     return table
 
 
@@ -133,7 +133,7 @@ def test_late_samples_give_the_same_sketch_as_samples_in_order(n: int, random: o
     all_ticks = ticks(values)
     for i in order:
         one = Ticks(all_ticks.time_ms[[i]], all_ticks.entity[[i]], all_ticks.values[:, [i]])
-        late.update(one, np.array([0]), roster(1))
+        late.update(one, np.array([0]), make_entity_rows(1))
     assert np.array_equal(late.bins, whole.bins)
     for statistic in (ask.MEAN, ask.VARIANCE, ask.TREND, ask.SPREAD):
         assert ask.exact(statistic, late.agg[:, 0])[0] == pytest.approx(
@@ -153,21 +153,23 @@ def test_a_sample_sent_twice_counts_once() -> None:
     table.update(
         Ticks(np.array([15_000]), np.zeros(1, np.int32), np.array([[7.0]], np.float32)),
         np.array([0]),
-        roster(1),
+        make_entity_rows(1),
     )
     assert table.agg[0, 0, sketch.COUNT] == 2
 
 
 def test_bins_widen_before_a_count_could_be_cut_off() -> None:
     table, most = SketchTable([SPAN], 1), int(np.iinfo(np.uint16).max)
-    table.update(ticks(np.full(most, 500.0)), np.array([0]), roster(1))
+    table.update(ticks(np.full(most, 500.0)), np.array([0]), make_entity_rows(1))
     assert table.bins.dtype == np.uint16
-    table.update(ticks(np.full(9, 500.0), start=most * 15_000), np.array([0]), roster(1))
+    table.update(ticks(np.full(9, 500.0), start=most * 15_000), np.array([0]), make_entity_rows(1))
     assert table.bins.dtype == np.uint32
     assert table.bins.sum() == table.agg[0, 0, sketch.COUNT] == most + 9
     again = SketchTable([SPAN], 1)
     again.restore(table.agg, table.bins)
-    again.update(ticks(np.full(5, 500.0), start=2 * most * 15_000), np.array([0]), roster(1))
+    again.update(
+        ticks(np.full(5, 500.0), start=2 * most * 15_000), np.array([0]), make_entity_rows(1)
+    )
     assert again.bins.sum() == most + 14
 
 
@@ -175,7 +177,7 @@ def test_a_row_that_begins_anew_keeps_bins_narrow() -> None:
     table = SketchTable([SPAN], 1)
     for life in range(3):
         values = np.full(40_000, 500.0)
-        table.update(ticks(values, start=life * 10**10), np.array([0]), roster(1))
+        table.update(ticks(values, start=life * 10**10), np.array([0]), make_entity_rows(1))
         assert table.bins.sum() == 40_000
         table.clear(0)
     assert table.bins.dtype == np.uint16
@@ -194,7 +196,7 @@ def test_missing_values_and_unknown_entities_change_nothing() -> None:
     odd = Ticks(
         np.array([0, 1, 2]), np.array([0, -1, 9], np.int32), np.full((1, 3), np.nan, np.float32)
     )
-    assert table.update(odd, np.array([0]), roster(1)) == 0
+    assert table.update(odd, np.array([0]), make_entity_rows(1)) == 0
     assert not table.bins.any()
 
 
@@ -216,7 +218,7 @@ def test_a_window_holds_its_minutes_and_at_most_five_more() -> None:
         now = start + minute * 60_000
         ring.advance(now)
         one = Ticks(np.array([now]), np.zeros(1, np.int32), np.array([[minute]], np.float32))
-        ring.update(one, 0, roster(1))
+        ring.update(one, 0, make_entity_rows(1))
         agg = ring.summary(now, 600_000)
         oldest = agg[0, sketch.MIN]
         assert max(0, minute - 15) <= oldest <= max(0, minute - 9)
@@ -231,7 +233,7 @@ def test_a_late_sample_enters_its_own_slot_and_a_very_late_one_is_left_out() -> 
 
     def put(at: int) -> None:
         one = Ticks(np.array([at]), np.zeros(1, np.int32), np.array([[1.0]], np.float32))
-        ring.update(one, 0, roster(1))
+        ring.update(one, 0, make_entity_rows(1))
 
     put(now - 400_000)
     put(now - 3_000_000)
@@ -246,14 +248,14 @@ def test_bins_of_a_window_widen_before_a_count_is_cut_off() -> None:
     for second in range(300):
         at = start + second * 1000
         one = Ticks(np.array([at]), np.zeros(1, np.int32), np.array([[7.0]], np.float32))
-        ring.update(one, 0, roster(1))
+        ring.update(one, 0, make_entity_rows(1))
     assert ring.histogram(start + 299_000, 300_000).max() == 300
     assert ring.bins.dtype == np.uint16
     dense = np.arange(start, start + 300_000, 4, dtype=np.int64)
     ring.update(
         Ticks(dense, np.zeros(len(dense), np.int32), np.full((1, len(dense)), 9, np.float32)),
         0,
-        roster(1),
+        make_entity_rows(1),
     )
     counted = ring.histogram(start + 299_000, 300_000)
     assert counted.sum() == ring.summary(start + 299_000, 300_000)[0, sketch.COUNT] > 65_535
@@ -268,7 +270,7 @@ def test_bins_are_kept_only_as_far_back_as_they_are_asked() -> None:
         one = Ticks(np.array([now]), np.zeros(1, np.int32), np.array([[minute]], np.float32))
         for each in (ring, plain):
             each.advance(now)
-            each.update(one, 0, roster(1))
+            each.update(one, 0, make_entity_rows(1))
         short = ring.summary(now, 300_000)[0, sketch.COUNT]
         assert ring.histogram(now, 300_000).sum() == short
         assert ring.summary(now, 1_800_000).tolist() == plain.summary(now, 1_800_000).tolist()

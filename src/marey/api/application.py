@@ -7,12 +7,12 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from marey.api import own_metrics
-from marey.api.access.recognition import Recognition
+from marey.api.access.authentication import AuthenticationMiddleware
 from marey.api.answers import describe_documents
 from marey.api.audit.recording import AuditRecording, make_sign_in_recorder
 from marey.api.compression import Compression
 from marey.api.guard import Access, Guard
-from marey.api.limits.connections import ConnectionBook
+from marey.api.limits.connections import WaitingConnections
 from marey.api.limits.requests import RequestLimits
 from marey.api.pages import WebApp
 from marey.api.problems import add_handlers
@@ -90,7 +90,7 @@ def build_app(
     access.control.on_sign_in = make_sign_in_recorder(app.state.audit)
     app.state.clients = live_routes.LiveClients()
     front = front or ProxyRules()
-    app.state.connections = ConnectionBook(is_shared=front.is_proxy)
+    app.state.connections = WaitingConnections(is_shared=front.is_proxy)
     app.state.health_threads = None
     add_handlers(app)
     for router in ROUTERS:
@@ -101,7 +101,7 @@ def build_app(
     app.router.default = WebApp(prefix=front.prefix)
     app.add_middleware(Compression)
     app.add_middleware(RequestLimits, connections=app.state.connections)
-    app.add_middleware(Recognition, control=access.control)
+    app.add_middleware(AuthenticationMiddleware, control=access.control)
     app.add_middleware(Guard, access=access)
     app.add_middleware(AuditRecording, log=app.state.audit)
     app.add_middleware(ProxyMiddleware, front=front)

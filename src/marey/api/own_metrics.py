@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from marey.api.access.permissions import open_to_all
 from marey.api.answers import Answer, typed_router
-from marey.api.limits.connections import ConnectionBook, Cut
+from marey.api.limits.connections import CutReason, WaitingConnections
 from marey.api.routes.live_routes import LiveClients
 from marey.app.collect.source_documents import SourceDocument
 from marey.app.people.cluster_figures import MEANINGS, list_cluster_figures
@@ -135,7 +135,7 @@ def _lines(service: Service, clients: LiveClients) -> Iterator[str]:
     yield from _cluster_lines(service)
 
 
-def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
+def _connection_lines(connections: WaitingConnections) -> Iterator[str]:
     yield from _one(
         "waiting_connections",
         "gauge",
@@ -144,7 +144,7 @@ def _connection_lines(connections: ConnectionBook) -> Iterator[str]:
     )
     yield "# HELP marey_cut_clients_total Clients that the server turned away or cut off.\n"
     yield "# TYPE marey_cut_clients_total counter\n"
-    for cut in Cut:
+    for cut in CutReason:
         yield f'marey_cut_clients_total{{reason="{cut}"}} {connections.cuts[cut]}\n'
 
 

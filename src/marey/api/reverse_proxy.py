@@ -58,7 +58,7 @@ class ProxyMiddleware:
         # Who connected, whomever it speaks for: a proxy that signs people in is known by it.
         scope = {**scope, "direct_peer": peer}
         if self._front.is_proxy(peer):
-            scope = _believe(scope, self._front)
+            scope = _apply_forwarded_headers(scope, self._front)
         elif self._is_bare(scope, peer):
             await _refuse(scope, receive, send)
             return
@@ -90,7 +90,7 @@ class ProxyMiddleware:
         await self._app(scope, receive, _prefix_locations(send, prefix))
 
 
-def _believe(scope: Scope, front: ProxyRules) -> Scope:
+def _apply_forwarded_headers(scope: Scope, front: ProxyRules) -> Scope:
     headers = Headers(scope=scope)
     changed = dict(scope)
     hops = [hop.strip() for hop in headers.get("x-forwarded-for", "").split(",") if hop.strip()]

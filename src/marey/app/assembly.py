@@ -153,7 +153,7 @@ def _start_judge(service: Service, cluster: SimulatedCluster) -> HistoryJudge | 
         return None
     # A large cluster is not kept waiting: its newest hours first, the others once it is served.
     newest_ms = start_ms if cluster.settings.gpus <= WHOLE_GPUS else until_ms - NEWEST_MS
-    rules = service.rule_book.all()
+    rules = service.rule_store.all()
     return HistoryJudge(service.store, name, rules, from_ms=newest_ms, until_ms=until_ms)
 
 

@@ -32,7 +32,7 @@ from marey.app.privacy.private_files import (
     make_private_replays,
     make_private_traces,
 )
-from marey.app.privacy.private_rules import PrivateNotifier, PrivateRuleBook, PrivateRuleWatch
+from marey.app.privacy.private_rules import PrivateNotifier, PrivateRuleStore, PrivateRuleWatch
 from marey.app.privacy.private_store import PrivateStore
 from marey.app.privacy.private_workspace import PrivateFeed, make_private_workspace
 from marey.app.privacy.scopes import PrivacyRules, Scopes
@@ -41,7 +41,7 @@ from marey.app.queries.project_shares import keep_configured_shares, watch_repor
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.queue_log import QueueLog
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import RuleWatch
 from marey.app.settings.configuration import TracesSettings
 from marey.app.settings.site_links import parse_link
@@ -53,7 +53,7 @@ from marey.live.feed import FrameFeed
 from marey.live.summary import SummaryLog
 from marey.model.access.current import current_identity
 from marey.model.access.identity import Identity, Permission
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.model.documents import Document
 from marey.model.errors import (
     Conflict,
@@ -131,7 +131,7 @@ class Service:
             get_audit_folder(beside) if beside else None, parts.audit_retention_ms
         )
         # As whom it answers; None: everything is shown.
-        self.sight: Sight | None = None
+        self.record_mask: RecordMask | None = None
         self.scopes: Scopes[Service] = Scopes(parts.store, parts.privacy)
         self.simulation = parts.simulation
         self.feed = FrameFeed()
@@ -154,7 +154,7 @@ class Service:
         )
         self.traces.on_ready = self._score_predictions
         self.call_graphs = CallGraphCache(self.uploads, self.traces)
-        self.rule_book = RuleBook(
+        self.rule_store = RuleStore(
             parts.store, parts.rules_folder, lambda user: self.scopes.owners.find_projects(user)
         )
         self.notifier = Notifier(parts.store, parts.notify, parts.clock)
@@ -162,7 +162,7 @@ class Service:
             self.workspace, self.notifier.settings.digests, dry_run=self.notifier.settings.dry_run
         )
         self.notifier.list_digests = self.digests.list_documents
-        self.rule_watch = RuleWatch(parts.store, self.rule_book, self.notifier, parts.store.path)
+        self.rule_watch = RuleWatch(parts.store, self.rule_store, self.notifier, parts.store.path)
         self.views = SavedViews(parts.store, lambda user: self.scopes.owners.find_projects(user))
         self.workspace.preparing = self.rule_watch.preparing
         self.workspace.share_read = self.rule_watch.share_read
@@ -213,11 +213,11 @@ class Service:
             if row.name in filled and not row.removed:
                 row.details["history"] = filled[row.name]
         rows = [*reported, *stores]
-        return [withhold_errors(row) for row in rows] if self.sight else rows
+        return [withhold_errors(row) for row in rows] if self.record_mask else rows
 
     def conflicts(self) -> ConflictList:
         """Return where sources disagree; the names in it are for those who see all."""
-        if self.sight:
+        if self.record_mask:
             return ConflictList(rows=[], dropped=0)
         return list_conflicts(polled.source for polled in self.collector.sources.polled)
 
@@ -226,24 +226,24 @@ class Service:
         scope = self.scopes.find_scope(identity)
         return self if scope.is_open else self.scopes.get_view(scope, self._make_view)
 
-    def _make_view(self, sight: Sight) -> Service:
+    def _make_view(self, record_mask: RecordMask) -> Service:
         """Return a service over the same parts that shows, takes and keeps what a scope may."""
-        owners, user = self.scopes.owners, sight.scope.user
-        store = PrivateStore(self.store, sight, owners)
+        owners, user = self.scopes.owners, record_mask.scope.user
+        store = PrivateStore(self.store, record_mask, owners)
         view = copy.copy(self)
-        view.sight = sight
+        view.record_mask = record_mask
         view.store = store
-        view.feed = PrivateFeed(self.feed, sight)
-        view.workspace = make_private_workspace(self.workspace, store, sight)
+        view.feed = PrivateFeed(self.feed, record_mask)
+        view.workspace = make_private_workspace(self.workspace, store, record_mask)
         view.background = PrivateBackground(self.background, user)
         view.uploads = PrivateUploads(self.uploads, store, user)
         view.traces = make_private_traces(self.traces, store, user)
         view.replays = make_private_replays(self.replays, view.traces)
         view.traces.on_ready = view._score_predictions
         view.call_graphs = CallGraphCache(view.uploads, view.traces, beside=self.call_graphs)
-        view.rule_book = PrivateRuleBook(self.rule_book, sight)
+        view.rule_store = PrivateRuleStore(self.rule_store, record_mask)
         view.notifier = PrivateNotifier(self.notifier)
-        view.rule_watch = PrivateRuleWatch(self.rule_watch, store, TableMask(sight, owners))
+        view.rule_watch = PrivateRuleWatch(self.rule_watch, store, TableMask(record_mask, owners))
         return view
 
     def _score_predictions(self, run: str) -> None:

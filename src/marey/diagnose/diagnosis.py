@@ -275,7 +275,7 @@ def _collect_doubts(signals: Signals) -> tuple[str, tuple[Evidence, ...], str]:
     """Return what "nothing is wrong" rests on: what is odd without a cause, and what cannot be
     told.
     """
-    strange = unexplained.strange_clusters(signals)
+    strange = unexplained.find_unexplained_clusters(signals)
     if strange:
         return (
             "No known fault, but some GPUs behave unlike the others.",

@@ -44,7 +44,7 @@ class PastFrames:
         """Return the cluster at this moment."""
         with self._lock:
             machines = self._machines.get(moment.cluster)
-            if machines is None or not machines.are_those_of(moment):
+            if machines is None or not machines.match_machines(moment):
                 machines = self._machines[moment.cluster] = _Machines(moment)
             return machines.frame(moment, samples)
 
@@ -66,7 +66,7 @@ class _Machines:
         self._host_at = np.array([host_at.get(host, -1) for host in hosts], np.int64)
         self._facts: dict[tuple[Any, ...], Workload] = {}
 
-    def are_those_of(self, moment: Moment) -> bool:
+    def match_machines(self, moment: Moment) -> bool:
         """Return whether the moment had just these machines; how they were may differ."""
         return bool(
             moment.hosts.drop(_HOW_HOSTS_ARE).equals(self._hosts)

@@ -21,8 +21,8 @@ from marey.live.wire_format import Part, json_part, table_part
 from marey.model.access.identity import Privacy
 from marey.model.access.machine_texts import show_machine_text
 from marey.model.access.pseudonyms import Pseudonyms
+from marey.model.access.record_mask import RecordMask
 from marey.model.access.scope import Scope
-from marey.model.access.sight import Sight
 from marey.model.workloads import WorkloadStatus
 
 # Instead of a source's error, which may name anybody.
@@ -32,11 +32,11 @@ OTHERS = "others"
 _TABLES = ("units", "workloads")
 
 
-def see_frame(frame: Frame, sight: Sight) -> Frame:
+def see_frame(frame: Frame, mask: RecordMask) -> Frame:
     """Return the frame as a scope sees it: the same one for everybody with that scope."""
-    if sight.scope.is_open:
+    if mask.scope.is_open:
         return frame
-    return frame.note(("seen", sight.scope), lambda: SeenFrame(frame, sight))
+    return frame.note(("seen", mask.scope), lambda: SeenFrame(frame, mask))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class _MaskedWorkloads:
 
     def __init__(self, whole: Frame, pseudonyms: Pseudonyms) -> None:
         self._whole = whole
-        self._nobody = Sight(Scope(Privacy.PSEUDONYMOUS), pseudonyms)
+        self._nobody = RecordMask(Scope(Privacy.PSEUDONYMOUS), pseudonyms)
         self._made: dict[str, LiveWorkload] = {}
 
     def get(self, name: str) -> LiveWorkload:
@@ -160,18 +160,19 @@ class SeenFrame(Frame):
     place of the masked rows.
     """
 
-    __slots__ = ("_masked", "_sight", "_whole")
+    __slots__ = ("_masked", "_record_mask", "_whole")
 
     _whole: Frame
-    _sight: Sight
+    _record_mask: RecordMask
     _masked: _MaskedWorkloads
 
-    def __init__(self, whole: Frame, sight: Sight) -> None:
+    def __init__(self, whole: Frame, mask: RecordMask) -> None:
         put = object.__setattr__
         put(self, "_whole", whole)
-        put(self, "_sight", sight)
+        put(self, "_record_mask", mask)
         masked = whole.note(
-            ("masked", sight.pseudonyms), lambda: _MaskedWorkloads(whole, sight.pseudonyms)
+            ("masked", mask.pseudonyms),
+            lambda: _MaskedWorkloads(whole, mask.pseudonyms),
         )
         put(self, "_masked", masked)
         super().__init__(
@@ -200,11 +201,11 @@ class SeenFrame(Frame):
         """
         if name not in _TABLES:
             return self._whole.get_part(name, form)
-        key = ("part", name, form, self._sight.scope.hides, self._sight.pseudonyms)
+        key = ("part", name, form, self._record_mask.scope.hides, self._record_mask.pseudonyms)
         return self._whole.note(key, lambda: self._encode_masked(name, form))
 
     def _encode_masked(self, name: str, form: str) -> Part:
-        whole, hides = self._whole, self._sight.scope.hides
+        whole, hides = self._whole, self._record_mask.scope.hides
         if name == "workloads":
             listed = () if hides else _list_reported(whole, form)
             return table_part(name, self._masked.build_table(listed))
@@ -215,13 +216,13 @@ class SeenFrame(Frame):
 
     def _list_changed_tables(self) -> list[str]:
         reported = super()._list_changed_tables()
-        return ["units"] if self._sight.scope.hides and "units" in reported else reported
+        return ["units"] if self._record_mask.scope.hides and "units" in reported else reported
 
     def _find_own_parts(self, form: str) -> list[Part]:
         about = self._find_reported("workloads", form), self._find_reported("units", form)
         if not any(about):
             return []
-        key = ("own", form, self._sight.scope.hides, *about)
+        key = ("own", form, self._record_mask.scope.hides, *about)
         return [self._whole.note(key, lambda: json_part("own", self._tell_own(form, *about)))]
 
     def _tell_own(
@@ -233,7 +234,7 @@ class SeenFrame(Frame):
         held = {row: self.units.workloads[row] for name in holders for row in rows.get(name, ())}
         places = whole.note(("places", form), lambda: _number(_list_reported(whole, form)))
         return {
-            "at": [] if self._sight.scope.hides else [places[name] for name in workloads],
+            "at": [] if self._record_mask.scope.hides else [places[name] for name in workloads],
             "workloads": list_columns([whole.workloads[n] for n in workloads], whole.positions()),
             "holders": held,
         }
@@ -247,7 +248,7 @@ class SeenFrame(Frame):
             about = self._group_changed()
         else:
             about = whole.note("holders", lambda: _group_by_owner(_list_holders(whole)))
-        return about.find_known(self._sight.scope)
+        return about.find_known(self._record_mask.scope)
 
     def _group_changed(self) -> _ByOwner:
         whole = self._whole
@@ -258,14 +259,14 @@ class SeenFrame(Frame):
 
     def _show_changes(self) -> Changes:
         changes = self._whole.changes
-        known = self._group_changed().find_known(self._sight.scope)
+        known = self._group_changed().find_known(self._record_mask.scope)
         about = self._whole.note("gone", lambda: _group_by_owner(changes.gone.values()))
         return Changes(
             units=changes.units,
             removed_units=changes.removed_units,
             workloads=self._show_ids("changed", changes.workloads, known),
             removed_workloads=self._show_ids(
-                "gone", tuple(changes.gone), about.find_known(self._sight.scope)
+                "gone", tuple(changes.gone), about.find_known(self._record_mask.scope)
             ),
         )
 
@@ -273,9 +274,9 @@ class SeenFrame(Frame):
         self, subject: str, names: Sequence[str], known: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Return what these are called; mostly the same tuple for all scopes."""
-        if self._sight.scope.hides:
+        if self._record_mask.scope.hides:
             return known
-        key = ("ids", subject, self._sight.pseudonyms)
+        key = ("ids", subject, self._record_mask.pseudonyms)
         masked: tuple[str, ...] = self._whole.note(key, lambda: self._masked.list_ids(names))
         if not known:
             return masked
@@ -288,7 +289,7 @@ class SeenFrame(Frame):
     def _show_all(self) -> dict[str, LiveWorkload]:
         whole = self._whole
         known = self._find_reported("workloads", "full")
-        if self._sight.scope.hides:
+        if self._record_mask.scope.hides:
             return {name: whole.workloads[name] for name in known}
         own = frozenset(known)
         shown = (
@@ -299,10 +300,10 @@ class SeenFrame(Frame):
 
     def _show_id(self, workload: str) -> str | None:
         live = self._whole.workloads.get(workload)
-        if live is not None and self._sight.knows(live.workload.user, live.workload.project):
+        if live is not None and self._record_mask.knows(live.workload.user, live.workload.project):
             return workload
         # Something may hold a GPU before anybody has said whose it is.
-        return None if self._sight.scope.hides else self._masked.get_id(workload)
+        return None if self._record_mask.scope.hides else self._masked.get_id(workload)
 
 
 def _show_units(whole: Frame, show: Callable[[str], str | None]) -> Units:
@@ -351,39 +352,39 @@ def _list_holders(frame: Frame) -> Iterator[LiveWorkload]:
     return (frame.workloads[name] for name in names if name in frame.workloads)
 
 
-def _show_live(live: LiveWorkload, sight: Sight) -> LiveWorkload | None:
-    shown = sight.show_workload(live.workload)
+def _show_live(live: LiveWorkload, mask: RecordMask) -> LiveWorkload | None:
+    shown = mask.show_workload(live.workload)
     if shown is None or shown is live.workload:
         return None if shown is None else live
-    return _mask_live(live, sight)
+    return _mask_live(live, mask)
 
 
-def _mask_live(live: LiveWorkload, sight: Sight) -> LiveWorkload:
-    masked = sight.mask_workload(live.workload)
-    return LiveWorkload(masked, _show_status(live, masked.workload, sight))
+def _mask_live(live: LiveWorkload, mask: RecordMask) -> LiveWorkload:
+    masked = mask.mask_workload(live.workload)
+    return LiveWorkload(masked, _show_status(live, masked.workload, mask))
 
 
-def _show_status(live: LiveWorkload, name: str, sight: Sight) -> WorkloadStatus:
-    return replace(live.status, workload=name, reason=sight.show_reason(live.status.reason))
+def _show_status(live: LiveWorkload, name: str, mask: RecordMask) -> WorkloadStatus:
+    return replace(live.status, workload=name, reason=mask.show_reason(live.status.reason))
 
 
 def _withhold(source: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**source, "error": WITHHELD} if source.get("error") else source
 
 
-def anonymise_frame(frame: Frame, sight: Sight) -> Frame:
+def anonymise_frame(frame: Frame, mask: RecordMask) -> Frame:
     """Return the frame for sums and simulations: what is not shown is there without any name."""
-    if sight.scope.is_open:
+    if mask.scope.is_open:
         return frame
-    return frame.note(("anonymous", sight.scope), lambda: _anonymise(frame, sight))
+    return frame.note(("anonymous", mask.scope), lambda: _anonymise(frame, mask))
 
 
-def _anonymise(frame: Frame, sight: Sight) -> Frame:
+def _anonymise(frame: Frame, mask: RecordMask) -> Frame:
     shown: dict[str, LiveWorkload] = {}
     for live in frame.workloads.values():
         number = len(shown)
-        known = _show_live(live, sight)
-        shown[live.workload.workload] = known or _strip_names(live, f"{OTHERS}-{number}", sight)
+        known = _show_live(live, mask)
+        shown[live.workload.workload] = known or _strip_names(live, f"{OTHERS}-{number}", mask)
     names = {real: live.workload.workload for real, live in shown.items()}
     units = _show_units(frame, lambda name: names.get(name, OTHERS))
     return replace(
@@ -397,7 +398,7 @@ def _anonymise(frame: Frame, sight: Sight) -> Frame:
     )
 
 
-def _strip_names(live: LiveWorkload, name: str, sight: Sight) -> LiveWorkload:
+def _strip_names(live: LiveWorkload, name: str, mask: RecordMask) -> LiveWorkload:
     workload = replace(
         live.workload,
         workload=name,
@@ -408,4 +409,4 @@ def _strip_names(live: LiveWorkload, name: str, sight: Sight) -> LiveWorkload:
         qos="",
         attributes={},
     )
-    return LiveWorkload(workload, _show_status(live, name, sight))
+    return LiveWorkload(workload, _show_status(live, name, mask))

@@ -18,13 +18,13 @@ from marey.model.samples import SampleBatch
 REASON = "measured, but not in the inventory"
 
 
-class Drops(Protocol):
+class DropCounter(Protocol):
     """Where samples that could not be kept are counted."""
 
     dropped_samples: int
 
 
-def introduce_unknown(observation: Observation, units: UnitRows, drops: Drops) -> Observation:
+def add_unknown_gpus(observation: Observation, units: UnitRows, drops: DropCounter) -> Observation:
     """Return the observation with a host in state unknown for every measured GPU nobody has named.
 
     Samples whose entity is no GPU name, or beyond the limit of such names, are left out.
@@ -61,7 +61,7 @@ def _keep_known(
     units: UnitRows,
     announced: set[str],
     found: dict[str, GpuName],
-    drops: Drops,
+    drops: DropCounter,
 ) -> SampleBatch:
     if batch.kind is not Entity.GPU or units.knows_all(batch.entities):
         return batch

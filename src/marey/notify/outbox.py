@@ -21,7 +21,7 @@ FIRST_PAUSE_MS = 10 * SECOND_MS
 LONGEST_PAUSE_MS = 15 * MINUTE_MS
 KEEP_MS = 24 * HOUR_MS
 LOG_LENGTH = 500
-PARCEL_LIMIT = 200
+MOST_NOTICES = 200
 OUTBOX_LIMIT = 10_000
 
 
@@ -149,7 +149,7 @@ class Outbox:
     def _find_waiting(self, receiver: str, group: str) -> Delivery | None:
         for delivery in self.deliveries.values():
             same = delivery.receiver == receiver and delivery.group == group
-            if same and delivery.attempts == 0 and len(delivery.notices) < PARCEL_LIMIT:
+            if same and delivery.attempts == 0 and len(delivery.notices) < MOST_NOTICES:
                 return delivery
         return None
 
@@ -194,7 +194,7 @@ class Outbox:
             waiting = [p for p in self.deliveries.values() if p.receiver == name]
             fresh = [p for p in waiting if p.attempts == 0]
             for first, other in itertools.pairwise(fresh):
-                if len(first.notices) + len(other.notices) <= PARCEL_LIMIT:
+                if len(first.notices) + len(other.notices) <= MOST_NOTICES:
                     other.notices[:0] = first.notices
                     other.created_ms = first.created_ms
                     self.keeper.put(other.id, msgspec.to_builtins(other))

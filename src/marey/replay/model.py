@@ -125,8 +125,8 @@ class ReplayModel:
         What the unchanged replay misses is lost where ranks meet unevenly, so it grows with the
         meetings of a step; profiling makes everything slower alike.
         """
-        before = self.recorded.workload.meetings()
-        meetings = changed.workload.meetings() / before if before else 1.0
+        before = self.recorded.workload.count_meetings()
+        meetings = changed.workload.count_meetings() / before if before else 1.0
         rest = (self.recorded_ms - self.recorded.step_ms) * meetings
         return max(changed.step_ms + rest, 0.0) * self.base_ms / self.recorded_ms
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.device.gradient_talks import find_collectives, find_gradient_talks
+from marey.replay.device.gradient_communications import (
+    find_collectives,
+    find_gradient_communications,
+)
 from marey.replay.families.data_parallel import DataParallel
 from marey.replay.families.fully_sharded import keeps_parameters
 from marey.replay.families.pipeline_parallel import Pipeline
@@ -142,7 +145,7 @@ def _describe_device(plan: DeviceRun) -> list[object]:
     kernels = order[nodes.computes[order] & (nodes.phase[order] >= 0)]
     phases = np.stack([nodes.rank[kernels], nodes.phase[kernels]])
     changes = np.append(True, (np.diff(phases) != 0).any(axis=0))[: len(kernels)]
-    sizes = nodes.bytes[order[find_gradient_talks(nodes)[order]]].tolist()
+    sizes = nodes.bytes[order[find_gradient_communications(nodes)[order]]].tolist()
     return [
         sizes,
         int(find_collectives(nodes, "allgather")[order].sum()),

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from marey.model.errors import InvalidInput
 from marey.rules.definition import Rule
-from marey.rules.language.expressions import And, Clause, Condition, Fact, Words
+from marey.rules.language.expressions import And, Clause, Condition, Fact, TextValues
 
 _MARK = re.compile(r"\.([pg]-[0-9a-f]{10})$")
 _ID_LIMIT = 64
@@ -51,7 +51,7 @@ class RuleOwner:
 
     def restrict(self, rule: Rule) -> Rule:
         """Return the rule as it judges: the owner's workloads, and nobody's waste."""
-        owned = Condition(Fact(_FACTS[self.scope]), "=", Words((self.name,)))
+        owned = Condition(Fact(_FACTS[self.scope]), "=", TextValues((self.name,)))
         template = Clause(And((owned, rule.template.expression)), rule.template.quantifier)
         return replace(rule, template=template, waste=False)
 

@@ -21,9 +21,9 @@ from marey.sim.hardware import Hardware
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.metrics.behaviour import healthy
 from marey.sim.metrics.gpu_state import GpuStates, Regime
-from marey.sim.metrics.progress import Tracks
+from marey.sim.metrics.progress import ProgressTracks
 from marey.sim.passes.host_room import WHOLE_GPU
-from marey.sim.scheduling.event_queue import EventQueue, HappeningKind
+from marey.sim.scheduling.event_queue import EventQueue, QueuedEventKind
 from marey.sim.scheduling.gpu_shares import free_gpus, hand_over
 from marey.sim.scheduling.jobs import Job
 from marey.sim.scheduling.people import User
@@ -58,7 +58,7 @@ class Cluster:
         )
         self.now_ms = config.start_ms - config.warmup_ms
         self.gpu_states = GpuStates(hardware, config)
-        self.tracks = Tracks()
+        self.tracks = ProgressTracks()
         # What has happened since the records were last taken: (moment, record).
         self.log: list[tuple[int, Any]] = []
         self.jobs: dict[int, Job] = {}
@@ -82,15 +82,15 @@ class Cluster:
         # Others take part in its life: they handle kinds of happenings, and hear of workloads.
         self.on_start: list[Callable[[Job], None]] = []
         self.on_end: list[Callable[[Job], None]] = []
-        self.on_event: dict[HappeningKind, Callable[..., None]] = {
-            HappeningKind.PASS: self._pass,
-            HappeningKind.END: self._end,
-            HappeningKind.PAUSE: self._pause,
+        self.on_event: dict[QueuedEventKind, Callable[..., None]] = {
+            QueuedEventKind.PASS: self._pass,
+            QueuedEventKind.END: self._end,
+            QueuedEventKind.PAUSE: self._pause,
         }
 
     # -- events ---------------------------------------------------------------------------------
 
-    def at(self, time_ms: int, what: HappeningKind, *details: Any) -> None:
+    def at(self, time_ms: int, what: QueuedEventKind, *details: Any) -> None:
         """Plan what will happen at this moment."""
         self._agenda.plan(time_ms, what, details)
 
@@ -130,7 +130,7 @@ class Cluster:
         if self._pass_at[partition] < self.now_ms:
             turn = -((PASS_PHASE_MS - self.now_ms) // PASS_EVERY_MS) * PASS_EVERY_MS + PASS_PHASE_MS
             self._pass_at[partition] = turn
-            self.at(turn, HappeningKind.PASS, partition)
+            self.at(turn, QueuedEventKind.PASS, partition)
 
     def user_cap(self, partition: int) -> int:
         """Return how many GPUs of a partition one user may hold (the quality of
@@ -234,7 +234,7 @@ class Cluster:
         self.reserved.append(reservation)
         self._plans = True
         for partition in range(len(self.hardware.parts)):
-            self.at(max(self.now_ms, reservation.end_ms), HappeningKind.PASS, partition)
+            self.at(max(self.now_ms, reservation.end_ms), QueuedEventKind.PASS, partition)
 
     def tell_waiting(
         self, queue: Queue, reasons: NDArray[np.int64], priority: NDArray[np.float64]
@@ -290,7 +290,7 @@ class Cluster:
             time_ms, outcome = limit, WorkloadState.TIMEOUT
         job.end_token += 1
         job.planned_end_ms, job.planned_outcome = time_ms, outcome
-        self.at(max(time_ms, self.now_ms), HappeningKind.END, job.seq, job.end_token, outcome)
+        self.at(max(time_ms, self.now_ms), QueuedEventKind.END, job.seq, job.end_token, outcome)
 
     def change(self, job: Job, regime: Regime) -> None:
         """Change how the workload behaves from now on."""
@@ -351,7 +351,7 @@ class Cluster:
             warm = role[k.INIT_MS] + role[k.LOAD_MS]
             first = self.now_ms + int(warm + role[k.TRAIN_MS])
             period = int(role[k.TRAIN_MS] + pause)
-            self.at(first, HappeningKind.PAUSE, job.seq, period, int(role[k.EVAL_MS]))
+            self.at(first, QueuedEventKind.PAUSE, job.seq, period, int(role[k.EVAL_MS]))
 
     def _pause(self, seq: int, period: int, evaluation: int, saving: bool = False) -> None:
         job = self.jobs.get(seq)
@@ -359,11 +359,11 @@ class Cluster:
             return
         if evaluation and not saving:
             self.tell(Event(self.now_ms, ClusterEventKind.EVALUATION, workload=job.id))
-            self.at(self.now_ms + evaluation, HappeningKind.PAUSE, seq, period, evaluation, True)
+            self.at(self.now_ms + evaluation, QueuedEventKind.PAUSE, seq, period, evaluation, True)
             return
         self.tell(Event(self.now_ms, ClusterEventKind.CHECKPOINT, workload=job.id))
         next_pause = self.now_ms + period - (evaluation if saving else 0)
-        self.at(next_pause, HappeningKind.PAUSE, seq, period, evaluation)
+        self.at(next_pause, QueuedEventKind.PAUSE, seq, period, evaluation)
 
 
 # As Slurm words them.

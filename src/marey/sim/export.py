@@ -29,7 +29,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import format_time
 from marey.model.workloads import Allocation, Workload, WorkloadStatus
 from marey.sim.metrics.gpu_state import HOST_METRICS
-from marey.sim.metrics.progress import Reports
+from marey.sim.metrics.progress import ProgressColumns
 from marey.sim.scheduling.jobs import FIRST_ID
 from marey.sim.simulation import Block, Simulation
 
@@ -167,7 +167,7 @@ class RunRecords:
     states: list[dict[str, Any]] = field(default_factory=list)
     allocations: list[dict[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    progress: list[Reports] = field(default_factory=list)
+    progress: list[ProgressColumns] = field(default_factory=list)
     host_states: dict[str, HostStatus] = field(default_factory=dict)
     gpu_states: dict[str, GpuStatus] = field(default_factory=dict)
     _open_state: dict[str, int] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class RunRecords:
         return rows
 
 
-def _progress_table(cluster: str, parts: Sequence[Reports]) -> pa.Table:
+def _progress_table(cluster: str, parts: Sequence[ProgressColumns]) -> pa.Table:
     chunks = []
     for part in parts:
         names = {seq: str(FIRST_ID + seq) for seq in set(part.seq.tolist())}

@@ -64,7 +64,7 @@ def generator(*parts: int) -> np.random.Generator:
 
 
 @njit(cache=True, nogil=True)
-def bells(number: np.uint64, rows: int, columns: int) -> NDArray[np.float64]:
+def draw_normal_table(number: np.uint64, rows: int, columns: int) -> NDArray[np.float64]:
     """Return a table of nearly normal numbers (sums of four even ones) for a key."""
     table = np.empty((rows, columns))
     counter = np.uint64(number)

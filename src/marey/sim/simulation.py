@@ -28,10 +28,10 @@ from marey.sim.faults.host_life import Hosts
 from marey.sim.faults.incidents import Incidents
 from marey.sim.hardware import Hardware, build
 from marey.sim.metrics.gpu_state import StateSnapshot
-from marey.sim.metrics.progress import Reports
+from marey.sim.metrics.progress import ProgressColumns
 from marey.sim.observations import make_change_report, merge_observations
 from marey.sim.scheduling.demand import new_job
-from marey.sim.scheduling.event_queue import HappeningKind
+from marey.sim.scheduling.event_queue import QueuedEventKind
 from marey.sim.scheduling.intake import Intake
 from marey.sim.scheduling.jobs import Job, Kind
 from marey.sim.scheduling.people import populate
@@ -54,7 +54,7 @@ class Block:
     # (moment, record) with the exact moments that observations round up to the tick.
     log: tuple[tuple[int, Any], ...]
     samples: tuple[SampleBatch, ...]
-    progress: Reports
+    progress: ProgressColumns
 
 
 class Simulation:
@@ -68,7 +68,7 @@ class Simulation:
         self.hosts = Hosts(self.cluster)
         self.incidents = Incidents(self.cluster, self.hosts, self.config.fault_plan)
         self.intake = Intake(self.cluster)
-        self.cluster.on_event[HappeningKind.RECORDED] = self._arrive_recorded
+        self.cluster.on_event[QueuedEventKind.RECORDED] = self._arrive_recorded
         self._commands: list[dict[str, Any]] = []
         # Commands may come from another thread than the one that collects.
         self._lock = RLock()
@@ -271,7 +271,7 @@ class Simulation:
         self._commands.append({"time_ms": self.now_ms, "recorded": rows})
         for row in rows:
             moment = self.now_ms + int(row["submit_s"] * 1000)
-            self.cluster.at(moment, HappeningKind.RECORDED, Request(**row))
+            self.cluster.at(moment, QueuedEventKind.RECORDED, Request(**row))
 
     def _arrive_recorded(self, request: Request) -> None:
         self.intake.submit(self._make_job(request))

@@ -32,7 +32,7 @@ from marey.trace.ranks.collectives import Matching, match_pool
 from marey.trace.ranks.communications import Pool, pool_communications
 from marey.trace.ranks.handshakes import clocks_from_handshakes
 from marey.trace.ranks.matches import tabulate_matches
-from marey.trace.ranks.parallelism import recognise
+from marey.trace.ranks.parallelism import find_parallelism
 from marey.trace.results import STEPS, Analysis, Clocks, Matches, Parallelism, Slowdown, Verdict
 from marey.trace.run.trace_run import TraceRun
 from marey.trace.verdicts import Situation
@@ -149,7 +149,9 @@ class AnalysisSteps:
             return operation_parallelism(self.run)
         world = {rank: self.run.info(rank).host for rank in self.run.ranks}
         early = _before_backward(self.activities)
-        return recognise(self.pool, self.matching.item, self.run.symbols, early=early, world=world)
+        return find_parallelism(
+            self.pool, self.matching.item, self.run.symbols, early=early, world=world
+        )
 
     @cached_property
     def graph(self) -> OperationGraph:

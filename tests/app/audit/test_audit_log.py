@@ -10,13 +10,13 @@ from pathlib import Path
 
 from marey.app.audit.audit_documents import AuditKind
 from marey.app.audit.audit_export import write_csv, write_lines
-from marey.app.audit.audit_log import REPEAT_MS, AuditFilter, AuditLog, Happening
+from marey.app.audit.audit_log import REPEAT_MS, AuditEvent, AuditFilter, AuditLog
 from marey.model.times import DAY_MS
 from tests.waiting import until
 
 NOW_MS = 1_794_182_400_000
-CHANGE = Happening(AuditKind.CHANGE, "ada", "operator", "10.0.0.1", "PUT /rules/{rule}", "rules/a")
-REFUSED = Happening(
+CHANGE = AuditEvent(AuditKind.CHANGE, "ada", "operator", "10.0.0.1", "PUT /rules/{rule}", "rules/a")
+REFUSED = AuditEvent(
     AuditKind.REFUSAL, "ben", peer="10.0.0.2", route="PUT /rules/{rule}", status=403
 )
 
@@ -91,7 +91,7 @@ def test_what_was_recorded_survives_a_kill(tmp_path: Path) -> None:
         "from marey.app.audit.audit_log import *\n"
         "log = AuditLog(Path(sys.argv[1]))\n"
         "for at in range(10**9):\n"
-        f"    log.record(Happening(AuditKind.CHANGE, 'ada'), {NOW_MS} + at)\n"
+        f"    log.record(AuditEvent(AuditKind.CHANGE, 'ada'), {NOW_MS} + at)\n"
         "    print(at, flush=True)\n"
     )
     process = subprocess.Popen(
@@ -109,7 +109,7 @@ def test_what_was_recorded_survives_a_kill(tmp_path: Path) -> None:
 
 def test_exports_are_whole_and_harmless(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
-    hostile = Happening(AuditKind.CHANGE, "=cmd()", object="a\nb", after={"when": "x, y"})
+    hostile = AuditEvent(AuditKind.CHANGE, "=cmd()", object="a\nb", after={"when": "x, y"})
     log.record(hostile, NOW_MS)
     table = b"".join(write_csv(log.find(AuditFilter()))).decode()
     assert "'=cmd()" in table

@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 
 from marey.app.collect.loop import keep
 from marey.app.queries.server_client import ask
-from marey.app.rules import backtest_jobs, rule_book
+from marey.app.rules import backtest_jobs, rule_store
 from marey.app.rules.backtest_jobs import run_backtest_job
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_queries import AskBacktest, AskRules
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import RuleWatch
 from marey.app.service import Parts, Service
 from marey.cli import main
@@ -53,12 +53,12 @@ def test_rule_files_of_the_server_are_known_to_who_opens_its_store(
     with pytest.raises(NotFound):
         ask(site, AskBacktest(rule="weak"))
     with open_store(site) as store:
-        RuleBook(store, folder).remember()
+        RuleStore(store, folder).remember()
     listed = {row["id"]: row["origin"] for row in ask(site, AskRules())["rows"]}
     assert listed["weak"] == "file"
     assert {row["workload"] for row in ask(site, AskBacktest(rule="weak"))["rows"]} == {"2"}
     with open_store(site) as store:
-        RuleBook(store).remember()
+        RuleStore(store).remember()
     assert "weak" not in {row["id"] for row in ask(site, AskRules())["rows"]}
 
 
@@ -121,7 +121,7 @@ def test_a_rebuild_stops_within_a_minute_of_history(
     site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(site) as store:
-        watch = RuleWatch(store, RuleBook(store, folder), Notifier(store))
+        watch = RuleWatch(store, RuleStore(store, folder), Notifier(store))
         taken = 0
         whole = EvaluationLoop.take
 
@@ -191,7 +191,7 @@ def test_an_explanation_says_what_is_in_force_where(
     off = '[[rule.override]]\npartition = "debug"\nenabled = false\n'
     file.write_text(OVERRIDDEN.replace("[[rule.override]]", f"{off}[[rule.override]]"))
     with open_store(site) as store:
-        RuleBook(store, file).remember()
+        RuleStore(store, file).remember()
     assert main(["rules", "explain", "low-power", "--store", str(site)]) == 0
     said = capsys.readouterr().out
     assert "power_share median < 30%" in said
@@ -203,7 +203,7 @@ def test_thousands_of_saved_rules_are_each_read_once_for_a_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with open_store(None) as store:
-        book = RuleBook(store)
+        book = RuleStore(store)
         for i in range(300):
             store.put_document("rule", f"r{i}", {"id": f"r{i}", "when": f"util < {i % 90 + 1}%"})
         read = 0
@@ -213,7 +213,7 @@ def test_thousands_of_saved_rules_are_each_read_once_for_a_list(
             read += 1
             return parse_document(*args)
 
-        monkeypatch.setattr(rule_book, "parse_document", counted)
+        monkeypatch.setattr(rule_store, "parse_document", counted)
         rows = {row.id: row.origin for row in book.rows()}
         assert (rows["r7"], rows["stalled"], read) == ("server", "pack", 300)
         assert len(book.rows()) == len(rows)

@@ -52,7 +52,7 @@ def test_a_history_that_was_just_made_is_judged_when_it_is_served(service: Servi
 def test_judging_while_it_is_made_finds_what_a_rebuild_finds(service: Service) -> None:
     watch, now_ms = service.rule_watch, service.workspace.now_ms()
     keeper = EvaluationLoopFiles(service.store, None, lambda: False)
-    opened = keeper.open("default", service.rule_book.all(), [], now_ms)
+    opened = keeper.open("default", service.rule_store.all(), [], now_ms)
     rebuilt = {(f.rule, f.workload) for f in opened.feed.loop.book.findings.values()}
     judged = {(f.rule, f.workload) for f in watch.findings.all("default")}
     assert len(judged & rebuilt) >= 0.9 * len(judged | rebuilt)

@@ -12,8 +12,8 @@ import pytest
 from marey.app.collect.loop import keep
 from marey.app.rules.finding_store import FindingStore
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_queries import AskBacktest
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import RuleWatch
 from marey.app.rules.state_file import find_missed_changes
 from marey.model.observation import Observation
@@ -45,7 +45,7 @@ def heard_by(
     store: EmbeddedStore, ears: Ears, folder: Path, beside: Path | None = None
 ) -> RuleWatch:
     settings = NotifySettings({"ears": ears}, (Route(("ears",), group_wait_ms=0),), dry_run=False)
-    return RuleWatch(store, RuleBook(store, folder), Notifier(store, settings), beside)
+    return RuleWatch(store, RuleStore(store, folder), Notifier(store, settings), beside)
 
 
 def told(watch: RuleWatch, ears: Ears, now_ms: int) -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ def opens(tmp_path_factory: pytest.TempPathFactory) -> int:
     file = tmp_path_factory.mktemp("rules") / "site.toml"
     file.write_text(RULES)
     with open_store(None) as store:
-        watch = RuleWatch(store, RuleBook(store, file), Notifier(store))
+        watch = RuleWatch(store, RuleStore(store, file), Notifier(store))
         live(store, watch, list(observations(45)))
         return kept(watch)["quiet", "1"][0][0] // 60
 
@@ -164,7 +164,7 @@ def with_one_clock_ahead(ahead_ms: int) -> Iterator[Observation]:
 
 def test_a_host_whose_clock_is_ahead_costs_no_other_host_a_sample(folder: Path) -> None:
     with open_store(None) as store:
-        watch = RuleWatch(store, RuleBook(store, folder), Notifier(store))
+        watch = RuleWatch(store, RuleStore(store, folder), Notifier(store))
         live(store, watch, list(with_one_clock_ahead(4 * MINUTE_MS)))
         with watch.loop("default") as loop:
             statistics = loop.evaluator.statistics("1", ["util"], ["count"])
@@ -180,7 +180,7 @@ def test_a_host_whose_clock_is_ahead_costs_no_other_host_a_sample(folder: Path) 
 
 def test_a_row_from_the_far_future_amid_others_changes_nothing(folder: Path) -> None:
     with open_store(None) as store:
-        watch = RuleWatch(store, RuleBook(store, folder), Notifier(store))
+        watch = RuleWatch(store, RuleStore(store, folder), Notifier(store))
         past = list(observations(60))
         live(store, watch, past[:58])
         (batch,) = past[58].samples
@@ -191,7 +191,7 @@ def test_a_row_from_the_far_future_amid_others_changes_nothing(folder: Path) -> 
         loop.flush()
         assert loop.evaluator.newest_ms == past[59].time_ms
         # A restart reads the same row from the store.
-        again = RuleWatch(store, RuleBook(store, folder), Notifier(store))
+        again = RuleWatch(store, RuleStore(store, folder), Notifier(store))
         again.feed("default", past[59].time_ms)
         assert again.loops["default"].evaluator.newest_ms == past[59].time_ms
         windows = again.loops["default"].evaluator.sketches.rings["util"]
@@ -212,11 +212,11 @@ def test_a_metric_that_no_rule_names_has_its_whole_life_after_a_restart_too(
         past.append(replace(observation, samples=tuple(batches)))
     beside = tmp_path / "site.duckdb" if with_state else None
     with open_store(None) as store:
-        before = RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
+        before = RuleWatch(store, RuleStore(store, folder), Notifier(store), beside)
         live(store, before, past[:20])
         before.checkpoint("default", past[19].time_ms)
         keep(store, past[20:])
-        after = RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
+        after = RuleWatch(store, RuleStore(store, folder), Notifier(store), beside)
         after.feed("default", past[-1].time_ms)
         with after.loop("default") as loop:
             found = loop.evaluator.statistics("1", ["dram_active", "util"], ["count"])

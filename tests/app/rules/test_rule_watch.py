@@ -13,8 +13,8 @@ from marey.app.collect.loop import keep
 from marey.app.queries.workspace import Workspace
 from marey.app.rules.finding_store import AskFindings, AskWaste, Mute
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_queries import AskBacktest, AskRuleTest, preview
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import OPENING_LIMIT, QUEUE_LIMIT, RuleWatch
 from marey.app.service import Parts, Service
 from marey.cli import main
@@ -102,7 +102,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def watch_over(store: EmbeddedStore, folder: Path | None, beside: Path | None = None) -> RuleWatch:
-    return RuleWatch(store, RuleBook(store, folder), Notifier(store), beside)
+    return RuleWatch(store, RuleStore(store, folder), Notifier(store), beside)
 
 
 class LastSample:
@@ -278,7 +278,7 @@ def test_people_hear_of_a_finding_once_and_of_its_end_unless_it_is_muted(folder:
     settings = NotifySettings({"ears": ears}, (Route(("ears",), group_wait_ms=0),), dry_run=False)
     with open_store(None) as store:
         notifier = Notifier(store, settings)
-        watch = RuleWatch(store, RuleBook(store, folder), notifier)
+        watch = RuleWatch(store, RuleStore(store, folder), notifier)
         watch.findings.mute(Mute(id="0" * 16, scope="user", value="bob", why="known"))
         for observation in observations():
             live(store, watch, [observation])
@@ -297,7 +297,7 @@ def test_what_opened_while_muted_is_told_when_the_mute_ends_if_it_is_still_open(
     with open_store(None) as store:
 
         def watching() -> RuleWatch:
-            return RuleWatch(store, RuleBook(store, folder), Notifier(store, settings))
+            return RuleWatch(store, RuleStore(store, folder), Notifier(store, settings))
 
         def heard(watch: RuleWatch, some: list[Observation]) -> list[tuple[str, str, str]]:
             ears.heard.clear()

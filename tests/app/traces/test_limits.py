@@ -16,8 +16,8 @@ from marey.app.settings.configuration import TracesSettings
 from marey.app.traces.children.limited_child import (
     describe_end,
     describe_failure,
+    run_child_task,
     start_child,
-    talk_to_child,
 )
 from marey.app.traces.children.report_process import RunSide, make_difference, make_report
 from marey.app.traces.conversion_process import ConversionTask
@@ -89,7 +89,7 @@ def test_an_end_by_the_system_is_explained() -> None:
 
 def test_a_child_that_ends_before_it_reads_is_no_error_of_ours() -> None:
     with start_child("this") as process:
-        talk_to_child(process, b"x" * MEGABYTE, lambda line: None)
+        run_child_task(process, b"x" * MEGABYTE, lambda line: None)
     assert process.returncode == 0
 
 

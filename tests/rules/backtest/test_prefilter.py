@@ -41,14 +41,14 @@ def same_as_lived(text: str, history: History) -> list[Finding]:
 def heard(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The minute in which each workload was taken up."""
     minutes: dict[str, int] = {}
-    hear = HistoryEvaluationLoop.hear
+    admit_concerned = HistoryEvaluationLoop.admit_concerned
 
     def listen(loop: HistoryEvaluationLoop) -> None:
-        hear(loop)
+        admit_concerned(loop)
         for name in loop.screen.heard:
             minutes.setdefault(name, int(loop.metric_history.marks[0]))
 
-    monkeypatch.setattr(HistoryEvaluationLoop, "hear", listen)
+    monkeypatch.setattr(HistoryEvaluationLoop, "admit_concerned", listen)
     # Blocks of a few minutes: most of a life is in blocks before the one at hand.
     monkeypatch.setattr(history_evaluator, "BLOCK_ROWS", 400)
     return minutes

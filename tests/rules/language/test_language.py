@@ -28,7 +28,7 @@ from marey.rules.language.expressions import (
     Reach,
     Series,
     Statistic,
-    Words,
+    TextValues,
 )
 from marey.rules.language.json_form import clause_document, clause_schema, parse_clause
 from marey.rules.language.lexer import RuleError
@@ -76,7 +76,7 @@ def fact_conditions(draw: st.DrawFn) -> Condition:
     if spec.kind is FactKind.TEXT:
         listed = draw(st.lists(words, min_size=1, max_size=3).map(tuple))
         op = "=" if len(listed) > 1 else draw(st.sampled_from(["=", "!="]))
-        return Condition(left, op, Words(listed))
+        return Condition(left, op, TextValues(listed))
     value = draw(st.integers(0, 10**9).map(float))
     return Condition(left, draw(st.sampled_from([*ORDER_OPS, "=", "!="])), Quantity(value))
 
@@ -291,5 +291,5 @@ def test_a_threshold_is_checked_against_what_it_is_compared_with() -> None:
 
 def test_hostile_text_in_a_rule_stays_one_text() -> None:
     nasty = "\"; DROP TABLE x; -- \\ ' <script>\n\t\u202e"
-    clause = Clause(Condition(Fact("user"), "=", Words((nasty,))))
+    clause = Clause(Condition(Fact("user"), "=", TextValues((nasty,))))
     assert parse_rule(rule_text(clause)) == clause

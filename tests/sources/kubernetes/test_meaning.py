@@ -16,7 +16,11 @@ from marey.model.observation import Observation
 from marey.sources.kubernetes.gpu_requests import GpuResources, parse_quantity
 from marey.sources.kubernetes.kubernetes_json import KubernetesJob, KubernetesNode, Pod, PodSpec
 from marey.sources.kubernetes.kubernetes_nodes import NodeRules
-from marey.sources.kubernetes.kubernetes_source import Copies, KubernetesReader, KubernetesRules
+from marey.sources.kubernetes.kubernetes_source import (
+    KubernetesReader,
+    KubernetesRules,
+    ObjectCopies,
+)
 from marey.sources.kubernetes.owners import find_pod_root
 from tests.sources.kubernetes.api_server import Document, batch_job, node, pod
 
@@ -46,7 +50,7 @@ def observed(
     later_ms: int = 0,
     **rules: Any,
 ) -> Observation:
-    copies = Copies(
+    copies = ObjectCopies(
         gone_pods=msgspec.convert(gone, list[Pod]),
         nodes=msgspec.convert(nodes, list[KubernetesNode]),
         pods=msgspec.convert(pods, list[Pod]),

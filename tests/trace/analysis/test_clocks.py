@@ -11,7 +11,7 @@ from marey.trace.analysis import align_clocks, judge, match_collectives
 from marey.trace.ranks.clocks import apply_clock
 from marey.trace.results import VerdictKind
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.synthetic import Dress, Layout, Scenario, SyntheticRun, make_run
+from marey.trace.synthetic import Layout, Scenario, SyntheticRun, TraceStyle, make_run
 from marey.trace.synthetic.tables import ORIGIN_NS
 
 Shift = Callable[[TraceRun, int, int], TraceRun]
@@ -23,8 +23,8 @@ LAYOUTS = [
 
 
 def _made(layout: Layout, **more: object) -> SyntheticRun:
-    dress = Dress(offset_us=500, drift_ppm=50)
-    return make_run(Scenario(layout, steps=5, dress=dress, **more))
+    trace_style = TraceStyle(offset_us=500, drift_ppm=50)
+    return make_run(Scenario(layout, steps=5, trace_style=trace_style, **more))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -13,13 +13,13 @@ from marey.model.training.traces import EventKind
 from marey.trace.analysis import match_collectives
 from marey.trace.ranks.collectives import align
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.synthetic import Dress, Layout, Scenario, make_run
+from marey.trace.synthetic import Layout, Scenario, TraceStyle, make_run
 
 MIXED = Layout(data=2, tensor=2, pipeline=2, micro_batches=4, layers=2, ranks_per_host=2)
 
 
-def _run(layout: Layout = MIXED, **dress: object) -> TraceRun:
-    return make_run(Scenario(layout, steps=3, dress=Dress(**dress))).run
+def _run(layout: Layout = MIXED, **trace_style: object) -> TraceRun:
+    return make_run(Scenario(layout, steps=3, trace_style=TraceStyle(**trace_style))).run
 
 
 def _changed(run: TraceRun, rank: int, table: pa.Table) -> TraceRun:

@@ -9,13 +9,13 @@ import pytest
 from marey.trace.analysis import analyse
 from marey.trace.results import VerdictKind
 from marey.trace.run.trace_run import open_run
-from marey.trace.synthetic import Dress, Layout, Scenario, make_run
+from marey.trace.synthetic import Layout, Scenario, TraceStyle, make_run
 from marey.trace.synthetic.kineto import write_kineto
 
-OLD = Dress(kernel_names="yesterday", identifiers="none", described_groups=False)
+OLD = TraceStyle(kernel_names="yesterday", identifiers="none", described_groups=False)
 
 
-@pytest.mark.parametrize("dress", [Dress(), OLD, Dress(identifiers="comms_id")])
+@pytest.mark.parametrize("trace_style", [TraceStyle(), OLD, TraceStyle(identifiers="comms_id")])
 @pytest.mark.parametrize(
     ("layout", "kind"),
     [
@@ -24,9 +24,9 @@ OLD = Dress(kernel_names="yesterday", identifiers="none", described_groups=False
     ],
 )
 def test_files_give_the_verdicts_of_the_tables(
-    tmp_path: Path, layout: Layout, kind: VerdictKind, dress: Dress
+    tmp_path: Path, layout: Layout, kind: VerdictKind, trace_style: TraceStyle
 ) -> None:
-    made = make_run(Scenario(layout, kind, steps=3, seed=4, dress=dress))
+    made = make_run(Scenario(layout, kind, steps=3, seed=4, trace_style=trace_style))
     write_kineto(made.run, tmp_path / "traces", filler_bytes=20_000)
     read = analyse(open_run(tmp_path / "traces", cache=tmp_path / "cache"))
     direct = analyse(made.run)

@@ -7,7 +7,7 @@ import pytest
 from marey.trace.analysis import recognise_parallelism
 from marey.trace.ranks.parallelism import kind_in_name
 from marey.trace.results import Parallelism
-from marey.trace.synthetic import Dress, Layout, Scenario, make_run
+from marey.trace.synthetic import Layout, Scenario, TraceStyle, make_run
 
 CASES = [
     (Layout(data=8), {"data": 8}),
@@ -24,8 +24,8 @@ CASES = [
 
 
 def _found(layout: Layout, *, described: bool = True) -> Parallelism:
-    dress = Dress(described_groups=described)
-    return recognise_parallelism(make_run(Scenario(layout, steps=3, dress=dress)).run)
+    trace_style = TraceStyle(described_groups=described)
+    return recognise_parallelism(make_run(Scenario(layout, steps=3, trace_style=trace_style)).run)
 
 
 @pytest.mark.parametrize("described", [True, False])

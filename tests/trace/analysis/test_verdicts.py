@@ -10,7 +10,7 @@ import pytest
 from marey.trace.analysis import analyse, blame, judge
 from marey.trace.results import VerdictKind
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.synthetic import Dress, Layout, Scenario, make_run, possible_kinds
+from marey.trace.synthetic import Layout, Scenario, TraceStyle, make_run, possible_kinds
 from marey.trace.synthetic.costs import healthy_step_ns
 from marey.trace.synthetic.faults import Conditions, healthy
 from marey.trace.synthetic.program import run_program
@@ -53,8 +53,8 @@ def test_the_injected_cause_is_named_once_with_its_ranks(layout: Layout, kind: V
 def test_old_names_and_missing_identifiers_change_nothing(kind: VerdictKind) -> None:
     layout = LAYOUTS[1]
     today = judge(make_run(Scenario(layout, kind, seed=11)).run)
-    old = Dress(kernel_names="yesterday", identifiers="none", described_groups=False)
-    yesterday = judge(make_run(Scenario(layout, kind, seed=11, dress=old)).run)
+    old = TraceStyle(kernel_names="yesterday", identifiers="none", described_groups=False)
+    yesterday = judge(make_run(Scenario(layout, kind, seed=11, trace_style=old)).run)
     assert [(v.kind, v.ranks, v.steps) for v in yesterday] == [
         (v.kind, v.ranks, v.steps) for v in today
     ]
@@ -77,8 +77,8 @@ def test_what_is_recoverable_is_what_the_fault_cost() -> None:
 def _run(layout: Layout, conditions: Conditions) -> TraceRun:
     simulation = Simulation(layout, conditions, 1)
     run_program(simulation, conditions.compute.shape[1])
-    clock = make_clock(layout, Dress(), np.random.default_rng(1))
-    return build_run(simulation, Dress(), clock)
+    clock = make_clock(layout, TraceStyle(), np.random.default_rng(1))
+    return build_run(simulation, TraceStyle(), clock)
 
 
 def test_two_causes_are_both_named_the_dearer_first() -> None:

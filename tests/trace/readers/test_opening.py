@@ -163,7 +163,7 @@ def test_blocks_are_cut_between_events_whatever_the_names_say(folder: Path, cach
     from marey.trace.readers.json.json_blocks import read_events
     from marey.trace.readers.json.msgspec_parser import MsgspecParser
     from marey.trace.readers.json.native_parser import NativeParser
-    from marey.trace.readers.json.raw_columns import Collector
+    from marey.trace.readers.json.raw_columns import BlockCollector
     from marey.trace.readers.streams import TraceBytes
 
     content = trace(0, 500, name='tricky }, { "ph": "X" ] } \\" \u00e9')
@@ -172,7 +172,7 @@ def test_blocks_are_cut_between_events_whatever_the_names_say(folder: Path, cach
     path = put(folder / "rank0.json", content)
     for parser in (NativeParser(), MsgspecParser()):
         for block in (300, 1000, 4096):
-            collector = Collector()
+            collector = BlockCollector()
             with TraceBytes(path) as stream:
                 reading = read_events(stream, parser, collector, block_bytes=block)
             raw = collector.finish(parser)

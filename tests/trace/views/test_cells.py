@@ -11,7 +11,7 @@ from marey.trace.views.cells import (
     HEADER,
     Cells,
     CellWindow,
-    Surfaces,
+    StepSurfaces,
     build_pyramid,
     draw_cells,
     draw_from_pyramid,
@@ -23,7 +23,7 @@ from marey.trace.views.view_kinds import FIRST_IDLE, KIND_COUNT, ViewKind
 SPAN = 100_000
 
 
-def make_surfaces(ranks: int, seed: int, *, slow: int = -1) -> Surfaces:
+def make_surfaces(ranks: int, seed: int, *, slow: int = -1) -> StepSurfaces:
     """Return ranks that alternate between kinds; ``slow`` computes one piece longer than the
     rest.
     """
@@ -39,7 +39,7 @@ def make_surfaces(ranks: int, seed: int, *, slow: int = -1) -> Surfaces:
         parts.append(flatten(start, end, kind))
     offsets = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
     reference = majority(parts)
-    return Surfaces(
+    return StepSurfaces(
         pieces=np.concatenate(parts),
         offsets=offsets,
         reference_pieces=reference,
@@ -57,7 +57,7 @@ def paint(pieces: np.ndarray) -> np.ndarray:
     return kinds
 
 
-def check_against_ticks(cells: Cells, surfaces: Surfaces, members: np.ndarray) -> None:
+def check_against_ticks(cells: Cells, surfaces: StepSurfaces, members: np.ndarray) -> None:
     """Count tick by tick what each cell covers, and compare kind, level and deviation."""
     painted = [paint(surfaces.pieces[a:b]) for a, b in pairwise(surfaces.offsets)]
     reference = paint(surfaces.reference_pieces)

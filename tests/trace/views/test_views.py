@@ -18,7 +18,7 @@ from marey.trace.views.flow.edges import make_edges
 from marey.trace.views.flow.nodes import FlowContext, make_nodes
 from marey.trace.views.flow.operator_memory import find_operator_memory
 from marey.trace.views.flow.stacks import find_stacks
-from marey.trace.views.making.identity import OperatorBook, join_sequences
+from marey.trace.views.making.identity import OperatorNumbers, join_sequences
 from marey.trace.views.making.micro_batches import find_repetition
 from marey.trace.views.making.tensor_edges import join_execution_traces
 from marey.trace.views.making.view_writer import write_views
@@ -141,7 +141,7 @@ def test_equal_sequences_join_and_others_are_repaired() -> None:
 
 
 def test_an_extra_operator_gets_a_number_of_its_own() -> None:
-    book = OperatorBook()
+    book = OperatorNumbers()
 
     def columns(names: list[int]) -> dict[str, np.ndarray]:
         rest = {c: np.zeros(len(names), np.int64) for c in ("module", "kind", "phase")}

@@ -31,7 +31,7 @@ export function samePage(page: string): string {
 }
 
 /** Begin a session with a token or key. */
-export async function signIn(token: string): Promise<Document<"Myself">> {
+export async function signIn(token: string): Promise<Document<"CurrentUser">> {
   const begun = await postJson<Document<"SignedInSession">>("/sign-in", { token });
   keepSessionKey(begun.session_key);
   return begun.me;

@@ -3209,6 +3209,23 @@ export interface components {
             text: string;
         };
         /**
+         * CommentBody
+         * @description A comment, or the words of an acknowledgement.
+         */
+        CommentBody: {
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+            /**
+             * By
+             * @description Not heeded: the author is whoever is signed in.
+             * @default
+             */
+            by: string;
+        };
+        /**
          * ComparedSide
          * @description One of two workloads or windows.
          */
@@ -3290,6 +3307,21 @@ export interface components {
             rows: components["schemas"]["ConflictDocument"][];
             /** @description How many more there were than are kept. */
             dropped: number;
+        };
+        /**
+         * CurrentUser
+         * @description Who is asking, and what they may do.
+         */
+        CurrentUser: {
+            user: string;
+            role: string;
+            permissions: string[];
+            groups: string[];
+            projects: string[];
+            by: string;
+            privacy: string;
+            ends_ms: number | null;
+            sign_in: components["schemas"]["SignInWays"];
         };
         /**
          * DiagnosedEvent
@@ -3474,21 +3506,6 @@ export interface components {
             ];
             before: number[];
             after: number[];
-        };
-        /**
-         * Draft
-         * @description A clause as text or as JSON.
-         */
-        Draft: {
-            /**
-             * When
-             * @default
-             */
-            when: string;
-            /** Clause */
-            clause?: {
-                [key: string]: unknown;
-            } | null;
         };
         /**
          * EntityEvent
@@ -3875,26 +3892,10 @@ export interface components {
             approximate: boolean;
         };
         /**
-         * ImportDocument
-         * @description What was brought in, and what was left out, as JSON has it.
-         */
-        ImportDocument: {
-            cluster: string;
-            workloads: number;
-            samples: number;
-            gpus: number;
-            hosts: number;
-            from: string | null;
-            to: string | null;
-            bad_rows: number;
-            warnings: string[];
-            kept: string;
-        };
-        /**
-         * ImportWish
+         * ImportBody
          * @description Which of the uploaded files are samples and workloads.
          */
-        ImportWish: {
+        ImportBody: {
             /** Owner */
             owner: string;
             /** Samples */
@@ -3911,6 +3912,22 @@ export interface components {
              * @default forever
              */
             keep: string;
+        };
+        /**
+         * ImportDocument
+         * @description What was brought in, and what was left out, as JSON has it.
+         */
+        ImportDocument: {
+            cluster: string;
+            workloads: number;
+            samples: number;
+            gpus: number;
+            hosts: number;
+            from: string | null;
+            to: string | null;
+            bad_rows: number;
+            warnings: string[];
+            kept: string;
         };
         /**
          * InForceWhere
@@ -4228,21 +4245,6 @@ export interface components {
             rule: string;
             /** Until */
             until?: string | null;
-        };
-        /**
-         * Myself
-         * @description Who is asking, and what they may do.
-         */
-        Myself: {
-            user: string;
-            role: string;
-            permissions: string[];
-            groups: string[];
-            projects: string[];
-            by: string;
-            privacy: string;
-            ends_ms: number | null;
-            sign_in: components["schemas"]["SignInWays"];
         };
         /**
          * NewRun
@@ -4874,6 +4876,21 @@ export interface components {
             clause: components["schemas"]["RuleClause"];
             in_force_where: components["schemas"]["InForceWhere"][];
         };
+        /**
+         * RuleDraftBody
+         * @description A clause as text or as JSON.
+         */
+        RuleDraftBody: {
+            /**
+             * When
+             * @default
+             */
+            when: string;
+            /** Clause */
+            clause?: {
+                [key: string]: unknown;
+            } | null;
+        };
         /** RuleExpression */
         RuleExpression: components["schemas"]["RuleCondition"] | {
             and: components["schemas"]["RuleExpression"][];
@@ -5014,23 +5031,6 @@ export interface components {
             sentence: string;
         };
         /**
-         * Said
-         * @description A comment, or the words of an acknowledgement.
-         */
-        Said: {
-            /**
-             * Text
-             * @default
-             */
-            text: string;
-            /**
-             * By
-             * @description Not heeded: the author is whoever is signed in.
-             * @default
-             */
-            by: string;
-        };
-        /**
          * ScoredPoints
          * @description Samples as columns; ``gpu`` counts into the list of GPUs.
          */
@@ -5169,7 +5169,7 @@ export interface components {
          */
         SignedInSession: {
             session_key: string;
-            me: components["schemas"]["Myself"];
+            me: components["schemas"]["CurrentUser"];
         };
         /**
          * SignedOut
@@ -9505,7 +9505,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Draft"];
+                "application/json": components["schemas"]["RuleDraftBody"];
             };
         };
         responses: {
@@ -10276,7 +10276,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Said"];
+                "application/json": components["schemas"]["CommentBody"];
             };
         };
         responses: {
@@ -10348,7 +10348,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Said"];
+                "application/json": components["schemas"]["CommentBody"];
             };
         };
         responses: {
@@ -10934,7 +10934,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ImportWish"];
+                "application/json": components["schemas"]["ImportBody"];
             };
         };
         responses: {
@@ -14163,7 +14163,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Myself"];
+                    "application/json": components["schemas"]["CurrentUser"];
                 };
             };
         };

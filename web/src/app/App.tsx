@@ -9,7 +9,7 @@ import { ApiError, getJson } from "@/api/client";
 import { PREFIX, withoutPrefix } from "@/api/prefix";
 import type { Route } from "@/app/routes";
 import { ENTRIES, ROUTES } from "@/app/routes";
-import { useMyself } from "@/base/account";
+import { useCurrentUser } from "@/base/account";
 import { fetchCatalogue } from "@/base/live/catalogue";
 import { PagesContext } from "@/base/ui/navigation";
 import { PageHead } from "@/base/ui/PageHead";
@@ -69,7 +69,7 @@ export function App() {
 
 /** The pages, once whoever looks may look; until then how one signs in. */
 function SignedIn({ children }: { children: ReactNode }) {
-  const me = useMyself();
+  const me = useCurrentUser();
   if (!me.data) return <Start failures={me.failureCount} reason={me.failureReason} />;
   if (me.data.permissions.includes("read")) return children;
   return <SignIn page={withoutPrefix(location.pathname) + location.search} />;

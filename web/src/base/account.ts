@@ -6,16 +6,16 @@ import { getJson, remove } from "@/api/client";
 import type { Document } from "@/api/documents";
 import { forgetSessionKey, SIGNED_OUT } from "@/api/sessionKey";
 
-export type Myself = Document<"Myself">;
+export type CurrentUser = Document<"CurrentUser">;
 export type Permission = "read" | "account" | "contribute" | "operate" | "admin";
 
 const EVERY_MS = 60_000;
 const ACCOUNT = ["me"];
 
-const askMyself = () => getJson<Myself>("/me");
+const askMyself = () => getJson<CurrentUser>("/me");
 
 /** Who is looking, as the server knows them; asked again when it no longer does. */
-export function useMyself() {
+export function useCurrentUser() {
   const client = useQueryClient();
   useEffect(() => {
     const again = () => void client.invalidateQueries({ queryKey: ACCOUNT });
@@ -34,11 +34,11 @@ export function useMyself() {
 
 /** Whether whoever is looking may do this; until that is known, no. */
 export function useMay(permission: Permission): boolean {
-  return useMyself().data?.permissions.includes(permission) ?? false;
+  return useCurrentUser().data?.permissions.includes(permission) ?? false;
 }
 
 /** The name under which somebody works on the cluster; empty where nobody signs in, or not by name. */
-export function workingName(me: Myself | undefined): string {
+export function workingName(me: CurrentUser | undefined): string {
   return me && me.sign_in.mode !== "none" ? me.user : "";
 }
 

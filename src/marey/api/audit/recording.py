@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marey.api.answers import TypedRoute
 from marey.app.audit.audit_documents import AuditKind, Details
-from marey.app.audit.audit_log import AuditLog, Happening
+from marey.app.audit.audit_log import AuditEvent, AuditLog
 from marey.model.access.identity import Identity, Permission
 from marey.model.errors import shown
 
@@ -56,9 +56,9 @@ class AuditRecording:
                 # The same question as before, so that only what was changed differs.
                 after = await self._ask_document(scope)
         finally:
-            happening = _describe(scope, answer, before, after)
-            if happening is not None:
-                self._log.record(happening, time.time_ns() // 1_000_000)
+            audit_event = _describe(scope, answer, before, after)
+            if audit_event is not None:
+                self._log.record(audit_event, time.time_ns() // 1_000_000)
 
     def _watch_socket(self, scope: Scope, send: Send) -> Send:
         """Return the same channel; a live connection that is refused is written down."""
@@ -89,10 +89,10 @@ def make_sign_in_recorder(log: AuditLog) -> Callable[[Identity, str], None]:
     """Return what access control calls when somebody has signed in from a peer."""
 
     def record(identity: Identity, peer: str) -> None:
-        happening = Happening(
+        audit_event = AuditEvent(
             AuditKind.SIGN_IN, identity.user, identity.role.value, peer, route="sign in", status=200
         )
-        log.record(happening, time.time_ns() // 1_000_000)
+        log.record(audit_event, time.time_ns() // 1_000_000)
 
     return record
 
@@ -162,7 +162,7 @@ def _is_secret(key: str, value: object) -> bool:
 
 def _describe(
     scope: Scope, answer: _Answer, before: Details | None, after: Details | None
-) -> Happening | None:
+) -> AuditEvent | None:
     route = scope.get("route")
     identity: Identity | None = scope.get("identity")
     if answer.status in REFUSALS:
@@ -174,7 +174,7 @@ def _describe(
     client = scope.get("client")
     template = route.path if isinstance(route, TypedRoute) else ""
     changed = kind is AuditKind.CHANGE
-    return Happening(
+    return AuditEvent(
         kind,
         user=identity.user if identity else "",
         role=identity.role.value if identity else "",
@@ -187,10 +187,10 @@ def _describe(
     )
 
 
-def _describe_refused_socket(scope: Scope) -> Happening:
+def _describe_refused_socket(scope: Scope) -> AuditEvent:
     identity: Identity | None = scope.get("identity")
     client = scope.get("client")
-    return Happening(
+    return AuditEvent(
         AuditKind.REFUSAL,
         user=identity.user if identity else "",
         role=identity.role.value if identity else "",

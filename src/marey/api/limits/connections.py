@@ -13,7 +13,7 @@ WAITING_LIMIT = 256
 WAITING_PEER_LIMIT = 128
 
 
-class Cut(StrEnum):
+class CutReason(StrEnum):
     """Why the server ended a connection; a label of ``marey_cut_clients_total``."""
 
     LARGE_HEAD = "large_head"
@@ -30,14 +30,14 @@ class Cut(StrEnum):
 
 
 @dataclass(slots=True)
-class ConnectionBook:
+class WaitingConnections:
     """Who waits, in the order in which they began to, and how many were cut for what."""
 
     # Whether a peer speaks for many, as a reverse proxy does: it has no limit of its own.
     is_shared: Callable[[str], bool] = lambda peer: False
     waiting_limit: int = WAITING_LIMIT
     peer_limit: int = WAITING_PEER_LIMIT
-    cuts: Counter[Cut] = field(default_factory=Counter)
+    cuts: Counter[CutReason] = field(default_factory=Counter)
     _waiting: dict[object, tuple[str, Callable[[], None]]] = field(default_factory=dict)
     _by_peer: Counter[str] = field(default_factory=Counter)
 
@@ -68,7 +68,7 @@ class ConnectionBook:
         for connection, (its_peer, give_up) in self._waiting.items():
             if peer is None or its_peer == peer:
                 self.leave(connection)
-                self.cuts[Cut.CROWDED_OUT] += 1
+                self.cuts[CutReason.CROWDED_OUT] += 1
                 give_up()
                 return
 

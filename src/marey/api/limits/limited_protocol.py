@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from marey.api.limits.connections import ConnectionBook, Cut
+from marey.api.limits.connections import CutReason, WaitingConnections
 
 HEAD_LIMIT = 32 * 1024
 HEAD_SECONDS = 10.0
@@ -36,7 +36,7 @@ class LiveProtocol(WebSocketsSansIOProtocol):
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol, which by itself waits for a request forever and takes any head."""
 
-    book = ConnectionBook()
+    book = WaitingConnections()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(data) <= room or self.transport.is_closing() or self._is_handed_over:
             return
         if self._in_head:
-            self._refuse(431, _TOO_LARGE, Cut.LARGE_HEAD)
+            self._refuse(431, _TOO_LARGE, CutReason.LARGE_HEAD)
         else:
             self.data_received(data[room:])
 
@@ -107,7 +107,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes, self._body_bytes = False, 0, 0
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEAD_LIMIT:
-            self._refuse(431, _TOO_LARGE, Cut.LARGE_HEAD)
+            self._refuse(431, _TOO_LARGE, CutReason.LARGE_HEAD)
             return
         self._set_deadline(BODY_SECONDS, self._check_body)
         super().on_headers_complete()
@@ -161,7 +161,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _end_slow_head(self) -> None:
-        self._refuse(408, _TOO_SLOW, Cut.SLOW_HEAD)
+        self._refuse(408, _TOO_SLOW, CutReason.SLOW_HEAD)
 
     def _check_body(self) -> None:
         arriving = self._body_bytes >= BODY_BYTES or self.flow.read_paused
@@ -169,14 +169,14 @@ class LimitedProtocol(HttpToolsProtocol):
         if arriving:
             self._set_deadline(BODY_SECONDS, self._check_body)
             return
-        self.book.cuts[Cut.SLOW_BODY] += 1
+        self.book.cuts[CutReason.SLOW_BODY] += 1
         self._abort()
 
     def _end_slow_reader(self) -> None:
-        self.book.cuts[Cut.SLOW_READER] += 1
+        self.book.cuts[CutReason.SLOW_READER] += 1
         self._abort()
 
-    def _refuse(self, status: int, text: bytes, cut: Cut) -> None:
+    def _refuse(self, status: int, text: bytes, cut: CutReason) -> None:
         self._drop_deadline()
         if self.transport.is_closing():
             return
@@ -213,6 +213,6 @@ def _is_local_socket(transport: asyncio.Transport) -> bool:
     return connection is not None and connection.family == socket.AF_UNIX
 
 
-def make_limited_protocol(book: ConnectionBook) -> type[LimitedProtocol]:
+def make_limited_protocol(book: WaitingConnections) -> type[LimitedProtocol]:
     """Return the protocol of one server, whose connections are counted in this book."""
     return type("OneServersProtocol", (LimitedProtocol,), {"book": book})

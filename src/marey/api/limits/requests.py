@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from marey.api.limits.connections import ConnectionBook, Cut, is_loopback
+from marey.api.limits.connections import CutReason, WaitingConnections, is_loopback
 from marey.api.problems import problem
 
 # Of one user, or of one machine where nobody signs in.
@@ -61,7 +61,7 @@ def get_requester(scope: Scope) -> str:
 
 
 @dataclass(slots=True)
-class RequestBook:
+class RunningRequests:
     """How many requests each has in hand, and their line of expensive ones."""
 
     running: Counter[str] = field(default_factory=Counter)
@@ -101,10 +101,10 @@ class RequestBook:
 class RequestLimits:
     """ASGI middleware behind the guard: refuses what is too much of one, and leaves a reserve."""
 
-    def __init__(self, app: ASGIApp, connections: ConnectionBook) -> None:
+    def __init__(self, app: ASGIApp, connections: WaitingConnections) -> None:
         self._app = app
         self._connections = connections
-        self._book = RequestBook()
+        self._book = RunningRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, now or in line, or refuse."""
@@ -132,6 +132,6 @@ class RequestLimits:
             not expensive or self._book.in_line[who] < EXPENSIVE_IN_LINE
         ):
             return None
-        self._connections.cuts[Cut.TOO_MANY_REQUESTS] += 1
+        self._connections.cuts[CutReason.TOO_MANY_REQUESTS] += 1
         detail = f"{REQUESTS_PER_USER} requests are in hand already; ask again in a moment."
         return problem(429, "Too many requests", detail, headers={"Retry-After": "2"})

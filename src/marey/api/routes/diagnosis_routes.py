@@ -72,14 +72,14 @@ class Window:
     to_ms: int | None
 
 
-def the_window(
+def parse_window(
     workload: TheWorkload, from_ms: FromMs, to_ms: ToMs, cluster: Cluster = DEFAULT
 ) -> Window:
     """What nearly every question of this part is about."""
     return Window(workload, cluster, from_ms, to_ms)
 
 
-TheWindow = Annotated[Window, Depends(the_window)]
+TheWindow = Annotated[Window, Depends(parse_window)]
 # How often a long answer looks whether somebody still waits for it.
 LOOK_S = 0.25
 
@@ -124,7 +124,7 @@ class DrawnMetrics:
     bin: int
 
 
-def the_drawn(
+def parse_drawn_metrics(
     metrics: Annotated[
         str, Query(description="Metric ids, separated by commas.", min_length=1, max_length=1000)
     ] = "util",
@@ -144,7 +144,7 @@ def the_drawn(
     return DrawnMetrics(metrics, points, bin)
 
 
-TheDrawn = Annotated[DrawnMetrics, Depends(the_drawn)]
+TheDrawn = Annotated[DrawnMetrics, Depends(parse_drawn_metrics)]
 
 
 @router.get(

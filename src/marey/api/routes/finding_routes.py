@@ -14,7 +14,7 @@ from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, OneWorkload, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import CSV, wants
-from marey.api.routes.rule_routes import Strict
+from marey.api.routes.rule_routes import StrictBody
 from marey.app.rules.finding_documents import (
     FindingDocument,
     FindingList,
@@ -42,14 +42,14 @@ ProjectFilter = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of
 MuteId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the mute.")]
 
 
-class Said(Strict):
+class CommentBody(StrictBody):
     """A comment, or the words of an acknowledgement."""
 
     text: str = Field(default="", max_length=4000)
     by: str = Field(default="", max_length=NAME_LIMIT, description=_AUTHOR)
 
 
-class MuteBody(Strict):
+class MuteBody(StrictBody):
     """What is muted, until when, and why."""
 
     scope: str = Field(max_length=20)
@@ -120,7 +120,7 @@ def one_finding(service: TheService, finding: FindingId) -> Answer[FindingDocume
     responses=described(400, 404, 422),
 )
 def comment(
-    service: TheService, finding: FindingId, said: Annotated[Said, Body()]
+    service: TheService, finding: FindingId, said: Annotated[CommentBody, Body()]
 ) -> Answer[Finding]:
     """Kept with the finding."""
     now_ms = service.workspace.now_ms()
@@ -139,7 +139,7 @@ def comment(
     responses=described(400, 404, 422),
 )
 def acknowledge(
-    service: TheService, finding: FindingId, said: Annotated[Said, Body()]
+    service: TheService, finding: FindingId, said: Annotated[CommentBody, Body()]
 ) -> Answer[Finding]:
     """It stays open until it is no longer violated."""
     now_ms = service.workspace.now_ms()

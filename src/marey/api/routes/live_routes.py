@@ -15,7 +15,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from marey.api.access.permissions import KEY, refuse
-from marey.api.limits.connections import Cut
+from marey.api.limits.connections import CutReason
 from marey.api.limits.requests import get_requester
 from marey.api.parameters import service_of
 from marey.app.access.access_control import AccessControl
@@ -130,7 +130,7 @@ async def live(socket: WebSocket) -> None:
         return
     who = get_requester(socket.scope)
     if not clients.has_place(who):
-        state.connections.cuts[Cut.LIVE_NO_PLACE] += 1
+        state.connections.cuts[CutReason.LIVE_NO_PLACE] += 1
         await socket.close(_TRY_LATER)
         return
     with clients.hold_place(who):
@@ -140,7 +140,7 @@ async def live(socket: WebSocket) -> None:
         except TimeoutError:
             # Closing politely would wait for the same client; the transport is cut (see serving).
             clients.dropped += 1
-            state.connections.cuts[Cut.LIVE_STALLED] += 1
+            state.connections.cuts[CutReason.LIVE_STALLED] += 1
         except (WebSocketDisconnect, RuntimeError):
             pass
 

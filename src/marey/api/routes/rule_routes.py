@@ -62,13 +62,13 @@ When = Annotated[
 ]
 
 
-class Strict(BaseModel):
+class StrictBody(BaseModel):
     """A body of which every key is known."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Draft(Strict):
+class RuleDraftBody(StrictBody):
     """A clause as text or as JSON."""
 
     when: str = Field(default="", max_length=TEXT_LIMIT)
@@ -81,7 +81,7 @@ class Draft(Strict):
         return parse_rule(self.when) if self.clause is None else parse_clause(self.clause)
 
 
-class BacktestBody(Strict):
+class BacktestBody(StrictBody):
     """A rule by id, a draft's text or whole rules with thresholds and overrides; how far back."""
 
     rule: str = Field(default="", max_length=64)
@@ -99,7 +99,7 @@ class BacktestBody(Strict):
 )
 def rules(service: TheService) -> Answer[RuleList]:
     """In the order in which people should read them, with warnings."""
-    return Answer(RuleList(service.rule_book.rows()))
+    return Answer(RuleList(service.rule_store.rows()))
 
 
 @router.get(
@@ -134,7 +134,7 @@ def check_rule(when: When) -> Answer[CheckedRule]:
     responses=described(400, 404, 409, 422),
 )
 def preview_rule(
-    service: TheService, draft: Annotated[Draft, Body()], cluster: Cluster = DEFAULT
+    service: TheService, draft: Annotated[RuleDraftBody, Body()], cluster: Cluster = DEFAULT
 ) -> Answer[RulePreview]:
     """For lenses, and for the count while typing; opens no finding and tells nobody."""
     clause = draft.parsed()
@@ -211,7 +211,7 @@ def start_backtest(
 )
 def one_rule(service: TheService, rule: RuleId) -> Answer[RuleDetail]:
     """Its document, both forms of its clause, where it comes from."""
-    return Answer(service.rule_book.row(rule))
+    return Answer(service.rule_store.row(rule))
 
 
 @router.put(
@@ -234,7 +234,7 @@ def save_rule(
 
     Without a scope the site's for operators, one's own for everybody else.
     """
-    saved = service.rule_book.save({**document, "id": rule}, scope=scope, project=project)
+    saved = service.rule_store.save({**document, "id": rule}, scope=scope, project=project)
     service.rule_watch.reload()
     return Answer(saved)
 
@@ -249,7 +249,7 @@ def save_rule(
 )
 def delete_rule(service: TheService, rule: RuleId) -> Response:
     """Its open findings are closed; a shipped rule of the same id is in force again."""
-    service.rule_book.delete(rule)
+    service.rule_store.delete(rule)
     service.rule_watch.reload()
     return Response(status_code=204)
 

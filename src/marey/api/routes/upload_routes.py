@@ -125,7 +125,7 @@ def trace_report(
     return Answer(service.background.start(f"traces of {workload}", work).document())
 
 
-class ImportWish(BaseModel):
+class ImportBody(BaseModel):
     """Which of the uploaded files are samples and workloads."""
 
     model_config = ConfigDict(extra="forbid")
@@ -147,7 +147,7 @@ class ImportWish(BaseModel):
     responses=described(404, 413, 422),
 )
 def import_history(
-    service: TheService, wish: ImportWish, cluster: Cluster = DEFAULT
+    service: TheService, wish: ImportBody, cluster: Cluster = DEFAULT
 ) -> Answer[JobDocument]:
     """Both files are checked whole before anything is written; the files are forgotten after."""
 

@@ -47,7 +47,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class AuthenticationResult:
     """Who it is, and by what."""
 
     identity: Identity | None
@@ -88,38 +88,38 @@ class AccessControl:
         if self.mode == "oidc":
             self.provider = OpenIdProvider(self.oidc, self.settings.public_url, read_now_ms)
 
-    def recognise(self, shown: Credentials) -> Recognised:
+    def authenticate(self, shown: Credentials) -> AuthenticationResult:
         """Return who sent a request; nobody where it shows nothing."""
         found = self._find(shown)
         if found.identity is not None and found.identity.user:
             self.people.note(found.identity, shown.peer)
         return found
 
-    def _find(self, shown: Credentials) -> Recognised:
+    def _find(self, shown: Credentials) -> AuthenticationResult:
         if shown.bearer:
             return self.check_token(shown.bearer)
         if self.mode == "proxy" and shown.user and self.is_proxy(shown.peer):
             identity = identify(self.settings, shown.user, split_groups(shown.groups))
             if identity is not None:
                 self._follow(identity)
-            return Recognised(identity, is_wrong=identity is None)
+            return AuthenticationResult(identity, is_wrong=identity is None)
         session = self.sessions.find(shown.cookie) if shown.cookie else None
         if session is None:
-            return Recognised(ANYBODY if self.mode == "none" else None)
+            return AuthenticationResult(ANYBODY if self.mode == "none" else None)
         if not session.token:
-            return Recognised(session.identity, session)
+            return AuthenticationResult(session.identity, session)
         token = self.tokens.get(session.token)
-        return Recognised(token.make_identity(), session, token)
+        return AuthenticationResult(token.make_identity(), session, token)
 
-    def check_token(self, text: str) -> Recognised:
+    def check_token(self, text: str) -> AuthenticationResult:
         """Return whose token or key this is."""
         given = text.encode("utf-8", "replace")
         if any(hmac.compare_digest(given, secret.encode()) for secret in self.owner_secrets):
-            return Recognised(self.owner)
+            return AuthenticationResult(self.owner)
         token = self.tokens.find(text)
         if token is None:
-            return Recognised(None, is_wrong=True)
-        return Recognised(token.make_identity(), token=token)
+            return AuthenticationResult(None, is_wrong=True)
+        return AuthenticationResult(token.make_identity(), token=token)
 
     def is_proxy(self, peer: str) -> bool:
         """Return whether this peer is a proxy whose headers are believed."""

@@ -19,7 +19,7 @@ class SignInWays(Document):
     signs_out: bool
 
 
-class Myself(Document):
+class CurrentUser(Document):
     """Who is asking, and what they may do."""
 
     # Empty for somebody who is not signed in.
@@ -40,7 +40,7 @@ class SignedInSession(Document):
     """A new session: the key is sent with every change (X-Marey-Key), and shown this once."""
 
     session_key: str
-    me: Myself
+    me: CurrentUser
 
 
 class SessionKey(Document):

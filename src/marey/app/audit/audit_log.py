@@ -33,7 +33,7 @@ def get_audit_folder(store: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class AuditEvent:
     """What is to be recorded."""
 
     kind: AuditKind
@@ -85,18 +85,18 @@ class AuditLog:
     # Refusals of late: when one was written, and how many followed.
     _repeats: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
 
-    def record(self, happening: Happening, time_ms: int) -> None:
+    def record(self, audit_event: AuditEvent, time_ms: int) -> None:
         """Append an entry; when this returns it survives the end of the process."""
         with self._lock:
-            times = self._count_repeat(happening, time_ms)
+            times = self._count_repeat(audit_event, time_ms)
             if times:
-                self._append(happening, time_ms, times)
+                self._append(audit_event, time_ms, times)
 
-    def _count_repeat(self, happening: Happening, time_ms: int) -> int:
+    def _count_repeat(self, audit_event: AuditEvent, time_ms: int) -> int:
         """Return how often this happened since it was last written; 0 to only count it."""
-        if happening.kind is not AuditKind.REFUSAL:
+        if audit_event.kind is not AuditKind.REFUSAL:
             return 1
-        key = (happening.user, happening.peer, happening.route, str(happening.status))
+        key = (audit_event.user, audit_event.peer, audit_event.route, str(audit_event.status))
         since_ms, counted = self._repeats.get(key, (0, 0))
         if time_ms - since_ms < REPEAT_MS:
             self._repeats[key] = (since_ms, counted + 1)
@@ -106,21 +106,21 @@ class AuditLog:
         self._repeats[key] = (time_ms, 0)
         return counted + 1
 
-    def _append(self, happening: Happening, time_ms: int, times: int) -> None:
+    def _append(self, audit_event: AuditEvent, time_ms: int, times: int) -> None:
         self._number += 1
         entry = AuditEntry(
             id=f"{time_ms:013d}-{self._number:08d}",
             time_ms=time_ms,
-            kind=happening.kind,
-            user=happening.user,
-            role=happening.role,
-            peer=happening.peer,
-            route=happening.route,
-            object=happening.object,
-            status=happening.status,
+            kind=audit_event.kind,
+            user=audit_event.user,
+            role=audit_event.role,
+            peer=audit_event.peer,
+            route=audit_event.route,
+            object=audit_event.object,
+            status=audit_event.status,
             times=times,
-            before=happening.before,
-            after=happening.after,
+            before=audit_event.before,
+            after=audit_event.after,
         )
         if self.folder is None:
             self._memory = [*self._memory[-_MEMORY_ENTRIES + 1 :], entry]

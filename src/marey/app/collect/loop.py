@@ -18,7 +18,7 @@ from marey.app.collect.polling import PolledSources
 from marey.live.cluster_table import ClusterTable
 from marey.live.frames import Frame
 from marey.live.moments import observation_of
-from marey.live.unknown_gpus import introduce_unknown
+from marey.live.unknown_gpus import add_unknown_gpus
 from marey.model.errors import MareyError, Unavailable
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
@@ -109,7 +109,7 @@ class Collector:
             self._thread.join()
         self.sources.close()
 
-    def hurry(self) -> None:
+    def start_next_tick(self) -> None:
         """Begin the next tick now instead of when it is due."""
         self._wake.set()
 
@@ -164,7 +164,7 @@ class Collector:
     def take(self, observation: Observation) -> None:
         """Put an observation into the live table and in line for the store."""
         table = self.table(observation.cluster)
-        observation = introduce_unknown(limit_names(observation), table.units, self.counts)
+        observation = add_unknown_gpus(limit_names(observation), table.units, self.counts)
         table.apply(observation)
         gpu_batches = [b for b in observation.samples if b.kind is Entity.GPU]
         for batch in gpu_batches:

@@ -193,7 +193,9 @@ def _open_kubernetes(settings: KubernetesSettings, join: ClusterJoin) -> Kuberne
         timeout_s=settings.timeout_ms / 1000,
     )
     access = make_kubernetes_access(settings)
-    return KubernetesSource(settings.name, access, rules, measured=join.measured, held=join.held_by)
+    return KubernetesSource(
+        settings.name, access, rules, measured=join.measured, held=join.list_gpus_by_holder
+    )
 
 
 def _put_first(label: str, others: tuple[str, ...]) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ class SourceReloader:
             before, self.running = self.running, sources
             self.settings = wanted.sources
         taken = collector.sources.change(sources, describe_sources(wanted.sources))
-        collector.hurry()
+        collector.start_next_tick()
         in_time = taken.wait(collector.rules.patience_ms / 1000 + _TAKE_OVER_S)
         return msgspec.structs.replace(
             compare_sources(before, sources),

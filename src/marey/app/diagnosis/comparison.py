@@ -27,7 +27,7 @@ from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
 
 # Changes smaller than this are not worth a sentence.
-TOLD = 0.05
+LEAST_CHANGE = 0.05
 MOST_TOLD = 6
 
 
@@ -140,7 +140,7 @@ def _write_sentences(
     if sizes[0] != sizes[1]:
         said.append(f"{sizes[0]} GPUs before, {sizes[1]} after.")
     for row in rows[:MOST_TOLD]:
-        if row.change is not None and abs(row.change) >= TOLD:
+        if row.change is not None and abs(row.change) >= LEAST_CHANGE:
             way = "up" if row.change > 0 else "down"
             values = f"{number_text(row.before)} to {number_text(row.after)} {row.unit}"
             said.append(f"{row.label} {way} {abs(row.change):.0%}: {values.strip()}.")

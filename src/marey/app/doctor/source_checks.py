@@ -273,11 +273,13 @@ def _check_missing_metrics(one: SourceAttempt, name: str) -> Iterator[Check]:
         )
         return
     vendor = _find_vendor(one)
-    wanted = [m for m in EVERYDAY if any(map(vendor.tells, metric_named(m).exporters))]
+    wanted = [m for m in EVERYDAY if any(map(vendor.has_metric, metric_named(m).exporters))]
     missing = [m for m in wanted if m not in seen]
     yield pass_check(name, "metrics", f"gives {len(seen)} metrics: {_list_few(sorted(seen), 12)}")
     if missing:
-        names = [f"{m} ({next(filter(vendor.tells, metric_named(m).exporters))})" for m in missing]
+        names = [
+            f"{m} ({next(filter(vendor.has_metric, metric_named(m).exporters))})" for m in missing
+        ]
         yield warn_check(name, "metrics", f"lacks {_list_few(names, 8)}", vendor.mend)
 
 
@@ -288,7 +290,7 @@ class _Vendor:
     prefixes: tuple[str, ...]
     mend: str
 
-    def tells(self, name: str) -> bool:
+    def has_metric(self, name: str) -> bool:
         """Return whether this exporter can tell a metric of that name."""
         return name.startswith(self.prefixes)
 
@@ -321,7 +323,7 @@ def _find_vendor(one: SourceAttempt) -> _Vendor:
     gpus = one.source.seen_gpus() if isinstance(one.source, MeasuringSource) else []
     names = one.source.metrics if isinstance(one.source, DcgmSource | PrometheusSource) else []
     for vendor in (_NVIDIA_SMI, _GAUDI):
-        if names and all(map(vendor.tells, names)):
+        if names and all(map(vendor.has_metric, names)):
             return vendor
     models = {gpu.model.lower() for gpu in gpus if gpu.model}
     if models and all("amd" in model or "instinct" in model for model in models):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from marey.app.privacy.owners import WorkloadOwners
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 
 # What is the same for everybody: rules, views (which know their owners), figures of the cluster.
 PUBLIC_KINDS = frozenset({"rule", "rule-files", "view", "summary"})
@@ -20,8 +20,8 @@ class DocumentMask:
     So a new kind is private until somebody has said how it is shown.
     """
 
-    def __init__(self, sight: Sight, owners: WorkloadOwners) -> None:
-        self._sight = sight
+    def __init__(self, record_mask: RecordMask, owners: WorkloadOwners) -> None:
+        self._record_mask = record_mask
         self._owners = owners
         self._by_kind: dict[str, Callable[[str, Named], tuple[str, Named] | None]] = {
             "finding": self._show_finding,
@@ -46,17 +46,17 @@ class DocumentMask:
 
     def _show_finding(self, name: str, finding: Named) -> tuple[str, Named] | None:
         user, project = finding.get("user", ""), finding.get("project", "")
-        if self._sight.knows(user, project):
+        if self._record_mask.knows(user, project):
             return name, self._rename_speakers(finding)
-        if self._sight.scope.hides:
+        if self._record_mask.scope.hides:
             return None
         said = finding.get("acknowledged")
         masked = {
             **finding,
             "id": self._rename(name),
-            "workload": self._sight.show_id(finding["workload"]),
-            "user": self._sight.show_user(user),
-            "project": self._sight.show_project(project),
+            "workload": self._record_mask.show_id(finding["workload"]),
+            "user": self._record_mask.show_user(user),
+            "project": self._record_mask.show_project(project),
             "comments": [],
             "acknowledged": said and {**said, "by": "", "text": ""},
         }
@@ -64,11 +64,11 @@ class DocumentMask:
 
     def _rename(self, name: str) -> str:
         """Return another id: the real one is made of the workload's name and could be guessed."""
-        return self._sight.pseudonyms.make_digest(name)[:8].hex()
+        return self._record_mask.pseudonyms.make_digest(name)[:8].hex()
 
     def _rename_speakers(self, finding: Named) -> Named:
         def rename(said: Named) -> Named:
-            return {**said, "by": self._sight.show_user(said.get("by", ""))}
+            return {**said, "by": self._record_mask.show_user(said.get("by", ""))}
 
         acknowledged = finding.get("acknowledged")
         return {
@@ -80,14 +80,14 @@ class DocumentMask:
     def _show_mute(self, name: str, mute: Named) -> tuple[str, Named] | None:
         scope, value = mute["scope"], mute["value"]
         if scope == "rule" or self._covers_own(scope, value):
-            mine = mute.get("by", "") == self._sight.scope.user
+            mine = mute.get("by", "") == self._record_mask.scope.user
             return name, mute if mine else {**mute, "by": "", "why": ""}
         return None
 
     def _covers_own(self, scope: str, value: str) -> bool:
         if scope == "user":
-            return self._sight.knows(value, "")
+            return self._record_mask.knows(value, "")
         if scope == "project":
-            return self._sight.knows("", value)
+            return self._record_mask.knows("", value)
         owners = self._owners.find_anywhere(value)
-        return any(self._sight.knows(user, project) for user, project in owners)
+        return any(self._record_mask.knows(user, project) for user, project in owners)

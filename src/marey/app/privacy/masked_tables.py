@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from marey.app.privacy.owners import NOBODY, Owner, WorkloadOwners
 from marey.model.access.machine_texts import show_machine_text
 from marey.model.access.pseudonyms import NameKind
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.model.events import ClusterEventKind
 from marey.model.samples import NO_WORKLOAD, SampleBatch
 
@@ -31,23 +31,23 @@ _OF_NOBODY = frozenset({ClusterEventKind.POLICY_CHANGE, ClusterEventKind.SOURCE_
 class TableMask:
     """Leaves out or renames what a scope may not see."""
 
-    sight: Sight
+    record_mask: RecordMask
     owners: WorkloadOwners
 
     def show_workloads(self, table: pa.Table) -> pa.Table:
         """Return workloads, each real, masked or left out."""
         users, projects = table["user"].to_pylist(), table["project"].to_pylist()
-        known = [self.sight.knows(u, p) for u, p in zip(users, projects, strict=True)]
+        known = [self.record_mask.knows(u, p) for u, p in zip(users, projects, strict=True)]
         if all(known):
             return table
-        if self.sight.scope.hides:
+        if self.record_mask.scope.hides:
             return table.filter(pa.array(known, pa.bool_()))
-        sight = self.sight
+        record_mask = self.record_mask
         maskers: dict[str, Callable[[str], str]] = {
-            "workload": sight.show_id,
-            "user": sight.show_user,
-            "project": sight.show_project,
-            "reason": sight.show_reason,
+            "workload": record_mask.show_id,
+            "user": record_mask.show_user,
+            "project": record_mask.show_project,
+            "reason": record_mask.show_reason,
         }
         own = pa.array(known, pa.bool_())
         for name, blank in _BLANKS.items():
@@ -64,12 +64,12 @@ class TableMask:
         """Return rows that belong to workloads, each real, renamed or left out."""
         names = table["workload"].to_pylist()
         shown = self.show_ids(cluster, names)
-        if self.sight.scope.hides:
+        if self.record_mask.scope.hides:
             kept = [shown.get(name) is not None for name in names]
             return table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
         if "reason" in table.column_names:
             reasons = zip(table["reason"].to_pylist(), names, strict=True)
-            visible = [r if shown[n] == n else self.sight.show_reason(r) for r, n in reasons]
+            visible = [r if shown[n] == n else self.record_mask.show_reason(r) for r, n in reasons]
             table = _put_column(table, "reason", visible)
         return _put_column(table, "workload", [shown.get(name, "") for name in names])
 
@@ -85,7 +85,7 @@ class TableMask:
             return table
         shown = self.show_ids(cluster, names)
         table = _put_column(table, "workload", [shown.get(name) or "" for name in names])
-        if not self.sight.scope.hides:
+        if not self.record_mask.scope.hides:
             return table
         kept = [k or kind in _OF_MACHINES for k, kind in zip(known, kinds, strict=True)]
         return table.filter(pa.array(kept, pa.bool_()))
@@ -118,18 +118,20 @@ class TableMask:
             if self._knows(owners, name):
                 shown[name] = name
             else:
-                shown[name] = None if self.sight.scope.hides else self.sight.show_id(name)
+                shown[name] = (
+                    None if self.record_mask.scope.hides else self.record_mask.show_id(name)
+                )
         return shown
 
     def find_id(self, cluster: str, shown: str) -> str | None:
         """Return the real id of a workload that is shown under this one; None if there is none."""
         real = shown
-        if not self.sight.scope.hides:
+        if not self.record_mask.scope.hides:
             real = self.owners.find_real(cluster, NameKind.WORKLOAD, shown) or shown
         return real if self.show_ids(cluster, [real]).get(real) == shown else None
 
     def _knows(self, owners: Mapping[str, Owner], workload: str) -> bool:
-        return self.sight.knows(*owners.get(workload, NOBODY))
+        return self.record_mask.knows(*owners.get(workload, NOBODY))
 
 
 def _show_event_text(workload: str, kind: str, text: str, known: bool) -> str:

@@ -13,10 +13,10 @@ from marey.app.privacy.private_store import PrivateStore
 from marey.app.rules.finding_documents import Notifications
 from marey.app.rules.finding_store import FindingStore, Mute
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_documents import RuleDetail, RuleRow
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import RuleWatch
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.rules.definition import Rule
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.findings import Finding
@@ -95,12 +95,12 @@ class PrivateRuleWatch(RuleWatch):
         self._whole.reload()
 
 
-class PrivateRuleBook(RuleBook):
+class PrivateRuleStore(RuleStore):
     """Every rule, without what it says of projects that are not known."""
 
-    def __init__(self, whole: RuleBook, sight: Sight) -> None:
+    def __init__(self, whole: RuleStore, record_mask: RecordMask) -> None:
         self._whole = whole
-        self._sight = sight
+        self._record_mask = record_mask
 
     def all(self) -> list[Rule]:
         """Return the rules in force and those switched off."""
@@ -143,7 +143,7 @@ class PrivateRuleBook(RuleBook):
         return msgspec.structs.replace(row, override=shown)
 
     def _knows(self, project: object) -> bool:
-        return not isinstance(project, str) or self._sight.knows("", project)
+        return not isinstance(project, str) or self._record_mask.knows("", project)
 
 
 class PrivateNotifier(Notifier):

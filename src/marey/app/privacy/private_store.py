@@ -13,7 +13,7 @@ from marey.app.privacy.masked_documents import DocumentMask
 from marey.app.privacy.masked_tables import TableMask
 from marey.app.privacy.owners import WorkloadOwners
 from marey.app.privacy.visible_queries import QueryRewriter
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.model.errors import NotFound, shown
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
@@ -34,13 +34,13 @@ _NO_WORKLOAD = "\x00none"
 class PrivateStore:
     """Takes and gives the names that its scope is shown; what is not shown does not exist."""
 
-    def __init__(self, whole: Store, sight: Sight, owners: WorkloadOwners) -> None:
+    def __init__(self, whole: Store, record_mask: RecordMask, owners: WorkloadOwners) -> None:
         self._whole = whole
-        self._sight = sight
+        self._record_mask = record_mask
         self._owners = owners
-        self._tables = TableMask(sight, owners)
-        self._documents = DocumentMask(sight, owners)
-        self._queries = QueryRewriter(sight, owners)
+        self._tables = TableMask(record_mask, owners)
+        self._documents = DocumentMask(record_mask, owners)
+        self._queries = QueryRewriter(record_mask, owners)
 
     @property
     def path(self) -> Path | None:
@@ -60,7 +60,7 @@ class PrivateStore:
     def knows_workload(self, cluster: str, workload: str) -> bool:
         """Return whether a workload is shown under its real names."""
         owner = self._owners.find(cluster, [workload]).get(workload)
-        return owner is not None and self._sight.knows(*owner)
+        return owner is not None and self._record_mask.knows(*owner)
 
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return the workloads that are shown and chosen."""
@@ -80,7 +80,7 @@ class PrivateStore:
                 f"There is no workload '{shown(workload)}' in cluster '{shown(cluster)}'."
             )
         found = self._whole.workload(cluster, real)
-        if self._sight.knows(found["user"], found["project"]):
+        if self._record_mask.knows(found["user"], found["project"]):
             return found
         rows = {key: self._rename(found[key], workload) for key in ("states", "allocations")}
         return {
@@ -88,17 +88,18 @@ class PrivateStore:
             **rows,
             "workload": workload,
             "name": "",
-            "user": self._sight.show_user(found["user"]),
-            "project": self._sight.show_project(found["project"]),
+            "user": self._record_mask.show_user(found["user"]),
+            "project": self._record_mask.show_project(found["project"]),
             "experiment": "",
             "qos": "",
-            "reason": self._sight.show_reason(found["reason"]),
+            "reason": self._record_mask.show_reason(found["reason"]),
             "attributes": {},
         }
 
     def _rename(self, rows: Sequence[Mapping[str, Any]], workload: str) -> list[dict[str, Any]]:
         reasons = [
-            {"reason": self._sight.show_reason(r["reason"])} if "reason" in r else {} for r in rows
+            {"reason": self._record_mask.show_reason(r["reason"])} if "reason" in r else {}
+            for r in rows
         ]
         return [{**r, "workload": workload, **why} for r, why in zip(rows, reasons, strict=True)]
 

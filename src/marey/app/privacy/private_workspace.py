@@ -16,7 +16,7 @@ from marey.live.feed import FrameFeed
 from marey.live.frames import Frame
 from marey.live.seen_frames import OTHERS, anonymise_frame, see_frame
 from marey.model.access.identity import Privacy
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.model.metrics import EVERYDAY
 from marey.model.protocols import WorkloadQuery
 from marey.queue.waiting.fairness import SharesFrom, SiteShares
@@ -29,10 +29,10 @@ class SeenFrames(Mapping[str, Frame]):
     """The newest frame of each cluster, as a scope sees it."""
 
     whole: Mapping[str, Frame]
-    sight: Sight
+    record_mask: RecordMask
 
     def __getitem__(self, cluster: str) -> Frame:
-        return see_frame(self.whole[cluster], self.sight)
+        return see_frame(self.whole[cluster], self.record_mask)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.whole)
@@ -44,15 +44,15 @@ class SeenFrames(Mapping[str, Frame]):
 class PrivateFeed(FrameFeed):
     """The live frames as a scope sees them; whoever listens listens to the one feed."""
 
-    def __init__(self, whole: FrameFeed, sight: Sight) -> None:
+    def __init__(self, whole: FrameFeed, record_mask: RecordMask) -> None:
         super().__init__()
         self._whole = whole
-        self._sight = sight
+        self._record_mask = record_mask
 
     @property
     def newest(self) -> Mapping[str, Frame]:
         """The newest frame of each cluster."""
-        return SeenFrames(self._whole.newest, self._sight)
+        return SeenFrames(self._whole.newest, self._record_mask)
 
     def publish(self, frame: Frame) -> None:
         """Leave publishing to the collect loop."""
@@ -61,7 +61,7 @@ class PrivateFeed(FrameFeed):
     def since(self, cluster: str, seq: int) -> list[Frame] | None:
         """Return the frames after ``seq``, or None where some of them are no longer kept."""
         frames = self._whole.since(cluster, seq)
-        return None if frames is None else [see_frame(frame, self._sight) for frame in frames]
+        return None if frames is None else [see_frame(frame, self._record_mask) for frame in frames]
 
     def subscribe(self, cluster: str, metrics: Iterable[str]) -> None:
         """Add one client who wants these columns."""
@@ -89,7 +89,7 @@ class PrivateMatrixCache(MatrixCache):
     """The one cache of matrices, with a place of its own for each scope."""
 
     whole: MatrixCache = field(default_factory=MatrixCache)
-    sight: Sight | None = None
+    record_mask: RecordMask | None = None
 
     def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
         """Return what this scope read of this window."""
@@ -100,7 +100,7 @@ class PrivateMatrixCache(MatrixCache):
         self.whole.keep(self._place(window), metrics, matrix)
 
     def _place(self, window: Window) -> Window:
-        scope = self.sight.scope if self.sight else None
+        scope = self.record_mask.scope if self.record_mask else None
         return replace(window, cluster=f"{window.cluster}\x00{scope}")
 
 
@@ -110,7 +110,7 @@ class PrivateWorkspace(Workspace):
 
     # Both are given by ``make_private_workspace``; the fields before them have defaults.
     whole: Workspace = field(kw_only=True)
-    sight: Sight = field(kw_only=True)
+    record_mask: RecordMask = field(kw_only=True)
 
     def frame_at(
         self,
@@ -122,23 +122,23 @@ class PrivateWorkspace(Workspace):
     ) -> Frame:
         """Return the cluster now or at a past moment, as the scope sees it."""
         frame = self.whole.frame_at(cluster, at_ms, metrics, reach_ms=reach_ms)
-        return see_frame(frame, self.sight)
+        return see_frame(frame, self.record_mask)
 
     def viewer(self) -> str:
         """Return the scope: its pictures are for nobody else."""
-        return repr(self.sight.scope)
+        return repr(self.record_mask.scope)
 
     def frame_for_sums(self, cluster: str, at_ms: int | None) -> Frame:
         """Return all the work there is or was, without the names that are not shown."""
-        return anonymise_frame(self.whole.frame_at(cluster, at_ms, ()), self.sight)
+        return anonymise_frame(self.whole.frame_at(cluster, at_ms, ()), self.record_mask)
 
     def workloads_for_sums(self, query: WorkloadQuery) -> pa.Table:
         """Return all workloads of a span, without the names that are not shown."""
-        if not self.sight.scope.hides:
+        if not self.record_mask.scope.hides:
             return self.workloads(query)
         table = self.whole.workloads(query)
         owners = zip(table["user"].to_pylist(), table["project"].to_pylist(), strict=True)
-        known = [self.sight.knows(*owner) for owner in owners]
+        known = [self.record_mask.knows(*owner) for owner in owners]
         masks = {**dict.fromkeys(_NAMELESS, ""), "user": OTHERS, "project": OTHERS}
         for name, mask in masks.items():
             values = table[name].to_pylist()
@@ -150,14 +150,14 @@ class PrivateWorkspace(Workspace):
 
     def site_shares(self, cluster: str) -> SiteShares:
         """Return the shares under the names that are shown; none where no project is whole."""
-        shares, scope = self.whole.site_shares(cluster), self.sight.scope
+        shares, scope = self.whole.site_shares(cluster), self.record_mask.scope
         if scope.is_open or not shares.weights:
             return shares
         if scope.privacy is not Privacy.PROJECT:
             return SiteShares(origin=SharesFrom.WITHHELD)
         weights: dict[str, float] = defaultdict(float)
         for project, weight in shares.weights.items():
-            weights[project if self.sight.knows("", project) else OTHERS] += weight
+            weights[project if self.record_mask.knows("", project) else OTHERS] += weight
         return replace(shares, weights=dict(weights))
 
     def summary(
@@ -167,15 +167,17 @@ class PrivateWorkspace(Workspace):
         return self.whole.summary(cluster, from_ms, to_ms, points)
 
 
-def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) -> PrivateWorkspace:
+def make_private_workspace(
+    whole: Workspace, store: PrivateStore, record_mask: RecordMask
+) -> PrivateWorkspace:
     """Return the workspace of a scope over the same clock, figures and cache."""
     cache = PrivateMatrixCache(
-        spans=SpanNotes(), trees=TreeNotes(), whole=whole.matrices, sight=sight
+        spans=SpanNotes(), trees=TreeNotes(), whole=whole.matrices, record_mask=record_mask
     )
     return PrivateWorkspace(
         store,
         whole.clock,
-        SeenFrames(whole.frames, sight),
+        SeenFrames(whole.frames, record_mask),
         whole.summaries,
         matrices=cache,
         past=whole.past,
@@ -185,5 +187,5 @@ def make_private_workspace(whole: Workspace, store: PrivateStore, sight: Sight) 
         find_queue_record=whole.find_queue_record,
         find_peer_groups=whole.find_peer_groups,
         whole=whole,
-        sight=sight,
+        record_mask=record_mask,
     )

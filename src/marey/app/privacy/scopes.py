@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from marey.app.privacy.owners import WorkloadOwners
 from marey.model.access.identity import Identity, Privacy
 from marey.model.access.pseudonyms import KEY_BYTES, Pseudonyms
+from marey.model.access.record_mask import RecordMask
 from marey.model.access.scope import Scope, make_scope
-from marey.model.access.sight import Sight
 from marey.model.protocols import Store
 
 ViewT = TypeVar("ViewT")
@@ -47,12 +47,12 @@ class Scopes(Generic[ViewT]):
             return replace(scope, projects=self.owners.find_projects(scope.user))
         return scope
 
-    def get_view(self, scope: Scope, make: Callable[[Sight], ViewT]) -> ViewT:
+    def get_view(self, scope: Scope, make: Callable[[RecordMask], ViewT]) -> ViewT:
         """Return the view of a scope, made when it is first asked for."""
         with self._lock:
             view = self._views.get(scope)
             if view is None:
-                view = self._views[scope] = make(Sight(scope, self.pseudonyms))
+                view = self._views[scope] = make(RecordMask(scope, self.pseudonyms))
             self._views.move_to_end(scope)
             while len(self._views) > KEPT_VIEWS:
                 self._views.popitem(last=False)

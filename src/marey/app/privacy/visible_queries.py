@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from marey.app.privacy.owners import WorkloadOwners
 from marey.model.access.pseudonyms import NameKind
-from marey.model.access.sight import Sight
+from marey.model.access.record_mask import RecordMask
 from marey.model.predicates import And, Comparison, Not, Or, Predicate, matches
 from marey.model.protocols import WorkloadQuery
 
@@ -24,12 +24,12 @@ _UNORDERED = (*_NAMED, *_BLANK, _WORD)
 class QueryRewriter:
     """Turns a query over what is shown into one over what is kept."""
 
-    sight: Sight
+    record_mask: RecordMask
     owners: WorkloadOwners
 
     def rewrite(self, query: WorkloadQuery) -> WorkloadQuery:
         """Return the query that chooses, among what may be seen, the same as it shows."""
-        scope = self.sight.scope
+        scope = self.record_mask.scope
         if scope.hides:
             return replace(query, where=And((self._choose_known(), query.where)))
         # Others' order by a real name would tell something of the name.
@@ -38,7 +38,7 @@ class QueryRewriter:
         return replace(query, where=where, order_by=order_by)
 
     def _choose_known(self) -> Predicate:
-        scope = self.sight.scope
+        scope = self.record_mask.scope
         parts: list[Predicate] = []
         if scope.user:
             parts.append(Comparison("user", "eq", scope.user))
@@ -76,7 +76,7 @@ class QueryRewriter:
             # A piece of a number would also find what is no number; the whole one does not.
             exact = Comparison(asked.field, "eq", asked.value)
             return self._compare_names(exact, kind, cluster)
-        fitting = self.sight.pseudonyms.find_all(
+        fitting = self.record_mask.pseudonyms.find_all(
             kind, lambda name: matches(asked, {asked.field: name})
         )
         return Comparison(asked.field, "in", fitting[:10_000])
@@ -85,7 +85,7 @@ class QueryRewriter:
         """Return what a comparison means for reasons that are shown only where they are a word."""
         values = asked.value if asked.op == "in" else [asked.value]
         named = {value for value in values if isinstance(value, str) and value.isalnum()}
-        words = {*self.sight.pseudonyms.list_words(), *named}
+        words = {*self.record_mask.pseudonyms.list_words(), *named}
         fits = {word: matches(asked, {_WORD: word}) for word in words}
         if matches(asked, {_WORD: ""}):
             # Whatever is not shown fits: all but the words that do not.

@@ -114,7 +114,7 @@ def _resolve_workload(store: RecordStore, wanted: SelectionRequest, now_ms: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class MetricQuery:
     """One sort of question (series, histograms, statistics) over any mix of metrics."""
 
     store: SampleStore

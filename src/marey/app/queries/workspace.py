@@ -15,7 +15,7 @@ from marey.app.queries.matrix_cache import MatrixCache
 from marey.app.queries.project_shares import read_site_shares
 from marey.app.queries.search import SearchHit, search
 from marey.app.queries.selection import (
-    Asker,
+    MetricQuery,
     SelectionRequest,
     Span,
     check_rows,
@@ -199,7 +199,9 @@ class Workspace:
         def scale(table: pa.Table, factor: NDArray[np.float64], metric: Metric) -> pa.Table:
             return rename_metric(scale_columns(table, factor, ["low", "high"]), metric)
 
-        asker = Asker(self.store, self.gpu_attribute, ask, scale, lambda m: (m.minimum, m.maximum))
+        asker = MetricQuery(
+            self.store, self.gpu_attribute, ask, scale, lambda m: (m.minimum, m.maximum)
+        )
         return asker.answer(span, wanted.metrics)
 
     def statistics(self, wanted: SelectionRequest, quantiles: Sequence[float]) -> Answer:
@@ -241,8 +243,8 @@ class Workspace:
         self,
         ask: Callable[[Selection, Sequence[tuple[float, float]]], Answer],
         scale: Callable[[pa.Table, NDArray[np.float64], Metric], pa.Table],
-    ) -> Asker:
-        return Asker(self.store, self.gpu_attribute, ask, scale)
+    ) -> MetricQuery:
+        return MetricQuery(self.store, self.gpu_attribute, ask, scale)
 
     # Search
 

@@ -29,7 +29,7 @@ from marey.queue.policy.what_if import (
     list_doubts,
     score_replay,
 )
-from marey.queue.waiting.explanation import stands_in_line
+from marey.queue.waiting.explanation import is_eligible
 from marey.queue.waiting.line import HostRoom
 
 # More than these are not replayed: the newest count.
@@ -182,7 +182,7 @@ def read_recorded_jobs(
             f"a replay needs {_LEAST_JOBS}.",
             code="no_history",
         )
-    waiting = {waiter.workload for waiter in line.waiters if stands_in_line(waiter)}
+    waiting = {waiter.workload for waiter in line.waiters if is_eligible(waiter)}
     late = [row for row in rows if not row["start_ms"] and row["workload"] in waiting]
     for row in late:
         row["guessed_ms"] = _guess_run_ms(row, ran)

@@ -10,7 +10,6 @@ import numpy as np
 
 from marey.app.queries.table_queries import query_of
 from marey.app.queries.workspace import Workspace
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_documents import (
     BacktestResult,
     BacktestRow,
@@ -27,6 +26,7 @@ from marey.app.rules.rule_documents import (
     RuleTestRow,
 )
 from marey.app.rules.rule_history import read_history
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_watch import RuleWatch, find_missing_windows
 from marey.app.rules.rule_windows import fill_windows
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
@@ -34,7 +34,7 @@ from marey.model.faults import MEANING, FaultKind
 from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import DAY_MS, parse_duration
-from marey.rules.backtest.backtest import Backtest, Watch, backtest
+from marey.rules.backtest.backtest import Backtest, BacktestMonitor, backtest
 from marey.rules.definition import NOW_WINDOW_MS, Rule, Severity, draft, parse_document, unique
 from marey.rules.engine.evaluation_loop import EvaluationLoop
 from marey.rules.engine.evaluator import Evaluator
@@ -79,7 +79,7 @@ class AskRules:
 
     def ask(self, workspace: Workspace) -> RuleList:
         """Return shipped, from files and saved ones, with their warnings."""
-        return RuleList(RuleBook.of_site(workspace.store).rows())
+        return RuleList(RuleStore.of_site(workspace.store).rows())
 
     def path(self) -> str:
         """Return the API path that answers it."""
@@ -98,7 +98,7 @@ class AskRule:
 
     def ask(self, workspace: Workspace) -> RuleDetail:
         """Return the rule's document, both forms of its clause, and where it comes from."""
-        return RuleBook.of_site(workspace.store).row(self.id)
+        return RuleStore.of_site(workspace.store).row(self.id)
 
     def path(self) -> str:
         """Return the API path that answers it."""
@@ -205,7 +205,7 @@ class AskBacktest:
             return unique((parse_document(d, f"rules[{i}]") for i, d in places), "The request")
         if self.when:
             return [draft(self.when)]
-        return [RuleBook.of_site(workspace.store).get(self.rule)]
+        return [RuleStore.of_site(workspace.store).get(self.rule)]
 
     def ask(self, workspace: Workspace) -> BacktestResult:
         """Return which workloads it would have flagged, when, and how many GPU-hours that is."""
@@ -243,7 +243,7 @@ def run_backtest(
     to_ms = span[1] + 1
     from_ms = max(span[0], to_ms - parse_duration(since))
     history = read_history(workspace.store, cluster, from_ms, to_ms, rules=rules)
-    watch = Watch(progress, cancelled)
+    watch = BacktestMonitor(progress, cancelled)
     result = backtest(rules, history, progress=watch.progress, cancelled=watch.cancelled)
     return make_backtest_document(result, rules)
 

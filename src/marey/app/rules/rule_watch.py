@@ -16,12 +16,12 @@ import numpy as np
 from marey.app.collect.memory import give_back
 from marey.app.rules.finding_store import FindingStore
 from marey.app.rules.notifications import Notifier
-from marey.app.rules.rule_book import RuleBook
 from marey.app.rules.rule_documents import (
     VerdictHits,
     VerdictRow,
     Verdicts,
 )
+from marey.app.rules.rule_store import RuleStore
 from marey.app.rules.rule_windows import fill_windows
 from marey.app.rules.state_file import (
     EvaluationLoopFiles,
@@ -62,7 +62,7 @@ class RuleWatch:
     """The live watch: listens to the collect loop, keeps findings, tells the notifier."""
 
     def __init__(
-        self, store: Store, book: RuleBook, notifier: Notifier, beside: Path | None = None
+        self, store: Store, book: RuleStore, notifier: Notifier, beside: Path | None = None
     ) -> None:
         self.store, self.book, self.notifier = store, book, notifier
         self.findings = FindingStore(store)

@@ -24,11 +24,11 @@ def fill_windows(store: Store, cluster: str, loop: EvaluationLoop, metrics: set[
         )
         ring.advance(evaluator.newest_ms)
         for batch in store.scan(selection):
-            columns, roster = evaluator.columns_for(batch)
+            columns, entity_rows = evaluator.columns_for(batch)
             if name in columns:
                 ring.reserve(evaluator.allocations.room)
                 values = np.ascontiguousarray(columns[name], np.float32)[None, :]
                 time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
                 entity = np.ascontiguousarray(batch.entity, np.int32)
-                ring.update(Ticks(time_ms, entity, values), 0, roster)
+                ring.update(Ticks(time_ms, entity, values), 0, entity_rows)
         evaluator.sketches.since_ms[name] = from_ms

@@ -16,7 +16,7 @@ from marey.model.errors import Unavailable
 from marey.model.protocols import Store
 from marey.model.system.atomic_file import replace_file
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
-from marey.rules.backtest.backtest import Watch, replay
+from marey.rules.backtest.backtest import BacktestMonitor, replay
 from marey.rules.definition import Rule
 from marey.rules.engine.evaluation_loop import PAST_EVERY_MS, EvaluationLoop
 from marey.rules.engine.evaluator import FUTURE_MS
@@ -198,7 +198,7 @@ class EvaluationLoopFiles:
             trim()
             self.report(cluster, share)
 
-        replay(loop, history, Watch(report, self.stopping, fine_from_ms))
+        replay(loop, history, BacktestMonitor(report, self.stopping, fine_from_ms))
         self._go_on()
 
     def _go_on(self) -> None:

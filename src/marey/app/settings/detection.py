@@ -44,7 +44,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DetectedSource:
     """Something to collect from: what was seen, and the ``[[source]]`` it would be."""
 
     kind: str
@@ -56,7 +56,7 @@ class Found:
 
 def detect_sources(
     world: Environment, servers: Sequence[str] = (), exporters: Sequence[str] = ()
-) -> list[Found]:
+) -> list[DetectedSource]:
     """Return everything found; given addresses are looked at instead of the usual ones."""
     return [
         *_detect_slurm(world),
@@ -66,7 +66,7 @@ def detect_sources(
     ]
 
 
-def _detect_slurm(world: Environment) -> Iterator[Found]:
+def _detect_slurm(world: Environment) -> Iterator[DetectedSource]:
     scontrol = world.which("scontrol")
     if scontrol and world.which("squeue"):
         where = world.environment.get("SLURM_CONF")
@@ -75,7 +75,7 @@ def _detect_slurm(world: Environment) -> Iterator[Found]:
         said = f"Slurm's commands in {Path(scontrol).parent}{conf}; the controller " + (
             "answers" if up else "does not answer now"
         )
-        yield Found("slurm", said, useful=up)
+        yield DetectedSource("slurm", said, useful=up)
         return
     url = world.usual_slurmrestd
     status = _ask_status(f"{url}/openapi")
@@ -84,7 +84,7 @@ def _detect_slurm(world: Environment) -> Iterator[Found]:
         settings = {"rest_url": url, "rest_user": user, "token_env": "SLURM_JWT"}
         answers = "answers" if status in (200, 401) else "does not answer now"
         said = f"slurmrestd at {url} {answers}"
-        yield Found("slurm", said, settings, useful=status in (200, 401))
+        yield DetectedSource("slurm", said, settings, useful=status in (200, 401))
 
 
 def _is_controller_answering(scontrol: str) -> bool:
@@ -101,28 +101,28 @@ def _is_controller_answering(scontrol: str) -> bool:
     return done.returncode == 0 and b" UP" in done.stdout
 
 
-def _detect_kubernetes(world: Environment) -> Iterator[Found]:
+def _detect_kubernetes(world: Environment) -> Iterator[DetectedSource]:
     if world.environment.get("KUBERNETES_SERVICE_HOST") and world.service_account.is_file():
-        yield Found("kubernetes", "this runs in a Kubernetes pod with a service account")
+        yield DetectedSource("kubernetes", "this runs in a Kubernetes pod with a service account")
         return
     named = world.environment.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = Path(named) if named else world.home / ".kube" / "config"
     if path.is_file():
-        yield Found("kubernetes", f"a kubeconfig at {path}", {"kubeconfig": str(path)})
+        yield DetectedSource("kubernetes", f"a kubeconfig at {path}", {"kubeconfig": str(path)})
 
 
-def _detect_servers(urls: Sequence[str], *, given: bool) -> Iterator[Found]:
+def _detect_servers(urls: Sequence[str], *, given: bool) -> Iterator[DetectedSource]:
     for url in urls:
         names = ask_metric_names(url)
         settings = {"url": url}
         if names is None:
             if given:
                 said = f"{url} does not answer like Prometheus"
-                yield Found("prometheus", said, settings, useful=False)
+                yield DetectedSource("prometheus", said, settings, useful=False)
             continue
         known = sorted(set(names) & set(list_gpu_targets()))
         said = f"{url} answers; {len(known)} GPU metrics among its {len(names)}"
-        yield Found("prometheus", said, settings, useful=bool(known))
+        yield DetectedSource("prometheus", said, settings, useful=bool(known))
 
 
 def ask_metric_names(url: str) -> list[str] | None:
@@ -138,7 +138,7 @@ def ask_metric_names(url: str) -> list[str] | None:
     return [name for name in listed or () if isinstance(name, str)]
 
 
-def _detect_exporters(places: Sequence[str], *, given: bool) -> Iterator[Found]:
+def _detect_exporters(places: Sequence[str], *, given: bool) -> Iterator[DetectedSource]:
     answering: list[str] = []
     silent: list[str] = []
     for place in places:
@@ -155,10 +155,10 @@ def _detect_exporters(places: Sequence[str], *, given: bool) -> Iterator[Found]:
         said = f"GPU exporters on {len(answering)} of {len(places)} hosts"
         if silent:
             said += f" (not on {', '.join(silent[:5])})"
-        yield Found("dcgm", said, {"endpoints": list(places if given else answering)})
+        yield DetectedSource("dcgm", said, {"endpoints": list(places if given else answering)})
     elif given:
         said = f"no GPU exporter answers on {', '.join(silent[:5])}"
-        yield Found("dcgm", said, {"endpoints": list(places)}, useful=False)
+        yield DetectedSource("dcgm", said, {"endpoints": list(places)}, useful=False)
 
 
 def _find_host_name(name: str) -> str:

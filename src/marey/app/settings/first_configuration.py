@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marey.app.settings.detection import Found
+from marey.app.settings.detection import DetectedSource
 from marey.model.errors import shown
 
 HEAD = """\
@@ -53,16 +53,16 @@ HINTS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenSources:
     """What the file shall say: sources in use, and those written as comments."""
 
-    used: Sequence[Found]
-    left_out: Sequence[Found] = ()
+    used: Sequence[DetectedSource]
+    left_out: Sequence[DetectedSource] = ()
     store: str = "marey.duckdb"
     port: int = 8600
 
 
-def choose(found: Sequence[Found], *, prefer_exporters: bool = False) -> Choice:
+def choose(found: Sequence[DetectedSource], *, prefer_exporters: bool = False) -> ChosenSources:
     """Return one scheduler, and one who measures.
 
     The same GPU measured twice would be stored twice.
@@ -72,10 +72,10 @@ def choose(found: Sequence[Found], *, prefer_exporters: bool = False) -> Choice:
     order = ("dcgm", "prometheus") if prefer_exporters else ("prometheus", "dcgm")
     measuring = next((one for kind in order for one in useful if one.kind == kind), None)
     used = [one for one in (scheduler, measuring) if one is not None]
-    return Choice(used, [one for one in found if one not in used])
+    return ChosenSources(used, [one for one in found if one not in used])
 
 
-def write_configuration(choice: Choice, name: str = "marey.toml") -> str:
+def write_configuration(choice: ChosenSources, name: str = "marey.toml") -> str:
     """Return the file."""
     parts = [HEAD.format(name=name, port=choice.port, store=_write_value(choice.store))]
     parts += [_write_source(one.kind, one.said, one.settings) for one in choice.used]
@@ -91,7 +91,7 @@ def _write_source(kind: str, said: str, settings: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_comment(one: Found) -> str:
+def _write_comment(one: DetectedSource) -> str:
     text = _write_source(one.kind, one.said, one.settings).strip().splitlines()
     return "\n# Not used:\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in text)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from marey.app.traces.children.limited_child import describe_end, start_child, talk_to_child
+from marey.app.traces.children.limited_child import describe_end, run_child_task, start_child
 from marey.app.traces.conversion_process import ConversionLine, ConversionResult, ConversionTask
 from marey.model.errors import TooLarge
 
@@ -47,7 +47,7 @@ class Conversion:
                 self._process = process
                 if self.cancelled:
                     process.terminate()
-            talk_to_child(process, msgspec.json.encode(task), self._listen)
+            run_child_task(process, msgspec.json.encode(task), self._listen)
         if self.result is None and not self.error and not self.cancelled:
             self.error = describe_end(process.returncode)
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from marey.app.settings.configuration import read_configuration
-from marey.app.settings.detection import Environment, Found, detect_sources
-from marey.app.settings.first_configuration import Choice, choose, write_configuration
+from marey.app.settings.detection import DetectedSource, Environment, detect_sources
+from marey.app.settings.first_configuration import ChosenSources, choose, write_configuration
 from marey.app.settings.toml_lines import TomlFile
 from marey.cli.output import Output, clean_text
 from marey.model.errors import Conflict
@@ -69,14 +69,14 @@ def run(args: argparse.Namespace, out: Output) -> None:
     )
 
 
-def ask_about(choice: Choice, asked: Asking) -> Choice:
+def ask_about(choice: ChosenSources, asked: Asking) -> ChosenSources:
     """Ask a person what of the found to take; an empty answer means yes."""
     used = [one for one in choice.used if _ask_yes(asked(f"{one.said}. Collect from it? [Y/n] "))]
     refused = [one for one in choice.used if one not in used]
     if not any(one.kind in ("prometheus", "dcgm") for one in used):
         url = asked("URL of a Prometheus or VictoriaMetrics with GPU metrics (empty: none): ")
         if url.strip():
-            used.append(Found("prometheus", "entered manually", {"url": url.strip()}))
+            used.append(DetectedSource("prometheus", "entered manually", {"url": url.strip()}))
     store = asked(f"File for the history [{choice.store}]: ").strip() or choice.store
     return replace(choice, used=used, left_out=[*refused, *choice.left_out], store=store)
 
@@ -102,7 +102,9 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
         file.write(text)
 
 
-def _write_document(path: Path, found: list[Found], choice: Choice) -> dict[str, object]:
+def _write_document(
+    path: Path, found: list[DetectedSource], choice: ChosenSources
+) -> dict[str, object]:
     return {
         "file": str(path),
         "found": [
@@ -113,7 +115,7 @@ def _write_document(path: Path, found: list[Found], choice: Choice) -> dict[str,
     }
 
 
-def format_choice(path: Path, found: list[Found], choice: Choice) -> str:
+def format_choice(path: Path, found: list[DetectedSource], choice: ChosenSources) -> str:
     """Return what was found, what was written, and the next command."""
     lines = [f"{'use  ' if one in choice.used else 'leave'}  {one.kind}: {one.said}"
              for one in found]  # fmt: skip

@@ -54,7 +54,7 @@ def hardly_working(signals: Signals) -> Iterator[Claim]:
     )
 
 
-def strange_clusters(signals: Signals) -> tuple[Evidence, ...]:
+def find_unexplained_clusters(signals: Signals) -> tuple[Evidence, ...]:
     """Return groups of GPUs that stand apart in a metric, where nothing that is known
     explains it.
     """

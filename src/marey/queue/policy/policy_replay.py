@@ -23,7 +23,7 @@ from marey.queue.policy.replay_layout import (
 )
 from marey.sim.passes.host_room import Requests, build_mask, build_room
 from marey.sim.passes.planned_starts import Plans, Rules, Site, build_plans, build_running
-from marey.sim.passes.scheduler_passes import Use, build_outcome
+from marey.sim.passes.scheduler_passes import HeldResources, build_outcome
 
 REPLAYS = 25
 # A history longer than this is replayed once: the many jobs average the small delays out.
@@ -137,7 +137,7 @@ def _replay_once(
         requests = kept._replace(first=np.cumsum(kept.hosts) - kept.hosts)
     line = build_line(run, len(jobs.owners))
     site = _build_site(layout, policy, requests, first_ms=int(submit[0]), owners=jobs.owners)
-    use = Use(
+    use = HeldResources(
         gpus=np.zeros(len(jobs.owners), np.int64),
         jobs=np.zeros(len(jobs.owners), np.int64),
         project_gpus=np.zeros(max(1, len(jobs.projects)), np.int64),

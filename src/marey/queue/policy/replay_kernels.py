@@ -15,8 +15,8 @@ from marey.sim.passes.compiling import njit
 from marey.sim.passes.host_room import NEVER, WHOLE_GPU, Floats, Ints, Requests
 from marey.sim.passes.planned_starts import Rules, Site
 from marey.sim.passes.scheduler_passes import (
+    HeldResources,
     Outcome,
-    Use,
     end_job,
     run_backfill_pass,
     run_main_pass,
@@ -211,7 +211,7 @@ def _comes_before(line: WaitingLine, job: int, other: int) -> bool:
 
 
 @njit()
-def _add_usage(line: WaitingLine, use: Use, order: Order, passed: int) -> None:
+def _add_usage(line: WaitingLine, use: HeldResources, order: Order, passed: int) -> None:
     decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
     for owner in range(len(line.usage)):
         line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
@@ -230,7 +230,7 @@ def _measure_room(line: WaitingLine, site: Site, passed: int) -> None:
 
 @njit(inlined=True)
 def _end_jobs(
-    line: WaitingLine, jobs: Requests, site: Site, use: Use, rules: Rules, now: int
+    line: WaitingLine, jobs: Requests, site: Site, use: HeldResources, rules: Rules, now: int
 ) -> bool:
     ended = False
     while line.counts[RUNNING] > 0 and line.ends[0] <= now:
@@ -289,7 +289,7 @@ def replay_jobs(
     jobs: Requests,
     moments: Moments,
     site: Site,
-    use: Use,
+    use: HeldResources,
     line: WaitingLine,
     order: Order,
     rules: Rules,

@@ -102,7 +102,7 @@ def is_held(waiter: Waiter) -> bool:
     return reason in _HELD_WORDS or _is_limit(reason)
 
 
-def stands_in_line(waiter: Waiter) -> bool:
+def is_eligible(waiter: Waiter) -> bool:
     """Return whether a workload would start if there were room and no limit."""
     return waiter.reason not in _HELD_WORDS
 

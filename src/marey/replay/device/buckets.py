@@ -11,8 +11,8 @@ from marey.model.errors import InvalidInput
 from marey.model.training.dataflow import DeviceNode
 from marey.replay.device.device_nodes import Flags, Floats, Ints
 from marey.replay.device.device_run import BucketSizes, DeviceRun, Gradients
-from marey.replay.device.gradient_talks import (
-    find_gradient_talks,
+from marey.replay.device.gradient_communications import (
+    find_gradient_communications,
     fit_sync_costs,
     number_groups,
 )
@@ -40,7 +40,7 @@ def read_units(run: DeviceRun) -> Gradients:
     Refuses a run whose trace does not say how many bytes it brings together.
     """
     nodes = run.nodes
-    chosen = find_gradient_talks(nodes)
+    chosen = find_gradient_communications(nodes)
     if not chosen.any():
         raise InvalidInput("the trace shows no gradients being brought together")
     known = run.gradients
@@ -136,7 +136,7 @@ def rebucket(run: DeviceRun, sizes: BucketSizes) -> DeviceRun:
             f"{units.bucket_bytes / (1 << 20):.3g} MB, the largest recorded, can be told; record "
             "with record_shapes=True"
         )
-    chosen = find_gradient_talks(run.nodes)
+    chosen = find_gradient_communications(run.nodes)
     sheet = open_columns(replace(run, gradients=units))
     order = sheet.find_positions().astype(np.float64)
     buckets = fill_buckets(units, order, sizes)

@@ -10,12 +10,12 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.replay.device.device_nodes import Flags, Ints
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.device.gradient_talks import (
+from marey.replay.device.gradient_communications import (
     BACKWARD,
     FORWARD,
     UPDATE,
     find_collectives,
-    find_gradient_talks,
+    find_gradient_communications,
 )
 from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 
@@ -45,7 +45,7 @@ def reorder_passes(run: DeviceRun, schedule: str) -> DeviceRun:
     reader = _Reader(sheet, sends, receives)
     steps = [reader.read(rank, step) for rank in run.ranks for step in nodes.steps]
     stages = _find_stages(run, reader, steps)
-    moved = _Moved(reader, find_gradient_talks(nodes))
+    moved = _Moved(reader, find_gradient_communications(nodes))
     for step in steps:
         order = _order_passes(schedule, stages[step.rank], max(stages.values()) + 1, step)
         moved.put(step, order)

@@ -9,12 +9,12 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.replay.device.device_nodes import Flags, Ints
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.device.gradient_talks import (
+from marey.replay.device.gradient_communications import (
     BACKWARD,
     FORWARD,
     UPDATE,
     find_collectives,
-    find_gradient_talks,
+    find_gradient_communications,
 )
 from marey.replay.device.node_columns import NodeColumns, close_columns, open_columns
 from marey.replay.recording.blocks import Repeats, find_repeats
@@ -27,7 +27,7 @@ def repeat_passes(run: DeviceRun, rounds: int) -> DeviceRun:
     """Return the run with forward and backward passes of several batches before each update."""
     sheet = open_columns(run)
     # Sharded gradients are scattered in every round, others summed in the last.
-    summed = find_gradient_talks(run.nodes) & find_collectives(run.nodes, "allreduce")
+    summed = find_gradient_communications(run.nodes) & find_collectives(run.nodes, "allreduce")
     passes = _find_passes(sheet, summed)
     nodes = np.flatnonzero(passes)
     position = sheet.find_positions()

@@ -7,12 +7,12 @@ import numpy as np
 from marey.model.errors import InvalidInput
 from marey.replay.device.device_nodes import Flags, Floats, Ints
 from marey.replay.device.device_run import DeviceRun
-from marey.replay.device.gradient_talks import (
+from marey.replay.device.gradient_communications import (
     BACKWARD,
     FORWARD,
     UPDATE,
     find_collectives,
-    find_gradient_talks,
+    find_gradient_communications,
     fit_sync_costs,
     number_groups,
 )
@@ -26,7 +26,11 @@ def shard_state(run: DeviceRun) -> DeviceRun:
     A ring sums by scattering and gathering, so each takes half of the time of its bytes.
     """
     nodes = run.nodes
-    chosen = find_gradient_talks(nodes) & find_collectives(nodes, "allreduce") & (nodes.bytes > 0)
+    chosen = (
+        find_gradient_communications(nodes)
+        & find_collectives(nodes, "allreduce")
+        & (nodes.bytes > 0)
+    )
     if not chosen.any():
         raise InvalidInput("the trace shows no gradients being summed over all ranks, with bytes")
     costs = fit_sync_costs(run, chosen)
@@ -103,7 +107,7 @@ def _new_items(sheet: NodeColumns, groups: Ints, steps: Ints) -> Ints:
 def offload_state(run: DeviceRun, bytes_per_ms: float) -> DeviceRun:
     """Return the run whose updates wait for gradients to go to the host and parameters back."""
     nodes = run.nodes
-    chosen = find_gradient_talks(nodes) & (nodes.bytes > 0)
+    chosen = find_gradient_communications(nodes) & (nodes.bytes > 0)
     if not chosen.any():
         raise InvalidInput("the trace does not say how many bytes of gradients there are")
     sheet = open_columns(run)
@@ -142,7 +146,7 @@ def scale_ranks(run: DeviceRun, count: int) -> DeviceRun:
     sum, (n − 1) / n to gather or scatter, and its latency is that of n − 1 hops.
     """
     nodes = run.nodes
-    chosen = find_gradient_talks(nodes) & (nodes.item >= 0)
+    chosen = find_gradient_communications(nodes) & (nodes.item >= 0)
     if not chosen.any():
         raise InvalidInput("no ranks of this run bring gradients together in the trace")
     groups = number_groups(nodes)

@@ -64,7 +64,7 @@ def change_servers(
     worked = _read_servers(run, recorded, tensors, len(workers))
     order = [*recorded, *workers]
     serving, training = order[:count], order[count:]
-    of_tensor = [serving[place] for place in _deal(tensors, count, by_size=by_size)]
+    of_tensor = [serving[place] for place in _assign_servers(tensors, count, by_size=by_size)]
     programs: dict[int, RankProgram] = {}
     for place, rank in enumerate(training):
         model = run.programs[rank if rank in workers else workers[place % len(workers)]]
@@ -75,7 +75,7 @@ def change_servers(
     return replace(run, programs=programs)
 
 
-def _deal(tensors: Sequence[Tensor], count: int, *, by_size: bool) -> list[int]:
+def _assign_servers(tensors: Sequence[Tensor], count: int, *, by_size: bool) -> list[int]:
     """Return the place of the server that keeps each tensor."""
     if not by_size:
         return [n % count for n in range(len(tensors))]

@@ -91,7 +91,7 @@ class Workload:
             return self.plan.samples
         return float(len(self.plan.ranks) - len(self.servers))
 
-    def meetings(self) -> int:
+    def count_meetings(self) -> int:
         """Return how often in a step all ranks wait for each other, at least once."""
         if isinstance(self.plan, DataParallel):
             return 1 if self.plan.overlapped else max(len(self.plan.syncs()), 1)

@@ -9,7 +9,11 @@ from marey.model.errors import InvalidInput
 from marey.replay.changes import Change
 from marey.replay.device.buckets import read_units, rebucket
 from marey.replay.device.device_run import BucketSizes, DeviceRun
-from marey.replay.device.gradient_talks import find_collectives, find_gradient_talks, fit_sync_costs
+from marey.replay.device.gradient_communications import (
+    find_collectives,
+    find_gradient_communications,
+    fit_sync_costs,
+)
 from marey.replay.device.passes import reorder_passes
 from marey.replay.device.rounds import recompute_blocks, repeat_passes
 from marey.replay.device.sharding import keep_parameters, offload_state, scale_ranks, shard_state
@@ -33,7 +37,7 @@ def _put_in_buckets(run: Workload, change: Change, plan: DeviceRun, sizes: Bucke
     if find_collectives(plan.nodes, "reducescatter").any():
         raise refuse_change(run, change, "gradients are scattered layer by layer, not in buckets")
     changed = _arrange(run, change, plan, lambda own: rebucket(own, sizes))
-    if fit_sync_costs(plan, find_gradient_talks(plan.nodes)).told_apart:
+    if fit_sync_costs(plan, find_gradient_communications(plan.nodes)).told_apart:
         return changed
     return state_assumption(changed, "time of collectives in proportion to their bytes")
 
@@ -73,7 +77,9 @@ def _find_bucket(run: Workload, plan: DeviceRun, change: Change) -> int:
         return whole
     nodes = plan.nodes
     inner = nodes.steps[len(nodes.steps) // 2]
-    own = find_gradient_talks(nodes) & (nodes.rank == plan.ranks[0]) & (nodes.step == inner)
+    own = (
+        find_gradient_communications(nodes) & (nodes.rank == plan.ranks[0]) & (nodes.step == inner)
+    )
     order = nodes.start_ms[own].argsort()
     sizes = nodes.bytes[own][order].tolist()
     return int(min(sizes[1:-1] or sizes[:1]))
@@ -81,7 +87,7 @@ def _find_bucket(run: Workload, plan: DeviceRun, change: Change) -> int:
 
 def _sparsity(run: Workload, plan: DeviceRun, change: Change) -> Workload:
     kept = 1.0 - change.get_number()
-    chosen = find_gradient_talks(plan.nodes)
+    chosen = find_gradient_communications(plan.nodes)
     if not chosen.any():
         raise refuse_change(run, change, "the trace shows no gradients being brought together")
     changed = replace(run, plan=scale_moved(plan, chosen, kept))

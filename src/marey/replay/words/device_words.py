@@ -18,7 +18,7 @@ from marey.replay.device.device_nodes import (
 )
 from marey.replay.device.device_run import DeviceRun
 from marey.replay.device.fused import fuse_kernels
-from marey.replay.device.gradient_talks import find_gradient_talks, is_overlapped
+from marey.replay.device.gradient_communications import find_gradient_communications, is_overlapped
 from marey.replay.device.overlapping import block_on_transfers, free_compute
 from marey.replay.device.transfers import scale_bandwidth, scale_bytes, scale_latencies
 from marey.replay.recording.workload import Refused, Workload
@@ -138,7 +138,7 @@ def _precision(run: Workload, plan: DeviceRun, change: Change) -> Workload:
 
 
 def _of_gradients(plan: DeviceRun) -> Flags:
-    return find_gradient_talks(plan.nodes) & (plan.nodes.bytes > 0)
+    return find_gradient_communications(plan.nodes) & (plan.nodes.bytes > 0)
 
 
 def _gradients(run: Workload, plan: DeviceRun, change: Change) -> Workload:
@@ -180,7 +180,7 @@ def _overlap(run: Workload, plan: DeviceRun, change: Change) -> Workload:
         raise refuse_change(run, change, "no communication between ranks is in the trace")
     if change.value == "off":
         return _use(run, block_on_transfers(plan))
-    changed = free_compute(plan, find_gradient_talks(plan.nodes))
+    changed = free_compute(plan, find_gradient_communications(plan.nodes))
     if changed is None:
         if is_overlapped(plan.nodes):
             raise refuse_change(run, change, "gradients move during the backward pass already")

@@ -82,7 +82,7 @@ def backtest(
     loop = HistoryEvaluationLoop(drafts, every_ms)
     loop.judged_ms = history.from_ms // every_ms * every_ms
     result = Backtest(history.from_ms, history.to_ms, workloads=len(history.workloads))
-    walk = _Walk(loop, history, Watch(progress, cancelled))
+    walk = _Walk(loop, history, BacktestMonitor(progress, cancelled))
     result.cancelled = not walk.whole()
     result.samples = walk.samples
     result.findings = list(loop.book.findings.values())
@@ -92,7 +92,9 @@ def backtest(
 class _Walk:
     """Block after block through the past, verdict after verdict through each block."""
 
-    def __init__(self, loop: HistoryEvaluationLoop, history: History, watch: Watch) -> None:
+    def __init__(
+        self, loop: HistoryEvaluationLoop, history: History, watch: BacktestMonitor
+    ) -> None:
         self.loop, self.history, self.watch = loop, history, watch
         self.past = _Past(history)
         self.samples = 0
@@ -148,7 +150,7 @@ class _Walk:
                 return True
             self._open(to_ms)
             self.loop.metric_history.begin(now, marks)
-            self.loop.hear()
+            self.loop.admit_concerned()
             if not self._evaluate(marks):
                 return False
             self.loop.metric_history.finish()
@@ -205,7 +207,7 @@ def _split(
 
 
 @dataclass(frozen=True)
-class Watch:
+class BacktestMonitor:
     """Who watches: gets the share (0-1) that is done, and says whether to stop.
 
     Before ``fine_from_ms`` verdicts fall every ten minutes, after it every minute.
@@ -216,10 +218,12 @@ class Watch:
     fine_from_ms: int = 0
 
 
-ALONE = Watch()
+UNWATCHED = BacktestMonitor()
 
 
-def replay(loop: EvaluationLoop, history: History, watch: Watch = ALONE) -> tuple[int, bool]:
+def replay(
+    loop: EvaluationLoop, history: History, watch: BacktestMonitor = UNWATCHED
+) -> tuple[int, bool]:
     """Let a loop live through the past; returns the rows taken, and whether it saw the end."""
     past = _Past(history)
     span = max(history.to_ms - history.from_ms, 1)

@@ -161,7 +161,7 @@ class HistoryEvaluationLoop(EvaluationLoop):
         else:
             self._waiting.pop(facts.workload, None)
 
-    def hear(self) -> None:
+    def admit_concerned(self) -> None:
         """Take up those whom the block at hand may concern."""
         for name in self.screen.choose():
             if name in self._waiting:

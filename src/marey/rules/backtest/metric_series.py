@@ -283,7 +283,7 @@ class MetricHistory:
         self.recent.append(KeptSamples(self.number, until_ms, places, values))
 
     def _sort_batch(self, batch: SampleBatch) -> SampleBlock:
-        first_row, rows = self.row_table.roster(batch.kind, batch.entities)
+        first_row, rows = self.row_table.find_entity_rows(batch.kind, batch.entities)
         time_ms = np.ascontiguousarray(batch.time_ms, np.int64)
         entity = np.ascontiguousarray(batch.entity, np.int32)
         bounds = (self.row_table.from_ms, self.row_table.to_ms)

@@ -30,7 +30,7 @@ from marey.rules.language.expressions import (
     Quantity,
     Reach,
     Series,
-    Words,
+    TextValues,
     conditions,
 )
 from marey.stats.sketches.sketch_reach import ROUNDING
@@ -98,7 +98,7 @@ class Prefilter:
             return _can_compare(
                 np.zeros(len(rows)), self._find_longest_window(rows), op, right.value
             )
-        elif isinstance(left, Fact) and isinstance(right, Words) and left.name in _STEADY:
+        elif isinstance(left, Fact) and isinstance(right, TextValues) and left.name in _STEADY:
             take, words = attrgetter(left.name), frozenset(right.words)
             truths = self._count_per_workload(lambda f: same_text(take(f), op, words), rows)
             return np.asarray(truths == TRUE)

@@ -131,7 +131,7 @@ class RowTable:
         """Return what each row's derived metric is a share of; NaN where it is not known."""
         return self._wholes[per][: self.size]
 
-    def roster(self, kind: Entity, names: Sequence[str]) -> tuple[Longs, Longs]:
+    def find_entity_rows(self, kind: Entity, names: Sequence[str]) -> tuple[Longs, Longs]:
         """Return the rows of each of these GPUs or hosts: ``rows[first[i]:first[i + 1]]``."""
         book = self._names[kind]
         # The last place is for names that were never met.

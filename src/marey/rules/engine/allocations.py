@@ -247,7 +247,7 @@ class AllocationRows:
                 if (time_ms, kind) not in noted and len(noted) < EVENT_LIMIT:
                     noted.append((time_ms, kind))
 
-    def roster(self, entities: Sequence[str], *, hosts: bool = False) -> EntityRows:
+    def find_entity_rows(self, entities: Sequence[str], *, hosts: bool = False) -> EntityRows:
         """Return the rows of each entity of a batch, GPUs or hosts."""
         book = self._by_host if hosts else self._by_gpu
         found = [book.get(name, ()) for name in entities]

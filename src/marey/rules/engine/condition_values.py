@@ -33,7 +33,7 @@ from marey.rules.language.expressions import (
     Peers,
     Quantity,
     Series,
-    Words,
+    TextValues,
 )
 from marey.rules.language.vocabulary import FACTS, FactKind
 from marey.stats import groups
@@ -113,7 +113,7 @@ class ConditionValues:
 
     def _check_condition(self, condition: Condition, now_ms: int | None) -> Truths:
         left, right = condition.left, condition.right
-        if isinstance(right, Words):
+        if isinstance(right, TextValues):
             return self._compare_text(left, condition.op, frozenset(right.words))
         return compare(self.left(left, now_ms), condition.op, self.right(condition, now_ms))
 

@@ -10,7 +10,7 @@ import numpy as np
 from marey.rules.engine.condition_values import is_text
 from marey.rules.engine.evaluator import Evaluation, RuleVerdict
 from marey.rules.engine.three_valued import TRUE
-from marey.rules.language.expressions import Condition, Fact, Series, Words, conditions
+from marey.rules.language.expressions import Condition, Fact, Series, TextValues, conditions
 from marey.rules.language.printer import condition_text, value_text
 
 # A finding names this many GPUs with their values; the rest are counted.
@@ -85,7 +85,7 @@ def _read(
     evaluation: Evaluation, condition: Condition, row: int, window: int | None
 ) -> tuple[float | str | None, float | str | None]:
     condition_values, left = evaluation.condition_values, condition.left
-    if is_text(condition) and isinstance(left, Fact) and isinstance(condition.right, Words):
+    if is_text(condition) and isinstance(left, Fact) and isinstance(condition.right, TextValues):
         running = evaluation.layout.running[evaluation.layout.workload[row]]
         text = getattr(running.facts, left.name, None)
         return text, value_text(condition.right, left)

@@ -50,7 +50,7 @@ class SketchState:
         self._watched: dict[str, WindowNeed] = {}
         # Sketch these metrics only (a back-test needs no others); None: all that come.
         self.only: set[str] | None = None
-        self._rosters: dict[Entity, tuple[object, int, EntityRows]] = {}
+        self._entity_rows: dict[Entity, tuple[object, int, EntityRows]] = {}
         self._attributes: dict[str, tuple[EntityRows, NDArray[np.float64]]] = {}
 
     # -- windows
@@ -90,7 +90,7 @@ class SketchState:
         """Take samples of GPUs or hosts into all sketches; returns how many values were taken."""
         if not len(batch):
             return 0
-        roster = self._find_roster(batch)
+        entity_rows = self._find_entity_rows(batch)
         columns = self._pick_columns(batch)
         # A store answers for every metric there is: one without a single value gets no place.
         known = self.sketches.metrics
@@ -104,29 +104,34 @@ class SketchState:
         entity = np.ascontiguousarray(batch.entity, np.int32)
         values = np.ascontiguousarray(np.stack([columns[n] for n in names]), np.float32)
         ticks = Ticks(time_ms, entity, values)
-        taken = self.sketches.table.update(ticks, slots, roster)
-        self._update_windows(names, ticks, roster)
-        self._note_seen(ticks, roster, batch.kind)
+        taken = self.sketches.table.update(ticks, slots, entity_rows)
+        self._update_windows(names, ticks, entity_rows)
+        self._note_seen(ticks, entity_rows, batch.kind)
         return taken
 
-    def _note_seen(self, ticks: Ticks, roster: EntityRows, kind: Entity) -> None:
+    def _note_seen(self, ticks: Ticks, entity_rows: EntityRows, kind: Entity) -> None:
         # A row without a single value says nothing, not even that the GPU is there.
         seen = ~np.isnan(ticks.values).all(axis=0)
         if seen.any():
             self.newest_ms = max(self.newest_ms, int(ticks.time_ms[seen].max()))
         if kind is Entity.GPU:
-            args = (roster.first_row, roster.rows, roster.from_ms, roster.to_ms)
+            args = (
+                entity_rows.first_row,
+                entity_rows.rows,
+                entity_rows.from_ms,
+                entity_rows.to_ms,
+            )
             book = self.allocations
             _touch(book.first_ms, book.last_ms, seen, ticks.time_ms, ticks.entity, *args)
 
-    def _update_windows(self, names: list[str], ticks: Ticks, roster: EntityRows) -> None:
+    def _update_windows(self, names: list[str], ticks: Ticks, entity_rows: EntityRows) -> None:
         newest, coming = int(ticks.time_ms.max()), read_coming(ticks)
         for column, name in enumerate(names):
             ring = self.sketches.rings.get(name)
             if ring is not None:
                 self.sketches.since_ms.setdefault(name, int(ticks.time_ms.min()))
                 ring.advance(max(newest, self.newest_ms))
-                ring.update(ticks, column, roster, coming)
+                ring.update(ticks, column, entity_rows, coming)
 
     def reserve(self) -> None:
         """Make room for every row that is held."""
@@ -135,13 +140,15 @@ class SketchState:
         for ring in self.sketches.rings.values():
             ring.reserve(room)
 
-    def _find_roster(self, batch: SampleBatch) -> EntityRows:
-        kept = self._rosters.get(batch.kind)
+    def _find_entity_rows(self, batch: SampleBatch) -> EntityRows:
+        kept = self._entity_rows.get(batch.kind)
         if kept and kept[0] is batch.entities and kept[1] == self.allocations.version:
             return kept[2]
-        roster = self.allocations.roster(batch.entities, hosts=batch.kind is Entity.HOST)
-        self._rosters[batch.kind] = (batch.entities, self.allocations.version, roster)
-        return roster
+        entity_rows = self.allocations.find_entity_rows(
+            batch.entities, hosts=batch.kind is Entity.HOST
+        )
+        self._entity_rows[batch.kind] = (batch.entities, self.allocations.version, entity_rows)
+        return entity_rows
 
     def _pick_columns(self, batch: SampleBatch) -> dict[str, NDArray[np.float32]]:
         known = catalogue()
@@ -160,22 +167,23 @@ class SketchState:
     def columns_for(self, batch: SampleBatch) -> tuple[dict[str, NDArray[np.float32]], EntityRows]:
         """Return a batch's columns, derived ones included, and whose rows they go to."""
         self.reserve()
-        return self._pick_columns(batch), self._find_roster(batch)
+        return self._pick_columns(batch), self._find_entity_rows(batch)
 
     def _read_attribute(self, batch: SampleBatch, per: str) -> NDArray[np.float64]:
-        roster = self._find_roster(batch)
+        entity_rows = self._find_entity_rows(batch)
         kept = self._attributes.get(per)
-        if kept is not None and kept[0] is roster:
+        if kept is not None and kept[0] is entity_rows:
             return kept[1]
         values = np.full(len(batch.entities), np.nan)
         held_gpus = self.allocations.held_gpus
         held = np.array(
-            [getattr(held_gpus[row], per) or np.nan for row in roster.rows.tolist()], float
+            [getattr(held_gpus[row], per) or np.nan for row in entity_rows.rows.tolist()],
+            float,
         )
-        entity = np.repeat(np.arange(len(values)), np.diff(roster.first_row))
+        entity = np.repeat(np.arange(len(values)), np.diff(entity_rows.first_row))
         known = ~np.isnan(held)
         values[entity[known]] = held[known]
-        self._attributes[per] = (roster, values)
+        self._attributes[per] = (entity_rows, values)
         return values
 
     def clear_row(self, row: int) -> None:

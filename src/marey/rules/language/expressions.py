@@ -77,7 +77,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextValues:
     """Texts, any of which may match."""
 
     words: tuple[str, ...]
@@ -99,7 +99,7 @@ class NamedThreshold:
     name: str
 
 
-Value = Quantity | Words | Peers | NamedThreshold
+Value = Quantity | TextValues | Peers | NamedThreshold
 
 
 @dataclass(frozen=True, slots=True)

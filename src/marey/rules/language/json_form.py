@@ -23,8 +23,8 @@ from marey.rules.language.expressions import (
     Quantity,
     Reach,
     Series,
+    TextValues,
     Value,
-    Words,
 )
 from marey.rules.language.lexer import RuleError
 from marey.rules.language.parser import CONDITION_LIMIT, DEPTH_LIMIT, parse_rule
@@ -74,7 +74,7 @@ def _write_condition(condition: Condition) -> dict[str, Any]:
 
 
 def _write_value(value: Value, left: Series | Fact) -> Any:
-    return list(value.words) if isinstance(value, Words) else value_text(value, left)
+    return list(value.words) if isinstance(value, TextValues) else value_text(value, left)
 
 
 def _print_over(over: Over) -> str:
@@ -161,7 +161,7 @@ def _print_condition(node: Mapping[str, Any]) -> str:
     window = f"[{node['window']}]" if "window" in node else ""
     value = node.get("value", "")
     if isinstance(value, list):
-        listed = value_text(Words(tuple(value)), Fact("name"))
+        listed = value_text(TextValues(tuple(value)), Fact("name"))
         if len(value) > 1:
             word = f"{node.get('fact', '')}{window} in {listed}"
             return f"not ({word})" if node.get("op") == "!=" else word

@@ -24,7 +24,7 @@ from marey.rules.language.expressions import (
     Quantity,
     Reach,
     Series,
-    Words,
+    TextValues,
 )
 from marey.rules.language.printer import expression_text
 from marey.rules.language.vocabulary import FACTS, FactKind
@@ -166,7 +166,7 @@ def _find_possible_texts(conjunction: Iterable[Condition]) -> bool:
     allowed: dict[object, set[str]] = {}
     refused: dict[object, set[str]] = {}
     for condition in conjunction:
-        if isinstance(condition.right, Words):
+        if isinstance(condition.right, TextValues):
             words = set(condition.right.words)
             if condition.op == "=":
                 allowed[condition.left] = allowed.get(condition.left, words) & words

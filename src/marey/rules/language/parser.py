@@ -31,8 +31,8 @@ from marey.rules.language.expressions import (
     Reach,
     Series,
     Statistic,
+    TextValues,
     Value,
-    Words,
 )
 from marey.rules.language.lexer import KEYWORDS, RuleError, Token, TokenKind
 from marey.rules.language.token_reader import TokenReader
@@ -235,7 +235,7 @@ class _Parser(TokenReader):
         op = self.operator(("=", "!=") if spec.kind is FactKind.TEXT else OPS)
         return Condition(left, op, self.value(left))
 
-    def word_list(self) -> Words:
+    def word_list(self) -> TextValues:
         self.expect_sign("(")
         words = [self.text_value()]
         while self.sign_if(","):
@@ -243,7 +243,7 @@ class _Parser(TokenReader):
             if len(words) > WORDS_LIMIT:
                 raise self.wrong(f"a list may hold at most {WORDS_LIMIT} texts.")
         self.expect_sign(")")
-        return Words(tuple(words))
+        return TextValues(tuple(words))
 
     # -- values
     def value(self, left: Series | Fact) -> Value:
@@ -275,9 +275,9 @@ class _Parser(TokenReader):
             offset = sign * self.with_unit(self.number(), unit, token, what=left.metric)
         return Peers(over, factor, offset)
 
-    def fact_value(self, spec: FactSpec) -> Quantity | Words:
+    def fact_value(self, spec: FactSpec) -> Quantity | TextValues:
         if spec.kind is FactKind.TEXT:
-            return Words((self.text_value(),))
+            return TextValues((self.text_value(),))
         if spec.kind is FactKind.DURATION:
             return Quantity(float(self.duration(spec.fact)))
         token = self.token

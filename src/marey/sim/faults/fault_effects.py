@@ -15,7 +15,7 @@ from marey.model.faults import FAILURES, FaultKind
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sim.config import FAULTS, FaultPlan
 from marey.sim.metrics import sample_kernels as k
-from marey.sim.metrics.behaviour import settle_heat
+from marey.sim.metrics.behaviour import scale_warmth
 from marey.sim.metrics.gpu_state import Regime, nominal_share
 from marey.sim.random_draws import RandomDraws
 from marey.sim.scheduling.jobs import Job, Kind
@@ -43,7 +43,7 @@ EXIT_CODES = (1, 1, 1, 2, 127, 134, 139)
 
 
 @dataclass(slots=True)
-class Case:
+class FaultCase:
     """One workload in which a fault appears, and which of its ranks sit where."""
 
     job: Job
@@ -131,11 +131,11 @@ def choose(plan: FaultPlan, job: Job, dice: RandomDraws) -> FaultKind | None:
 _COMMON = {FaultKind.NODE_FAILURE: 0.35, FaultKind.XID: 0.7, FaultKind.IDLE_SESSION: 4.0}
 
 
-def shape(kind: FaultKind, case: Case) -> NDArray[np.bool_]:
+def shape(kind: FaultKind, case: FaultCase) -> NDArray[np.bool_]:
     """Give the case's regime the signature of this fault; returns the affected ranks."""
     before = case.regime.copy()
     affected = _SHAPES[kind](case)
-    settle_heat(case.regime, before)
+    scale_warmth(case.regime, before)
     return affected
 
 
@@ -159,7 +159,7 @@ def _spin(role: NDArray[np.float64], dice: RandomDraws) -> None:
     role[k.CPU] = 1.0
 
 
-def stall(case: Case) -> NDArray[np.bool_]:
+def stall(case: FaultCase) -> NDArray[np.bool_]:
     """Stall: utilization 100 %, power near idle, no steps."""
     for role in case.regime.roles:
         _spin(role, case.dice)
@@ -169,7 +169,7 @@ def stall(case: Case) -> NDArray[np.bool_]:
     return case.everyone()
 
 
-def _idle_gpus(case: Case) -> NDArray[np.bool_]:
+def _idle_gpus(case: FaultCase) -> NDArray[np.bool_]:
     """Leave whole hosts, or the later GPUs of the only one, unused though they were asked for."""
     hosts, dice = case.hosts, case.dice
     if len(hosts) > 1 and dice.chance(0.6):
@@ -188,13 +188,13 @@ def _idle_gpus(case: Case) -> NDArray[np.bool_]:
     return idle
 
 
-def _idle_session(case: Case) -> NDArray[np.bool_]:
+def _idle_session(case: FaultCase) -> NDArray[np.bool_]:
     role = case.regime.roles[0]
     role[k.PATTERN], role[k.WAVE_FLOOR] = k.PATTERN_NOTEBOOK, case.dice.between(-0.995, -0.97)
     return case.everyone()
 
 
-def _apply_biased_load(case: Case) -> NDArray[np.bool_]:
+def _apply_biased_load(case: FaultCase) -> NDArray[np.bool_]:
     """Let everyone else wait again and again while the first GPU of each node works alone."""
     dice, regime, masters = case.dice, case.regime, case.masters()
     follower = regime.roles[0]
@@ -215,7 +215,7 @@ def _apply_biased_load(case: Case) -> NDArray[np.bool_]:
     return masters
 
 
-def _memory_imbalance(case: Case) -> NDArray[np.bool_]:
+def _memory_imbalance(case: FaultCase) -> NDArray[np.bool_]:
     """Let some ranks hold far more than peers in the same place of the model."""
     dice, gpu_states, count = case.dice, case.regime.gpu_states, case.job.gpus
     heavy_count = max(1, round(count * dice.between(0.05, 0.25)))
@@ -229,7 +229,7 @@ def _memory_imbalance(case: Case) -> NDArray[np.bool_]:
     return heavy
 
 
-def _input_bound(case: Case) -> NDArray[np.bool_]:
+def _input_bound(case: FaultCase) -> NDArray[np.bool_]:
     """Work while a batch is there, idle until the loader has the next one."""
     dice, role = case.dice, case.regime.roles[0]
     role[k.WAVE_MS] = dice.between(50.0, 170.0) * 1000.0
@@ -251,7 +251,7 @@ def _wait(role: NDArray[np.float64], rate: float) -> None:
 
 
 def _hold_up(
-    case: Case, culprits: NDArray[np.bool_], rates: tuple[float, float]
+    case: FaultCase, culprits: NDArray[np.bool_], rates: tuple[float, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Let all wait for these ranks at a rate of this range; what all did before, and their role."""
     regime = case.regime
@@ -262,7 +262,7 @@ def _hold_up(
     return before, _add_role(regime, culprits)
 
 
-def _slow_gpu(case: Case) -> NDArray[np.bool_]:
+def _slow_gpu(case: FaultCase) -> NDArray[np.bool_]:
     """Let a GPU take more time at the same clocks.
 
     Its kernels stay resident, everyone else waits.
@@ -275,7 +275,7 @@ def _slow_gpu(case: Case) -> NDArray[np.bool_]:
     return victim
 
 
-def _apply_throttled_gpu(case: Case) -> NDArray[np.bool_]:
+def _apply_throttled_gpu(case: FaultCase) -> NDArray[np.bool_]:
     """Cut clocks by heat or power; the rest wait."""
     dice, regime = case.dice, case.regime
     victim = case.one_rank()
@@ -293,7 +293,7 @@ def _apply_throttled_gpu(case: Case) -> NDArray[np.bool_]:
     return victim
 
 
-def _slow_node(case: Case) -> NDArray[np.bool_]:
+def _slow_node(case: FaultCase) -> NDArray[np.bool_]:
     """Return one host feeds its GPUs late: gaps there, spinning everywhere else."""
     dice, node = case.dice, case.one_host()
     before, late = _hold_up(case, node, (0.5, 0.75))
@@ -305,7 +305,7 @@ def _slow_node(case: Case) -> NDArray[np.bool_]:
     return node
 
 
-def _slow_fabric(case: Case) -> NDArray[np.bool_]:
+def _slow_fabric(case: FaultCase) -> NDArray[np.bool_]:
     """Return every rank waits in communication; the network carries less than before."""
     rate = case.draw_rate(0.35, 0.6)
     for role in case.regime.roles:
@@ -315,7 +315,7 @@ def _slow_fabric(case: Case) -> NDArray[np.bool_]:
     return case.everyone()
 
 
-def _memory_leak(case: Case) -> NDArray[np.bool_]:
+def _memory_leak(case: FaultCase) -> NDArray[np.bool_]:
     """Let memory grow on every rank until the device is full within some hours."""
     gpu_states = case.regime.gpu_states
     if case.fresh:
@@ -334,7 +334,7 @@ def leak_time_ms(regime: Regime) -> int:
     return int(float((room / np.maximum(gpu_states[:, k.LEAK_MIB], 1e-9)).min()) * 1000.0)
 
 
-def _apply_oversized(case: Case) -> NDArray[np.bool_]:
+def _apply_oversized(case: FaultCase) -> NDArray[np.bool_]:
     """Run a small problem on many GPUs: little memory, short bursts, long waits for each other."""
     dice, regime = case.dice, case.regime
     role = regime.roles[0]
@@ -347,7 +347,7 @@ def _apply_oversized(case: Case) -> NDArray[np.bool_]:
     return case.everyone()
 
 
-def _apply_underused(case: Case) -> NDArray[np.bool_]:
+def _apply_underused(case: FaultCase) -> NDArray[np.bool_]:
     """Run always some kernel, always a tiny one."""
     dice, regime = case.dice, case.regime
     role = regime.roles[0]
@@ -359,7 +359,7 @@ def _apply_underused(case: Case) -> NDArray[np.bool_]:
     return case.everyone()
 
 
-def fill_memory(case: Case) -> NDArray[np.bool_]:
+def fill_memory(case: FaultCase) -> NDArray[np.bool_]:
     """Fill the devices of one, some or all ranks up to the last mebibyte."""
     share = case.dice.uniform()
     ranks = case.one_rank() if share < 0.4 else case.one_host() if share < 0.7 else case.everyone()
@@ -368,11 +368,11 @@ def fill_memory(case: Case) -> NDArray[np.bool_]:
     return ranks
 
 
-def _nothing(case: Case) -> NDArray[np.bool_]:
+def _nothing(case: FaultCase) -> NDArray[np.bool_]:
     return case.one_rank()
 
 
-_SHAPES: dict[FaultKind, Callable[[Case], NDArray[np.bool_]]] = {
+_SHAPES: dict[FaultKind, Callable[[FaultCase], NDArray[np.bool_]]] = {
     FaultKind.STALLED: stall,
     FaultKind.IDLE_GPUS: _idle_gpus,
     FaultKind.IDLE_SESSION: _idle_session,

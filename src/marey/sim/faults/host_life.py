@@ -10,7 +10,7 @@ from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sim.cluster import Cluster
 from marey.sim.random_draws import RandomDraws, generator
-from marey.sim.scheduling.event_queue import HappeningKind
+from marey.sim.scheduling.event_queue import QueuedEventKind
 
 MAINTENANCE_PER_HOST_HOUR = 1.0 / 1_200.0
 
@@ -22,11 +22,11 @@ class Hosts:
         self.cluster = cluster
         self.states: dict[int, HostStatus] = {}
         self._repair_ms: dict[int, int] = {}
-        cluster.on_event[HappeningKind.INSPECT] = self._plan_maintenance
-        cluster.on_event[HappeningKind.DRAIN] = self._maintain
-        cluster.on_event[HappeningKind.REPAIRED] = self._finish_repair
+        cluster.on_event[QueuedEventKind.INSPECT] = self._plan_maintenance
+        cluster.on_event[QueuedEventKind.DRAIN] = self._maintain
+        cluster.on_event[QueuedEventKind.REPAIRED] = self._finish_repair
         if cluster.config.maintenance:
-            cluster.at(cluster.now_ms, HappeningKind.INSPECT)
+            cluster.at(cluster.now_ms, QueuedEventKind.INSPECT)
 
     def gpus(self, host: int) -> NDArray[np.int64]:
         """Return the numbers of a host's GPUs."""
@@ -59,7 +59,7 @@ class Hosts:
         """Bring the host back after so long, or later where it was planned so already."""
         moment = max(self.cluster.now_ms + delay_ms, self._repair_ms.get(host, 0))
         self._repair_ms[host] = moment
-        self.cluster.at(moment, HappeningKind.REPAIRED, host)
+        self.cluster.at(moment, QueuedEventKind.REPAIRED, host)
 
     def _tell(self, kind: ClusterEventKind, host: int, text: str) -> None:
         name = self.cluster.hardware.host_names[host]
@@ -71,9 +71,9 @@ class Hosts:
         hosts = len(cluster.host_up)
         for host in chance.integers(0, hosts, chance.poisson(hosts * MAINTENANCE_PER_HOST_HOUR)):
             cluster.at(
-                cluster.now_ms + int(chance.integers(HOUR_MS)), HappeningKind.DRAIN, int(host)
+                cluster.now_ms + int(chance.integers(HOUR_MS)), QueuedEventKind.DRAIN, int(host)
             )
-        cluster.at(cluster.now_ms + HOUR_MS, HappeningKind.INSPECT)
+        cluster.at(cluster.now_ms + HOUR_MS, QueuedEventKind.INSPECT)
 
     def _maintain(self, host: int) -> None:
         if self.cluster.host_up[host]:

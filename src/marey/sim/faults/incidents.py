@@ -19,7 +19,7 @@ from marey.sim.faults import fault_effects
 from marey.sim.faults.host_life import Hosts
 from marey.sim.metrics import sample_kernels as k
 from marey.sim.random_draws import RandomDraws
-from marey.sim.scheduling.event_queue import HappeningKind
+from marey.sim.scheduling.event_queue import QueuedEventKind
 from marey.sim.scheduling.jobs import Job
 
 XID_TEXT = {
@@ -63,9 +63,9 @@ class Incidents:
         self._open: dict[int, list[_Open]] = {}
         cluster.on_start.append(self._job_starts)
         cluster.on_end.append(self._job_ends)
-        cluster.on_event[HappeningKind.FAULT] = self._strikes
-        cluster.on_event[HappeningKind.RECOVERED] = self._recovers
-        cluster.on_event[HappeningKind.NODE_LOST] = self._node_is_lost
+        cluster.on_event[QueuedEventKind.FAULT] = self._start_fault
+        cluster.on_event[QueuedEventKind.RECOVERED] = self._recovers
+        cluster.on_event[QueuedEventKind.NODE_LOST] = self._node_is_lost
 
     def truth(self, now_ms: int) -> list[Truth]:
         """Return every fault so far; one that goes on ends with the tick after now."""
@@ -132,18 +132,18 @@ class Incidents:
         ready = int(role[k.INIT_MS] + role[k.LOAD_MS]) + 4 * MINUTE_MS
         run = min(job.duration_ms, job.limit_ms)
         delay = min(ready + dice.between(0.1, 0.45) * max(0, run - ready), run * 0.8)
-        self.cluster.at(self.cluster.now_ms + int(delay), HappeningKind.FAULT, job.seq, kind)
+        self.cluster.at(self.cluster.now_ms + int(delay), QueuedEventKind.FAULT, job.seq, kind)
 
     def _plan_overflow(self, job: Job) -> None:
         full = fault_effects.leak_time_ms(job.regime)
         if full < job.duration_ms:
             job.duration_ms, job.outcome = full, WorkloadState.FAILED
 
-    def _case(self, job: Job, kind: FaultKind, *, fresh: bool = False) -> fault_effects.Case:
+    def _case(self, job: Job, kind: FaultKind, *, fresh: bool = False) -> fault_effects.FaultCase:
         hosts = self.cluster.hardware.gpu_host[job.gpu_numbers].astype(np.int64)
         number = list(FaultKind).index(kind)
         dice = RandomDraws(self.cluster.config.seed, 92, job.seq, number)
-        return fault_effects.Case(job, job.wellness.copy(), hosts, dice, fresh)
+        return fault_effects.FaultCase(job, job.wellness.copy(), hosts, dice, fresh)
 
     def _note(self, kind: FaultKind, job: Job, affected: NDArray[np.bool_]) -> None:
         hardware = self.cluster.hardware
@@ -159,7 +159,7 @@ class Incidents:
         self.records.append(record)
         self._open.setdefault(job.seq, []).append(record)
 
-    def _strikes(self, seq: int, kind: FaultKind) -> None:
+    def _start_fault(self, seq: int, kind: FaultKind) -> None:
         job = self.cluster.jobs.get(seq)
         if job is not None and job.state is WorkloadState.RUNNING and job.fault is None:
             self._apply(job, kind)
@@ -173,11 +173,11 @@ class Incidents:
         elif kind in FAILURES:
             self._fail(job, kind)
         else:
-            self._sicken(job, kind)
+            self._start_job_fault(job, kind)
 
     # -- courses --------------------------------------------------------------------------------
 
-    def _sicken(self, job: Job, kind: FaultKind) -> None:
+    def _start_job_fault(self, job: Job, kind: FaultKind) -> None:
         cluster, case = self.cluster, self._case(job, kind)
         affected = fault_effects.shape(kind, case)
         left = max(0, job.planned_end_ms - cluster.now_ms)
@@ -199,10 +199,10 @@ class Incidents:
             self._tell_throttle(job, affected, case)
         if kind in PASSING and case.dice.chance(0.5):
             until = int(case.dice.between(0.75, 3.0) * HOUR_MS)
-            cluster.at(cluster.now_ms + until, HappeningKind.RECOVERED, job.seq, kind)
+            cluster.at(cluster.now_ms + until, QueuedEventKind.RECOVERED, job.seq, kind)
 
     def _tell_throttle(
-        self, job: Job, affected: NDArray[np.bool_], case: fault_effects.Case
+        self, job: Job, affected: NDArray[np.bool_], case: fault_effects.FaultCase
     ) -> None:
         hardware = self.cluster.hardware
         gpu = int(job.gpu_numbers[affected][0])
@@ -230,7 +230,7 @@ class Incidents:
         end = self.cluster.now_ms + int(left * rate)
         self.cluster.schedule_end(job, end, job.planned_outcome)
 
-    def _hang_the_rest(self, job: Job) -> None:
+    def _stall_other_ranks(self, job: Job) -> None:
         """Let ranks wait in a collective for a peer that has vanished."""
         case = self._case(job, FaultKind.STALLED)
         fault_effects.shape(FaultKind.STALLED, case)
@@ -298,7 +298,7 @@ class Incidents:
         status = GpuStatus(hardware.gpu_names[gpu], True, f"XID {number}")
         cluster.failed_gpus[gpu] = status
         cluster.tell(status)
-        self._hang_the_rest(job)
+        self._stall_other_ranks(job)
         soon = int(dice.between(20.0, 150.0) * SECOND_MS)
         cluster.schedule_end(job, cluster.now_ms + soon, WorkloadState.FAILED)
         reason = f"XID {number} on GPU {gpu - int(hardware.host_first[host])}"
@@ -316,12 +316,12 @@ class Incidents:
             self._close(seq)
             other.fault = FaultKind.NODE_FAILURE
             self._note(FaultKind.NODE_FAILURE, other, hardware.gpu_host[other.gpu_numbers] == host)
-            self._hang_the_rest(other)
+            self._stall_other_ranks(other)
             # It cannot end by itself any more.
             other.end_token += 1
         delay = int(case.dice.between(60.0, 300.0) * SECOND_MS)
         repair = delay + int(case.dice.between(1.0, 8.0) * HOUR_MS)
-        cluster.at(cluster.now_ms + delay, HappeningKind.NODE_LOST, host)
+        cluster.at(cluster.now_ms + delay, QueuedEventKind.NODE_LOST, host)
         self.hosts.plan_repair(host, repair)
 
     def _node_is_lost(self, host: int) -> None:

@@ -122,7 +122,7 @@ def _shape_stages(table: NDArray[np.float32], place: NDArray[np.float64]) -> Non
     table[:, k.HEAT_GAIN] *= 0.99 + 0.03 * (place >= 1.0)
 
 
-def settle_heat(regime: Regime, before: Regime) -> None:
+def scale_warmth(regime: Regime, before: Regime) -> None:
     """Scale each GPU state's warmth by how its multipliers differ from the healthy GPU state's."""
     roles = regime.roles[regime.role_of]
     own = roles.copy()

@@ -27,7 +27,7 @@ from marey.sim.metrics.sample_kernels import (
     Ints,
     Singles,
 )
-from marey.sim.random_draws import bells
+from marey.sim.random_draws import draw_normal_table
 
 
 @njit(cache=True, nogil=True)
@@ -74,7 +74,7 @@ def steady_excess(roles: Doubles, role_of: Ints, gpu_states: Singles) -> Doubles
 @njit(cache=True, nogil=True)
 def vary_states(gpu_states: Singles, key: np.uint64, spreads: Doubles, memory_share: float) -> None:
     """Vary the ranks of one workload a little where they do the same; memory hardly at all."""
-    noise = bells(key, len(gpu_states), 8)
+    noise = draw_normal_table(key, len(gpu_states), 8)
     for i in range(len(gpu_states)):
         for column in range(7):
             gpu_states[i, K_UTIL + column] = 1.0 + spreads[column] * noise[i, column]

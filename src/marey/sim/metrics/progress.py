@@ -99,7 +99,7 @@ def report(
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ProgressColumns:
     """Progress of many workloads as columns."""
 
     seq: NDArray[np.int64]
@@ -131,7 +131,7 @@ class Reports:
         )
 
 
-class Tracks:
+class ProgressTracks:
     """The progress of everything that trains, and of what ended since the last reports."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class Tracks:
         self._used = np.concatenate([self._used, np.zeros(size, np.bool_)])
         self._free.extend(range(2 * size - 1, size - 1, -1))
 
-    def reports(self, after_ms: int, until_ms: int) -> Reports:
+    def reports(self, after_ms: int, until_ms: int) -> ProgressColumns:
         """Return everything reported in (after, until]; what has ended is then forgotten."""
         rows = np.flatnonzero(self._used)
         none_i, none_f = np.zeros(0, np.int64), np.zeros(0)
@@ -199,7 +199,7 @@ class Tracks:
         seq, time, step = (np.zeros(count, np.int64) for _ in range(3))
         throughput, loss = np.zeros(count), np.zeros(count)
         report(rows, self._tracks, *span, seq, time, step, throughput, loss)
-        found = Reports(
+        found = ProgressColumns(
             seq=seq,
             time_ms=time,
             step=step,

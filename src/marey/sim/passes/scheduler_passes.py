@@ -38,7 +38,7 @@ from marey.sim.passes.planned_starts import (
 )
 
 
-class Use(NamedTuple):
+class HeldResources(NamedTuple):
     """What owners and projects hold now, and the limits of partitions (0: none)."""
 
     gpus: Ints
@@ -65,7 +65,7 @@ def build_outcome(jobs: int) -> Outcome:
 
 
 @njit()
-def is_limited(use: Use, jobs: Requests, rules: Rules, job: int) -> bool:
+def is_limited(use: HeldResources, jobs: Requests, rules: Rules, job: int) -> bool:
     """Return whether a limit keeps a job back now."""
     owner, gpus = jobs.owner[job], jobs.gpus[job] * jobs.hosts[job]
     if rules.max_gpus_per_user > 0 and use.gpus[owner] + gpus > rules.max_gpus_per_user:
@@ -88,7 +88,7 @@ def _has_limit(limits: Ints) -> bool:
 
 
 @njit(inlined=True)
-def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
+def _count_use(use: HeldResources, jobs: Requests, job: int, sign: int) -> None:
     owner, gpus = jobs.owner[job], sign * jobs.gpus[job] * jobs.hosts[job]
     use.gpus[owner] += gpus
     use.jobs[owner] += sign
@@ -97,7 +97,9 @@ def _count_use(use: Use, jobs: Requests, job: int, sign: int) -> None:
 
 
 @njit(inlined=True)
-def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_s: int) -> None:
+def start_job(
+    site: Site, jobs: Requests, use: HeldResources, rules: Rules, job: int, now_s: int
+) -> None:
     """Start a job on the hosts that stand in its row."""
     first = jobs.first[job]
     last = first + jobs.hosts[job]
@@ -108,7 +110,7 @@ def start_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int, now_
 
 
 @njit(inlined=True)
-def end_job(site: Site, jobs: Requests, use: Use, rules: Rules, job: int) -> None:
+def end_job(site: Site, jobs: Requests, use: HeldResources, rules: Rules, job: int) -> None:
     """Take back what a job held."""
     first = jobs.first[job]
     last = first + jobs.hosts[job]
@@ -136,7 +138,13 @@ def _open_pool(site: Site, jobs: Requests, job: int, now_s: int) -> None:
 
 @njit(inlined=True)
 def run_main_pass(
-    site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
+    site: Site,
+    jobs: Requests,
+    use: HeldResources,
+    rules: Rules,
+    order: Ints,
+    now_s: int,
+    outcome: Outcome,
 ) -> None:
     """Start jobs in order; who does not fit closes its partition's hosts to those behind."""
     outcome.counts[0] = 0
@@ -221,7 +229,7 @@ def _fits_without_lower_tiers(
 def _evict_for(
     site: Site,
     jobs: Requests,
-    use: Use,
+    use: HeldResources,
     rules: Rules,
     job: int,
     chosen: Ints,
@@ -247,7 +255,7 @@ def _evict_for(
 def _evict_from(
     site: Site,
     jobs: Requests,
-    use: Use,
+    use: HeldResources,
     rules: Rules,
     job: int,
     chosen: Ints,
@@ -285,7 +293,13 @@ def _find_victim_on_hosts(site: Site, jobs: Requests, job: int) -> int:
 
 @njit()
 def run_backfill_pass(
-    site: Site, jobs: Requests, use: Use, rules: Rules, order: Ints, now_s: int, outcome: Outcome
+    site: Site,
+    jobs: Requests,
+    use: HeldResources,
+    rules: Rules,
+    order: Ints,
+    now_s: int,
+    outcome: Outcome,
 ) -> None:
     """Start jobs that delay nobody whose hosts are kept; keep hosts for those that wait."""
     outcome.counts[0] = 0

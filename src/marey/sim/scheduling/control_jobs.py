@@ -58,7 +58,7 @@ def simulate_control_jobs(
     wide = draws.choice([1, 2, 4], plan.applications)[application]
     hosts = [draws.choice(plan.hosts, n, replace=False) for n in wide]
     slow = _draw_slow_hosts(plan, draws) if cause == "hosts" else {}
-    fabric, files = (_wander(plan.days, draws) for _ in range(2))
+    fabric, files = (_draw_hourly_load(plan.days, draws) for _ in range(2))
     hour = np.floor(start_s / _HOUR_S).astype(np.int64)
     base = draws.uniform(600, 7200, plan.applications)[application]
     sensitive = draws.uniform(0.8, 1.2, plan.applications)[application]
@@ -85,7 +85,7 @@ def _draw_slow_hosts(plan: ControlPlan, draws: np.random.Generator) -> dict[int,
     return {int(h): 1.0 + plan.strength * float(draws.uniform(0.7, 1.3)) for h in chosen}
 
 
-def _wander(days: int, draws: np.random.Generator) -> Floats:
+def _draw_hourly_load(days: int, draws: np.random.Generator) -> Floats:
     """Return an hourly load from 0 to 1 that wanders and follows the day."""
     hours = days * 24 + 1
     level = np.zeros(hours)

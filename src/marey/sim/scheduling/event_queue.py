@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class HappeningKind(IntEnum):
+class QueuedEventKind(IntEnum):
     """Kinds of happening, in the order in which those of one moment are handled."""
 
     HOUR = 0
@@ -33,14 +33,14 @@ class EventQueue:
         self._heap: list[tuple[int, int, int, tuple[Any, ...]]] = []
         self._planned = 0
 
-    def plan(self, time_ms: int, what: HappeningKind, details: tuple[Any, ...]) -> None:
+    def plan(self, time_ms: int, what: QueuedEventKind, details: tuple[Any, ...]) -> None:
         """Plan what will happen at this moment."""
         self._planned += 1
         heapq.heappush(self._heap, (time_ms, int(what), self._planned, details))
 
-    def due(self, time_ms: int) -> tuple[int, HappeningKind, tuple[Any, ...]] | None:
+    def due(self, time_ms: int) -> tuple[int, QueuedEventKind, tuple[Any, ...]] | None:
         """Return the next happening up to this moment, taken off, or None."""
         if not self._heap or self._heap[0][0] > time_ms:
             return None
         moment, what, _, details = heapq.heappop(self._heap)
-        return moment, HappeningKind(what), details
+        return moment, QueuedEventKind(what), details

@@ -9,7 +9,7 @@ from marey.model.workloads import WorkloadState
 from marey.sim.cluster import Cluster
 from marey.sim.random_draws import RandomDraws
 from marey.sim.scheduling.demand import Demand
-from marey.sim.scheduling.event_queue import HappeningKind
+from marey.sim.scheduling.event_queue import QueuedEventKind
 from marey.sim.scheduling.jobs import Job
 from marey.sim.scheduling.scheduler_pass import Reason
 
@@ -33,13 +33,13 @@ class Intake:
         self._waiting_for: dict[int, list[int]] = {}
         self._last_of_user: dict[int, int] = {}
         cluster.on_end.append(self._release_dependents)
-        cluster.on_event[HappeningKind.HOUR] = self._hour
-        cluster.on_event[HappeningKind.SUBMIT] = self._arrive
-        cluster.on_event[HappeningKind.ELIGIBLE] = self._becomes_eligible
-        cluster.on_event[HappeningKind.GIVE_UP] = self._gives_up
+        cluster.on_event[QueuedEventKind.HOUR] = self._hour
+        cluster.on_event[QueuedEventKind.SUBMIT] = self._arrive
+        cluster.on_event[QueuedEventKind.ELIGIBLE] = self._becomes_eligible
+        cluster.on_event[QueuedEventKind.GIVE_UP] = self._gives_up
         if self.demands:
             self._populate()
-            cluster.at(cluster.now_ms, HappeningKind.HOUR)
+            cluster.at(cluster.now_ms, QueuedEventKind.HOUR)
 
     def new_seq(self) -> int:
         """Return the next workload's number."""
@@ -62,8 +62,8 @@ class Intake:
             waiting = float(cluster.queues[number].view("gpus").sum()) / demand.part.gpu_count
             draws, times = demand.arrivals(cluster.now_ms, cluster.config.load, waiting)
             for row, moment in enumerate(times.tolist()):
-                cluster.at(moment, HappeningKind.SUBMIT, number, draws, row)
-        cluster.at(cluster.now_ms + HOUR_MS, HappeningKind.HOUR)
+                cluster.at(moment, QueuedEventKind.SUBMIT, number, draws, row)
+        cluster.at(cluster.now_ms + HOUR_MS, QueuedEventKind.HOUR)
 
     def _arrive(self, number: int, draws: Any, row: int) -> None:
         cluster = self.cluster
@@ -90,23 +90,23 @@ class Intake:
         cluster.jobs[job.seq] = job
         dice = RandomDraws(cluster.config.seed, 84, job.seq)
         if job.reason is Reason.HELD:
-            self._later(dice.between(0.2, 3.0) * HOUR_MS, HappeningKind.ELIGIBLE, job)
+            self._later(dice.between(0.2, 3.0) * HOUR_MS, QueuedEventKind.ELIGIBLE, job)
         elif job.reason is Reason.PARTITION_CONFIG:
-            self._later(dice.between(0.5, 4.0) * HOUR_MS, HappeningKind.GIVE_UP, job)
+            self._later(dice.between(0.5, 4.0) * HOUR_MS, QueuedEventKind.GIVE_UP, job)
         elif job.depends_on is not None and job.depends_on in cluster.jobs:
             job.reason = Reason.DEPENDENCY
             self._waiting_for.setdefault(job.depends_on, []).append(job.seq)
         elif job.eligible_ms > cluster.now_ms:
             job.reason = Reason.BEGIN_TIME
-            cluster.at(job.eligible_ms, HappeningKind.ELIGIBLE, job.seq)
+            cluster.at(job.eligible_ms, QueuedEventKind.ELIGIBLE, job.seq)
         else:
             cluster.enqueue(job)
         if job.patience_ms is not None:
-            self._later(job.patience_ms, HappeningKind.GIVE_UP, job)
+            self._later(job.patience_ms, QueuedEventKind.GIVE_UP, job)
         cluster.tell(job.record())
         cluster.tell(job.status())
 
-    def _later(self, delay_ms: float, what: HappeningKind, job: Job) -> None:
+    def _later(self, delay_ms: float, what: QueuedEventKind, job: Job) -> None:
         self.cluster.at(self.cluster.now_ms + int(delay_ms), what, job.seq)
 
     def _becomes_eligible(self, seq: int) -> None:

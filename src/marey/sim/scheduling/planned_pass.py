@@ -36,7 +36,7 @@ from marey.sim.passes.planned_starts import (
     build_running,
 )
 from marey.sim.passes.scheduler_passes import (
-    Use,
+    HeldResources,
     build_outcome,
     is_limited,
     run_backfill_pass,
@@ -118,7 +118,7 @@ def plan_pass(
     jobs = _lay_out_requests(held, waiting)
     site = _build_site(cluster, partition, held, jobs)
     owners = len(cluster.users)
-    use = Use(
+    use = HeldResources(
         gpus=cluster.user_gpus[partition].copy(),
         jobs=np.zeros(owners, np.int64),
         project_gpus=np.zeros(1, np.int64),
@@ -139,7 +139,7 @@ def plan_pass(
 
 
 def _run_passes(
-    cluster: Cluster, site: Site, jobs: Requests, use: Use, *, rules: Rules, line: Ints
+    cluster: Cluster, site: Site, jobs: Requests, use: HeldResources, *, rules: Rules, line: Ints
 ) -> tuple[list[int], list[int]]:
     now_s, outcome = cluster.now_ms // 1000, build_outcome(len(jobs.gpus))
     run_main_pass(site, jobs, use, rules, line, now_s, outcome)
@@ -272,7 +272,7 @@ def _build_rules(cluster: Cluster, partition: int) -> Rules:
 
 
 def _explain_waits(
-    jobs: Requests, use: Use, rules: Rules, *, order: Ints, line: Ints, started: list[int]
+    jobs: Requests, use: HeldResources, rules: Rules, *, order: Ints, line: Ints, started: list[int]
 ) -> Ints:
     """Return why each row waits (0: it started, or runs)."""
     reasons = np.zeros(len(jobs.gpus), np.int64)

@@ -84,7 +84,7 @@ class ClusterJoin:
                     found.setdefault(name, gpu)
             return list(found.values())
 
-    def held_by(self) -> dict[str, list[str]]:
+    def list_gpus_by_holder(self) -> dict[str, list[str]]:
         """Return GPUs by what exporters say holds them: a job's number, or ``namespace/pod``."""
         with self._lock:
             return group_gpus_by_holder(self._list_reported_holders())

@@ -15,7 +15,7 @@ from marey.sources.kubernetes.client import ApiClient
 from marey.sources.kubernetes.kubernetes_json import KubernetesJob, KubernetesNode, Pod
 from marey.sources.kubernetes.kubernetes_nodes import NodeRules, SeenNode, find_events, read_node
 from marey.sources.kubernetes.owners import find_controller
-from marey.sources.kubernetes.placement import Held, Places, place_pods
+from marey.sources.kubernetes.placement import GpuPlacements, Held, place_pods
 from marey.sources.kubernetes.pods import SeenPod, find_disruption, read_pod
 from marey.sources.kubernetes.watch_cache import Backoff, Reflector, T
 from marey.sources.kubernetes.workloads import NameKeys, SeenWorkload, WorkloadReader, group_pods
@@ -49,7 +49,7 @@ class KubernetesRules:
 
 
 @dataclass(slots=True)
-class Copies:
+class ObjectCopies:
     """What the watches hold at one moment, and the pods that went since the last."""
 
     nodes: list[KubernetesNode] = field(default_factory=list)
@@ -79,7 +79,7 @@ class KubernetesReader:
 
     def observe(
         self,
-        copies: Copies,
+        copies: ObjectCopies,
         now_ms: int,
         *,
         measured: Sequence[Gpu] = (),
@@ -172,8 +172,8 @@ class KubernetesReader:
     def _read_workloads(
         self,
         pods: list[SeenPod],
-        copies: Copies,
-        places: Places,
+        copies: ObjectCopies,
+        places: GpuPlacements,
         *,
         gpus: list[Gpu],
         skew_ms: int,
@@ -204,7 +204,7 @@ class KubernetesReader:
     def _collect_news(
         self,
         seen: list[SeenWorkload],
-        copies: Copies,
+        copies: ObjectCopies,
         jobs: dict[str, KubernetesJob],
         *,
         skew_ms: int,
@@ -245,7 +245,7 @@ class KubernetesReader:
             said = said or next((s for pod in live if (s := self._find_preemptor(pod, now_ms))), "")
             if said:
                 self._disrupted[name] = said
-        return {name: reader.read(group, Places(), {}, {}) for name, group in groups.items()}
+        return {name: reader.read(group, GpuPlacements(), {}, {}) for name, group in groups.items()}
 
 
 def _end_workload(one: SeenWorkload, now_ms: int, disrupted: str = "") -> SeenWorkload:
@@ -393,7 +393,7 @@ class KubernetesSource:
         if not all(synced):
             text = f"{self._client.server} has not answered yet."
             raise Unavailable(text, code=NO_ANSWER_YET)
-        copies = Copies()
+        copies = ObjectCopies()
         copies.jobs = [job for r in self._jobs for job in r.take()[0]]
         copies.nodes = [node for r in self._nodes for node in r.take()[0]]
         for reflector in self._pods:

@@ -26,7 +26,7 @@ _CRON_RUN = re.compile(r"^(.+)-\d{8,10}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class TopOwner:
     """The one owner at the top; ``uid`` is empty where only its name is known."""
 
     kind: str
@@ -48,21 +48,21 @@ def find_controller(meta: Meta) -> Owner | None:
     return next((o for o in owners if o.controller), owners[0] if len(owners) == 1 else None)
 
 
-def find_pod_root(meta: Meta, jobs: Mapping[str, KubernetesJob]) -> Root:
+def find_pod_root(meta: Meta, jobs: Mapping[str, KubernetesJob]) -> TopOwner:
     """Return the workload of a pod; ``jobs`` by uid, as far as they may be seen."""
     group = meta.label(POD_GROUP)
     if group:
-        return Root("PodGroup", meta.namespace, group)
+        return TopOwner("PodGroup", meta.namespace, group)
     owner = find_controller(meta)
     if owner is None:
         labelled = _find_labelled_root(meta, Owner())
-        return labelled or Root("Pod", meta.namespace, meta.name, meta.uid)
+        return labelled or TopOwner("Pod", meta.namespace, meta.name, meta.uid)
     if owner.kind == "Job" and owner.uid in jobs:
         return find_job_root(jobs[owner.uid])
     return _find_labelled_root(meta, owner) or _find_owner_root(meta, owner)
 
 
-def find_job_root(job: KubernetesJob) -> Root:
+def find_job_root(job: KubernetesJob) -> TopOwner:
     """Return the workload of a job: itself, or the suite that made it.
 
     Each run of a CronJob is one.
@@ -70,15 +70,15 @@ def find_job_root(job: KubernetesJob) -> Root:
     meta = job.metadata
     owner = find_controller(meta)
     if owner is None:
-        return _find_labelled_root(meta, Owner()) or Root(
+        return _find_labelled_root(meta, Owner()) or TopOwner(
             "Job", meta.namespace, meta.name, meta.uid
         )
     if owner.kind == "CronJob":
-        return Root("Job", meta.namespace, meta.name, meta.uid, cron_job=owner.name)
-    return Root(owner.kind, meta.namespace, owner.name, owner.uid)
+        return TopOwner("Job", meta.namespace, meta.name, meta.uid, cron_job=owner.name)
+    return TopOwner(owner.kind, meta.namespace, owner.name, owner.uid)
 
 
-def _find_labelled_root(meta: Meta, owner: Owner) -> Root | None:
+def _find_labelled_root(meta: Meta, owner: Owner) -> TopOwner | None:
     """Find the root by the label of a suite.
 
     Its uid where the pod's own owner is the suite's object.
@@ -90,11 +90,11 @@ def _find_labelled_root(meta: Meta, owner: Owner) -> Root | None:
         if name:
             same = owner.name == name
             uid = owner.uid if same else meta.label(LABELLED_UID) if kind == "JobSet" else ""
-            return Root(kind or (owner.kind if same else "Job"), meta.namespace, name, uid)
+            return TopOwner(kind or (owner.kind if same else "Job"), meta.namespace, name, uid)
     return None
 
 
-def _find_ray_root(meta: Meta, owner: Owner) -> Root:
+def _find_ray_root(meta: Meta, owner: Owner) -> TopOwner:
     """Return a RayJob or RayService makes a RayCluster per run.
 
     That one's uid tells the runs apart.
@@ -102,26 +102,26 @@ def _find_ray_root(meta: Meta, owner: Owner) -> Root:
     uid = owner.uid if owner.kind == "RayCluster" else ""
     made_by, kind = meta.label(RAY_FROM), meta.label(RAY_FROM_KIND)
     if made_by and kind and kind != "RayCluster":
-        return Root(kind, meta.namespace, made_by, uid)
-    return Root("RayCluster", meta.namespace, owner.name or meta.label(RAY_CLUSTER), uid)
+        return TopOwner(kind, meta.namespace, made_by, uid)
+    return TopOwner("RayCluster", meta.namespace, owner.name or meta.label(RAY_CLUSTER), uid)
 
 
-def _find_owner_root(meta: Meta, owner: Owner) -> Root:
+def _find_owner_root(meta: Meta, owner: Owner) -> TopOwner:
     if owner.kind == "ReplicaSet":
         tail = f"-{meta.label('pod-template-hash')}"
         if len(tail) > 1 and owner.name.endswith(tail):
             # One deployment through all its rollouts, which are replica sets with other uids.
-            return Root("Deployment", meta.namespace, owner.name.removesuffix(tail))
+            return TopOwner("Deployment", meta.namespace, owner.name.removesuffix(tail))
     if owner.kind == "Job":
         run = _CRON_RUN.match(owner.name)
         cron_job = run[1] if run else ""
-        return Root("Job", meta.namespace, owner.name, owner.uid, cron_job=cron_job)
-    return Root(owner.kind or "Pod", meta.namespace, owner.name, owner.uid)
+        return TopOwner("Job", meta.namespace, owner.name, owner.uid, cron_job=cron_job)
+    return TopOwner(owner.kind or "Pod", meta.namespace, owner.name, owner.uid)
 
 
-def join_roots(roots: list[Root]) -> dict[Root, Root]:
+def join_roots(roots: list[TopOwner]) -> dict[TopOwner, TopOwner]:
     """Return roots known by name only, to those of the same name whose uid another pod names."""
-    by_name: dict[tuple[str, str], list[Root]] = {}
+    by_name: dict[tuple[str, str], list[TopOwner]] = {}
     for root in roots:
         if root.uid:
             by_name.setdefault((root.namespace, root.name), []).append(root)

@@ -13,11 +13,11 @@ Held = Mapping[str, Sequence[str]]
 
 
 @dataclass(slots=True)
-class Places:
+class GpuPlacements:
     """GPUs by pod; hosts on which some pod's are not known, with how many those are."""
 
     gpus: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    untold: dict[str, int] = field(default_factory=dict)
+    unknown_counts: dict[str, int] = field(default_factory=dict)
     assumed: set[str] = field(default_factory=set)
 
     def holders(self) -> dict[str, int]:
@@ -44,7 +44,7 @@ def place_pods(
     uuids: Mapping[str, str] | None = None,
     assume: bool = False,
     measured_hosts: frozenset[str] = frozenset(),
-) -> Places:
+) -> GpuPlacements:
     """Return GPUs of every pod that holds some.
 
     Kubernetes itself tells only how many. Believed, in this order: what exporters say of the pod,
@@ -60,7 +60,7 @@ def place_pods(
     for pod in pods:
         if pod.holds and pod.gpus:
             on_host.setdefault(pod.host, []).append(pod)
-    places = Places()
+    places = GpuPlacements()
     for host, there in on_host.items():
         unmeasured = host not in measured_hosts
         reported = _ReportedDevices(held, uuids or {}, assume or unmeasured)
@@ -74,7 +74,7 @@ def _place_on_host(
     gpus: list[Gpu],
     *,
     reported: _ReportedDevices,
-    places: Places,
+    places: GpuPlacements,
 ) -> None:
     order = {gpu.gpu: at for at, gpu in enumerate(gpus)}
     waiting = []
@@ -94,7 +94,7 @@ def _place_on_host(
     certain = wanted == len(left) and one_owner and not any(pod.shared for pod in waiting)
     if not certain and not reported.assume:
         if wanted:
-            places.untold[host] = wanted
+            places.unknown_counts[host] = wanted
         return
     for pod in waiting:
         places.gpus[pod.place], left = tuple(left[: pod.gpus]), left[pod.gpus :]

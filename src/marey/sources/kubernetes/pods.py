@@ -18,7 +18,7 @@ from marey.sources.kubernetes.kubernetes_json import (
     Pod,
     PodStatus,
 )
-from marey.sources.kubernetes.owners import Root, find_pod_root
+from marey.sources.kubernetes.owners import TopOwner, find_pod_root
 
 RANK = "marey/rank"
 # Where device plugins and GPU schedulers write which GPUs a pod got: indices or UUIDs.
@@ -49,7 +49,7 @@ class SeenPod:
 
     namespace: str
     name: str
-    root: Root
+    root: TopOwner
     gpus: int
     shared: bool
     host: str

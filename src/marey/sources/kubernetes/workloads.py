@@ -11,8 +11,8 @@ from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadS
 from marey.sources.kubernetes.gpu_requests import GpuResources
 from marey.sources.kubernetes.kubernetes_json import KubernetesJob, Meta
 from marey.sources.kubernetes.kubernetes_nodes import MODEL_LABELS
-from marey.sources.kubernetes.owners import QUEUES, Root, find_job_root, join_roots
-from marey.sources.kubernetes.placement import Places
+from marey.sources.kubernetes.owners import QUEUES, TopOwner, find_job_root, join_roots
+from marey.sources.kubernetes.placement import GpuPlacements
 from marey.sources.kubernetes.pods import SeenPod, parse_time_ms
 
 USER_KEYS = ("marey/user", "hpc.user", "user", "owner", "username")
@@ -43,7 +43,7 @@ class NameKeys:
 class OwnedObjects:
     """Everything of one owner."""
 
-    root: Root
+    root: TopOwner
     pods: list[SeenPod] = field(default_factory=list)
     jobs: list[KubernetesJob] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class WorkloadReader:
     def read(
         self,
         group: OwnedObjects,
-        places: Places,
+        places: GpuPlacements,
         gpus: Mapping[str, Gpu],
         sharing: Mapping[str, int],
     ) -> SeenWorkload:
@@ -134,7 +134,7 @@ class WorkloadReader:
         state: WorkloadState,
         allocations: Sequence[Allocation],
         *,
-        places: Places,
+        places: GpuPlacements,
         gpus: Mapping[str, Gpu],
     ) -> Workload:
         metas = [*(p.source.metadata for p in group.pods), *(j.metadata for j in group.jobs),
@@ -238,7 +238,7 @@ def _find_first_reason(pods: list[SeenPod]) -> str:
 
 
 def _make_allocations(
-    group: OwnedObjects, places: Places, sharing: Mapping[str, int]
+    group: OwnedObjects, places: GpuPlacements, sharing: Mapping[str, int]
 ) -> tuple[Allocation, ...]:
     """Return the GPUs of the pods, ranked in the order that the suite gives its pods."""
     pods = [pod for pod in group.pods if pod.holds and places.gpus.get(pod.place)]
@@ -315,7 +315,7 @@ def _exit_code(group: OwnedObjects) -> int | None:
 
 
 def _collect_attributes(
-    group: OwnedObjects, metas: Sequence[Meta], places: Places
+    group: OwnedObjects, metas: Sequence[Meta], places: GpuPlacements
 ) -> dict[str, str]:
     pods = group.pods
     reported = {"kind": group.root.kind, "namespace": group.root.namespace, "pods": str(len(pods))}

@@ -145,7 +145,7 @@ class SketchTable(_Rows):
             if self._most > widest:
                 self.bins = self.bins.astype(np.uint32)
 
-    def update(self, ticks: Ticks, slots: NDArray[np.int64], roster: EntityRows) -> int:
+    def update(self, ticks: Ticks, slots: NDArray[np.int64], entity_rows: EntityRows) -> int:
         """Take a batch: column ``k`` into metric ``slots[k]``; returns the samples taken."""
         self._widen(_count_most_of_one(ticks.entity))
         return int(
@@ -158,10 +158,10 @@ class SketchTable(_Rows):
                 ticks.values,
                 ticks.time_ms,
                 ticks.entity,
-                roster.first_row,
-                roster.rows,
-                roster.from_ms,
-                roster.to_ms,
+                entity_rows.first_row,
+                entity_rows.rows,
+                entity_rows.from_ms,
+                entity_rows.to_ms,
             )
         )
 
@@ -264,7 +264,11 @@ class WindowRing(_Rows):
                 self.held[slot] = number
 
     def update(
-        self, ticks: Ticks, column: int, roster: EntityRows, coming: TouchedSlots | None = None
+        self,
+        ticks: Ticks,
+        column: int,
+        entity_rows: EntityRows,
+        coming: TouchedSlots | None = None,
     ) -> None:
         """Take one column of a batch; samples older than the ring are left out."""
         self._widen(coming or read_coming(ticks))
@@ -277,10 +281,10 @@ class WindowRing(_Rows):
             ticks.values[column],
             ticks.time_ms,
             ticks.entity,
-            roster.first_row,
-            roster.rows,
-            roster.from_ms,
-            roster.to_ms,
+            entity_rows.first_row,
+            entity_rows.rows,
+            entity_rows.from_ms,
+            entity_rows.to_ms,
         )
 
     def _widen(self, coming: TouchedSlots) -> None:

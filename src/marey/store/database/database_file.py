@@ -203,7 +203,7 @@ class Database:
             self._limit(self._memory_mb)
 
     @contextmanager
-    def roomier(self, memory_limit_mb: int) -> Iterator[None]:
+    def raise_memory_limit(self, memory_limit_mb: int) -> Iterator[None]:
         """Let DuckDB use more memory for a while: to put an hour in order, not to answer."""
         self._limit(max(memory_limit_mb, self._memory_mb))
         try:

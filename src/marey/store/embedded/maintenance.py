@@ -36,7 +36,7 @@ def rewrite(database: Database, tables: SampleTables, kind: Entity, now_ms: int)
     with database.read() as connection:
         spans = list_hours_before(connection, f"{kind}_hot", _round_to_hour(now_ms))
     if spans:
-        with database.roomier(REWRITE_MEMORY_MB):
+        with database.raise_memory_limit(REWRITE_MEMORY_MB):
             for span in spans:
                 with database.write() as connection:
                     tables.rewrite(connection, kind, span)

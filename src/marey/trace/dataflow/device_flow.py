@@ -22,7 +22,7 @@ from marey.model.training.traces import COMMUNICATION_KINDS, DEVICE_KINDS, Event
 from marey.stats.intervals import cover, merge, unite
 from marey.trace.analysis import AnalysisSteps, reduce_run
 from marey.trace.dataflow.device_gradients import find_gradients
-from marey.trace.dataflow.thread_pool import assign_lanes, stand_for_device
+from marey.trace.dataflow.thread_pool import assign_lanes, merge_pool_threads
 from marey.trace.rank.activity import RankActivity
 from marey.trace.rank.device_waits import (
     Columns,
@@ -113,7 +113,7 @@ def _read_rank(bench: AnalysisSteps, activity: RankActivity, items: Ints) -> _Pa
     events = run.events(activity.rank)
     columns: Columns = {name: events[name].to_numpy().astype(np.int64) for name in _COLUMNS}
     if not run.info(activity.rank).has_device:
-        columns["device"] = stand_for_device(columns)
+        columns["device"] = merge_pool_threads(columns)
         columns["stream"] = _pool_streams(columns)
     work = _device_rows(columns)
     recorded = bool((columns["kind"] == EventKind.SYNC).any())

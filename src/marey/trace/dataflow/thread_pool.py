@@ -28,7 +28,7 @@ def assign_lanes(start_ns: Ints, end_ns: Ints) -> Ints:
     return lanes
 
 
-def stand_for_device(columns: Mapping[str, Ints]) -> Ints:
+def merge_pool_threads(columns: Mapping[str, Ints]) -> Ints:
     """Return devices in which a pool of threads without a number of its own is the first one.
 
     TensorFlow runs the operators of all replicas of a host on one pool.

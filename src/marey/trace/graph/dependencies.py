@@ -344,7 +344,7 @@ class _Blocks:
         changed = np.append(True, np.diff(segments.phase) != 0)
         changed |= np.append(True, np.diff(segments.step) != 0)
         changed |= np.append(False, np.diff(between) != 0)
-        changed = _without_crumbs(changed, segments.busy_ns, segments.step, segments.phase)
+        changed = _drop_small_cuts(changed, segments.busy_ns, segments.step, segments.phase)
         key = np.stack([segments.step, segments.phase, np.cumsum(changed)])
         runs, place = np.unique(key, axis=1, return_inverse=True)
         fresh = np.append(True, (np.diff(runs[:2], axis=1) != 0).any(axis=0))
@@ -365,7 +365,7 @@ class _Blocks:
         )
 
 
-def _without_crumbs(changed: Flags, busy: Ints, step: Ints, phase: Ints) -> Flags:
+def _drop_small_cuts(changed: Flags, busy: Ints, step: Ints, phase: Ints) -> Flags:
     """Return the cuts, less those that would make a micro-batch of a copy or a stray kernel."""
     run = np.cumsum(changed) - 1
     first = np.flatnonzero(changed)

@@ -66,7 +66,7 @@ def align_pool(pool: Pool, item: Ints, hosts: Mapping[int, str]) -> Clocks:
             residual=None,
             origin=origin,
         )
-    team = _teams(item[rows], at)
+    team = _number_rank_sets(item[rows], at)
     drift = _drifts(pool, hosts=hosts, end=end, item=item[rows], at=at, team=team)
     steady = end * (1 - drift[at])
     away, _ = _from_mean(steady, item[rows])
@@ -104,7 +104,7 @@ def _share_offsets(own: Floats, scatter: Floats, hosts: list[str]) -> Floats:
     return offset
 
 
-def _teams(item: Ints, at: Ints) -> Ints:
+def _number_rank_sets(item: Ints, at: Ints) -> Ints:
     """Return for each row the set of ranks that met in its item: the same ranks give the same
     number.
     """

@@ -47,7 +47,7 @@ class _Traffic:
     mirrored: float
 
 
-def recognise(
+def find_parallelism(
     pool: Pool, item: Ints, symbols: Symbols, *, early: Flags, world: Mapping[int, str]
 ) -> Parallelism:
     """Return the dimensions of a run.

@@ -183,8 +183,8 @@ def _number(
     unnamed: Sequence[tuple[str, ConvertedRank]],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Number files that say nothing about ranks in order; one file alone is rank 0."""
-    best = min((_trust(stored)[0] for _, stored in unnamed), default=0)
-    used = [(path, stored) for path, stored in unnamed if _trust(stored)[0] == best]
+    best = min((_order_by_trust(stored)[0] for _, stored in unnamed), default=0)
+    used = [(path, stored) for path, stored in unnamed if _order_by_trust(stored)[0] == best]
     notes = [
         Note(Path(path).name, f"has no rank; taken as rank {rank} by its place among the files")
         for rank, (path, _) in enumerate(used)
@@ -198,7 +198,9 @@ def _best_of_each(
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     kept: dict[int, tuple[str, ConvertedRank]] = {}
     notes = []
-    for rank, path, stored in sorted(named, key=lambda n: (n[0], _excerpt(n[1]), *_trust(n[2]))):
+    for rank, path, stored in sorted(
+        named, key=lambda n: (n[0], _excerpt(n[1]), *_order_by_trust(n[2]))
+    ):
         in_parts = stored.info.framework in IN_PARTS
         if rank in kept and in_parts and _excerpt(path) == _excerpt(kept[rank][0]):
             first = kept[rank][1]
@@ -217,7 +219,7 @@ def _excerpt(path: str) -> int:
     return next((n for n, start in enumerate(EXCERPTS, 1) if name.startswith(start)), 0)
 
 
-def _trust(stored: ConvertedRank) -> tuple[int, int, int]:
+def _order_by_trust(stored: ConvertedRank) -> tuple[int, int, int]:
     """Rank files, smaller is better: profiles before outlines, real device events, more events."""
     framework = stored.info.framework
     place = FRAMEWORKS.index(framework) if framework in FRAMEWORKS else len(FRAMEWORKS)

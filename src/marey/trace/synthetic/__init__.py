@@ -14,15 +14,15 @@ from marey.trace.synthetic.hard import HardScenario, draw_conditions
 from marey.trace.synthetic.layout import Layout
 from marey.trace.synthetic.program import run_program
 from marey.trace.synthetic.simulation import Simulation
-from marey.trace.synthetic.tables import Clock, Dress, build_run, make_clock
+from marey.trace.synthetic.tables import Clock, TraceStyle, build_run, make_clock
 
 __all__ = [
     "Conditions",
-    "Dress",
     "HardScenario",
     "Layout",
     "Scenario",
     "SyntheticRun",
+    "TraceStyle",
     "Truth",
     "healthy",
     "make_hard_run",
@@ -40,7 +40,7 @@ class Scenario:
     kind: VerdictKind = VerdictKind.NONE
     steps: int = 5
     seed: int = 0
-    dress: Dress = field(default_factory=Dress)
+    trace_style: TraceStyle = field(default_factory=TraceStyle)
 
 
 @dataclass(frozen=True)
@@ -56,24 +56,29 @@ def make_run(scenario: Scenario) -> SyntheticRun:
     """Simulate the scenario and record it as a profiler would."""
     simulation, truth = simulate(scenario)
     rng = np.random.default_rng(scenario.seed + 1)
-    clock = make_clock(scenario.layout, scenario.dress, rng)
-    return SyntheticRun(build_run(simulation, scenario.dress, clock), truth, clock)
+    clock = make_clock(scenario.layout, scenario.trace_style, rng)
+    return SyntheticRun(build_run(simulation, scenario.trace_style, clock), truth, clock)
 
 
 def make_run_under(
-    conditions: Conditions, layout: Layout, *, steps: int, seed: int = 0, dress: Dress | None = None
+    conditions: Conditions,
+    layout: Layout,
+    *,
+    steps: int,
+    seed: int = 0,
+    trace_style: TraceStyle | None = None,
 ) -> TraceRun:
     """Simulate a run under given conditions and record it as a profiler would."""
-    worn = dress or Dress()
+    worn = trace_style or TraceStyle()
     simulation = Simulation(layout, conditions, seed)
     run_program(simulation, steps)
     clock = make_clock(layout, worn, np.random.default_rng(seed + 1))
     return build_run(simulation, worn, clock)
 
 
-def make_hard_run(scenario: HardScenario, dress: Dress | None = None) -> SyntheticRun:
+def make_hard_run(scenario: HardScenario, trace_style: TraceStyle | None = None) -> SyntheticRun:
     """Simulate a run of the harder world and record it as a profiler would."""
-    worn = dress or Dress()
+    worn = trace_style or TraceStyle()
     conditions, truth = draw_conditions(scenario)
     simulation = Simulation(scenario.layout, conditions, scenario.seed)
     run_program(simulation, scenario.steps)

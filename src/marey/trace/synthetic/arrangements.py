@@ -9,7 +9,7 @@ import numpy as np
 
 from marey.trace.synthetic.faults import healthy
 from marey.trace.synthetic.layout import Layout
-from marey.trace.synthetic.what_ifs import STEPS, WhatIfTruth, World
+from marey.trace.synthetic.what_ifs import STEPS, RunSetup, WhatIfTruth
 
 MB = 1 << 20
 BUCKETS_MB = (8, 16, 32, 100, 200)
@@ -24,7 +24,7 @@ def draw_arrangement(layout: Layout, seed: int) -> WhatIfTruth:
     possible = [change for allowed, change in CHANGES if allowed(before)]
     changed, words = possible[int(rng.integers(len(possible)))](before, rng)
     transfer = float(rng.uniform(1.0, 8.0))
-    worlds = [World(one, healthy(one, STEPS)) for one in (before, changed)]
+    worlds = [RunSetup(one, healthy(one, STEPS)) for one in (before, changed)]
     for world in worlds:
         world.conditions.transfer = transfer
     return WhatIfTruth(words, *(world.simulate(seed) for world in worlds))

@@ -50,7 +50,7 @@ HOST_OPERATOR, LAUNCH, KERNEL, ANNOTATION = range(4)
 
 
 @dataclass(frozen=True)
-class Dress:
+class TraceStyle:
     """How the same run may look in a trace: kernel names, identifiers, group names, clocks."""
 
     kernel_names: str = "today"  # or yesterday
@@ -60,10 +60,10 @@ class Dress:
     drift_ppm: float = 20.0
 
 
-class GroupBook:
+class ProcessGroups:
     """The process groups of a layout: number, name, description and members of each."""
 
-    def __init__(self, layout: Layout, dress: Dress) -> None:
+    def __init__(self, layout: Layout, trace_style: TraceStyle) -> None:
         self.members: list[tuple[int, ...]] = []
         self.kinds: list[str] = []
         self._of: dict[str, Ints] = {}
@@ -74,7 +74,7 @@ class GroupBook:
                 self.members.append(group)
                 self.kinds.append(kind)
             self._of[kind] = of
-        self.described = dress.described_groups
+        self.described = trace_style.described_groups
 
     def number(self, kind: str, ranks: Ints) -> Ints:
         """Return the group of this kind that each rank is in."""
@@ -107,27 +107,27 @@ class Clock:
         return recorded
 
 
-def make_clock(layout: Layout, dress: Dress, rng: np.random.Generator) -> Clock:
+def make_clock(layout: Layout, trace_style: TraceStyle, rng: np.random.Generator) -> Clock:
     """Return one clock per host: an offset of up to ``offset_us`` and a drift of up to
     ``drift_ppm``.
     """
     ranks = np.arange(layout.world)
     hosts = layout.host_of(ranks)
     count = int(hosts.max()) + 1
-    offset = rng.uniform(-1, 1, count) * dress.offset_us * 1e3
-    drift = rng.uniform(-1, 1, count) * dress.drift_ppm * 1e-6
+    offset = rng.uniform(-1, 1, count) * trace_style.offset_us * 1e3
+    drift = rng.uniform(-1, 1, count) * trace_style.drift_ppm * 1e-6
     return Clock(offset[hosts], drift[hosts])
 
 
-def build_run(simulation: Simulation, dress: Dress, clock: Clock) -> TraceRun:
+def build_run(simulation: Simulation, trace_style: TraceStyle, clock: Clock) -> TraceRun:
     """Return the tables of every rank, as a reader would give them."""
     symbols = Symbols()
-    columns = _columns(simulation, dress, clock, symbols)
+    columns = _columns(simulation, trace_style, clock, symbols)
     order = np.lexsort((columns["part"], columns["start_ns"], columns["rank"]))
     columns = {name: values[order] for name, values in columns.items()}
     layout = simulation.layout
     cuts = np.searchsorted(columns["rank"], np.arange(layout.world + 1))
-    book = GroupBook(layout, dress)
+    book = ProcessGroups(layout, trace_style)
     tables, infos = {}, {}
     for rank in range(layout.world):
         cut = slice(cuts[rank], cuts[rank + 1])
@@ -136,7 +136,7 @@ def build_run(simulation: Simulation, dress: Dress, clock: Clock) -> TraceRun:
     return TraceRun.from_tables(tables, infos, symbols)
 
 
-def rank_info(layout: Layout, book: GroupBook, rank: int) -> RankInfo:
+def rank_info(layout: Layout, book: ProcessGroups, rank: int) -> RankInfo:
     """Return what the trace of a rank says about it."""
     groups = {"0": tuple(range(layout.world))} | book.of_rank(rank)
     described = {name: book.description(int(name) - 1) for name in groups if name != "0"}
@@ -162,13 +162,13 @@ class _Part:
 
 
 def _columns(
-    simulation: Simulation, dress: Dress, clock: Clock, symbols: Symbols
+    simulation: Simulation, trace_style: TraceStyle, clock: Clock, symbols: Symbols
 ) -> dict[str, Ints]:
-    book = GroupBook(simulation.layout, dress)
+    book = ProcessGroups(simulation.layout, trace_style)
     names = np.array([symbols.add(book.name(n)) for n in range(len(book.members))], np.int64)
     parts: list[_Part] = []
     for number, emission in enumerate(simulation.emissions):
-        parts += _emission_parts(emission, number, dress, symbols)
+        parts += _emission_parts(emission, number, trace_style, symbols)
         if simulation.layout.phases:
             for part in parts[-3:]:
                 part.fields["phase"] = _phase(emission)
@@ -183,7 +183,7 @@ def _columns(
     columns = _join_tables(parts, clock)
     host = np.array([symbols.add(f"node{h:03d}") for h in range(simulation.layout.world)])
     columns["host"] = host[simulation.layout.host_of(columns["rank"])]
-    _number(columns, dress)
+    _number(columns, trace_style)
     return columns
 
 
@@ -224,11 +224,11 @@ def _join_tables(parts: list[_Part], clock: Clock) -> dict[str, Ints]:
 
 
 def _emission_parts(
-    emission: CallRecord, number: int, dress: Dress, symbols: Symbols
+    emission: CallRecord, number: int, trace_style: TraceStyle, symbols: Symbols
 ) -> list[_Part]:
     call, ranks = emission.call, emission.ranks
     thread = BACKWARD_THREAD if call.backward else MAIN_THREAD
-    kernels = TODAY if dress.kernel_names == "today" else YESTERDAY
+    kernels = TODAY if trace_style.kernel_names == "today" else YESTERDAY
     common = {"step": call.step, "correlation": number, "external_id": number, "on_device": 0}
     if call.module:
         path = symbols.add(call.module)
@@ -261,7 +261,7 @@ def _emission_parts(
     ]
 
 
-def _number(columns: dict[str, Ints], dress: Dress) -> None:
+def _number(columns: dict[str, Ints], trace_style: TraceStyle) -> None:
     """Give communications their sequence numbers, per rank and group, in order of launch."""
     chosen = np.flatnonzero(columns["group"] >= 0)
     exchange = columns["peer"][chosen] >= 0
@@ -275,9 +275,9 @@ def _number(columns: dict[str, Ints], dress: Dress) -> None:
     changed[:1] = True
     place = np.arange(len(order))
     number = place - np.maximum.accumulate(np.where(changed, place, 0))
-    if dress.identifiers in ("sequence", "comms_id"):
+    if trace_style.identifiers in ("sequence", "comms_id"):
         columns["sequence"][chosen[order]] = number
-    if dress.identifiers == "comms_id":
+    if trace_style.identifiers == "comms_id":
         group = columns["group"][chosen[order]]
         together = ~exchange[order]
         columns["comms_id"][chosen[order][together]] = (group * 1_000_003 + number)[together]

@@ -14,7 +14,7 @@ from marey.trace.synthetic.layout import Ints, Layout
 from marey.trace.synthetic.models import find_model
 from marey.trace.synthetic.program import run_program
 from marey.trace.synthetic.simulation import Call, Floats, Simulation
-from marey.trace.synthetic.tables import Dress, build_run, make_clock
+from marey.trace.synthetic.tables import TraceStyle, build_run, make_clock
 
 STEPS = 5
 # What may be drawn: words of the what-if command.
@@ -35,7 +35,7 @@ class _ChangedSimulation(Simulation):
 
 
 @dataclass
-class World:
+class RunSetup:
     """What a run is made of, before and after the change."""
 
     layout: Layout
@@ -45,9 +45,9 @@ class World:
     def simulate(self, seed: int) -> TraceRun:
         simulation = _ChangedSimulation(self.layout, self.conditions, seed, self.paces)
         run_program(simulation, STEPS)
-        dress = Dress()
-        clock = make_clock(self.layout, dress, np.random.default_rng(seed + 1))
-        return build_run(simulation, dress, clock)
+        trace_style = TraceStyle()
+        clock = make_clock(self.layout, trace_style, np.random.default_rng(seed + 1))
+        return build_run(simulation, trace_style, clock)
 
 
 @dataclass(frozen=True)
@@ -62,46 +62,46 @@ class WhatIfTruth:
 def draw_what_if(layout: Layout, seed: int, *, changes: int = 1) -> WhatIfTruth:
     """Return a run and its change, drawn from the seed; all chance but the change is the same."""
     rng = np.random.default_rng(seed)
-    before = World(layout, healthy(layout, STEPS))
-    after = World(layout, healthy(layout, STEPS))
+    before = RunSetup(layout, healthy(layout, STEPS))
+    after = RunSetup(layout, healthy(layout, STEPS))
     kinds = rng.choice(len(KINDS), changes, replace=False)
     words = tuple(CHANGES[KINDS[kind]](before, after, rng) for kind in kinds)
     return WhatIfTruth(words, before.simulate(seed), after.simulate(seed))
 
 
-def _link(before: World, after: World, rng: np.random.Generator) -> str:
+def _link(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     base = float(rng.uniform(1.0, 6.0))
     factor = round(float(rng.uniform(0.4, 3.0)), 2)
     before.conditions.transfer, after.conditions.transfer = base, base / factor
     return f"link=x{factor}"
 
 
-def _compute(before: World, after: World, rng: np.random.Generator) -> str:
+def _compute(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     factor = round(float(rng.uniform(0.4, 1.8)), 2)
     after.conditions.compute *= factor
     return f"compute=x{factor}"
 
 
-def _slow_rank(before: World, after: World, rng: np.random.Generator) -> str:
+def _slow_rank(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     rank, factor = int(rng.integers(before.layout.world)), round(float(rng.uniform(1.2, 2.0)), 2)
     after.conditions.compute[rank] *= factor
     return f"slow-rank={rank}:x{factor}"
 
 
-def _fix_rank(before: World, after: World, rng: np.random.Generator) -> str:
+def _fix_rank(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     rank = int(rng.integers(before.layout.world))
     before.conditions.compute[rank] *= float(rng.uniform(1.2, 2.0))
     return f"fix-rank={rank}"
 
 
-def _launch(before: World, after: World, rng: np.random.Generator) -> str:
+def _launch(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     base, factor = float(rng.uniform(5.0, 60.0)), round(float(rng.uniform(0.3, 2.0)), 2)
     before.conditions.launch[:] = base
     after.conditions.launch[:] = base * factor
     return f"launch=x{factor}"
 
 
-def _loader(before: World, after: World, rng: np.random.Generator) -> str:
+def _loader(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     factor = round(float(rng.uniform(0.2, 1.8)), 2)
     long = healthy_step_ns(before.layout) * float(rng.uniform(0.5, 2.0))
     before.conditions.input_ns[:] = long
@@ -109,7 +109,7 @@ def _loader(before: World, after: World, rng: np.random.Generator) -> str:
     return f"loader=x{factor}"
 
 
-def _operator(before: World, after: World, rng: np.random.Generator) -> str:
+def _operator(before: RunSetup, after: RunSetup, rng: np.random.Generator) -> str:
     model = find_model(before.layout.model)
     kernels = sorted({kernel.kernel for kernel in model.forward + model.backward})
     kernel = kernels[int(rng.integers(len(kernels)))]
@@ -118,7 +118,7 @@ def _operator(before: World, after: World, rng: np.random.Generator) -> str:
     return f"operator={kernel}:x{factor}"
 
 
-CHANGES: dict[str, Callable[[World, World, np.random.Generator], str]] = {
+CHANGES: dict[str, Callable[[RunSetup, RunSetup, np.random.Generator], str]] = {
     "link": _link,
     "compute": _compute,
     "slow-rank": _slow_rank,

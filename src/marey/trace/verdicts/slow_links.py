@@ -71,7 +71,7 @@ def _measure(situation: Situation) -> _Links | None:
     nodes = np.flatnonzero((graph.kind == NodeKind.TRANSFER) & (graph.item >= 0))
     if not len(nodes):
         return None
-    team, members = _teams(graph.item[nodes], graph.rank[nodes])
+    team, members = _number_rank_sets(graph.item[nodes], graph.rank[nodes])
     kind = graph.blocks.type[graph.block[nodes]]
     pair = np.stack([kind, team])
     pairs, place = np.unique(pair, axis=1, return_inverse=True)
@@ -91,7 +91,7 @@ def _measure(situation: Situation) -> _Links | None:
     return _Links([members[t] for t in pairs[1].tolist()], ratio, of_node, usual_of_node, peers)
 
 
-def _teams(item: Ints, rank: Ints) -> tuple[Ints, list[tuple[int, ...]]]:
+def _number_rank_sets(item: Ints, rank: Ints) -> tuple[Ints, list[tuple[int, ...]]]:
     """Return the set of ranks of each row's item, numbered, and the sets."""
     rng = np.random.default_rng(11)
     code = rng.integers(1, 2**62, int(rank.max()) + 1, dtype=np.int64)

@@ -46,7 +46,7 @@ PYRAMID_BINS = 16384
 
 
 @dataclass(frozen=True)
-class Surfaces:
+class StepSurfaces:
     """The surfaces of every rank of a step, and what most ranks of each stage show."""
 
     # Rank i has pieces[offsets[i]:offsets[i+1]]; its reference is
@@ -100,7 +100,7 @@ def row_bounds(count: int, rows: int) -> Ints:
     return np.arange(rows + 1, dtype=np.int64) * count // rows
 
 
-def draw_cells(surfaces: Surfaces, members: Ints, window: CellWindow) -> Cells:
+def draw_cells(surfaces: StepSurfaces, members: Ints, window: CellWindow) -> Cells:
     """Return the picture of these ranks (numbers of surfaces, in order) straight from intervals."""
     bounds = row_bounds(len(members), window.rows)
     edges = np.linspace(window.start, window.end, window.columns + 1)
@@ -140,7 +140,7 @@ class Pyramid:
     span: int
 
 
-def build_pyramid(surfaces: Surfaces, members: Ints, *, bins: int = PYRAMID_BINS) -> Pyramid:
+def build_pyramid(surfaces: StepSurfaces, members: Ints, *, bins: int = PYRAMID_BINS) -> Pyramid:
     """Return the pyramid of these ranks in this order."""
     bounds = row_bounds(len(members), PYRAMID_ROWS)
     edges = np.linspace(0, surfaces.span, bins + 1)

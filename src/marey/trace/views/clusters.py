@@ -30,7 +30,7 @@ FEWEST_PEERS = 3
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class RankClusters:
     """Cluster, deviation and the rest of each rank of a step, in the order of the step's ranks."""
 
     cluster: Ints
@@ -42,7 +42,7 @@ class Behaviour:
     busy: Floats
 
 
-def find_clusters(view: StepView) -> Behaviour:
+def find_clusters(view: StepView) -> RankClusters:
     """Return the behaviour clusters of a step; numbers are unique over stages, large ones first."""
     features, busy = compute_features(view)
     stages = np.array(view.index.stages, np.int64)
@@ -67,7 +67,7 @@ def find_clusters(view: StepView) -> Behaviour:
         if len(mine) >= FEWEST_PEERS and len(leaders) > 1:
             outlier[mine] = few[own] & (sizes[own] < sizes.max())
         made += len(leaders)
-    return Behaviour(
+    return RankClusters(
         cluster=cluster,
         exemplar=exemplar,
         size=size,

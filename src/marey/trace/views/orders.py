@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput, unknown
-from marey.trace.views.clusters import Behaviour
+from marey.trace.views.clusters import RankClusters
 from marey.trace.views.step_files import StepView
 from marey.trace.views.view_index import RankFacts
 from marey.trace.views.view_tables import VIEW_ROWS
@@ -33,7 +33,7 @@ def rank_columns(ranks: list[RankFacts], view: StepView) -> dict[str, Any]:
 
 
 def find_order(
-    order: str, columns: dict[str, Any], behaviour: Behaviour, lateness_us: Floats
+    order: str, columns: dict[str, Any], behaviour: RankClusters, lateness_us: Floats
 ) -> Ints:
     """Return the places of a step's ranks in an order: outliers first among equals of a cluster."""
     rank = columns["rank"]
@@ -74,7 +74,7 @@ def measure_lateness(
 def tabulate_rows(
     order: Ints,
     columns: dict[str, Any],
-    behaviour: Behaviour,
+    behaviour: RankClusters,
     *,
     beside: dict[str, list[Any]],
     missing: list[int],

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from marey.model.errors import NotFound
 from marey.model.system.atomic_file import write_file
-from marey.trace.views.cells import Surfaces
+from marey.trace.views.cells import StepSurfaces
 from marey.trace.views.surfaces import SURFACE, Surface, majority
 
 # Raise when what is written changes; older files are made again.
@@ -179,7 +179,7 @@ class StepView:
         return self.pieces[offsets[place] : offsets[place + 1]]
 
     @cached_property
-    def surfaces(self) -> Surfaces:
+    def surfaces(self) -> StepSurfaces:
         """The surfaces of all ranks, with what most ranks of each stage show."""
         offsets = np.array(self.index.surface_offsets, np.int64)
         stages = np.array(self.index.stages, np.int64)
@@ -189,7 +189,7 @@ class StepView:
         ]
         lengths = np.array([0, *(len(r) for r in references)], np.int64)
         joined = np.concatenate(references) if references else np.empty(0, SURFACE)
-        return Surfaces(
+        return StepSurfaces(
             pieces=self.pieces,
             offsets=offsets,
             reference_pieces=joined,

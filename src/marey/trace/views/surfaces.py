@@ -84,11 +84,13 @@ def majority(surfaces: list[Surface]) -> Surface:
     change = np.concatenate([np.ones(len(start), np.int64), -np.ones(len(end), np.int64)])
     order = np.lexsort((change, times))
     kinds = np.concatenate([kind, kind])[order]
-    return _as_surface(*_vote(times[order], change[order], kinds, len(surfaces), KIND_COUNT))
+    return _as_surface(
+        *_find_majority_kinds(times[order], change[order], kinds, len(surfaces), KIND_COUNT)
+    )
 
 
 @njit(cache=True)
-def _vote(
+def _find_majority_kinds(
     times: Ints, change: Ints, kind: Ints, voters: int, kinds_count: int
 ) -> tuple[Ints, Ints, Ints]:
     count = len(times)

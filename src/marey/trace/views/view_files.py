@@ -27,7 +27,7 @@ from marey.trace.views.cells import (
     draw_cells,
     draw_from_pyramid,
 )
-from marey.trace.views.clusters import Behaviour, find_clusters
+from marey.trace.views.clusters import RankClusters, find_clusters
 from marey.trace.views.flops import count_flops
 from marey.trace.views.joined_steps import join_steps
 from marey.trace.views.orders import find_order, measure_lateness, rank_columns, tabulate_rows
@@ -144,7 +144,7 @@ class StepPictures:
     view: StepView
 
     @cached_property
-    def behaviour(self) -> Behaviour:
+    def behaviour(self) -> RankClusters:
         """Which ranks behave alike."""
         return find_clusters(self.view)
 

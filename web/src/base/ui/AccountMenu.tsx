@@ -1,6 +1,6 @@
 /** Who is looking: in the head of every page. */
 
-import { signOut, useMyself, workingName } from "@/base/account";
+import { signOut, useCurrentUser, workingName } from "@/base/account";
 import { Popover, PopoverClose } from "@/base/ui/controls";
 import { PageLink } from "@/base/ui/PageLink";
 import styles from "@/base/ui/AccountMenu.module.css";
@@ -8,7 +8,7 @@ import ui from "@/base/ui/ui.module.css";
 import { accountTexts as texts } from "@/texts";
 
 export function AccountMenu() {
-  const me = useMyself().data;
+  const me = useCurrentUser().data;
   if (!me) return null;
   if (me.user === "")
     return (

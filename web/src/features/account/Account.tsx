@@ -3,8 +3,8 @@ import type { FormEvent } from "react";
 import { useState } from "react";
 import { getJson, postJson } from "@/api/client";
 import type { Document } from "@/api/documents";
-import type { Myself } from "@/base/account";
-import { useMyself, workingName } from "@/base/account";
+import type { CurrentUser } from "@/base/account";
+import { useCurrentUser, workingName } from "@/base/account";
 import { formatTime } from "@/base/format";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
@@ -17,7 +17,7 @@ import { accountTexts as texts } from "@/texts";
 
 /** Who one is here: rights, tokens, commands, and what was found in one's own work. */
 export function Account() {
-  const me = useMyself().data;
+  const me = useCurrentUser().data;
   if (!me) return null;
   if (me.user === "") return <SignIn page="/account" />;
   return (
@@ -45,7 +45,7 @@ export function Account() {
   );
 }
 
-function Rights({ me }: { me: Myself }) {
+function Rights({ me }: { me: CurrentUser }) {
   const facts: [string, string][] = [
     [texts.role, texts.roles[me.role] ?? me.role],
     [texts.mayWord, me.permissions.map((one) => texts.permissions[one] ?? one).join(", ")],

@@ -3,7 +3,7 @@ import type { FormEvent } from "react";
 import { useState } from "react";
 import { samePage, signIn } from "@/api/arrival";
 import { PREFIX } from "@/api/prefix";
-import { useMyself } from "@/base/account";
+import { useCurrentUser } from "@/base/account";
 import { navigate } from "@/base/router";
 import { Logo } from "@/base/ui/PageHead";
 import ui from "@/base/ui/ui.module.css";
@@ -12,7 +12,7 @@ import { accountTexts as texts } from "@/texts";
 
 /** How one signs in here; afterwards the page that was asked for. */
 export function SignIn({ page = "/" }: { page?: string }) {
-  const me = useMyself().data;
+  const me = useCurrentUser().data;
   const ways = me?.sign_in;
   if (!me || !ways) return null;
   return (

@@ -3,7 +3,7 @@ import type { FormEvent } from "react";
 import { useState } from "react";
 import { getJson, postJson, remove } from "@/api/client";
 import type { Document } from "@/api/documents";
-import type { Myself } from "@/base/account";
+import type { CurrentUser } from "@/base/account";
 import { formatTime } from "@/base/format";
 import { Select } from "@/base/ui/controls";
 import pageStyles from "@/base/ui/page.module.css";
@@ -17,7 +17,7 @@ const SCOPES = ["read", "progress:write", "contribute", "operate", "admin"];
 const LIVES = ["1d", "30d", "90d", "365d"];
 
 /** One's own tokens: for scripts and training runs. */
-export function OwnTokens({ me }: { me: Myself }) {
+export function OwnTokens({ me }: { me: CurrentUser }) {
   const tokens = useQuery({
     queryKey: ["tokens"],
     queryFn: () => getJson<Token[]>("/tokens"),
@@ -98,7 +98,7 @@ export function TokenTable({
   );
 }
 
-function NewToken({ me }: { me: Myself }) {
+function NewToken({ me }: { me: CurrentUser }) {
   const [name, setName] = useState("");
   const [scope, setScope] = useState("read");
   const [life, setLife] = useState("90d");

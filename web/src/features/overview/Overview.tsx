@@ -3,7 +3,7 @@ import { Suspense, useEffect, useMemo, useState } from "react";
 import type { Catalogue } from "@/base/live/catalogue";
 import { useLive } from "@/base/live/session";
 import type { LiveSession } from "@/base/live/session";
-import { useMyself, workingName } from "@/base/account";
+import { useCurrentUser, workingName } from "@/base/account";
 import { AccountMenu } from "@/base/ui/AccountMenu";
 import { ClusterPicker } from "@/base/ui/ClusterPicker";
 import { IconButton } from "@/base/ui/controls";
@@ -48,7 +48,7 @@ export function Overview({
     }),
     [session, catalogue],
   );
-  const name = workingName(useMyself().data);
+  const name = workingName(useCurrentUser().data);
   useEffect(() => {
     if (name !== "") chooseMe(name);
   }, [name]);

@@ -16,7 +16,7 @@ import { useLanguage } from "@/base/verdicts/queries";
 import type { RuleEntry } from "@/base/verdicts/slots";
 import { boundText, faultLabel } from "@/base/verdicts/slots";
 import { Choice, Select, Toggle } from "@/base/ui/controls";
-import { useMyself } from "@/base/account";
+import { useCurrentUser } from "@/base/account";
 import ui from "@/base/ui/ui.module.css";
 import ruleStyles from "@/base/verdicts/rules.module.css";
 import styles from "@/features/rules/SavePanel.module.css";
@@ -75,7 +75,7 @@ export function SavePanel(props: SaveProps) {
 
 /** For whom somebody may save a rule; one that has an owner keeps it. */
 function useScopes(kept: RuleScope | undefined): RuleScope[] {
-  const me = useMyself().data;
+  const me = useCurrentUser().data;
   if (kept === "personal" || kept === "project") return [kept];
   const may = (permission: string) => me?.permissions.includes(permission) ?? false;
   const allowed = {

@@ -13,8 +13,8 @@ from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
 from marey.api.parameters import TheService
 from marey.api.problems import described
-from marey.api.routes.rule_routes import Strict
-from marey.api.routes.site.asking import (
+from marey.api.routes.rule_routes import StrictBody
+from marey.api.routes.site.request_identity import (
     Somebody,
     TheControl,
     bound_life_ms,
@@ -37,7 +37,7 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$", description="Id of the 
 SessionId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of the session.")]
 
 
-class NewTokenBody(Strict):
+class NewTokenBody(StrictBody):
     """What a token is for, what it permits, and for how long."""
 
     name: str = Field(min_length=1, max_length=NAME_LIMIT)

@@ -10,6 +10,7 @@ from fastapi import Body, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from marey.api.access.authentication import read_peer, refuse_attempt
 from marey.api.access.cookies import (
     ATTEMPT,
     clear_attempt_cookie,
@@ -20,11 +21,10 @@ from marey.api.access.cookies import (
     set_session_cookie,
 )
 from marey.api.access.permissions import needs, open_to_all
-from marey.api.access.recognition import read_peer, refuse_attempt
 from marey.api.answers import Answer, typed_router
 from marey.api.problems import described
-from marey.api.routes.rule_routes import Strict
-from marey.api.routes.site.asking import (
+from marey.api.routes.rule_routes import StrictBody
+from marey.api.routes.site.request_identity import (
     Somebody,
     TheControl,
     bound_life_ms,
@@ -38,7 +38,7 @@ from marey.app.access.access_documents import (
     CommandAsking,
     CommandToken,
     CommandWaiting,
-    Myself,
+    CurrentUser,
     SessionKey,
     SignedInSession,
     SignedOut,
@@ -65,26 +65,26 @@ _PAGE = """<!doctype html>
 """
 
 
-class TokenBody(Strict):
+class TokenBody(StrictBody):
     """A token, or the key of a local server's owner."""
 
     token: str = Field(min_length=1, max_length=4096)
 
 
-class CommandBody(Strict):
+class CommandBody(StrictBody):
     """What a command says of the machine it runs on."""
 
     place: str = Field(default="", max_length=200)
 
 
-class CommandClaim(Strict):
+class CommandClaim(StrictBody):
     """By which a command asks for its token."""
 
     code: str = Field(min_length=1, max_length=20)
     command_secret: str = Field(min_length=1, max_length=200)
 
 
-class CommandCode(Strict):
+class CommandCode(StrictBody):
     """The code that a command shows on its terminal."""
 
     code: str = Field(min_length=1, max_length=20)
@@ -97,7 +97,7 @@ class CommandCode(Strict):
     summary="Tell who is asking, what they may do, and how one signs in",
     response_description="The identity; without a user for nobody in particular.",
 )
-def me(request: Request, control: TheControl) -> Answer[Myself]:
+def me(request: Request, control: TheControl) -> Answer[CurrentUser]:
     """Anybody may ask; a wrong token is refused like everywhere."""
     return Answer(describe_asker(request, control))
 

@@ -13,7 +13,7 @@ from marey.api.access.permissions import needs
 from marey.api.answers import Answer, typed_router
 from marey.api.parameters import TheService
 from marey.api.problems import described
-from marey.api.routes.rule_routes import Strict
+from marey.api.routes.rule_routes import StrictBody
 from marey.api.routes.trace_run_routes import RunId
 from marey.app.history.background_jobs import Job, JobDocument
 from marey.app.traces.what_if.replay_documents import (
@@ -40,7 +40,7 @@ PredictionId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$", description="Id of
 ChangeText = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class WhatIfBody(Strict):
+class WhatIfBody(StrictBody):
     """The changes, as `marey what-if` takes them."""
 
     changes: list[ChangeText] = Field(max_length=50, examples=[["bucket=1MB", "link=x2"]])
@@ -49,7 +49,7 @@ class WhatIfBody(Strict):
     keep: bool = False
 
 
-class SearchBody(Strict):
+class SearchBody(StrictBody):
     """What a proposal must keep to."""
 
     memory_bytes: float | None = Field(default=None, gt=0)
@@ -58,7 +58,7 @@ class SearchBody(Strict):
     plain_step_ms: float | None = Field(default=None, gt=0, le=1e9)
 
 
-class MeasuredBody(Strict):
+class MeasuredBody(StrictBody):
     """The run that a prediction was about."""
 
     run: str = Field(min_length=1, max_length=NAME_LIMIT)

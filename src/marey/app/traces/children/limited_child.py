@@ -44,7 +44,7 @@ def start_child(module: str) -> Iterator[subprocess.Popen[bytes]]:
         timer.cancel()
 
 
-def talk_to_child(
+def run_child_task(
     process: subprocess.Popen[bytes], task: bytes, listen: Callable[[bytes], None]
 ) -> None:
     """Give a child its task, and hear every line it says until it ends."""

@@ -17,8 +17,8 @@ import msgspec
 from marey.app.traces.children.limited_child import (
     describe_end,
     describe_failure,
+    run_child_task,
     start_child,
-    talk_to_child,
 )
 from marey.model.errors import InvalidInput, MareyError
 from marey.model.system.process_limits import (
@@ -94,7 +94,7 @@ def _ask_child(
         output = Path(place) / "report.json"
         task = ReportTask(subject, str(output), choose_memory_limit())
         with start_child(MODULE) as process:
-            talk_to_child(process, msgspec.json.encode(task), listen)
+            run_child_task(process, msgspec.json.encode(task), listen)
         if said.error or process.returncode:
             raise InvalidInput(said.error or describe_end(process.returncode))
         document: dict[str, Any] = msgspec.json.decode(output.read_bytes())

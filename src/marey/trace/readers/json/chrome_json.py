@@ -16,7 +16,7 @@ from marey.trace.readers.devices import split_devices
 from marey.trace.readers.json.json_blocks import Reading, read_events
 from marey.trace.readers.json.msgspec_parser import MsgspecParser
 from marey.trace.readers.json.native_parser import NativeParser
-from marey.trace.readers.json.raw_columns import NO_TIME, Collector, Parser, RawEvents
+from marey.trace.readers.json.raw_columns import NO_TIME, BlockCollector, Parser, RawEvents
 from marey.trace.readers.kernel_names import KINETO_CATEGORIES
 from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.kineto.header import base_ns, describe, read_stated_rank
@@ -88,7 +88,7 @@ def read_raw(
     path: Path, parser: Parser, progress: Callable[[float], None] | None = None
 ) -> tuple[RawEvents, Reading]:
     """Return the raw columns of a file, with every document's times made comparable."""
-    collector = Collector()
+    collector = BlockCollector()
     with TraceBytes(path) as stream:
         reading = read_events(stream, parser, collector, progress=progress)
     raw = collector.finish(parser)

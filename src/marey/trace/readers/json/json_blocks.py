@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from marey.trace.readers.json.raw_columns import Collector, Parser
+from marey.trace.readers.json.raw_columns import BlockCollector, Parser
 from marey.trace.readers.json.recovery import recover, value_end, walk
 from marey.trace.readers.streams import TraceBytes
 
@@ -101,7 +101,7 @@ class _Window:
 def read_events(
     stream: TraceBytes,
     parser: Parser,
-    collector: Collector,
+    collector: BlockCollector,
     *,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[float], None] | None = None,
@@ -138,7 +138,12 @@ def read_events(
 
 
 def _read_object(
-    window: _Window, *, parser: Parser, collector: Collector, reading: Reading, document: Document
+    window: _Window,
+    *,
+    parser: Parser,
+    collector: BlockCollector,
+    reading: Reading,
+    document: Document,
 ) -> bool:
     """Read members one by one; True if the object was closed."""
     while True:
@@ -186,7 +191,9 @@ def _read_member(window: _Window, key: bytes, document: Document) -> bool:
     return True
 
 
-def _read_array(window: _Window, parser: Parser, collector: Collector, reading: Reading) -> bool:
+def _read_array(
+    window: _Window, parser: Parser, collector: BlockCollector, reading: Reading
+) -> bool:
     """Return the events of an array, block by block; True if its closing bracket was found."""
     while True:
         if window.skip(_SEPARATION) == ord("]"):
@@ -204,7 +211,7 @@ def _read_array(window: _Window, parser: Parser, collector: Collector, reading: 
         return step == "closed"
 
 
-def _parse_guess(window: _Window, parser: Parser, collector: Collector) -> str | None:
+def _parse_guess(window: _Window, parser: Parser, collector: BlockCollector) -> str | None:
     """Cut where events very probably end; None if no guess holds."""
     pattern, result = (_LAST, "closed") if window.ended else (_BETWEEN, "more")
     for cut in _last_matches(
@@ -220,7 +227,7 @@ def _parse_guess(window: _Window, parser: Parser, collector: Collector) -> str |
 
 
 def _parse_walked(
-    window: _Window, parser: Parser, collector: Collector, reading: Reading
+    window: _Window, parser: Parser, collector: BlockCollector, reading: Reading
 ) -> str | None:
     """Cut by walking the block; what is damaged in it is passed over and counted."""
     found = walk(window.buffer, window.start, window.stop)
@@ -246,7 +253,7 @@ def _parse_walked(
 
 
 def _salvage(
-    window: _Window, *, stop: int, parser: Parser, collector: Collector, reading: Reading
+    window: _Window, *, stop: int, parser: Parser, collector: BlockCollector, reading: Reading
 ) -> str:
     """Take the events of a damaged stretch one by one."""
     spans, dropped = recover(window.buffer, window.start, stop)
@@ -262,7 +269,7 @@ def _salvage(
     return "cut"
 
 
-def _parse(window: _Window, parser: Parser, collector: Collector, cut: int) -> bool:
+def _parse(window: _Window, parser: Parser, collector: BlockCollector, cut: int) -> bool:
     """Parse from the window's start to ``cut`` as one array."""
     before, at = window.buffer[window.start - 1], window.buffer[cut]
     window.buffer[window.start - 1], window.buffer[cut] = ord("["), ord("]")

@@ -134,7 +134,7 @@ class RawEvents:
 
 
 @dataclass
-class Collector:
+class BlockCollector:
     """Gathers blocks by what they hold, in pieces that are joined once at the end."""
 
     parts: dict[str, list[Block]] = field(

@@ -36,7 +36,7 @@ class OperatorFacts:
 
 
 @dataclass
-class OperatorBook:
+class OperatorNumbers:
     """Gives numbers to operators as sequences of (stage, part) come in."""
 
     facts: list[OperatorFacts] = field(default_factory=list)

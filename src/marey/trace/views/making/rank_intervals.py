@@ -17,7 +17,7 @@ from marey.trace.rank.reduction import find_backward
 from marey.trace.ranks.clocks import aligned
 from marey.trace.results import Clocks
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.views.making.identity import OperatorBook
+from marey.trace.views.making.identity import OperatorNumbers
 from marey.trace.views.making.micro_batches import number_micro_batches
 from marey.trace.views.step_files import BAND, StepWriter
 from marey.trace.views.surfaces import flatten
@@ -178,7 +178,7 @@ class StepPlace:
 
 
 def write_rank_step(
-    found: RankIntervals, place: StepPlace, book: OperatorBook, items: dict[int, int]
+    found: RankIntervals, place: StepPlace, book: OperatorNumbers, items: dict[int, int]
 ) -> None:
     """Write the bands and the surface of one rank in one step."""
     writer = place.writer
@@ -233,7 +233,7 @@ def _with_idle(
 
 
 def _number_operators(
-    found: RankIntervals, rows: Ints, stage: int, book: OperatorBook
+    found: RankIntervals, rows: Ints, stage: int, book: OperatorNumbers
 ) -> tuple[Ints, NDArray[np.float64]]:
     """Return numbers of the operators, computing and communicating ones each in their own order."""
     kind = found.columns["kind"][rows]

@@ -25,7 +25,7 @@ from marey.trace.rank.breakdown import DeviceTime, breakdown_within
 from marey.trace.ranks.clocks import aligned
 from marey.trace.results import Analysis, Clocks, Dimension, Parallelism
 from marey.trace.run.trace_run import TraceRun
-from marey.trace.views.making.identity import OperatorBook
+from marey.trace.views.making.identity import OperatorNumbers
 from marey.trace.views.making.memory_lines import MEMORY_LINES, thin_memory
 from marey.trace.views.making.rank_intervals import (
     RankIntervals,
@@ -70,7 +70,7 @@ def write_views(
     writers = {
         step: StepWriter(folder / "steps" / str(step), step, *steps.spans[step]) for step in wanted
     }
-    book = OperatorBook()
+    book = OperatorNumbers()
     items = _items_by_rank(analysis)
     breakdowns: list[pa.Table] = []
     with pq.ParquetWriter(folder / "memory.parquet", MEMORY_LINES) as memory:
@@ -157,7 +157,7 @@ class _RankPlace:
 
 
 def _write_rank(
-    found: RankIntervals, where: _RankPlace, book: OperatorBook, items: dict[int, int]
+    found: RankIntervals, where: _RankPlace, book: OperatorNumbers, items: dict[int, int]
 ) -> None:
     for step, low, high in where.steps.of_rank[found.rank]:
         if step not in where.writers:
@@ -197,7 +197,7 @@ def _write_memory(writer: pq.ParquetWriter, run: TraceRun, rank: int, clocks: Cl
         writer.write_table(thin_memory(memory, rank, time))
 
 
-def _operator_table(book: OperatorBook, symbols: Symbols) -> pa.Table:
+def _operator_table(book: OperatorNumbers, symbols: Symbols) -> pa.Table:
     rows = [
         {
             "operator": number,

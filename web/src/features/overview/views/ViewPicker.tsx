@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useId, useRef, useState } from "react";
 import { getJson, putJson, remove } from "@/api/client";
 import type { Document } from "@/api/documents";
-import { useMyself } from "@/base/account";
+import { useCurrentUser } from "@/base/account";
 import { useTheme } from "@/base/theme";
 import { Choice, IconButton, Popover, PopoverClose } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
@@ -172,7 +172,7 @@ function ChooseMe() {
 
 function SaveView() {
   const [name, setName] = useState("");
-  const me = useMyself().data;
+  const me = useCurrentUser().data;
   const scopes = (["personal", "project", "site"] as const).filter(
     (one) =>
       one === "personal" ||

@@ -45,7 +45,7 @@ class OwnedRule(msgspec.Struct, frozen=True):
         return parse_document(self.rule, f"rule '{self.rule.get('id')}'")
 
 
-class RuleBook:
+class RuleStore:
     """Every rule: shipped, from files, and kept on the server; later ones replace earlier."""
 
     def __init__(
@@ -61,7 +61,7 @@ class RuleBook:
         self._rows: list[RuleRow] | None = None
 
     @classmethod
-    def of_site(cls, store: Store) -> RuleBook:
+    def of_site(cls, store: Store) -> RuleStore:
         """Return the rules that the store's server judges by, its rule files included."""
         kept = store.documents(FOLDER_KIND).get(FOLDER_NAME)
         folder = Path(kept) if isinstance(kept, str) else None

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from marey.api.access.cookies import read_session_cookie
 from marey.api.problems import problem
-from marey.app.access.access_control import AccessControl, Credentials, Recognised
+from marey.app.access.access_control import AccessControl, AuthenticationResult, Credentials
 from marey.model.access.current import acting_as
 
 KEY_HEADER = "x-marey-key"
@@ -17,7 +17,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SIGN_IN = "/api/v1/sign-in"
 
 
-class Recognition:
+class AuthenticationMiddleware:
     """ASGI middleware: puts the identity into the scope and into ``current_identity()``."""
 
     def __init__(self, app: ASGIApp, control: AccessControl) -> None:
@@ -30,7 +30,7 @@ class Recognition:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        found = self._control.recognise(read_credentials(scope, headers, self._control))
+        found = self._control.authenticate(read_credentials(scope, headers, self._control))
         scope["identity"], scope["session"] = found.identity, found.session
         scope["token"] = found.token
         refusal = self._refuse(scope, headers, found)
@@ -42,7 +42,9 @@ class Recognition:
             with acting_as(found.identity):
                 await self._app(scope, receive, send)
 
-    def _refuse(self, scope: Scope, headers: Headers, found: Recognised) -> Response | None:
+    def _refuse(
+        self, scope: Scope, headers: Headers, found: AuthenticationResult
+    ) -> Response | None:
         peer = read_peer(scope)
         if found.is_wrong:
             wait_s = self._control.throttle.wait_s(peer)

@@ -44,7 +44,7 @@ def number_groups(nodes: DeviceNodes) -> Ints:
     return groups
 
 
-def find_gradient_talks(nodes: DeviceNodes) -> Flags:
+def find_gradient_communications(nodes: DeviceNodes) -> Flags:
     """Return which communications bring gradients together.
 
     Sums over ranks during the backward pass, by a group that sums nothing of weight in the forward
@@ -66,7 +66,7 @@ def is_overlapped(nodes: DeviceNodes) -> bool:
     """Return whether kernels of the backward pass start after gradients began to move."""
     back = nodes.computes & (nodes.phase == BACKWARD)
     first: dict[tuple[int, int], float] = {}
-    for at in np.flatnonzero(find_gradient_talks(nodes)).tolist():
+    for at in np.flatnonzero(find_gradient_communications(nodes)).tolist():
         key = (int(nodes.rank[at]), int(nodes.step[at]))
         first[key] = min(first.get(key, np.inf), float(nodes.start_ms[at]))
     return any(

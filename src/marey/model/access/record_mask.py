@@ -10,7 +10,7 @@ from marey.model.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RecordMask:
     """A scope with the names that it shows."""
 
     scope: Scope

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from marey.api.access.recognition import is_secure_scope
+from marey.api.access.authentication import is_secure_scope
 from marey.app.access.access_control import AccessControl, read_now_ms
-from marey.app.access.access_documents import Myself, SignInWays
+from marey.app.access.access_documents import CurrentUser, SignInWays
 from marey.app.access.api_tokens import ApiToken
 from marey.app.access.sessions import Session
 from marey.model.access.identity import Identity
@@ -67,7 +67,7 @@ def describe_ways(control: AccessControl) -> SignInWays:
     )
 
 
-def describe_asker(request: Request, control: AccessControl) -> Myself:
+def describe_asker(request: Request, control: AccessControl) -> CurrentUser:
     """Return who sent this request, by what, and how one signs in."""
     identity: Identity | None = request.scope.get("identity")
     session, token = get_session(request), get_token(request)
@@ -81,7 +81,7 @@ def describe_identity(
     *,
     session: Session | None = None,
     token: ApiToken | None = None,
-) -> Myself:
+) -> CurrentUser:
     """Return what an identity may know about itself."""
     service = request.app.state.service
     ends_ms = token.expires_ms if token else None
@@ -93,7 +93,7 @@ def describe_identity(
     projects = identity.projects if identity else ()
     if service is not None and identity is not None and identity.user and not projects:
         projects = tuple(sorted(service.scopes.owners.find_projects(identity.user)))
-    return Myself(
+    return CurrentUser(
         user=identity.user if identity else "",
         role=identity.role.value if identity else "",
         permissions=sorted(identity.permissions) if identity else [],

@@ -9,7 +9,7 @@ import pytest
 from bench.replay import make_run
 from marey.replay.families.data_parallel import DataParallel, ModelBlock, plan_data_parallel
 from marey.replay.programs import step_ms
-from marey.replay.recording.link_costs import fit_links
+from marey.replay.recording.link_fitting import fit_links
 from marey.replay.timeline import Message, RankStep
 
 

@@ -26,7 +26,8 @@ from marey.replay.families.pipeline_links import fit_message_links
 from marey.replay.families.pipeline_parallel import Pipeline, plan_pipeline
 from marey.replay.families.pipeline_reading import is_pipeline, read_pipeline
 from marey.replay.programs import Graph
-from marey.replay.recording.link_costs import Links, fit_links
+from marey.replay.recording.link_costs import Links
+from marey.replay.recording.link_fitting import fit_links
 from marey.replay.recording.recorded import (
     RecordedPrograms,
     fit_bandwidth,

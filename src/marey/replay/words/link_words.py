@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from marey.replay.changes import Change
 from marey.replay.families.data_parallel import DataParallel
-from marey.replay.recording.link_costs import MESSAGES, Links, slow_links
+from marey.replay.recording.link_costs import MESSAGES, Links, find_slow_links
 from marey.replay.recording.workload import Plan, Refused, Workload
 from marey.replay.words.refusals import refuse_change, state_assumption
 
@@ -40,7 +40,7 @@ def use_links(run: Workload, links: Links) -> Workload:
 
 def fix_link(run: Workload, change: Change) -> Workload:
     """Make links of ranks as fast as the others."""
-    slow = slow_links(run.links)
+    slow = find_slow_links(run.links)
     asked = change.get_counts()
     missing = [rank for rank in asked if rank not in slow]
     if missing:

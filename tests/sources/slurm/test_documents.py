@@ -262,6 +262,39 @@ def test_gres_of_every_spelling() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("gres", "model", "count"),
+    [
+        ("gpu:2080ti:4", "2080ti", 4),
+        ("gpu:4090:8(S:0-1)", "4090", 8),
+        ("gres:gpu:4090:8", "4090", 8),
+        ("cpu=4,gres/gpu:4090=2,gres/gpu=2", "4090", 2),
+        ("gpu:1g.10gb:21(S:1)", "1g.10gb", 21),
+        ("gres/gpu:3090", "3090", None),
+        ("gres/gpu:3090:1", "3090", 1),
+        ("gpu:a100:no_consume:4", "a100", 4),
+        ("gpu:no_consume:4", "", 4),
+        ("gpu:(null):2", "", 2),
+        ("gpu:1K", "", 1024),
+    ],
+)
+def test_a_type_of_gpu_may_begin_with_a_digit(gres: str, model: str, count: int | None) -> None:
+    """Sites call them 2080ti, 4090 and 1g.10gb; one word that is a number is the count."""
+    expected = GpuCount("", 3090) if count is None else GpuCount(model, count)
+    assert list(parse_gpu_counts(gres)) == [expected]
+
+
+def test_indices_of_types_that_begin_with_a_digit() -> None:
+    """What a job holds is found by index, whatever the type is called."""
+    assert parse_held_indices("gpu:1g.10gb:3(IDX:0-1,5),gpu:4090:1(IDX:7)") == (
+        (0, "1g.10gb"),
+        (1, "1g.10gb"),
+        (5, "1g.10gb"),
+        (7, "4090"),
+    )
+    assert parse_held_indices("gpu:(null):2(IDX:0-1)") == ((0, ""), (1, ""))
+
+
 def test_a_second_snapshot_tells_what_changed_and_the_same_for_the_rest(slurm: Path) -> None:
     def read() -> Snapshot:
         nodes = parse_document((slurm / "22.05/sinfo.json").read_bytes(), "nodes").nodes or []

@@ -12,10 +12,15 @@ from marey.sources.slurm.values import expand_numbers
 
 GPUS_PER_NODE_LIMIT = 64
 # 22.05 writes gres:gpu:a100:8, 23.02 and later gres/gpu:a100:8, trackable resources gres/gpu=8;
-# what stands in brackets (sockets, indices) may hold commas.
-_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([A-Za-z][^:=,()]*))?(?:[:=](\d{1,6}))?(?=[,(]|$)")
-_INDICES = re.compile(r"(?:^|,)gpu(?::([A-Za-z][^:,()]*))?:\d+\(IDX:([^)]*)\)")
+# what stands in brackets (sockets, indices) may hold commas. A type may begin with a digit, as
+# 2080ti, 4090 and 1g.10gb do.
+_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu((?:[:=][^,]*)?)(?=,|$)")
+_INDICES = re.compile(r"(?:^|,)gpu(?::(\(null\)|[^:,()]+))?:\d+\(IDX:([^)]*)\)")
 _BRACKETS = re.compile(r"\([^)]*\)")
+_COUNT = re.compile(r"^(\d{1,6})([kKmMgG]?)$")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Words between type and count that name neither.
+_NOT_A_TYPE = ("", "no_consume", "(null)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class GpuCount:
 def parse_gpu_counts(gres: str) -> tuple[GpuCount, ...]:
     """Parse the GPUs in ``gpu:a100:8(S:0-1),shard:4`` or ``cpu=4,gres/gpu=16,gres/gpu:a100=16``."""
     plain = _BRACKETS.sub("", gres)
-    found = [GpuCount(m[1] or "", int(m[2] or 1)) for m in _GPU.finditer(plain)]
+    found = [_make_count(match[1]) for match in _GPU.finditer(plain)]
     typed = [entry for entry in found if entry.model]
     untyped = count_gpus(found) - count_gpus(typed)
     if "=" not in plain or not typed or not untyped:
@@ -38,6 +43,15 @@ def parse_gpu_counts(gres: str) -> tuple[GpuCount, ...]:
     # Trackable resources name the total beside its parts.
     rest = untyped - count_gpus(typed)
     return (*typed, GpuCount("", rest)) if rest > 0 else tuple(typed)
+
+
+def _make_count(asked: str) -> GpuCount:
+    """Return what stands behind ``gpu``: ``:a100:8``, ``:8``, ``:a100``, ``:4090=8`` or nothing."""
+    words = [word for word in re.split("[:=]", asked) if word not in _NOT_A_TYPE]
+    last = _COUNT.match(words[-1]) if words else None
+    count = int(last[1]) * _UNITS[last[2].lower()] if last else 1
+    types = words[:-1] if last else words
+    return GpuCount(types[0] if types else "", count)
 
 
 def count_gpus(counts: Sequence[GpuCount]) -> int:
@@ -60,7 +74,7 @@ def parse_held_indices(gres_detail: str) -> tuple[tuple[int, str], ...]:
     A node's own.
     """
     return tuple(
-        (int(index), match[1] or "")
+        (int(index), "" if match[1] in (None, *_NOT_A_TYPE) else match[1])
         for match in _INDICES.finditer(gres_detail)
         for index in expand_numbers(match[2], GPUS_PER_NODE_LIMIT)
     )

@@ -26,6 +26,7 @@ from marey.sources.exporter_labels import (
     read_whole_gpu,
     shorten_name,
 )
+from marey.sources.gpu_capacity import CAPACITY_METRICS, keep_capacity, measure_capacity
 
 LINE_LIMIT = 8_192
 ROWS_LIMIT = 1_024
@@ -39,6 +40,7 @@ OLDEST_MS = 5 * 60_000
 GPU_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.GPU)
 WIDTH = len(GPU_METRICS)
 NAN = float("nan")
+CAPACITY_COLUMNS = tuple((metric, GPU_METRICS.index(metric)) for metric in CAPACITY_METRICS)
 
 # "No value" as DCGM writes it, per type: 64-bit and 32-bit integers, and floating point.
 _BLANK_FROM = 0x7FFFFFF0
@@ -154,6 +156,7 @@ class ExpositionReader:
             self._learn_numbers(lines)
         self._read_lines(lines, reading, now_ms)
         _join_tiles(reading)
+        self._measure_capacities(reading)
         seen = [any(v == v for v in _add_row(reading, at)) for at in range(len(self._facts))]
         return _keep_only(reading, seen) if not all(seen) else _copy_reading(reading)
 
@@ -212,6 +215,16 @@ class ExpositionReader:
                 reading.jobs.setdefault(row[0] // WIDTH, set()).add(row[1])
             counts.used += 1
 
+    def _measure_capacities(self, reading: Exposition) -> None:
+        """Add to each GPU's facts how much memory it has and how much power it may draw."""
+        for at, gpu in enumerate(self._facts):
+            row = at * WIDTH
+            measured = measure_capacity(
+                gpu, {metric: reading.values[row + column] for metric, column in CAPACITY_COLUMNS}
+            )
+            if measured is not gpu:
+                self._facts[at] = measured
+
     def _take_tile(self, labels: str, line: str, target: Target, reading: Exposition) -> bool:
         """Keep what an Intel exporter says of one tile; returns whether it was of a tile."""
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
@@ -263,7 +276,7 @@ class ExpositionReader:
             self._names.append(gpu.gpu)
             reading.values.extend([NAN] * WIDTH)
         elif not self._facts[row].model and found.model:
-            self._facts[row] = found.gpu(host, index)
+            self._facts[row] = keep_capacity(found.gpu(host, index), self._facts[row])
         return row
 
     def _find_name(self, found: GpuLabels) -> tuple[str, int] | None:

@@ -29,6 +29,7 @@ from marey.sources.exporter_labels import (
     shorten_name,
 )
 from marey.sources.exposition import GPU_METRICS, is_blank, list_gpu_targets
+from marey.sources.gpu_capacity import keep_capacity, measure_capacity
 from marey.sources.http_fetch import Fetcher, FetchRules, parse_address, run_on
 from marey.sources.xids import XidWatch
 
@@ -301,7 +302,8 @@ class PrometheusSource:
             return []
         xids = sorted((t, g, x) for (t, g), values in gpus.rows.items()
                       if (x := values.get("xid")) is not None)  # fmt: skip
-        new = [g for n, g in sorted(gpus.facts.items()) if self._is_news(n, g)]
+        facts = self._measure_capacities(gpus)
+        new = [g for n, g in sorted(facts.items()) if self._is_news(n, g)]
         announced = new if self._rules.announces else []
         known_hosts = {gpu.host for gpu in self._known.values()}
         self._known.update({gpu.gpu: gpu for gpu in new})
@@ -317,6 +319,14 @@ class PrometheusSource:
                 samples=tuple(batches),
             )
         ]
+
+    def _measure_capacities(self, gathered: _Gathered) -> dict[str, Gpu]:
+        """Return the GPUs with the memory and the power limit that their newest samples tell."""
+        newest = {gpu: values for (_, gpu), values in gathered.rows.items()}
+        return {
+            name: measure_capacity(keep_capacity(gpu, self._known.get(name)), newest.get(name, {}))
+            for name, gpu in gathered.facts.items()
+        }
 
     def seen_gpus(self) -> list[Gpu]:
         """Return every GPU seen so far, for a scheduler's source to join; any thread may ask."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from marey.model.metrics import Entity, catalogue, exporter_names
 from marey.model.names import bounded, parse_gpu_id
 from marey.model.samples import SampleBatch
 from marey.model.times import parse_time
+from marey.sources.gpu_capacity import CAPACITY_METRICS, CAPACITY_TOLD_BY, measure_capacity
 
 KEYS = ("time", "host", "gpu")
 FACTS = ("model", "power_limit_w")
@@ -67,6 +68,7 @@ class SamplesFile:
         good = np.ones(block.num_rows, bool)
         good[list(reasons)] = False
         self._record_facts(block, entity, names, good)
+        self._record_capacities(entity, names, values, good)
         self._record_span(time_ms[good])
         return _split_by_entity(time_ms[good], entity[good], names, _keep_rows(values, good))
 
@@ -94,6 +96,23 @@ class SamplesFile:
         for code, row in zip(codes.tolist(), rows.tolist(), strict=True):
             if code >= 0 and names[code] not in self.gpus:
                 self.gpus[names[code]] = _make_gpu(block, row, names[code])
+
+    def _record_capacities(
+        self,
+        entity: NDArray[np.int32],
+        names: list[str],
+        values: Mapping[str, NDArray[np.float32]],
+        good: NDArray[np.bool_],
+    ) -> None:
+        """Add how much memory each GPU has and how much power it may draw, as the file says."""
+        told = {metric: values[metric] for metric in CAPACITY_METRICS if metric in values}
+        for column in (told[metric] for metric in CAPACITY_TOLD_BY if metric in told):
+            known = np.where(good & ~np.isnan(column), entity, -1)
+            codes, rows = np.unique(known, return_index=True)
+            for code, row in zip(codes.tolist(), rows.tolist(), strict=True):
+                if code >= 0:
+                    at_row = {metric: float(told[metric][row]) for metric in told}
+                    self.gpus[names[code]] = measure_capacity(self.gpus[names[code]], at_row)
 
     def _record_span(self, time_ms: NDArray[np.int64]) -> None:
         if len(time_ms):

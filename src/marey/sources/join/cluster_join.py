@@ -338,6 +338,7 @@ class ClusterJoin:
             gpu,
             uuid=measured.uuid or gpu.uuid,
             model=measured.model or gpu.model,
+            power_limit_w=gpu.power_limit_w or measured.power_limit_w,
             memory_mib=gpu.memory_mib or measured.memory_mib,
         )
 

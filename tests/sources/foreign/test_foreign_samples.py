@@ -145,7 +145,7 @@ def test_numbers_of_a_spreadsheet_and_other_units_are_read_or_left_out(tmp_path:
     table = read_foreign_samples(path, "node7")
     assert table is not None
     found = [(r["time"], r["power"], r["mem_used"], r["sm_clock"]) for r in table.to_pylist()]
-    assert found == [(1772366400.0, 80.5, 10240.0, None), (1772366410.0, None, None, 1410.0)]
+    assert found == [(1772366400.0, 80.5, 10240.0, 1410.0), (1772366410.0, None, None, 1410.0)]
 
 
 def test_a_log_in_utf_16_says_how_to_write_it_again(tmp_path: Path) -> None:
@@ -180,6 +180,24 @@ NO_INDEX = "timestamp, utilization.gpu [%]\n"
         ("index, utilization.gpu [%]\n0, 80 %\n", "without times"),
         ("2026/03/01 12:00:00.000, 0, 80 %\n", "without its header"),
         ("# gpu    pwr     sm\n    0     48     77\n", "dmon -o DT"),
+        ("0, 2026/03/01 12:00:00.000, 80 %\n", "without its header"),
+        (
+            "#Date Time gpu pid type sm mem command\n 20260301 12:00:00 0 7 C 60 20 python\n",
+            "of processes and not of GPUs; ask for: nvidia-smi dmon -o DT",
+        ),
+        ("timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n", "of processes"),
+        ('<?xml version="1.0" ?>\n<nvidia_smi_log>\n', "--query-gpu=timestamp"),
+        ("\n=====NVSMI LOG=====\n\nTimestamp : Sun Mar 1\n", "--query-gpu=timestamp"),
+        ("Sun Mar  1 12:00:00 2026\n+---+\n| NVIDIA-SMI 550.1 |\n", "--query-gpu=timestamp"),
+        ("device,GPU use (%)\ncard0,42\n", "rocm-smi, which writes no times; ask for: amd-smi"),
+        ('{"card0": {"GPU use (%)": "82"}}', "rocm-smi, which writes no times"),
+        ('[{"gpu": 0, "usage": {"gfx_activity": {"value": 8}}}]', "--csv -w"),
+        ("GPU  XCP  POWER   GPU_T\n  0    0   712 W   80\n", "amd-smi metric"),
+        ("#Entity   GPUTL  MCUTL\nGPU 0     99     40\n", "dmon -o DT"),
+        ('[{"device_name": "x", "gpu_util": "5%"}]', "nvtop, which has no time"),
+        ("Timestamp, DeviceId, GPU Power (W)\n19:05:18.736, 0, 264.06\n", "have no day"),
+        ("# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", 'kind = "dcgm"'),
+        ('{"status":"success","data":{"resultType":"matrix"}}', 'kind = "prometheus"'),
         ('"Step","sun-1 - system/gpu.0.gpu"\n"0","70"\n', r"history\(stream"),
         (
             NO_INDEX
@@ -290,3 +308,72 @@ def test_what_gpustat_prints_for_people_is_refused_with_what_works(tmp_path: Pat
     )
     with pytest.raises(InvalidInput, match="gpustat --json"):
         read_foreign_samples(path, "lab3")
+
+
+def test_gpus_known_by_their_address_are_numbered_in_the_order_of_the_addresses(
+    tmp_path: Path,
+) -> None:
+    """nvidia-smi numbers them so; the rows of a round come in any order."""
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "timestamp, pci.bus_id, utilization.gpu [%]\n"
+        "2026/03/01 12:00:00.000, 00000000:8B:00.0, 30 %\n"
+        "2026/03/01 12:00:00.001, 00000000:0B:00.0, 10 %\n"
+        "2026/03/01 12:00:00.002, 00000000:3B:00.0, 20 %\n"
+    )
+    table = read_foreign_samples(path, "n1")
+    assert table is not None
+    assert table.select(["gpu", "util"]).to_pylist() == [
+        {"gpu": "2", "util": 30.0},
+        {"gpu": "0", "util": 10.0},
+        {"gpu": "1", "util": 20.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("timestamp;index;power.draw [W]", "2026/03/01 12:00:00.000;0;200,11 W"),
+        ("timestamp\tindex\tpower.draw", "1772366400000\t0\t200.11"),
+        ("timestamp, index, power.draw [W]", "Sun Mar 01 12:00:00 UTC 2026, 0, 200.11 W"),
+    ],
+)
+def test_other_marks_between_columns_and_other_times_are_read(
+    tmp_path: Path, head: str, row: str
+) -> None:
+    """A spreadsheet writes semicolons or tabs; hl-smi writes the day's name."""
+    (tmp_path / "log.csv").write_text(f"{head}\n{row}\n")
+    table = read_foreign_samples(tmp_path / "log.csv", "n1")
+    assert table is not None
+    assert table.to_pylist() == [{"time": 1772366400.0, "host": "n1", "gpu": "0", "power": 200.11}]
+
+
+def test_dmon_as_csv_and_of_old_drivers_is_read(tmp_path: Path) -> None:
+    (tmp_path / "dmon.csv").write_text(
+        "#Date, Time, gpu, pwr, temp, sm, gclk\n#YYYYMMDD, HH:MM:SS, Idx, W, C, %, MHz\n"
+        "20260301, 12:00:00, 3, 55, 40, 5, 1380\n"
+    )
+    table = read_foreign_samples(tmp_path / "dmon.csv", "n1")
+    assert table is not None
+    (row,) = table.to_pylist()
+    assert (row["gpu"], row["power"], row["temp"], row["sm_clock"]) == ("3", 55.0, 40.0, 1380.0)
+
+
+def test_partitions_of_a_divided_amd_gpu_are_gpus_of_their_own(tmp_path: Path) -> None:
+    """An undivided GPU is its own partition 0, and keeps its name."""
+    (tmp_path / "mi300.csv").write_text(
+        "timestamp,gpu,xcp,gfx,vram_used\n"
+        "1772939616,0,0,98,1000\n1772939616,0,1,97,1001\n1772939616,1,0,5,10\n"
+    )
+    table = read_foreign_samples(tmp_path / "mi300.csv", "n1")
+    assert table is not None
+    assert table["gpu"].to_pylist() == ["0.0", "0.1", "1"]
+
+
+def test_an_array_of_gpustat_documents_is_read(tmp_path: Path) -> None:
+    gpu = {"index": 0, "utilization.gpu": 30}
+    moments = [{"query_time": f"2026-11-15T08:00:{n}", "gpus": [gpu]} for n in (10, 20)]
+    (tmp_path / "gpustat.json").write_text(json.dumps(moments))
+    table = read_foreign_samples(tmp_path / "gpustat.json", "lab3")
+    assert table is not None
+    assert table["util"].to_pylist() == [30.0, 30.0]

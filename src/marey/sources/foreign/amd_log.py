@@ -11,6 +11,7 @@ from pathlib import Path
 
 from marey.model.errors import InvalidInput, shown
 from marey.model.times import parse_time
+from marey.sources.foreign.refusals import ASK_AMD
 
 # Columns of amd-smi metric → our metric; of several for one metric the first that has a value.
 METRIC_COLUMNS = {
@@ -44,18 +45,32 @@ MONITOR_COLUMNS = {
 }
 # More of a watched CSV is not one GPU's line.
 FIELD_LIMIT = 1 << 20
-ASK = "ask for: amd-smi metric --usage --power --clock --temperature --mem-usage --csv -w 10"
+ASK = f"ask for: {ASK_AMD}"
+
+# Where a row's partition stands until it is known which GPUs are divided.
+_PARTITION = "xcp"
 
 Row = dict[str, object]
 
 
 def is_amd_log(names: Sequence[str]) -> bool:
     """Return whether a header is one of amd-smi."""
-    return "gpu" in names and bool({"gfx_activity", "socket_power", "power_usage"} & set(names))
+    known = {"gfx_activity", "socket_power", "power_usage", "hotspot_temperature", "vram_used"}
+    return "gpu" in names and bool(known & set(names))
 
 
-def read_amd_log(path: Path, host: str) -> Iterator[Row]:
-    """Yield a row per GPU and round; the header may be repeated."""
+def read_amd_log(path: Path, host: str) -> list[Row]:
+    """Return a row per GPU or partition and round; partition 0 of an undivided GPU is the GPU."""
+    rows = list(_read_rows(path, host))
+    divided = {row["gpu"] for row in rows if row[_PARTITION] not in ("", "0")}
+    for row in rows:
+        partition = row.pop(_PARTITION)
+        if row["gpu"] in divided:
+            row["gpu"] = f"{row['gpu']}.{partition or 0}"
+    return rows
+
+
+def _read_rows(path: Path, host: str) -> Iterator[Row]:
     csv.field_size_limit(FIELD_LIMIT)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file, skipinitialspace=True)
@@ -72,6 +87,8 @@ def read_amd_log(path: Path, host: str) -> Iterator[Row]:
 def _make_row(found: Mapping[str, str], known: Mapping[str, str], host: str, place: str) -> Row:
     row: Row = {"time": _read_time(found["timestamp"].strip(), place), "host": host}
     row["gpu"] = found["gpu"].strip()
+    partition = found.get("xcp", "").strip()
+    row[_PARTITION] = partition if partition.isdecimal() else ""
     for column, metric in known.items():
         # What a GPU does not tell is "N/A"; some versions write units.
         text = found.get(column, "").strip().partition(" ")[0]

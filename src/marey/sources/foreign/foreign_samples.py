@@ -24,6 +24,7 @@ from marey.sources.foreign.gpustat_log import (
     refuse_gpustat_text,
 )
 from marey.sources.foreign.monitor_text import is_monitor_text, read_monitor_text
+from marey.sources.foreign.refusals import ASK_SMI, refuse_known_output
 
 # Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
 SMI_METRICS = {
@@ -44,6 +45,13 @@ SMI_METRICS = {
     "clocks.mem": "mem_clock",
     "clocks.current.memory": "mem_clock",
     "fan.speed": "fan",
+    "utilization.encoder": "enc_util",
+    "utilization.decoder": "dec_util",
+    "ecc.errors.corrected.volatile.total": "ecc_correctable",
+    "ecc.errors.uncorrected.volatile.total": "ecc_uncorrectable",
+    # Gaudi's hl-smi calls the device so.
+    "utilization.aip": "util",
+    "temperature.aip": "temp",
 }
 # What W&B calls system metrics of a GPU → our metric and the factor to its unit.
 WANDB_METRICS = {
@@ -64,19 +72,23 @@ WANDB_HOST_METRICS = {
 }
 _WANDB = re.compile(r"^(?:system[./])?gpu\.(\d{1,4})\.(\w+)(?:/l:(.+))?$")
 _WANDB_HOST = re.compile(r"^(?:system[./])(cpu|memory_percent|memory)(?:/l:(.+))?$")
-_SMI_TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S")
-# A spreadsheet of another language writes a comma; before three digits it may part thousands.
+_SMI_TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%a %b %d %H:%M:%S %Y")
+# hl-smi names a zone in the middle.
+_ZONE_WORD = re.compile(r"(?<=:\d\d) [A-Z]{2,5}(?= \d{4}$)")
+# A spreadsheet of another language writes a comma for the point. Before three digits it parts
+# thousands, for none of these programs writes three decimals.
 _NUMBER = re.compile(r"^(-?\d+(?:[.,]\d+)?)\s*(\S*)")
 _THOUSANDS = re.compile(r",\d{3}$")
 # nvidia-smi writes MiB; programs that imitate it write these too.
 _TO_MIB = {"KiB": 2.0**-10, "GiB": 2.0**10, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SMI_ROW = re.compile(r"^\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d+\s*,")
-_ASK_SMI = "ask for: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,… --format=csv -l 10."
+_ASK_SMI = f"ask for: {ASK_SMI}."
 _WANDB_CHART = re.compile(r" - (?:system[./])?gpu\.\d+\.\w+$")
 # Rows of one round of nvidia-smi are written within this time; rounds are further apart.
 _TOGETHER_S = 0.1
 FIELD_LIMIT = 1 << 20
+ADDRESS_COLUMNS = ("pci.bus_id", "gpu_bus_id")
 # As seconds this would be in the year 5138.
 FIRST_MILLISECOND = 1e11
 LARGEST_ARRAY = 1 << 30
@@ -99,14 +111,16 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
             "… | Out-File -Encoding utf8, or iconv -f utf-16 -t utf-8."
         )
     head = start.decode("utf-8", "replace").lstrip("\ufeff").strip()
-    names = [name.strip().strip('"') for name in head.split(",")]
+    mark = _find_delimiter(head)
+    names = [name.strip().strip('"') for name in head.split(mark)]
     if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
-        return _make_table(_check_apart(_read_smi(path, host), names, path), path)
+        rows = list(_read_smi(path, host, mark))
+        return _make_table(_check_apart(rows, names, path), path)
     if is_monitor_text(head):
         return _make_table(read_monitor_text(path, host), path)
     if is_amd_log(names):
         return _make_table(read_amd_log(path, host), path)
-    if head.startswith("{") and is_gpustat_log(path):
+    if head.startswith(("{", "[")) and is_gpustat_log(path):
         return _make_table(read_gpustat_log(path, host), path)
     if head.startswith(("{", "[")) and "_timestamp" in head:
         return _make_table(_read_wandb(_read_json(path, head), host), path)
@@ -115,6 +129,7 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
             return _make_table(_read_wandb(csv.DictReader(text), host), path)
     _refuse_unusable(path, head, names)
     refuse_gpustat_text(path, head)
+    refuse_known_output(path)
     return None
 
 
@@ -132,9 +147,13 @@ def _refuse_unusable(path: Path, head: str, names: Sequence[str]) -> None:
         )
 
 
-def _check_apart(rows: Iterable[Row], names: Sequence[str], path: Path) -> list[Row]:
+def _find_delimiter(head: str) -> str:
+    """Return what parts the columns: a comma, or what a spreadsheet made of it."""
+    return max(",;\t", key=head.count)
+
+
+def _check_apart(listed: list[Row], names: Sequence[str], path: Path) -> list[Row]:
     """Return the rows; refuse a log of several GPUs that says nowhere which row is whose."""
-    listed = list(rows)
     if {"index", "pci.bus_id", "gpu_bus_id", "uuid", "gpu_uuid"} & set(names):
         return listed
     times = [float(str(row["time"])) for row in listed]
@@ -162,11 +181,11 @@ def _make_table(rows: Iterable[Row], path: Path) -> pa.Table:
 # nvidia-smi
 
 
-def _read_smi(path: Path, host: str) -> Iterator[Row]:
+def _read_smi(path: Path, host: str, mark: str) -> Iterator[Row]:
     csv.field_size_limit(FIELD_LIMIT)
-    known: dict[str, int] = {}
+    known = _number_addresses(path, mark)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.reader(file, skipinitialspace=True)
+        reader = csv.reader(file, skipinitialspace=True, delimiter=mark)
         names = [_cut_unit(name) for name in next(reader)]
         for fields in reader:
             # A log that was appended to repeats its header.
@@ -174,6 +193,18 @@ def _read_smi(path: Path, host: str) -> Iterator[Row]:
                 continue
             found = dict(zip(names, fields, strict=True))
             yield _make_smi_row(found, host, known, f"{path.name}, line {reader.line_num}")
+
+
+def _number_addresses(path: Path, mark: str) -> dict[str, int]:
+    """Return the GPUs' PCI addresses in their order, which is that of nvidia-smi's numbers."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file, skipinitialspace=True, delimiter=mark)
+        names = [_cut_unit(name) for name in next(reader)]
+        column = next((names.index(n) for n in ADDRESS_COLUMNS if n in names), None)
+        if column is None or "index" in names:
+            return {}
+        found = {row[column].strip() for row in reader if len(row) == len(names)}
+    return {address: at for at, address in enumerate(sorted(found - {*ADDRESS_COLUMNS}))}
 
 
 def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], place: str) -> Row:
@@ -193,30 +224,38 @@ def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], pl
 
 
 def _parse_smi_number(text: str) -> float | None:
-    """Return a value without its unit; None for ``[N/A]``, ``ERR!`` and what is ambiguous."""
+    """Return a value without its unit; None for ``[N/A]`` and ``ERR!``."""
     found = _NUMBER.match(text.strip())
-    if found is None or _THOUSANDS.search(found[1]):
+    if found is None:
         return None
-    return float(found[1].replace(",", ".")) * _TO_MIB.get(found[2], 1.0)
+    point = "" if _THOUSANDS.search(found[1]) else "."
+    return float(found[1].replace(",", point)) * _TO_MIB.get(found[2], 1.0)
 
 
 def _find_index(found: Mapping[str, str], known: dict[str, int]) -> int:
     """Return the GPU's number: as given, or in the order in which its address first appears."""
     if found.get("index", "").isdecimal():
         return int(found["index"])
-    name = found.get("pci.bus_id") or found.get("gpu_bus_id") or found.get("uuid") or ""
+    columns = (*ADDRESS_COLUMNS, "uuid", "gpu_uuid")
+    name = next((found[column] for column in columns if found.get(column)), "")
     return known.setdefault(name, len(known))
 
 
 def _parse_smi_time(text: str, place: str) -> float:
     """Return Unix seconds; nvidia-smi writes local time without a zone, taken as UTC."""
+    plain = _ZONE_WORD.sub("", text.strip())
     for form in _SMI_TIMES:
         with suppress(ValueError):
-            return parse_time(datetime.strptime(text.strip(), form).isoformat()) / 1000
+            return parse_time(datetime.strptime(plain, form).isoformat()) / 1000
+    if plain.isdecimal() and len(plain) <= 16 and int(plain) >= FIRST_MILLISECOND:
+        return int(plain) / 1000
     try:
-        return parse_time(text.strip()) / 1000
+        return parse_time(plain) / 1000
     except InvalidInput:
-        raise InvalidInput(f"{place}: timestamp is '{shown(text)}'.") from None
+        raise InvalidInput(
+            f"{place}: timestamp is '{shown(text)}'; allowed: 2026/03/01 12:00:00.000 as "
+            "nvidia-smi writes it, ISO-8601, or Unix seconds."
+        ) from None
 
 
 # W&B

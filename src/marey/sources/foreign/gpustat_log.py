@@ -23,7 +23,7 @@ METRICS = {
 }
 LARGEST_BYTES = 512 << 20
 _TEXT = re.compile(r"^\[\d+\] .+\|.*(?:°C|'C).*\|.*/.*MB")
-_HEAD = re.compile(rb'^\s*\{.*"(?:query_time|gpus)"\s*:', re.DOTALL)
+_HEAD = re.compile(rb'^[\s\[]*\{.*"(?:query_time|gpus)"\s*:', re.DOTALL)
 
 Row = dict[str, object]
 
@@ -57,8 +57,9 @@ def read_gpustat_log(path: Path, host: str) -> Iterator[Row]:
             document, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             return
-        if isinstance(document, dict):
-            yield from _read_moment(document, host, path.name)
+        for moment in document if isinstance(document, list) else [document]:
+            if isinstance(moment, dict):
+                yield from _read_moment(moment, host, path.name)
 
 
 def _skip_blanks(text: str, at: int) -> int:

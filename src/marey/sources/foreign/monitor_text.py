@@ -12,12 +12,19 @@ from marey.model.times import parse_time
 METRICS = {
     "pwr": "power",
     "gtemp": "temp",
+    # Drivers before 2018 have one temperature.
+    "temp": "temp",
     "mtemp": "mem_temp",
     "sm": "util",
     "mem": "mem_copy",
     "mclk": "mem_clock",
     "pclk": "sm_clock",
+    "gclk": "sm_clock",
     "fb": "mem_used",
+    "enc": "enc_util",
+    "dec": "dec_util",
+    "rxpci": "pcie_rx",
+    "txpci": "pcie_tx",
 }
 
 Row = dict[str, object]
@@ -26,7 +33,9 @@ Row = dict[str, object]
 def is_monitor_text(head: str) -> bool:
     """Return whether a file's first line is the header of ``nvidia-smi dmon``."""
     names = _split_header(head)
-    return head.startswith("#") and "gpu" in names and bool(METRICS.keys() & set(names))
+    is_monitor = "gpu" in names and bool(METRICS.keys() & set(names))
+    # A line of pmon is of a process.
+    return head.startswith("#") and is_monitor and "pid" not in names
 
 
 def read_monitor_text(path: Path, host: str) -> Iterator[Row]:
@@ -39,7 +48,7 @@ def read_monitor_text(path: Path, host: str) -> Iterator[Row]:
                 "ask for: nvidia-smi dmon -o DT."
             )
         for number, line in enumerate(file, start=2):
-            fields = line.split()
+            fields = line.replace(",", " ").split()
             if not line.startswith("#") and len(fields) == len(names):
                 yield _make_row(
                     dict(zip(names, fields, strict=True)), host, f"{path.name}, line {number}"
@@ -47,7 +56,7 @@ def read_monitor_text(path: Path, host: str) -> Iterator[Row]:
 
 
 def _split_header(line: str) -> list[str]:
-    return line.replace("#", " ").lower().split()
+    return line.replace("#", " ").replace(",", " ").lower().split()
 
 
 def _make_row(found: Mapping[str, str], host: str, place: str) -> Row:

@@ -167,3 +167,82 @@ def test_gaudis_are_read() -> None:
     assert [gpu.gpu for gpu in reading.gpus] == ["g1:3"]
     assert reading.values[GPU_METRICS.index("util")] == 64.0
     assert reading.values[GPU_METRICS.index("power")] == 350.0
+
+
+SERVER = (
+    'gpu="4",Hostname="w2",UUID="GPU-5d",container="nvidia-dcgm-exporter",namespace="gpu-operator",'
+    'pod="nvidia-dcgm-exporter-kmtlw",job="nvidia-dcgm-exporter",instance="10.1.1.1:9400"'
+)
+
+
+def test_the_pod_of_the_exporter_holds_no_gpu() -> None:
+    """A server that does not honour labels puts it where the work's pod would stand."""
+    reader = ExpositionReader("ep")
+    idle = reader.read(f"DCGM_FI_DEV_GPU_UTIL{{{SERVER}}} 0\n".encode(), NOW_MS)
+    assert idle.jobs == {}
+    busy = f'DCGM_FI_DEV_GPU_UTIL{{{SERVER},exported_namespace="lab",exported_pod="qwen"}} 97\n'
+    assert reader.read(busy.encode(), NOW_MS).jobs == {0: {"lab/qwen"}}
+    own = {"gpu": "1", "namespace": "lab", "pod": "dcgmproftester2", "container": "main"}
+    labels = read_gpu_labels(own)
+    assert labels is not None
+    assert labels.job == "lab/dcgmproftester2"
+
+
+def test_an_exporter_that_calls_its_pod_the_host_is_put_on_the_node() -> None:
+    labels = {"gpu": "0", "Hostname": "exporter-x", "pod": "exporter-x", "node": "n7"}
+    found = read_gpu_labels(labels)
+    assert found is not None
+    assert found.host == "n7"
+    alone = read_gpu_labels({"gpu": "0", "Hostname": "exporter-x", "pod": "exporter-x"})
+    assert alone is not None
+    assert alone.host == "exporter-x"
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "names"),
+    [(1, ["t:0", "t:1", "t:2", "t:3"]), (2, ["t:0.0", "t:0.1", "t:1.0", "t:1.1"])],
+)
+def test_partitions_with_numbers_of_their_own_are_called_by_them(
+    per_gpu: int, names: list[str]
+) -> None:
+    """Schedulers count partitions through; where a number is shared, it names the whole GPU."""
+    text = "".join(
+        f'gpu_gfx_activity{{gpu_compute_partition_type="DPX",gpu_id="{at // per_gpu}",'
+        f'gpu_partition_id="{at % 2}",hostname="t"}} {at}\n'
+        for at in range(4)
+    )
+    reading = ExpositionReader("t").read(text.encode(), NOW_MS)
+    assert [gpu.gpu for gpu in reading.gpus] == names
+    at = GPU_METRICS.index("util")
+    assert [reading.values[WIDTH * row + at] for row in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_the_number_of_a_gpu_is_taken_from_the_info_series_too() -> None:
+    """nvidia-smi's exporter has an index label there, and no series of its own for it."""
+    uuid = "df6e7a7c-7314-46f8-abc4-b88b36dcf3aa"
+    text = (
+        f'nvidia_smi_gpu_info{{index="3",name="NVIDIA H200",uuid="{uuid}"}} 1\n'
+        f'nvidia_smi_utilization_gpu_ratio{{uuid="{uuid}"}} 0.42\n'
+        f'nvidia_smi_memory_total_bytes{{uuid="{uuid}"}} 1.50754820096e+11\n'
+    )
+    (gpu,) = ExpositionReader("n1").read(text.encode(), NOW_MS).gpus
+    assert (gpu.gpu, gpu.model, gpu.memory_mib) == ("n1:3", "NVIDIA H200", 143771.0)
+
+
+def test_names_in_quotes_examples_and_totals_are_read() -> None:
+    """Prometheus 3 and OpenMetrics write the same in other ways."""
+    text = (
+        '{"DCGM_FI_DEV_GPU_UTIL","gpu"="0"} 5\n'
+        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu="0"} 7 '
+        f'{NOW_MS / 1000} # {{id="a"}} 1\n# EOF\n'
+    )
+    reading = ExpositionReader("n1").read(text.encode(), NOW_MS)
+    assert reading.values[GPU_METRICS.index("util")] == 5.0
+    assert reading.values[GPU_METRICS.index("pcie_replays")] == 7.0
+    assert reading.counts.bad == 0
+
+
+def test_pods_of_2019_are_found() -> None:
+    found = read_gpu_labels({"gpu": "0", "pod_name": "pod1", "pod_namespace": "default"})
+    assert found is not None
+    assert found.job == "default/pod1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marey.model.inventory import Gpu
@@ -21,6 +21,7 @@ INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
 # AMD numbers partitions from 0, and an undivided GPU (SPX, N/A, nothing) is its own partition 0.
 PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
 DIVIDED_TYPES = ("dpx", "tpx", "qpx", "cpx")
+DIVIDED = re.compile(rf'{PARTITION_TYPE_LABEL}="(?:{"|".join(DIVIDED_TYPES)})"', re.IGNORECASE)
 # Intel's XPU Manager tells several places and tiles of a GPU under one name.
 TILE_LABEL = "sub_dev"
 PLACE_LABELS = {"location": "gpu", TILE_LABEL: "", "type": "actual"}
@@ -30,14 +31,24 @@ POD_LABELS = (
     ("exported_namespace", "exported_pod"),
     ("namespace", "pod"),
     ("kube_namespace", "kube_pod"),
+    # Of 2019, before the names were DCGM_FI_*.
+    ("pod_namespace", "pod_name"),
 )
+# What the pods and containers of exporters are called. A server that does not honour an exporter's
+# labels puts its pod where that of the work would stand; GPUs without work have no other pod.
+_EXPORTER = re.compile(r"(?:^|[-_])exporter(?:$|[-_])|^xpumd", re.IGNORECASE)
+OWN_LABELS = ("container", "pod")
+TARGET_LABELS = ("job", "service")
 # Series of a node's other parts, which carry a ``gpu`` label of their own meaning or none.
 OTHER_PARTS = ("nvswitch", "cpucore")
 # AMD's clocks come one per domain under one name; only the compute engines' is the GPU's clock.
 CLOCK_LABEL, GPU_CLOCKS = "clock_type", ("GPU_CLOCK_TYPE_SYSTEM", "system", "")
 LABELS_LIMIT = 64
 
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
+# Prometheus 3 may put a label's name in quotes.
+_LABEL = re.compile(
+    r'\s*"?([a-zA-Z_][a-zA-Z0-9_]*)"?\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL
+)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _DEVICE = re.compile(r"^(?:nvidia|card|renderD|hl|accel)?(\d{1,4})$")
 # The exporter of nvidia-smi writes UUIDs without the prefix that everybody else writes.
@@ -86,8 +97,11 @@ def _unescape(match: re.Match[str]) -> str:
     return "\n" if match[1] == "n" else match[1]
 
 
-def read_gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
-    """Return which GPU these labels name; None where they name something else."""
+def read_gpu_labels(labels: Mapping[str, str], *, numbered: bool = False) -> GpuLabels | None:
+    """Return which GPU these labels name; None where they name something else.
+
+    ``numbered`` says that AMD partitions have numbers of their own (``are_partitions_numbered``).
+    """
     if any(labels.get(part) for part in OTHER_PARTS):
         return None
     if labels.get(CLOCK_LABEL, "") not in GPU_CLOCKS or _is_other_place(labels):
@@ -98,9 +112,11 @@ def read_gpu_labels(labels: Mapping[str, str]) -> GpuLabels | None:
         uuid = f"GPU-{uuid}"
     if index is None and not uuid:
         return None
-    instance = _find_first(labels, INSTANCE_LABELS) or _read_partition(labels)
+    instance = _find_first(labels, INSTANCE_LABELS)
+    if not instance and not numbered:
+        instance = _read_partition(labels)
     return GpuLabels(
-        host=bounded(_find_first(labels, HOST_LABELS)),
+        host=bounded(_read_host(labels)),
         index=index,
         instance=int(instance) if instance.isdecimal() and len(instance) <= 4 else None,
         uuid=bounded(uuid),
@@ -113,6 +129,27 @@ def _read_partition(labels: Mapping[str, str]) -> str:
     """Return the number of an AMD partition; empty where the GPU is not divided."""
     partition, kind = labels.get(PARTITION_LABEL, ""), labels.get(PARTITION_TYPE_LABEL, "").lower()
     return partition if kind in DIVIDED_TYPES or (kind != "spx" and partition != "0") else ""
+
+
+def are_partitions_numbered(found: Iterable[Mapping[str, str]]) -> bool:
+    """Return whether each partition of divided AMD GPUs has a ``gpu_id`` of its own.
+
+    Then that number is the one by which schedulers call it, and no GPU is named twice.
+    """
+    pairs = {
+        ((_read_host(labels), labels.get("gpu_id", "")), labels[PARTITION_LABEL])
+        for labels in found
+        if labels.get(PARTITION_TYPE_LABEL, "").lower() in DIVIDED_TYPES
+        and labels.get(PARTITION_LABEL)
+    }
+    return len({gpu for gpu, _ in pairs}) == len(pairs) > 1
+
+
+def _read_host(labels: Mapping[str, str]) -> str:
+    """Return the host; where an exporter took its own pod for it, what the server says instead."""
+    named = [labels[name] for name in HOST_LABELS if labels.get(name)]
+    own = labels.get("pod", "")
+    return next((name for name in named if name != own), named[0] if named else "")
 
 
 def _is_other_place(labels: Mapping[str, str]) -> bool:
@@ -132,9 +169,17 @@ def read_whole_gpu(labels: Mapping[str, str]) -> GpuLabels | None:
 def _read_pod(labels: Mapping[str, str]) -> str:
     """Read ``namespace/pod`` of the pod that has the GPU."""
     for namespace, pod in POD_LABELS:
-        if labels.get(pod):
+        if labels.get(pod) and not (pod == "pod" and _is_exporters_pod(labels)):
             return f"{labels.get(namespace, '')}/{labels[pod]}"
     return ""
+
+
+def _is_exporters_pod(labels: Mapping[str, str]) -> bool:
+    """Return whether ``pod`` is the exporter's own, which a server added."""
+    if any(_EXPORTER.search(labels.get(name, "")) for name in OWN_LABELS):
+        return True
+    targets = (labels.get(name, "") for name in TARGET_LABELS)
+    return any(target and labels["pod"].startswith(f"{target}-") for target in targets)
 
 
 def parse_host_name(text: str, *, short: bool = False) -> str:

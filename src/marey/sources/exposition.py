@@ -7,19 +7,24 @@ look-ups and one conversion of a number.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 from statistics import fmean
 from typing import NamedTuple
 
 from marey.model.inventory import Gpu
-from marey.model.metrics import Entity, catalogue
+from marey.model.metrics import Entity, MetricKind, catalogue
 from marey.sources.exporter_labels import (
+    DIVIDED,
+    PARTITION_LABEL,
     SMI_INDEX,
     SMI_INFO,
     TILE_LABEL,
     GpuLabels,
+    are_partitions_numbered,
     parse_host_name,
     parse_labels,
     read_gpu_labels,
@@ -55,6 +60,12 @@ ACCUMULATED = frozenset(
 )
 
 
+# OpenMetrics may add an example to a value.
+_EXEMPLAR = re.compile(r"(?<=\d) # \{[^\n]*$", re.MULTILINE)
+# Prometheus 3 may put the name between the braces.
+_QUOTED_NAME = re.compile(r'^\{"([a-zA-Z_:][a-zA-Z0-9_:]*)"\s*,?\s*', re.MULTILINE)
+
+
 # How the values of a GPU's tiles make its own; those of other metrics are averaged.
 TILES_JOINED: Mapping[str, Callable[[list[float]], float]] = {
     "mem_used": sum,
@@ -75,12 +86,19 @@ class Target(NamedTuple):
 @cache
 def list_gpu_targets() -> Mapping[str, Target]:
     """Return exporter's name → where its values go; the catalogue lists the best name first."""
-    return {
+    targets = {
         name: Target(GPU_METRICS.index(metric.metric), factor, rank, name in ACCUMULATED)
         for metric in catalogue().values()
         if metric.entity is Entity.GPU
         for rank, (name, factor) in enumerate(metric.exporters.items())
     }
+    # OpenMetrics, and what collects through OpenTelemetry, name counters so.
+    totals = {f"{n}_total": t for n, t in targets.items() if _is_counter(t)}
+    return {**totals, **targets}
+
+
+def _is_counter(target: Target) -> bool:
+    return catalogue()[GPU_METRICS[target.column]].kind is MetricKind.COUNTER
 
 
 @cache
@@ -133,6 +151,7 @@ class ExpositionReader:
         self.host = parse_host_name(host, short=short_hosts)
         self._trust_labels = trust_labels
         self._short = short_hosts
+        self._numbered = False
         self._rows: dict[str, tuple[int, str]] = {}
         self._gpus: dict[tuple[str, int, int | None], int] = {}
         self._facts: list[Gpu] = []
@@ -150,10 +169,16 @@ class ExpositionReader:
         if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
             self._forget()
         text = body.decode("utf-8", "replace")
-        reading = Exposition(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
+        if '{"' in text:
+            text = _QUOTED_NAME.sub(r"\1{", text)
+        if " # {" in text:
+            text = _EXEMPLAR.sub("", text)
         lines = text.split("\n")
-        if SMI_INDEX in text:
+        if SMI_INFO in text or SMI_INDEX in text:
             self._learn_numbers(lines)
+        if PARTITION_LABEL in text and DIVIDED.search(text):
+            self._learn_partitions(lines)
+        reading = Exposition(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
         self._read_lines(lines, reading, now_ms)
         _join_tiles(reading)
         self._measure_capacities(reading)
@@ -173,8 +198,23 @@ class ExpositionReader:
                 continue
             if name == SMI_INFO:
                 self._models[found.uuid] = found.model
-            elif (number := tail.strip()).isdecimal() and len(number) <= 4:
+            number = parsed.get("index", "") if name == SMI_INFO else tail.strip()
+            if number.isdecimal() and len(number) <= 4:
                 self._uuids[found.uuid] = (self.host, int(number))
+
+    def _learn_partitions(self, lines: list[str]) -> None:
+        """Learn whether AMD partitions have numbers of their own; look at one metric of them."""
+        first = next((line for line in lines if line[:1] != "#" and PARTITION_LABEL in line), "")
+        name = first.partition("{")[0]
+        same = (line for line in lines if line.startswith(f"{name}{{"))
+        found = [
+            parse_labels(line[:LINE_LIMIT].partition("{")[2].rpartition("}")[0]) or {}
+            for line in islice(same, ROWS_LIMIT)
+        ]
+        numbered = are_partitions_numbered(found)
+        if numbered is not self._numbered:
+            self._numbered = numbered
+            self._forget()
 
     def _read_lines(self, lines: list[str], reading: Exposition, now_ms: int) -> None:
         targets, hosts, rows = list_gpu_targets(), list_host_names(), self._rows
@@ -247,7 +287,7 @@ class ExpositionReader:
         if len(self.example_names) < EXAMPLES_KEPT:
             self.example_names.add(line.partition("{")[0])
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
-        found = read_gpu_labels(parsed) if parsed is not None else None
+        found = read_gpu_labels(parsed, numbered=self._numbered) if parsed is not None else None
         row = self._place_row(found, reading) if found is not None else None
         if found is None or row is None:
             reading.counts.bad += found is None or self._find_name(found) is None

@@ -24,6 +24,8 @@ from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sources.exporter_labels import (
     SMI_INDEX,
+    SMI_INFO,
+    are_partitions_numbered,
     parse_host_name,
     read_gpu_labels,
     shorten_name,
@@ -174,8 +176,8 @@ class PrometheusSource:
                 f"{self._url} has no metric of the catalogue among its {len(there)} names.",
                 code="no_known_metric",
             )
-        if SMI_INDEX in there:
-            self._learn_numbers()
+        if {SMI_INDEX, SMI_INFO} & there:
+            self._learn_numbers(SMI_INDEX if SMI_INDEX in there else SMI_INFO)
         skew_ms = self._ask_server_ms(now_ms) - now_ms
         self._skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
         self._discover_due_ms = now_ms + DISCOVER_EVERY_MS
@@ -186,13 +188,16 @@ class PrometheusSource:
                       if max(reported.values()) > oldest}  # fmt: skip
         self._last = {key: time_ms for key, time_ms in self._last.items() if time_ms > oldest}
 
-    def _learn_numbers(self) -> None:
+    def _learn_numbers(self, name: str) -> None:
         """Take the number of each UUID from the series of nvidia-smi's exporter that gives it."""
-        data = self._get("/api/v1/query", {"query": SMI_INDEX})
+        data = self._get("/api/v1/query", {"query": name})
         for one in data.get("result", ()) if isinstance(data, dict) else ():
             labels, value = one.get("metric", {}), one.get("value", (0, ""))
             found = read_gpu_labels({k: v for k, v in labels.items() if k == "uuid"})
-            number = _parse_number(value[1]) if len(value) == 2 else float("nan")
+            if name == SMI_INFO:
+                number = _parse_number(labels.get("index"))
+            else:
+                number = _parse_number(value[1]) if len(value) == 2 else float("nan")
             if found is not None and 0 <= number < 10_000:
                 self._numbers[found.uuid] = int(number)
 
@@ -241,8 +246,9 @@ class PrometheusSource:
     def _take_gpu_series(self, into: _Gathered, name: str, series: list[_Series]) -> None:
         target = list_gpu_targets()[name]
         metric = GPU_METRICS[target.column]
+        numbered = are_partitions_numbered(one.metric for one in series)
         for one in series:
-            found = read_gpu_labels(one.metric)
+            found = read_gpu_labels(one.metric, numbered=numbered)
             index = found.index if found is not None else None
             if found is not None and index is None:
                 index = self._numbers.get(found.uuid)

@@ -101,7 +101,7 @@ def names(client: TestClient, small: SmallService) -> dict[str, str]:
     small.service.simulation = _simulated()
     assert client.put("/api/v1/rules/mine", json=RULE).status_code == 200
     _judge(small)
-    assert client.put("/api/v1/views/mine", json={"any": [1]}).status_code == 200
+    assert client.put("/api/v1/views/mine", json=VIEW).status_code == 200
     assert client.put("/api/v1/uploads", params=UPLOAD, content=b"{}").status_code == 200
     token = {"name": "mine", "scopes": ["read"], "life": "1h"}
     assert client.post("/api/v1/tokens", json=token).status_code == 201
@@ -162,10 +162,10 @@ TESTED_APART = (
     "/jobs",
     "/sign-in",
 )
+VIEW = {"version": 1, "layers": [{"by": "host", "layout": "pack"}]}
 OPEN = {
-    "views",
-    "view",
-    "saveView",
+    # Conditions are predicates.
+    "SavedView.filter",
     "SourceDocument.details",
     "RuleLanguage.schema",
     "CallGraphSelection.query",

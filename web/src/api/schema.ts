@@ -5031,6 +5031,34 @@ export interface components {
             sentence: string;
         };
         /**
+         * SavedView
+         * @description A saved view; every key may be missing, and keys of one's own are kept.
+         */
+        SavedView: {
+            colour?: components["schemas"]["ViewColour"];
+            /** @description A condition, or conditions that must all hold. */
+            filter?: {
+                [key: string]: unknown;
+            }[] | {
+                [key: string]: unknown;
+            };
+            /** @description Address of a saved table of jobs. */
+            jobs?: string;
+            /** @description Groups, the outermost first. */
+            layers?: components["schemas"]["ViewLayer"][];
+            lenses?: components["schemas"]["ViewLens"][];
+            /** @enum {unknown} */
+            others?: "fade" | "hide";
+            title?: string;
+            unit?: components["schemas"]["ViewUnits"];
+            /** @enum {unknown} */
+            units?: "both" | "gpus" | "waiting";
+            /** @enum {unknown} */
+            version?: 1;
+            /** @enum {unknown} */
+            waiting_unit?: "gpu" | "workload";
+        };
+        /**
          * ScoredPoints
          * @description Samples as columns; ``gpu`` counts into the list of GPUs.
          */
@@ -5958,6 +5986,50 @@ export interface components {
             share_read: number | null;
         };
         /**
+         * ViewColour
+         * @description What the colour of a unit says.
+         */
+        ViewColour: {
+            bins?: number;
+            by?: string;
+            max?: number | null;
+            min?: number | null;
+            remap?: boolean;
+            reverse?: boolean;
+            /** @enum {unknown} */
+            scale?: "linear" | "log" | "quantile" | "quantize";
+            /** @enum {unknown} */
+            scheme?: "blue_orange" | "blues" | "bright" | "cividis" | "magma" | "marey" | "muted" | "okabe_ito" | "teal" | "viridis";
+        };
+        /**
+         * ViewLayer
+         * @description One level of groups.
+         */
+        ViewLayer: {
+            across?: number;
+            aspect?: number;
+            bins?: number;
+            /** @description The attribute whose values make the groups. */
+            by?: string;
+            label?: number;
+            /** @enum {unknown} */
+            layout?: "fill_x" | "fill_y" | "list_x" | "list_y" | "pack";
+            margin?: number;
+            padding?: number;
+            /** @enum {unknown} */
+            size?: "count" | "uniform";
+            sort?: components["schemas"]["ViewSort"];
+        };
+        /**
+         * ViewLens
+         * @description A personal rule that highlights units in a view.
+         */
+        ViewLens: {
+            name?: string;
+            /** @description The rule's text. */
+            when?: string;
+        };
+        /**
          * ViewRow
          * @description A view in a list.
          */
@@ -5973,6 +6045,32 @@ export interface components {
          * @enum {unknown}
          */
         ViewScope: "personal" | "project" | "site";
+        /**
+         * ViewSort
+         * @description In which order siblings stand.
+         */
+        ViewSort: {
+            /** @enum {unknown} */
+            aggregate?: "max" | "mean" | "min" | "sum";
+            /** @description 'name', 'count', or an attribute. */
+            by?: string;
+            /** @enum {unknown} */
+            order?: "ascending" | "descending";
+        };
+        /**
+         * ViewUnits
+         * @description How the units stand in the innermost group.
+         */
+        ViewUnits: {
+            across?: number;
+            /** @enum {unknown} */
+            align?: "end" | "start";
+            aspect?: number;
+            gap?: number;
+            /** @enum {unknown} */
+            layout?: "fill_x" | "fill_y" | "list_x" | "list_y" | "pack";
+            sort?: components["schemas"]["ViewSort"];
+        };
         /**
          * WaitOfKind
          * @description How long jobs of one resource type or size wait.
@@ -13884,9 +13982,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
-                        [key: string]: {
-                            [key: string]: unknown;
-                        };
+                        [key: string]: components["schemas"]["SavedView"];
                     };
                 };
             };
@@ -13971,9 +14067,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    };
+                    "application/json": components["schemas"]["SavedView"];
                 };
             };
             /** @description Nobody is signed in. */
@@ -13996,6 +14090,15 @@ export interface operations {
             };
             /** @description No such thing. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Contradicts what is there. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14043,9 +14146,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    };
+                    "application/json": components["schemas"]["SavedView"];
                 };
             };
             /** @description Nobody is signed in. */

@@ -1,9 +1,9 @@
-"""Saved views: JSON documents under a name, of a person, a project or the site."""
+"""Saved views under a name, of a person, a project or the site."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Body, Path
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from marey.api.answers import Answer, typed_router
 from marey.api.parameters import Project, Scope, TheService
 from marey.api.problems import described
 from marey.app.people.saved_views import ViewRow
+from marey.app.people.view_documents import SavedView, check_view
 from marey.model.access.current import current_identity
 from marey.model.access.identity import Permission
 from marey.model.errors import InvalidInput, TooLarge
@@ -21,9 +22,7 @@ router = typed_router("views", reads=Permission.READ)
 
 VIEW_BYTES = 256 * 1024
 
-# A view is what the web app saved: this stays open.
-View = dict[str, Any]
-ViewList = dict[str, View]
+ViewList = dict[str, SavedView]
 Name = Annotated[
     str,
     Path(
@@ -62,9 +61,11 @@ def list_views(service: TheService) -> Answer[list[ViewRow]]:
     operation_id="view",
     summary="Get one saved view",
     response_description="The document.",
-    responses=described(404, 422),
+    responses=described(404, 409, 422),
 )
-def view(service: TheService, name: Name, scope: Scope = "", project: Project = "") -> Answer[View]:
+def view(
+    service: TheService, name: Name, scope: Scope = "", project: Project = ""
+) -> Answer[SavedView]:
     """The document as it was saved."""
     return Answer(service.views.get(current_identity(), name, scope, project))
 
@@ -81,10 +82,13 @@ def save_view(
     *,
     service: TheService,
     name: Name,
-    document: Annotated[dict[str, Any], Body(description="Any JSON object up to 256 KB.")],
+    document: Annotated[
+        dict[str, object],
+        Body(description="A saved view up to 256 KB; keys beyond the grammar's are kept."),
+    ],
     scope: Scope = "",
     project: Project = "",
-) -> Answer[View]:
+) -> Answer[SavedView]:
     """Without a scope the site's for operators, one's own for everybody else."""
     checked = checked_document(document)
     service.views.save(current_identity(), name, checked, scope=scope, project=project)
@@ -107,8 +111,8 @@ def delete_view(
     return Response(status_code=204)
 
 
-def checked_document(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, if it is sound JSON of an allowed size."""
+def checked_document(document: dict[str, object]) -> SavedView:
+    """Return the document as a view, if it is sound JSON of an allowed size."""
     try:
         size = len(json.dumps(document, allow_nan=False, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -119,4 +123,4 @@ def checked_document(document: dict[str, Any]) -> dict[str, Any]:
         raise InvalidInput("The document is nested too deep.") from None
     if size > VIEW_BYTES:
         raise TooLarge(f"The document has {size} bytes; allowed: {VIEW_BYTES}.")
-    return document
+    return check_view(document)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from marey.app.people.view_documents import SavedView, is_view
 from marey.model.access.identity import Identity, Permission
 from marey.model.documents import Document
-from marey.model.errors import InvalidInput, NotFound, NotPermitted, TooLarge, shown
+from marey.model.errors import Conflict, InvalidInput, NotFound, NotPermitted, TooLarge, shown
 from marey.model.protocols import Store
 
 VIEWS_LIMIT = 1000
@@ -79,23 +79,34 @@ class SavedViews:
             for name in self._read_folder(folder)
         ]
 
-    def find_all(self, identity: Identity) -> dict[str, Any]:
+    def find_all(self, identity: Identity) -> dict[str, SavedView]:
         """Return every view that somebody sees, by name."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for folder in reversed(self._list_folders(identity)):
             found |= self._read_folder(folder)
-        return found
+        return {name: document for name, document in found.items() if is_view(document)}
 
-    def get(self, identity: Identity, name: str, scope: str = "", project: str = "") -> Any:
-        """Return one view."""
+    def get(self, identity: Identity, name: str, scope: str = "", project: str = "") -> SavedView:
+        """Return one view; raises ``Conflict`` where what an earlier version kept is none."""
         for folder in self._choose(identity, scope, project):
-            found = self._read_folder(folder)
-            if name in found:
-                return found[name]
+            document = self._read_folder(folder).get(name)
+            if is_view(document):
+                return document
+            if document is not None:
+                raise Conflict(
+                    f"What is kept under '{shown(name)}' does not fit the grammar of views. "
+                    "Save it again, or delete it."
+                )
         raise NotFound(f"There is no view named '{shown(name)}'.")
 
     def save(
-        self, identity: Identity, name: str, document: Any, *, scope: str = "", project: str = ""
+        self,
+        identity: Identity,
+        name: str,
+        document: SavedView,
+        *,
+        scope: str = "",
+        project: str = "",
     ) -> None:
         """Keep a view: the site's by default for operators, one's own for everybody else."""
         chosen = scope or choose_scope(identity)
@@ -142,7 +153,7 @@ class SavedViews:
             raise InvalidInput(f"Say of which project of yours it is; allowed: {names}.")
         return chosen
 
-    def _read_folder(self, folder: ViewFolder) -> dict[str, Any]:
+    def _read_folder(self, folder: ViewFolder) -> dict[str, object]:
         named = self._store.documents(KINDS[folder.scope])
         read = ((folder.read_name(key), document) for key, document in named.items())
         return {name: document for name, document in read if name is not None}

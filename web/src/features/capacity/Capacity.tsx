@@ -62,7 +62,7 @@ function useCapacity(hours: number) {
     queryKey: ["capacity", hours],
     queryFn: async ({ signal }) => {
       if (hours === 24) return getJson<Page>("/capacity", {}, signal);
-      const { time_ms: now } = await getJson<{ time_ms: number }>("/queue-free", {}, signal);
+      const { time_ms: now } = await getJson<Document<"FreeDocument">>("/queue-free", {}, signal);
       return getJson<Page>("/capacity", { from: now - hours * HOUR_MS }, signal);
     },
     placeholderData: keepPreviousData,

@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { getJson, putJson, remove } from "@/api/client";
+import type { Document } from "@/api/documents";
 import { IconButton, Popover } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { Permitted } from "@/base/ui/Permitted";
@@ -23,7 +24,7 @@ export function SavedTables({
   const client = useQueryClient();
   const saved = useQuery({
     queryKey: KEY,
-    queryFn: ({ signal }) => getJson<Record<string, { jobs?: string }>>("/views", {}, signal),
+    queryFn: ({ signal }) => getJson<Record<string, Document<"SavedView">>>("/views", {}, signal),
     staleTime: 60_000,
   });
   const mine = Object.entries(saved.data ?? {}).filter(([key]) => key.startsWith(PREFIX));

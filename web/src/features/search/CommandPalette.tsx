@@ -120,7 +120,7 @@ function useHits(text: string): Hit[] {
   const rules = useRules();
   const views = useQuery({
     queryKey: ["views"],
-    queryFn: ({ signal }) => getJson<Record<string, unknown>>("/views", {}, signal),
+    queryFn: ({ signal }) => getJson<Record<string, Document<"SavedView">>>("/views", {}, signal),
     staleTime: 60_000,
   });
   const found = useQuery({

@@ -2,6 +2,7 @@
 
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { ApiError, getJson, patchJson, postJson, remove } from "@/api/client";
+import type { Document } from "@/api/documents";
 import type {
   Difference,
   Flow,
@@ -11,7 +12,6 @@ import type {
   RunTables,
   Runs,
   TraceFile,
-  Verdict,
   ViewRows,
 } from "@/features/traces/documents";
 
@@ -58,7 +58,7 @@ export function useVerdicts(run: string) {
   return useQuery({
     queryKey: ["trace verdicts", run],
     queryFn: async ({ signal }) =>
-      (await getJson<{ verdicts: Verdict[] }>(`${runPath(run)}/verdicts`, {}, signal)).verdicts,
+      (await getJson<Document<"TraceVerdicts">>(`${runPath(run)}/verdicts`, {}, signal)).verdicts,
     staleTime: Infinity,
     retry,
   });

@@ -52,7 +52,7 @@ function ViewList() {
     queryKey: ["views"],
     queryFn: async () =>
       Object.fromEntries(
-        Object.entries(await getJson<Record<string, unknown>>("/views")).filter(
+        Object.entries(await getJson<Record<string, Document<"SavedView">>>("/views")).filter(
           // Those of the table of jobs are listed there.
           ([name]) => !name.startsWith("jobs: "),
         ),

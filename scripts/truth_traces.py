@@ -184,13 +184,15 @@ def _state_worst(document: Mapping[str, Any]) -> str:
 
 def write_section(tried: list[Tried]) -> str:
     """Return the section on traces as Markdown."""
-    count = {name: sum(t.outcome == name for t in tried) for name in ("WRONG", "cannot tell")}
+    outcomes = ("right", "unsure", "WRONG", "cannot tell")
+    count = {name: sum(t.outcome == name for t in tried) for name in outcomes}
     lines = [
         BEGIN,
         "## Traces",
         "",
         f"{len(tried)} recordings; confidently wrong: {count['WRONG']}; cannot tell: "
-        f"{count['cannot tell']} ({count['cannot tell'] / max(len(tried), 1):.0%}). "
+        f"{count['cannot tell']} ({count['cannot tell'] / max(len(tried), 1):.0%}); sure and "
+        f"right: {count['right']}; a guess, with its doubt said: {count['unsure']}. "
         "Refused files are named with the export that would work. Written by "
         "`python scripts/truth_traces.py ../shared/data --write`.",
         "",

@@ -144,6 +144,25 @@ def test_a_network_slower_than_any_healthy_one_is_a_slow_link_not_a_bound() -> N
     assert "MB/s" in verdicts[0].evidence[0]
 
 
+@pytest.mark.parametrize(
+    ("transfer", "kind"), [(20_000.0, VerdictKind.SLOW_LINK), (5_000.0, VerdictKind.NONE)]
+)
+def test_a_crawling_network_is_named_before_it_bounds_the_run(
+    transfer: float, kind: VerdictKind
+) -> None:
+    # Of a run that computes for two thirds of its time, transfers are no bound; crawling ones are
+    # named. The same share on a network that carries 80 MB/s is not.
+    layout = Layout(data=4)
+    conditions = healthy(layout, 4)
+    conditions.transfer = transfer
+    conditions.compute *= transfer / 6
+    verdicts = judge(_run(layout, conditions))
+    assert [v.kind for v in verdicts] == [kind]
+    if kind == VerdictKind.SLOW_LINK:
+        assert 0.6 <= verdicts[0].confidence < 0.9
+        assert "19.9 MB/s" in verdicts[0].evidence[0]
+
+
 def test_healthy_runs_of_many_seeds_are_called_healthy() -> None:
     for seed in range(300, 312):
         layout = LAYOUTS[seed % len(LAYOUTS)]

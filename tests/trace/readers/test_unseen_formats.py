@@ -133,6 +133,18 @@ def test_streams_of_a_tensorflow_timeline_count_and_its_scheduling_does_not(tmp_
     assert document["verdicts"][0]["confidence"] < 0.6
 
 
+def test_a_process_of_rocprof_is_its_device_and_its_calls_are_not(tmp_path: Path) -> None:
+    events = [*names(2, "CPU HIP API"), *names(6, "GPU0")]
+    for n in range(20):
+        call = {"ph": "X", "name": "hipLaunchKernel", "pid": 2, "tid": 9}
+        events.append(call | {"ts": 1000 * n, "dur": 100})
+        work = {"ph": "X", "name": "Cijk_Ailk_Bljk", "pid": 6, "tid": 0}
+        events.append(work | {"ts": 1000 * n + 150, "dur": 600})
+    document = report(tmp_path, events)
+    assert [row["compute_ms"] for row in document["ranks"]] == [pytest.approx(12.0)]
+    assert document["verdicts"][0]["confidence"] < 0.6
+
+
 def make_graphs(path: Path, *, stated: bool) -> None:
     """An nsys export whose graphs are recorded as wholes; older ones state no process."""
     with sqlite3.connect(path) as base:
@@ -228,6 +240,12 @@ def test_a_database_of_another_tool_is_refused_with_its_own_way_out(tmp_path: Pa
         report_document(tmp_path, cache=tmp_path / "cache")
 
 
+def test_the_json_of_rocprofv3_is_refused_with_what_would_work(tmp_path: Path) -> None:
+    (tmp_path / "1_results.json").write_text('{"rocprofiler-sdk-tool": [{"buffer_records": {}}]}')
+    with pytest.raises(InvalidInput, match=r"rocprofv3.*pftrace"):
+        report_document(tmp_path, cache=tmp_path / "cache")
+
+
 def test_a_folder_of_nothing_but_logs_says_what_to_record(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("[Rank 0] time (ms) | fwd_microstep: 20.1 | bwd: 33.2\n")
     with pytest.raises(InvalidInput, match=r"torch\.profiler"):
@@ -294,10 +312,32 @@ def test_a_host_that_costs_little_or_once_is_no_sure_bound(
 
 
 @pytest.mark.parametrize(
+    ("name", "category", "sure"),
+    [
+        ("aten::cudnn_convolution", "cpu_op", True),
+        ("cuModuleLoadData", "cuda_runtime", True),
+        ("cudaStreamSynchronize", "cuda_runtime", False),
+        ("aten::item", "cpu_op", False),
+        ("torch/_inductor/compile_fx.py(10): compile_fx", "python_function", False),
+    ],
+)
+def test_one_pause_of_a_host_at_work_is_its_own_and_said_to_be_one(
+    tmp_path: Path, name: str, category: str, sure: bool
+) -> None:
+    events = late_launches([400] * 20 + [60_000] + [20] * 19)
+    start = events[39]["ts"] + events[39]["dur"]
+    events.append(host(start, 59_980, name, category))
+    kind, is_sure, evidence = judge_first(report(tmp_path, events, **KINETO))
+    assert is_sure == (sure and kind == "host_bound")
+    assert f"one pause of 60.0 ms in {name}" in evidence or not sure
+
+
+@pytest.mark.parametrize(
     ("name", "sure"),
     [
         ("zmq/sugar/socket.py(711): recv_multipart", False),
         ("<built-in method poll of select.epoll object at 0x7f>", False),
+        ("<built-in function sleep>", False),
         ("vllm/distributed/device_communicators/shm_broadcast.py(420): dequeue", False),
         ("vllm/v1/core/sched/scheduler.py(100): schedule", True),
     ],

@@ -134,7 +134,9 @@ def test_the_memory_timeline_keeps_the_peak() -> None:
 
 def test_bus_bandwidth_multiplies_by_what_each_link_carries() -> None:
     assert bus_factor("all_reduce", 8) == pytest.approx(1.75)
-    assert bus_factor("all_gather", 8) == pytest.approx(0.875)
+    assert bus_factor("reduce_scatter", 8) == pytest.approx(0.875)
+    # The message of an all-gather is what one rank puts in: a link carries that of all the others.
+    assert bus_factor("all_gather", 8) == 7
     assert bus_factor("send_recv", 2) == 1
     rows = [
         {

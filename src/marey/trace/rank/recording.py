@@ -26,7 +26,8 @@ _PREFILL = re.compile(r"prefill|extend|context_[1-9]", re.IGNORECASE)
 _DECODE = re.compile(r"decode|generation_[1-9]", re.IGNORECASE)
 # Calls in which a host waits for a message, a request or another process.
 _WAITING = re.compile(
-    r"^(?:<built-in method (?:sleep|poll|select|recv|recv_into|recv_bytes|accept|acquire)\b"
+    r"^(?:<built-in (?:method|function) (?:sleep|clock_nanosleep|sched_yield|poll|epoll|select|recv"
+    r"|recv_into|recv_bytes|accept|acquire)\b"
     r"|(?:.*/)?(?:zmq/[^:]*|socket\.py[^:]*|connection\.py[^:]*): _?(?:recv|poll|wait)"
     r"|(?:.*/)?(?:selectors|threading|queue)\.py\(\d+\): (?:select|wait|get)$"
     r"|.*: (?:recv_requests|recv_pyobj|acquire_read|dequeue|event_loop_idle)$|time\.sleep)"
@@ -45,6 +46,12 @@ FEWEST_LAUNCHES = 20
 LONGER_THAN_DEVICE = 1.5
 # Idle time of which this share was spent capturing graphs is no run's idle time.
 CAPTURED_SHARE = 0.3
+# Operators and calls that wait for the device, a copy or another rank: no work of the host's own.
+_AWAITING = re.compile(
+    r"synchronize|streamwait|eventquery|memcpy|memset|barrier|c10d|gloo|nccl|record_param_comms"
+    r"|^aten::(?:item|_local_scalar_dense|copy_|_to_copy|to|nonzero|is_nonzero|equal)$",
+    re.IGNORECASE,
+)
 # A call is what a pause was spent in if it lasted for this share of it.
 MOST_OF_A_PAUSE = 0.8
 _DOING = (EventKind.CPU_OP, EventKind.RUNTIME, EventKind.PYTHON, EventKind.SYNC)
@@ -88,6 +95,8 @@ class Recording:
     exchange_ns: int = 0
     # What the host did for most of the longest pause that it is blamed for; empty if nothing.
     longest_pause_in: str = ""
+    # Whether that is an operator or a call of the runtime at work, which waits for nobody.
+    works_in_pause: bool = False
 
     @property
     def is_capture(self) -> bool:
@@ -202,6 +211,8 @@ def describe_recording(
     answered = np.unique(events["launch"][linked])
     loose = device & ~linked
     works = ~device & np.isin(kind, (EventKind.CPU_OP, EventKind.RUNTIME))
+    paused = _find_longest_pause(events, idle.host) if has_device else -1
+    pause = symbols.text(int(name[paused])) if paused >= 0 else ""
     return Recording(
         has_device=has_device,
         device_events=int(device.sum()) if has_device else 0,
@@ -227,25 +238,22 @@ def describe_recording(
         exchange_ns=during(computes & np.isin(name, codes_of(symbols, is_exchange))).total_ns
         if has_device
         else 0,
-        longest_pause_in=_name_longest_pause(events, symbols, idle.host) if has_device else "",
+        longest_pause_in=pause,
+        works_in_pause=paused >= 0 and bool(works[paused]) and not _AWAITING.search(pause),
     )
 
 
-def _name_longest_pause(
-    events: Mapping[str, NDArray[Any]], symbols: Symbols, paused: Intervals
-) -> str:
-    """Return the shortest call of the host that lasted for most of its longest pause."""
+def _find_longest_pause(events: Mapping[str, NDArray[Any]], paused: Intervals) -> int:
+    """Return the row of the shortest call that lasted for most of the longest pause, or -1."""
     if not len(paused.start_ns):
-        return ""
+        return -1
     at = int(np.argmax(paused.end_ns - paused.start_ns))
     begin, end = int(paused.start_ns[at]), int(paused.end_ns[at])
     start, dur = events["start_ns"], events["dur_ns"]
     inside = np.minimum(start + dur, end) - np.maximum(start, begin)
     works = ~events["on_device"].astype(bool) & np.isin(events["kind"], _DOING)
     rows = np.flatnonzero(works & (inside >= MOST_OF_A_PAUSE * (end - begin)))
-    if not len(rows):
-        return ""
-    return symbols.text(int(events["name"][rows[np.argmin(dur[rows])]]))
+    return int(rows[np.argmin(dur[rows])]) if len(rows) else -1
 
 
 def _find_captures(

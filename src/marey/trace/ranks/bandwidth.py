@@ -1,8 +1,9 @@
 """What the network delivered: achieved bandwidth of each matched collective, and by kind and size.
 
 *Algorithm* bandwidth is the message over the transfer time; *bus* bandwidth multiplies it by what
-each link must carry (2(n-1)/n for an all-reduce, (n-1)/n for a gather, scatter or all-to-all, 1
-otherwise), so that collectives and group sizes can be compared (NVIDIA nccl-tests, PERFORMANCE).
+each link must carry (2(n-1)/n for an all-reduce, (n-1)/n for a reduce-scatter or all-to-all, n-1
+for an all-gather, whose recorded message is what one rank puts in, 1 otherwise), so that
+collectives and group sizes can be compared (NVIDIA nccl-tests, PERFORMANCE).
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ BANDWIDTHS = pa.schema(
     ]
 )
 _TWICE = ("all_reduce", "allreduce")
-_ONCE = (
-    *("all_gather", "allgather", "reduce_scatter", "reducescatter"),
-    *("all_to_all", "alltoall"),
-)
+_ONCE = ("reduce_scatter", "reducescatter", "all_to_all", "alltoall")
+_OF_EACH_OTHER = ("all_gather", "allgather")
 
 
 def bus_factor(name: str, ranks: int) -> float:
     """Return what each link carries, as a multiple of the message."""
     share = (ranks - 1) / ranks if ranks > 1 else 0.0
+    if name in _OF_EACH_OTHER:
+        return max(ranks - 1.0, 0.0)
     return 2 * share if name in _TWICE else share if name in _ONCE else 1.0
 
 

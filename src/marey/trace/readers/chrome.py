@@ -24,12 +24,13 @@ from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.trace_info import RankInfo
 
-# How tools name the process of a device: MXNet "gpu/0", others "GPU 0 (…)", "CUDA device 1".
+# How tools name the process of a device: MXNet "gpu/0", rocprof "GPU0", others "GPU 0 (…)",
+# "CUDA device 1".
 _MXNET = re.compile(r"^(?:gpu|cpu|cpu pinned)/\d+$")
 _NUMBER = re.compile(r"[0-9]{1,6}")
 # What frameworks call copies between host and device when no category says it.
 _COPY = re.compile(r"^(?:memcpy|CopyCPU2GPU|CopyGPU2CPU|CopyGPU2GPU)", re.IGNORECASE)
-_DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)\b", re.IGNORECASE)
+_DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)[0-9]{0,6}\b", re.IGNORECASE)
 
 
 def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[RankEvents]:

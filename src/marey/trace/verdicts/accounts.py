@@ -193,12 +193,13 @@ def _judge_idle(
     share = float(np.median([figure.share for figure in figures]))
     more = ["no other rank waits for it, as far as was recorded"]
     confidence = min(0.5 + share, 0.95)
-    doubts = find_doubts(chosen, delay)
+    limit, doubts = find_doubts(chosen, delay)
     # Between steps nothing says what was waited for, and a late rank may be late for its peers.
     met = bool((situation.item >= 0).any())
-    if doubts or met or delay == Delay.START:
-        confidence = min(confidence, GUESS)
-        more += doubts
+    if met or delay == Delay.START:
+        limit = GUESS
+    confidence = min(confidence, limit)
+    more += doubts
     return Verdict(
         kind=kind,
         ranks=tuple(a.rank for a in chosen),

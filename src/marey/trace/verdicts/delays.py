@@ -27,6 +27,10 @@ BOUND_SHARE = 0.2
 ONE_PAUSE_SHARE = 0.5
 # What is doubted is no more than a guess.
 GUESS = 0.55
+# A device that waits for most of its time while its host works in an operator or a call waits for
+# its host, even if only once: surer than a guess, no surer than this.
+ONE_PAUSE_CONFIDENCE = 0.75
+MOST_OF_THE_RUN = 0.5
 # A rank takes part in what all share if it waits for at least this part of what is usual.
 SHARING = 0.5
 TABLE_WORDS = {Delay.INPUT: "idle input", Delay.HOST: "idle host", Delay.START: "idle start"}
@@ -143,11 +147,11 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
     # A gap between steps is input only by the usual order of things, not by name.
     confidence = float(np.clip(0.5 + share, 0.5, 0.95)) * (0.6 if delay == Delay.START else 1.0)
     evidence = _state_waits(situation, delay, does)
-    doubts = find_doubts(situation.activities if situation.graph.chained else (), delay)
+    limit, doubts = find_doubts(situation.activities if situation.graph.chained else (), delay)
     if share < BOUND_SHARE:
+        limit = GUESS
         doubts.append(f"{share:.0%} of the run: something to gain, hardly what the run is bound by")
-    if doubts:
-        confidence, evidence = min(confidence, GUESS), (*evidence, *doubts)
+    confidence, evidence = min(confidence, limit), (*evidence, *doubts)
     verdict = Verdict(
         kind=kind,
         ranks=situation.named(np.flatnonzero(total >= SHARING * usual)),
@@ -189,12 +193,29 @@ def within_span(activity: RankActivity, delay: Delay) -> int:
     return int(cover(idle_of(activity, delay), first, last)[0])
 
 
-def find_doubts(activities: Sequence[RankActivity], delay: Delay) -> list[str]:
-    """Return why waiting that these ranks share may not be the pace of the run, as sentences."""
+def find_doubts(activities: Sequence[RankActivity], delay: Delay) -> tuple[float, list[str]]:
+    """Return how sure one can be that waiting which these ranks share is the pace of the run.
+
+    The reasons why not surer are sentences.
+    """
     # Without a request to serve a host launches nothing either.
     silence = state_silence(activities) if delay == Delay.HOST else ""
     pause = state_pause(activities, delay) if delay != Delay.START else ""
-    return [words for words in (silence, pause) if words]
+    limit = GUESS if silence or pause else 1.0
+    if pause and not silence and delay == Delay.HOST and _work_for_most(activities):
+        limit = ONE_PAUSE_CONFIDENCE
+    return limit, [words for words in (silence, pause) if words]
+
+
+def _work_for_most(activities: Sequence[RankActivity]) -> bool:
+    """Return whether every one of these hosts was at work while its device waited for most of
+    its time.
+    """
+    return all(
+        a.recording.works_in_pause
+        and within_span(a, Delay.HOST) > MOST_OF_THE_RUN * (a.last_ns - a.first_ns)
+        for a in activities
+    )
 
 
 def state_pause(activities: Sequence[RankActivity], delay: Delay) -> str:

@@ -10,7 +10,7 @@ from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.streams import head_of
 
 NAME = "refused"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,13 @@ REFUSALS: tuple[Refusal, ...] = (
         re.compile(r"\.(?:pftrace|perfetto-trace)$"),
         None,
         "is a Perfetto trace; convert it: traceconv json TRACE OUT.json",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'^\s*\{\s*"rocprofiler-sdk-tool"'),
+        "is the JSON of rocprofv3, which is not read; record a PyTorch program with "
+        "torch.profiler, or ask for --output-format pftrace and convert it: traceconv json TRACE "
+        "OUT.json",
     ),
     Refusal(
         re.compile(r"\.ncu-rep$"),

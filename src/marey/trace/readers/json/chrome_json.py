@@ -26,7 +26,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 15
+VERSION = 16
 # Events lost beyond this share make every figure doubtful.
 DROPPED_SHARE = 0.001
 BEYOND_RANGE = (

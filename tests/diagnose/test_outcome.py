@@ -284,3 +284,54 @@ def test_power_alone_is_not_called_healthy() -> None:
     blind = replace(matrix, columns={"power": matrix.columns["power"]})
     (found,) = find_faults(blind)
     assert found.kind is K.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words", "advice"),
+    [
+        ({"cancelled_by": "0"}, "cancelled by root", "Ask root why"),
+        ({"cancelled_by": "1000"}, "cancelled by the user with number 1000", "1000 why"),
+        ({"cancelled_by": "bob"}, "cancelled by bob", "Ask bob why"),
+        ({"cancelled_by": "ada"}, "Its owner cancelled it", "Nothing to do"),
+        ({"scheduler_state": "REVOKED"}, "Another cluster of the federation", "other cluster"),
+        ({}, "Somebody cancelled it", "owner why"),
+    ],
+)
+def test_who_cancelled_is_told_where_the_scheduler_keeps_it(
+    attributes: dict[str, str], words: str, advice: str
+) -> None:
+    (found,) = diagnose(unrecorded(facts("cancelled", attributes=attributes))).findings
+    assert found.kind is K.CANCELLED
+    assert words in found.summary
+    assert advice in found.next
+
+
+def test_a_job_that_slurm_could_not_set_up_is_not_the_programs_failure() -> None:
+    (found,) = diagnose(unrecorded(facts("failed", exit_code=128 + 53))).findings
+    assert "could not set it up" in found.summary
+    assert "--output" in found.next
+
+
+def test_the_node_that_failed_is_taken_from_the_scheduler() -> None:
+    known = facts("node_fail", attributes={"failed_node": "n1"})
+    found = diagnose(recorded(known)).findings[0]
+    assert (found.kind, found.hosts) == (K.NODE_FAILURE, ("n1",))
+
+
+def test_a_node_is_not_suspected_where_no_other_is_known() -> None:
+    """Of a site with one node every failure is on it."""
+    runs = [Sibling(str(i), S.FAILED, ("n0",), 1) for i in range(4)]
+    known = facts("failed", exit_code=1, nodes=("n0",))
+    assert "failures were on" not in said(diagnose(unrecorded(known), siblings=runs).findings[0])
+    elsewhere = [*runs, Sibling("9", S.COMPLETED, ("n5",))]
+    found = diagnose(unrecorded(known), siblings=elsewhere).findings[0]
+    assert "5 of the last 5 failures were on n0" in said(found)
+
+
+def test_a_time_limit_is_not_blamed_on_a_node() -> None:
+    runs = [Sibling(str(i), S.TIMEOUT, ("n0",)) for i in range(4)]
+    runs.append(Sibling("9", S.COMPLETED, ("n5",)))
+    known = facts("timeout", time_limit_s=3600, nodes=("n0",))
+    found = diagnose(unrecorded(known), siblings=runs).findings[0]
+    assert found.kind is K.TIME_LIMIT
+    assert "Try without" not in found.next

@@ -188,18 +188,33 @@ class ControlPlane:
     def read_account_token(self, account: str) -> tuple[str, str]:
         """Return the secret that holds an account's token, and the token."""
         until(lambda: self._find_secret(account) is not None, f"the token of {account}")
-        name = self._find_secret(account)
-        data = self.ask("GET", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets/{name}")["data"]
-        return str(name), base64.b64decode(data["token"]).decode()
+        name = str(self._find_secret(account))
+        return name, self._read_token(name)
+
+    def make_account_token(self, account: str) -> str:
+        """Ask for another token of an account, and return it.
+
+        The controllers of 1.20 do not make one by themselves for a secret that they missed the
+        deletion of: right after a restart they do not watch yet.
+        """
+        name = f"{account}-another-token"
+        metadata = {"name": name, "annotations": {"kubernetes.io/service-account.name": account}}
+        body = {"metadata": metadata, "type": "kubernetes.io/service-account-token"}
+        self.ask("POST", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets", body)
+        until(lambda: bool(self._read_token(name)), f"another token of {account}")
+        return self._read_token(name)
+
+    def _read_token(self, secret: str) -> str:
+        found = self.ask("GET", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets/{secret}")
+        return base64.b64decode(found.get("data", {}).get("token", "")).decode()
 
     def _find_secret(self, account: str) -> str | None:
         path = f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/serviceaccounts/{account}"
         with suppress(urllib.error.HTTPError):
             for secret in self.ask("GET", path).get("secrets", ()):
-                name = secret["name"]
-                found = self.ask("GET", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets/{name}")
-                if "token" in found.get("data", {}):
-                    return str(name)
+                name = str(secret["name"])
+                if self._read_token(name):
+                    return name
         return None
 
 

@@ -266,7 +266,7 @@ class Scenes:
         secret, _ = self.plane.read_account_token("marey")
         before = sum(self.watcher.errors.values())
         self.plane.ask("DELETE", f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}/secrets/{secret}")
-        _, token = self.plane.read_account_token("marey")
+        token = self.plane.make_account_token("marey")
         # Open watches live on: a restart ends them.
         self.plane.kill("kube-apiserver")
         self.plane.start_api_server()

@@ -31,6 +31,9 @@ class WorkloadState(StrEnum):
 # in seconds from which it counts fully.
 AGE_WEIGHT, MAX_AGE = "priority_age_weight", "priority_max_age_s"
 
+# Attributes that say how it ended: on which node it failed, and who had it cancelled.
+FAILED_NODE, CANCELLED_BY = "failed_node", "cancelled_by"
+
 ENDED_STATES = tuple(state for state in WorkloadState if state.ended)
 
 # What schedulers call these states (Slurm, Kubernetes, PBS, LSF, and people's own tables).

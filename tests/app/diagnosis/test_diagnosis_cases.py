@@ -235,3 +235,27 @@ def test_what_is_measured_of_hosts_is_drawn_over_time_and_told_among_the_means(
     assert means["host_cpu"] == pytest.approx(50, abs=1)
     with pytest.raises(InvalidInput, match="of a host"):
         ask(path, AskClusters("usual", metric="host_cpu"))
+
+
+def test_memory_that_filled_up_is_seen_where_a_log_tells_its_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An nvidia-smi log with memory.total and the scheduler's word are enough."""
+    lines = ["timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB]"]
+    for at in range(120):
+        used = 40_000 + (at > 110) * (at - 110) * 4_600
+        moment = f"2026/03/01 12:{at // 4:02d}:{15 * (at % 4):02d}.000"
+        lines.append(f"{moment}, 0, 95 %, {min(used, 81_200)} MiB, 81920 MiB")
+    (tmp_path / "n1.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "jobs.csv").write_text(
+        "id,state,start,end,exit_code,gpus\n"
+        "7,FAILED,2026-03-01T12:00:00Z,2026-03-01T12:30:00Z,1,n1:0\n"
+    )
+    store = str(tmp_path / "s.duckdb")
+    files = ["--samples", str(tmp_path / "n1.csv"), "--workloads", str(tmp_path / "jobs.csv")]
+    assert main(["import", *files, "--store", store]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", "7", "--store", store, "--json"]) == 0
+    top = json.loads(capsys.readouterr().out)["findings"][0]
+    assert top["kind"] == "out_of_memory"
+    assert "filled up" in top["summary"]

@@ -377,3 +377,19 @@ def test_an_array_of_gpustat_documents_is_read(tmp_path: Path) -> None:
     table = read_foreign_samples(tmp_path / "gpustat.json", "lab3")
     assert table is not None
     assert table["util"].to_pylist() == [30.0, 30.0]
+
+
+def test_steps_and_cancellers_of_accounting_text_are_told(tmp_path: Path) -> None:
+    """A job that failed because a step ran out of memory is only FAILED itself."""
+    times = "2026-03-01T10:05:00|2026-03-01T11:05:00"
+    (tmp_path / "jobs.psv").write_text(
+        "JobID|State|Start|End|AllocTRES|ExitCode\n"
+        f"7|FAILED|{times}|gres/gpu:2080ti=4,gres/gpu=4|1:0\n7.0|OUT_OF_MEMORY|{times}||0:125\n"
+        f"8|COMPLETED|{times}|gres/gpu=1|0:0\n8.0|OUT_OF_MEMORY|{times}||0:125\n"
+        f"9|CANCELLED by 1000|{times}|gres/gpu=1|0:15\n"
+    )
+    first, second, third = read_accounting_text(tmp_path / "jobs.psv")
+    assert (first.workload.gpus_requested, first.workload.gpu_model) == (4, "2080ti")
+    assert first.workload.attributes["scheduler_state"] == "OUT_OF_MEMORY"
+    assert "scheduler_state" not in second.workload.attributes
+    assert third.workload.attributes["cancelled_by"] == "1000"

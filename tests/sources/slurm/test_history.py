@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,29 @@ def test_ended_jobs_of_later_versions_read(data_dir: Path, version: str) -> None
     assert seen.status.state is WorkloadState.FAILED
     assert seen.workload.end_ms is not None
     assert seen.allocations == ()
+
+
+def test_steps_nodes_and_cancellers_of_accounting_are_told() -> None:
+    """What a step or another field knows of the end is kept with the job."""
+    job = {
+        "job_id": 7, "nodes": "gpu[01-02]", "failed_node": "gpu02", "kill_request_user": "",
+        "state": {"current": ["FAILED"], "reason": "None"},
+        "time": {"start": 1762942460, "end": 1762942462},
+        "tres": {"allocated": [{"type": "gres", "name": "gpu:4090", "count": 4}]},
+        "steps": [{"state": ["COMPLETED"]}, {"state": ["OUT_OF_MEMORY"]}],
+    }  # fmt: skip
+    cancelled = {
+        **job, "job_id": 8, "failed_node": "", "kill_request_user": "root", "steps": "odd",
+        "state": {"current": "CANCELLED"},
+    }  # fmt: skip
+    body = json.dumps({"jobs": [job, cancelled]}).encode()
+    first, second = list_ended_jobs(parse_history(body))
+    assert (first.workload.gpus_requested, first.workload.gpu_model) == (4, "4090")
+    assert first.workload.attributes["scheduler_state"] == "OUT_OF_MEMORY"
+    assert first.workload.attributes["failed_node"] == "gpu02"
+    assert "cancelled_by" not in first.workload.attributes
+    assert second.workload.attributes["cancelled_by"] == "root"
+    assert "scheduler_state" not in second.workload.attributes
 
 
 def test_history_is_imported_as_ended_workloads(data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs like this one in the store: of the same work, and others' failures on the same nodes."""
+"""Runs like this one in the store: of the same work, and others' failures wherever they were."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from marey.model.workloads import ENDED_STATES, WorkloadState
 
 # The last runs say what matters; each costs a look at its GPUs.
 MOST_SAME = 8
-MOST_ON_NODES = 8
+MOST_OTHERS = 8
 CANDIDATES = 200
 BEFORE_MS = 7 * DAY_MS
 # Work on more nodes than this meets everybody: its neighbours say nothing.
@@ -27,14 +27,19 @@ MOST_HOSTS = 16
 
 
 def find_siblings(workspace: Workspace, cluster: str, matrix: WorkloadMatrix) -> list[Sibling]:
-    """Return runs that ended before this one: of its work, then failed ones on its nodes."""
+    """Return runs that ended before this one: of its work, then others that failed.
+
+    Others count wherever they were: of those on its own nodes alone, all would be on its nodes.
+    """
     facts = matrix.facts
     if facts.state not in FAILED or not facts.end_ms:
         return []
     same = _find_same_work(workspace, cluster, matrix)
     known = {run.workload for run in same} | {facts.workload}
     hosts = set(matrix.hosts or facts.nodes)
-    return [*same, *_find_on_nodes(workspace, cluster, matrix, hosts=hosts, known=known)]
+    if not hosts or len(hosts) > MOST_HOSTS:
+        return same
+    return [*same, *_find_others(workspace, cluster, facts.end_ms, known)]
 
 
 def _find_same_work(workspace: Workspace, cluster: str, matrix: WorkloadMatrix) -> list[Sibling]:
@@ -59,26 +64,20 @@ def _find_same_work(workspace: Workspace, cluster: str, matrix: WorkloadMatrix) 
     return [_make_sibling(workspace, cluster, row, same_work=True) for row in newest]
 
 
-def _find_on_nodes(
-    workspace: Workspace, cluster: str, matrix: WorkloadMatrix, *, hosts: set[str], known: set[str]
-) -> list[Sibling]:
-    """Return the failures of other work in the last week that touched one of these nodes."""
-    end_ms = matrix.facts.end_ms or 0
-    if not hosts or len(hosts) > MOST_HOSTS:
-        return []
+def _find_others(workspace: Workspace, cluster: str, end_ms: int, known: set[str]) -> list[Sibling]:
+    """Return the last failures of other work in the week before; time limits are no failures."""
     query = WorkloadQuery(
         cluster, FAILED, from_ms=end_ms - BEFORE_MS, to_ms=end_ms, limit=CANDIDATES
     )
-    found: list[Sibling] = []
-    for row in workspace.workloads(query).to_pylist():
-        if row["workload"] in known or (row["end_ms"] or 0) > end_ms or len(found) >= MOST_ON_NODES:
-            continue
-        if row["state"] == WorkloadState.TIMEOUT:
-            continue
-        run = _make_sibling(workspace, cluster, row, same_work=False)
-        if hosts & set(run.hosts):
-            found.append(run)
-    return found
+    rows = [
+        row
+        for row in workspace.workloads(query).to_pylist()
+        if row["workload"] not in known
+        and (row["end_ms"] or 0) <= end_ms
+        and row["state"] != WorkloadState.TIMEOUT
+    ]
+    newest = sorted(rows, key=lambda row: -(row["end_ms"] or 0))[:MOST_OTHERS]
+    return [_make_sibling(workspace, cluster, row, same_work=False) for row in newest]
 
 
 def _make_sibling(

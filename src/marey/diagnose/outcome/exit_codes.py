@@ -8,6 +8,8 @@ from dataclasses import dataclass
 # A shell tells a signal as 128 plus its number.
 SIGNAL_BASE = 128
 SIGKILL = 9
+# Slurm ends a job that it could not set up with this signal of its own.
+SETUP_SIGNAL, MOST_SIGNALS = "signal 53", 64
 
 _SIGNAL_NEXT = {
     "SIGKILL": "Look at the kernel log for the out-of-memory killer (dmesg, journalctl -k), and "
@@ -20,6 +22,8 @@ _SIGNAL_NEXT = {
     "SIGFPE": "Look for a division by zero in native code (PYTHONFAULTHANDLER=1 says where).",
     "SIGTERM": "Something asked it to stop: look for who, or for a limit of the launcher.",
     "SIGINT": "Somebody interrupted it.",
+    SETUP_SIGNAL: "Check that the folders of --output and --chdir exist on the node and may be "
+    "written.",
     "SIGILL": "The program was built for another processor: rebuild it for these nodes.",
 }
 _CODE_WORDS = {
@@ -62,4 +66,4 @@ def find_signal(code: int | None) -> str:
     try:
         return signal.Signals(number).name if number else ""
     except ValueError:
-        return ""
+        return f"signal {number}" if 0 < number <= MOST_SIGNALS else ""

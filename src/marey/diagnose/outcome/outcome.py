@@ -9,7 +9,12 @@ import numpy as np
 
 from marey.diagnose.findings import Evidence, FaultFinding
 from marey.diagnose.matrix import WorkloadMatrix
-from marey.diagnose.outcome.exit_codes import ExitWords, explain_exit, find_signal
+from marey.diagnose.outcome.exit_codes import (
+    SETUP_SIGNAL,
+    ExitWords,
+    explain_exit,
+    find_signal,
+)
 from marey.diagnose.outcome.last_moments import (
     LAST_MS,
     collect_last_evidence,
@@ -35,7 +40,7 @@ from marey.diagnose.signals import Flags
 from marey.model.events import ClusterEventKind
 from marey.model.faults import NOT_FAULTS, FaultKind
 from marey.model.times import HOUR_MS, MINUTE_MS
-from marey.model.workloads import WorkloadState
+from marey.model.workloads import CANCELLED_BY, FAILED_NODE, WorkloadState
 
 K, S = FaultKind, WorkloadState
 RESTART = "Start it again from the last checkpoint."
@@ -114,7 +119,8 @@ def _judge_node_failure(matrix: WorkloadMatrix) -> Ending:
         {e.host for e in matrix.events if e.kind is ClusterEventKind.NODE_DOWN and e.host}
     )
     hosts = matrix.hosts or matrix.facts.nodes
-    named = down or (list(hosts) if len(hosts) == 1 else [])
+    stated = matrix.facts.attributes.get(FAILED_NODE)
+    named = [stated] if stated else down or (list(hosts) if len(hosts) == 1 else [])
     where = f"Node {named[0]} failed under it." if named else "One of its nodes failed under it."
     rows = np.array([gpu.host in named for gpu in matrix.gpus], bool) if named else None
     advice = "Start it again from the last checkpoint without this node; have it checked."
@@ -139,11 +145,23 @@ def _judge_time_limit(matrix: WorkloadMatrix, *, deadline: bool) -> Ending:
 
 
 def _judge_cancelled(matrix: WorkloadMatrix, flat: str) -> Ending:
-    if matrix.facts.start_ms is None:
-        return Ending(K.CANCELLED, "It was cancelled before it started.", 0.95, "Nothing to do.")
+    facts = matrix.facts
+    by = facts.attributes.get(CANCELLED_BY, "")
+    whom = "root" if by == "0" else f"the user with number {by}" if by.isdecimal() else by
+    if facts.start_ms is None:
+        words = f" by {whom}" if by else ""
+        text = f"It was cancelled{words} before it started."
+        return Ending(K.CANCELLED, text, 0.95, "Nothing to do.")
+    if "revoked" in flat:
+        text = "Another cluster of the federation started it."
+        return Ending(K.CANCELLED, text, 0.9, "Look for it on the other cluster.")
     if "scale" in flat:
         return Ending(K.CANCELLED, "It was scaled down to zero.", 0.95, "Nothing to do.")
-    return Ending(K.CANCELLED, "Somebody cancelled it.", 0.95, "Ask its owner why.")
+    if not by:
+        return Ending(K.CANCELLED, "Somebody cancelled it.", 0.95, "Ask its owner why.")
+    if by == facts.user:
+        return Ending(K.CANCELLED, "Its owner cancelled it.", 0.97, "Nothing to do.")
+    return Ending(K.CANCELLED, f"It was cancelled by {whom}.", 0.97, f"Ask {whom} why.")
 
 
 def _judge_host_memory(matrix: WorkloadMatrix, *, reported: bool) -> Ending:
@@ -190,6 +208,8 @@ def _judge_failure(matrix: WorkloadMatrix) -> Ending:
     elif not code:
         confidence = 0.7 if _names_program(matrix.facts.reason) else GUESS
     summary = f"The program failed: {words.text}."
+    if words.signal == SETUP_SIGNAL:
+        confidence, summary = 0.75, f"Slurm could not set it up: {words.text}."
     return Ending(K.SCRIPT_ERROR, summary, confidence, words.next, tuple(evidence))
 
 
@@ -261,7 +281,7 @@ def _make_end_finding(
     if ending.kind not in NOT_FAULTS:
         evidence += collect_sibling_evidence(siblings, hosts, facts.exit_code)
         suspect = find_suspect_node(siblings, hosts)
-        if suspect is not None:
+        if suspect is not None and ending.kind is not K.TIME_LIMIT:
             advice = f"{advice} Try without {suspect.host} once."
     return FaultFinding(
         kind=ending.kind,

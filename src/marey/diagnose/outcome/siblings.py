@@ -59,7 +59,8 @@ class SuspectNode:
 def find_suspect_node(siblings: Sequence[Sibling], hosts: Sequence[str]) -> SuspectNode | None:
     """Return the node of this run that the failures, its own among them, have in common.
 
-    Nodes on which the same work also completed in the meantime are not suspected.
+    Nodes on which the same work also completed in the meantime are not suspected, and where
+    nothing is known of any other node there is nothing to compare with.
     """
     failed = [run for run in siblings if run.state in FAILED and run.hosts]
     places = [set(hosts), *(set(run.hosts) for run in failed)] if hosts else []
@@ -71,6 +72,8 @@ def find_suspect_node(siblings: Sequence[Sibling], hosts: Sequence[str]) -> Susp
     if not known:
         return None
     most, host = max(known, key=lambda pair: pair[0])
+    if not any(run.hosts and host not in run.hosts for run in siblings):
+        return None
     # Work that always runs on the same nodes fails on all of them: that says nothing.
     common = sum(number == most for number in count.values()) > max(1, len(count) // 2)
     if most < max(LEAST_ON_NODE, SHARE_ON_NODE * len(places)) or common:

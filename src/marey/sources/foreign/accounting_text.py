@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -13,9 +14,16 @@ from marey.model.errors import InvalidInput, allowed
 from marey.model.inventory import resource_type
 from marey.model.names import bounded
 from marey.model.times import parse_time
-from marey.model.workloads import Workload, WorkloadState, WorkloadStatus, parse_state
+from marey.model.workloads import (
+    CANCELLED_BY,
+    FAILED_NODE,
+    Workload,
+    WorkloadState,
+    WorkloadStatus,
+    parse_state,
+)
 from marey.sources.slurm.gres import count_gpus, parse_gpu_counts
-from marey.sources.slurm.history import NO_INDICES
+from marey.sources.slurm.history import NO_INDICES, OUT_OF_MEMORY, ends_by_memory
 from marey.sources.slurm.jobs import SeenJob, describe_state, parse_metadata
 
 REQUIRED = ("JobID", "State", "Start", "End")
@@ -25,6 +33,7 @@ WANTED = (
     "TimelimitRaw,NNodes,NodeList,ReqTRES,AllocTRES,Comment,WCKey,Priority"
 )
 _LIMIT = re.compile(r"^(?:(\d{1,5})-)?(\d{1,3}):(\d{2}):(\d{2})$")
+_CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
 _NO_TIME = frozenset(("", "unknown", "none", "n/a", "invalid"))
 # Where the reader puts fields beyond the header's; a line may also end with a bar.
 _SURPLUS = "surplus fields"
@@ -39,7 +48,10 @@ def is_accounting_text(path: Path) -> bool:
 
 
 def read_accounting_text(path: Path, *, gpu_only: bool = True) -> list[SeenJob]:
-    """Return the ended jobs of a file; steps (``16.batch``) belong to their jobs."""
+    """Return the ended jobs of a file.
+
+    Steps (``16.batch``) belong to their jobs: of one that failed they may tell that it was memory.
+    """
     csv.field_size_limit(FIELD_LIMIT)
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         reader = csv.DictReader(
@@ -55,15 +67,23 @@ def read_accounting_text(path: Path, *, gpu_only: bool = True) -> list[SeenJob]:
                 f"{path.name} has neither AllocTRES nor ReqTRES, which tell a job's GPUs; ask for: "
                 f"sacct -P -o {WANTED}"
             )
-        return list(_list_jobs(reader, path.name, gpu_only=gpu_only))
+        steps: dict[str, set[str]] = {}
+        jobs = list(_list_jobs(reader, path.name, steps, gpu_only=gpu_only))
+    return [_add_steps(job, steps.get(job.workload.workload, set())) for job in jobs]
 
 
-def _list_jobs(reader: csv.DictReader[str], name: str, *, gpu_only: bool) -> Iterator[SeenJob]:
+def _list_jobs(
+    reader: csv.DictReader[str], name: str, steps: dict[str, set[str]], *, gpu_only: bool
+) -> Iterator[SeenJob]:
+    """Yield the jobs, and put the states of their steps into ``steps``."""
     names = list(reader.fieldnames or ())
     for row in map(partial(_mend_bars, names), reader):
         job = row["JobID"].strip()
-        # A step, or an array that has not been split into tasks yet.
-        if not job or "." in job or "[" in job:
+        if "." in job:
+            steps.setdefault(job.partition(".")[0], set()).add(_get(row, "State").partition(" ")[0])
+            continue
+        # An array that has not been split into tasks yet.
+        if not job or "[" in job:
             continue
         try:
             seen = _make_job(job, row)
@@ -71,6 +91,15 @@ def _list_jobs(reader: csv.DictReader[str], name: str, *, gpu_only: bool) -> Ite
             raise InvalidInput(f"{name}, line {reader.line_num}: {error}") from None
         if seen is not None and (seen.workload.gpus_requested or not gpu_only):
             yield seen
+
+
+def _add_steps(seen: SeenJob, states: set[str]) -> SeenJob:
+    """Return the job; one that failed with a step that ran out of memory is told so."""
+    if not ends_by_memory(seen.status.state, states):
+        return seen
+    attributes = {"scheduler_state": OUT_OF_MEMORY, **seen.workload.attributes}
+    workload = dataclasses.replace(seen.workload, attributes=attributes)
+    return SeenJob(workload, seen.status, seen.allocations)
 
 
 def _mend_bars(names: Sequence[str], row: dict[str, Any]) -> Mapping[str, str]:
@@ -106,7 +135,11 @@ def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
         "nodes": "" if nodes == "None assigned" else nodes,
         "scheduler_state": describe_state(row["State"].split()[0].rstrip("+")),
         "gpu_indices": NO_INDICES if gpus else "",
+        FAILED_NODE: _get(row, "FailedNode"),
     }
+    killer = _CANCELLED_BY.match(row["State"].strip())
+    if killer is not None:
+        extra[CANCELLED_BY] = killer[1]
     reason = _get(row, "Reason")
     workload = Workload(
         bounded(job),

@@ -10,7 +10,13 @@ import msgspec
 from marey.model.errors import InvalidInput, Unavailable, shown
 from marey.model.inventory import resource_type
 from marey.model.names import bounded
-from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
+from marey.model.workloads import (
+    CANCELLED_BY,
+    FAILED_NODE,
+    Workload,
+    WorkloadState,
+    WorkloadStatus,
+)
 from marey.sources.slurm.jobs import (
     SeenJob,
     describe_state,
@@ -27,6 +33,7 @@ from marey.sources.slurm.values import (
 )
 
 NO_INDICES = "not kept by Slurm's accounting"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _TIMES = ("submission", "eligible", "start", "end")
 
 
@@ -52,6 +59,9 @@ class PastJob(msgspec.Struct):
     comment: Any = None
     wckey: Any = None
     reservation: Any = None
+    steps: Any = None
+    failed_node: Any = ""
+    kill_request_user: Any = ""
 
 
 class _History(msgspec.Struct):
@@ -106,7 +116,10 @@ def _make_seen_job(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJ
     limit = parse_number(_get_inside(job.time, "limit"))
     nodes = "" if parse_text(job.nodes) == "None assigned" else parse_text(job.nodes)
     extra = {"slurm_job_id": str(parse_whole(job.job_id) or 0), "nodes": nodes}
-    extra["scheduler_state"] = describe_state(_get_inside(job.state, "current"))
+    extra["scheduler_state"] = _describe_end(job, status.state)
+    extra[FAILED_NODE] = parse_text(job.failed_node)
+    if status.state is WorkloadState.CANCELLED:
+        extra[CANCELLED_BY] = parse_text(job.kill_request_user)
     if gpus and times["start"] is not None:
         extra["gpu_indices"] = NO_INDICES
     workload = Workload(
@@ -133,6 +146,22 @@ def _make_seen_job(job: PastJob, status: WorkloadStatus, ahead_ms: int) -> SeenJ
         status.workload, status.state, status.reason, parse_number(job.priority) or 0
     )
     return SeenJob(workload, ended)
+
+
+def _describe_end(job: PastJob, state: WorkloadState) -> str:
+    """Return Slurm's own word for the end.
+
+    Of a job that failed, that of a step which ran out of memory: the job itself is only FAILED.
+    """
+    word = describe_state(_get_inside(job.state, "current"))
+    steps = job.steps if isinstance(job.steps, list) else []
+    states = (describe_state(_get_inside(step, "state")) for step in steps)
+    return OUT_OF_MEMORY if not word and ends_by_memory(state, states) else word
+
+
+def ends_by_memory(state: WorkloadState, steps: Iterable[str]) -> bool:
+    """Return whether a job that failed had a step which ran out of memory."""
+    return state is WorkloadState.FAILED and OUT_OF_MEMORY in steps
 
 
 def _exit_code(job: PastJob, state: WorkloadState) -> int | None:

@@ -15,7 +15,14 @@ from marey.model.errors import InvalidInput
 from marey.model.inventory import resource_type
 from marey.model.names import bounded, gpu_id
 from marey.model.times import format_time
-from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus, parse_state
+from marey.model.workloads import (
+    FAILED_NODE,
+    Allocation,
+    Workload,
+    WorkloadState,
+    WorkloadStatus,
+    parse_state,
+)
 from marey.sources.slurm.gres import GpuCount, count_gpus, parse_gpu_counts, parse_held_indices
 from marey.sources.slurm.slurm_json import Job
 from marey.sources.slurm.values import (
@@ -42,7 +49,7 @@ FLAGS = frozenset(
     "UPDATE_DB".split()
 )
 # Ends that are one state for us: the word says which it was.
-TOLD_STATES = frozenset("OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE LAUNCH_FAILED".split())
+TOLD_STATES = frozenset("OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE LAUNCH_FAILED REVOKED".split())
 # Jobs resemble each other: what a request or a comment means is worked out once.
 _MEMORY = 16_384
 
@@ -300,7 +307,7 @@ def _make_seen_job(
     if waiting and start is not None:
         # Of a waiting job this is the scheduler's guess, not a fact.
         attributes["estimated_start"] = _format_moment(start)
-    if job.state_description or job.array_task_string or job.het_job_id:
+    if job.state_description or job.array_task_string or job.het_job_id or job.failed_node:
         _add_remarks(job, attributes)
     if not held and gpus.gpus and state is RUNNING:
         attributes["gpu_indices"] = "not reported by Slurm"
@@ -341,6 +348,8 @@ def _subtract_offset(moment: int | None, ahead_ms: int) -> int | None:
 def _add_remarks(job: Job, attributes: dict[str, str]) -> None:
     if job.state_description:
         attributes["reason_text"] = parse_word(job.state_description)
+    if job.failed_node:
+        attributes[FAILED_NODE] = parse_word(job.failed_node)
     het = parse_whole(job.het_job_id)
     if het:
         attributes["het_job_id"] = str(het)

@@ -98,6 +98,7 @@ class Job(msgspec.Struct, gc=False):
     wckey: Any = ""
     resv_name: Any = ""
     restart_cnt: Any = 0
+    failed_node: Any = ""
 
 
 _Told = int | float | Number | None

@@ -56,6 +56,40 @@ def test_the_architecture_names_every_package() -> None:
     assert [name for name in packages if f"`{name}`" not in text] == []
 
 
+# What decisions say was deleted.
+DELETED = {"native/making.cpp"}
+
+
+def find_paths(document: Path) -> list[str]:
+    """Return the paths of this repository that a document names."""
+    packages = {path.name for path in (ROOT / "src" / "marey").iterdir() if path.is_dir()}
+    known = packages | {"src", "web", "tests", "bench", "docs", "scripts", "native", "deploy"}
+    named = re.findall(r"`([\w.-]+/[\w./{},-]*)`", document.read_text(encoding="utf-8"))
+    return [path for path in named if path.partition("/")[0] in known]
+
+
+def exists(path: str) -> bool:
+    """Say whether a path leads somewhere: ``NAME`` stands for any, braces for each."""
+    found = re.search(r"\{([^}]*)\}", path)
+    if found is not None:
+        parts = found[1].split(",")
+        return all(exists(path.replace(found[0], part.strip())) for part in parts)
+    pattern = path.replace("NAME", "*").rstrip("/")
+    return any(any(root.glob(pattern)) for root in (ROOT, ROOT / "src" / "marey"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_path_that_is_named_exists(document: Path) -> None:
+    found = set(find_paths(document)) - DELETED
+    assert sorted(path for path in found if not exists(path)) == []
+
+
+def test_the_guides_for_newcomers_name_paths() -> None:
+    assert len(find_paths(ROOT / "CONTRIBUTING.md")) > 30
+    assert not exists("src/marey/nowhere.py")
+    assert exists("src/marey/cli/{site,cluster}/NAME.py")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_and_benches_that_are_named_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")

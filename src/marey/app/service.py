@@ -17,7 +17,7 @@ from marey.app.collect.loop import Collector, CollectRules, collect
 from marey.app.collect.memory import return_large_blocks
 from marey.app.collect.reload import Reloaded, SourceReloader
 from marey.app.collect.sample_store import describe_store_source
-from marey.app.collect.source_documents import SimulationState, SourceDocument
+from marey.app.collect.source_documents import SimulationChanges, SimulationState, SourceDocument
 from marey.app.collect.source_health import SourceAbout
 from marey.app.history.backfill import Histories
 from marey.app.history.background_jobs import BackgroundWork
@@ -50,6 +50,7 @@ from marey.app.traces.trace_library import TraceLibrary
 from marey.app.traces.what_if.prediction_log import PredictionLog
 from marey.app.traces.what_if.replays import ReplayQueries
 from marey.live.feed import FrameFeed
+from marey.live.frames import SourceHeader
 from marey.live.summary import SummaryLog
 from marey.model.access.current import current_identity
 from marey.model.access.identity import Identity, Permission
@@ -83,7 +84,7 @@ class SimulationControl(Protocol):
     def state(self) -> SimulationState:
         """Return policy, placement, backfill and speed now."""
 
-    def change(self, changes: dict[str, Any]) -> SimulationState:
+    def change(self, changes: SimulationChanges) -> SimulationState:
         """Set some of them; the new state."""
 
 
@@ -261,7 +262,7 @@ class Service:
             return False
         return True
 
-    def _describe_store(self, now_ms: int) -> list[dict[str, Any]]:
+    def _describe_store(self, now_ms: int) -> list[SourceHeader]:
         return [state.document(now_ms) for state in describe_store_source(self.store, now_ms)]
 
     @property

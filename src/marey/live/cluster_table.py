@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.live.frames import Changes, Columns, Frame, LiveWorkload
+from marey.live.frames import Changes, Columns, Frame, LiveWorkload, SourceHeader
 from marey.live.live_samples import LiveSamples
 from marey.live.quantise import live_scales
 from marey.live.queue_order import QueueOrder
@@ -77,7 +76,7 @@ class ClusterTable:
         return codes, list(names)
 
     def frame(
-        self, time_ms: int, *, sources: Sequence[Mapping[str, Any]] = (), speed: float = 1.0
+        self, time_ms: int, *, sources: Sequence[SourceHeader] = (), speed: float = 1.0
     ) -> Frame:
         """Close the tick: an immutable picture of now, with what changed since the last one."""
         queue, moved = self._queue.settle()

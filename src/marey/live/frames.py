@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
@@ -169,6 +169,22 @@ class Changes:
     gone: Mapping[str, LiveWorkload] = field(default_factory=dict)
 
 
+SourceCondition = Literal["waiting", "fresh", "stale"]
+
+
+class SourceHeader(TypedDict):
+    """How one source is doing, in a few words: goes with every live message."""
+
+    name: str
+    state: SourceCondition
+    last_ms: int | None
+    age_ms: int | None
+    error: str
+    polls: int
+    failures: int
+    poll_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A cluster at one tick; parts are encoded when first asked for, and then shared."""
@@ -183,7 +199,7 @@ class Frame:
     columns: Columns
     before: Columns
     changes: Changes
-    sources: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[SourceHeader] = ()
     speed: float = 1.0
     _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)

@@ -10,6 +10,7 @@ import msgspec
 from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus, Partition
 from marey.model.observation import Observation
 from marey.model.protocols import Moment
+from marey.model.tables import GpuRow, HostRow, PartitionRow, WorkloadRow
 from marey.model.workloads import Allocation, Workload, WorkloadState, WorkloadStatus
 
 _WORKLOAD_FIELDS = (
@@ -88,7 +89,7 @@ def _add_work(moment: Moment, inventory: Observation) -> Observation:
     )
 
 
-def _read_host(row: dict[str, Any]) -> Host:
+def _read_host(row: HostRow) -> Host:
     return Host(
         host=row["host"],
         rack=row["rack"] or "",
@@ -100,7 +101,7 @@ def _read_host(row: dict[str, Any]) -> Host:
     )
 
 
-def _read_gpu(row: dict[str, Any]) -> Gpu:
+def _read_gpu(row: GpuRow) -> Gpu:
     return Gpu(
         host=row["host"],
         index=row["index"],
@@ -112,7 +113,7 @@ def _read_gpu(row: dict[str, Any]) -> Gpu:
     )
 
 
-def _read_partition(row: dict[str, Any]) -> Partition:
+def _read_partition(row: PartitionRow) -> Partition:
     return Partition(
         row["partition"],
         row["min_gpus"] or 0,
@@ -122,9 +123,9 @@ def _read_partition(row: dict[str, Any]) -> Partition:
     )
 
 
-def workload_of(row: dict[str, Any]) -> Workload:
+def workload_of(row: WorkloadRow) -> Workload:
     """Return the workload of a row of a moment's table."""
-    facts = {name: row[name] for name in _WORKLOAD_FIELDS}
+    facts: dict[str, Any] = {n: value for n, value in row.items() if n in _WORKLOAD_FIELDS}
     for name in ("gpus_requested", "gpus_per_host"):
         facts[name] = facts[name] or 0
     for name in ("name", "user", "project", "experiment", "partition", "qos", "gpu_model"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from marey.live.unit_rows import verdict
 from marey.model.inventory import HostState, HostStatus
 from marey.model.protocols import Moment
 from marey.model.samples import SampleBatch
+from marey.model.tables import WorkloadRow
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 
 _HOW_HOSTS_ARE = ["state", "reason"]
@@ -129,7 +130,7 @@ class _Machines:
         ):
             workload = self._facts.get(reported)
             if workload is None:
-                workload = workload_of(dict(zip(facts, reported, strict=True)))
+                workload = workload_of(cast(WorkloadRow, dict(zip(facts, reported, strict=True))))
                 self._facts[reported] = workload
             name, state, reason, priority = said
             now = WorkloadStatus(name, WorkloadState(state), reason or "", priority or 0.0)

@@ -13,6 +13,7 @@ from marey.live.frames import (
     Changes,
     Frame,
     LiveWorkload,
+    SourceHeader,
     Units,
     join_columns,
     list_columns,
@@ -368,7 +369,7 @@ def _show_status(live: LiveWorkload, name: str, mask: RecordMask) -> WorkloadSta
     return replace(live.status, workload=name, reason=mask.show_reason(live.status.reason))
 
 
-def _withhold(source: Mapping[str, Any]) -> Mapping[str, Any]:
+def _withhold(source: SourceHeader) -> SourceHeader:
     return {**source, "error": WITHHELD} if source.get("error") else source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from marey.model.names import DEFAULT_CLUSTER
 from marey.model.observation import Observation
 from marey.model.predicates import EVERYTHING, Predicate
 from marey.model.samples import SampleBatch
+from marey.model.tables import WorkloadRecord
 from marey.model.workloads import WorkloadState
 
 
@@ -202,7 +203,7 @@ class RecordStore(Protocol):
     def count_workloads(self, query: WorkloadQuery) -> dict[str, int]:
         """Return how many workloads a query means in all, by state; its page is not heeded."""
 
-    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+    def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload, with its intervals; raises ``NotFound``."""
 
     def allocations(
@@ -258,6 +259,25 @@ class RecordStore(Protocol):
 Documents = Mapping[str, Mapping[str, Any]]
 
 
+class SampleServerState(TypedDict):
+    """How the server of the samples is doing, and what waits for it on disk."""
+
+    reachable: bool
+    error: str
+    error_code: str
+    failing_since_s: float | None
+    attempts: int
+    failures: int
+    delivered_samples: int
+    resent_samples: int
+    refused_samples: int
+    refused_reason: str
+    newest_confirmed_ms: int
+    waiting_rows: int
+    spill_bytes: int
+    spill_limit_bytes: int
+
+
 class TickStore(Protocol):
     """A store that takes a whole tick as one step: all of it survives a kill, or nothing."""
 
@@ -280,7 +300,7 @@ class Store(SampleStore, RecordStore, TickStore, Protocol):
     def path(self) -> Path | None:
         """Return the file of the records, or None for a store in memory."""
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return how the server of the samples is doing; None where they are in the file."""
 
 

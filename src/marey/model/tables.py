@@ -1,9 +1,12 @@
 """The schemas of the record tables, as stores return them and files carry them.
 
-Times are milliseconds since 1970 UTC; ``valid_to_ms`` null means "until further notice".
+Times are milliseconds since 1970 UTC; ``valid_to_ms`` null means "until further notice". Below the
+schemas stand the rows of the same tables as types, for what reads them one at a time.
 """
 
 from __future__ import annotations
+
+from typing import TypedDict
 
 import pyarrow as pa
 
@@ -129,3 +132,139 @@ EVENTS = pa.schema(
         "text": _TEXT,
     }
 )
+
+
+class HostRow(TypedDict):
+    """A row of ``HOSTS``."""
+
+    cluster: str
+    host: str
+    rack: str | None
+    switch: str | None
+    nvlink_domain: str | None
+    partitions: list[str] | None
+    cpus: int | None
+    memory_mib: int | None
+    state: str | None
+    reason: str | None
+
+
+class GpuRow(TypedDict):
+    """A row of ``GPUS``."""
+
+    cluster: str
+    gpu: str
+    host: str
+    index: int
+    instance: int | None
+    uuid: str | None
+    model: str | None
+    power_limit_w: float | None
+    memory_mib: float | None
+    failed: bool | None
+    failed_reason: str | None
+
+
+class PartitionRow(TypedDict):
+    """A row of ``PARTITIONS``."""
+
+    cluster: str
+    partition: str
+    min_gpus: int | None
+    max_gpus: int | None
+    time_limit_s: int | None
+    priority: int | None
+
+
+class WorkloadFields(TypedDict):
+    """What a row of ``WORKLOADS`` and a whole record of a workload have in common.
+
+    Of a workload that only a state has been reported of, every fact is null.
+    """
+
+    cluster: str
+    workload: str
+    name: str | None
+    user: str | None
+    project: str | None
+    experiment: str | None
+    partition: str | None
+    qos: str | None
+    gpus_requested: int | None
+    gpus_per_host: int | None
+    gpu_model: str | None
+    resource_type: str | None
+    time_limit_s: int | None
+    submit_ms: int | None
+    eligible_ms: int | None
+    start_ms: int | None
+    end_ms: int | None
+    exit_code: int | None
+    state: str
+    reason: str | None
+    priority: float | None
+
+
+class WorkloadRow(WorkloadFields):
+    """A row of ``WORKLOADS``."""
+
+    # JSON object of text to text.
+    attributes: str | None
+
+
+class StateRow(TypedDict):
+    """A row of ``STATES``."""
+
+    cluster: str
+    workload: str
+    state: str
+    reason: str | None
+    priority: float | None
+    valid_from_ms: int
+    valid_to_ms: int | None
+
+
+class AllocationRow(TypedDict):
+    """A row of ``ALLOCATIONS``."""
+
+    cluster: str
+    workload: str
+    gpu: str
+    global_rank: int | None
+    local_rank: int | None
+    share: float | None
+    valid_from_ms: int
+    valid_to_ms: int | None
+
+
+class ProgressRow(TypedDict):
+    """A row of ``PROGRESS``."""
+
+    cluster: str
+    workload: str
+    time_ms: int
+    step: int | None
+    throughput: float | None
+    unit: str | None
+    loss: float | None
+
+
+class EventRow(TypedDict):
+    """A row of ``EVENTS``."""
+
+    cluster: str
+    time_ms: int
+    kind: str
+    host: str | None
+    gpu: str | None
+    workload: str | None
+    value: float | None
+    text: str | None
+
+
+class WorkloadRecord(WorkloadFields):
+    """A workload with its validity intervals, as ``RecordStore.workload`` returns it."""
+
+    attributes: dict[str, str]
+    states: list[StateRow]
+    allocations: list[AllocationRow]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from threading import RLock
-from typing import Any
+from typing import Any, TypedDict
 
 from marey.model.errors import InvalidInput, unknown
 from marey.model.events import ClusterEventKind, Event
@@ -55,6 +55,14 @@ class Block:
     log: tuple[tuple[int, Any], ...]
     samples: tuple[SampleBatch, ...]
     progress: ProgressColumns
+
+
+class SchedulerSettings(TypedDict):
+    """How the simulated scheduler works."""
+
+    policy: str
+    placement: str
+    backfill: bool
 
 
 class Simulation:
@@ -230,9 +238,9 @@ class Simulation:
             cluster.backfill = backfill
         after = self.policy()
         changes = [
-            f"{name}: {before[name]} → {after[name]}"
-            for name in after
-            if before[name] != after[name]
+            f"{name}: {old} → {new}"
+            for (name, old), new in zip(before.items(), after.values(), strict=True)
+            if old != new
         ]
         if not changes:
             return
@@ -241,7 +249,7 @@ class Simulation:
         for partition in range(len(self.hardware.parts)):
             cluster.call_pass(partition)
 
-    def policy(self) -> dict[str, Any]:
+    def policy(self) -> SchedulerSettings:
         """Return how the scheduler works now."""
         cluster = self.cluster
         return {

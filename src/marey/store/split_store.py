@@ -15,11 +15,13 @@ from marey.model.protocols import (
     Answer,
     Documents,
     Moment,
+    SampleServerState,
     Selection,
     Store,
     WorkloadQuery,
 )
 from marey.model.samples import SampleBatch
+from marey.model.tables import WorkloadRecord
 
 if TYPE_CHECKING:
     from marey.store.victoria.victoria_store import VictoriaStore
@@ -56,7 +58,7 @@ class _RecordsBehind:
         """Return how many workloads a query means in all, by state."""
         return self._records.count_workloads(query)
 
-    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+    def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload with its intervals."""
         return self._records.workload(cluster, workload)
 
@@ -189,7 +191,7 @@ class SplitStore(_RecordsBehind):
         finally:
             self._records.close()
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return how the server of the samples is doing, and what waits for it."""
         return self.samples.state()
 
@@ -250,7 +252,7 @@ class RecordsAlone(_RecordsBehind):
         """Return the time of the first and last sample of the file."""
         return self._records.span(cluster)
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return None: nothing is known of a server that was not asked."""
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 from fastapi import Body, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +15,7 @@ from marey.api.answers import Answer, typed_router
 from marey.api.parameters import DEFAULT, Cluster, FromMs, Metrics, TheService, ToMs
 from marey.api.problems import described
 from marey.api.replies import ARROW, SNAPSHOT, also_arrow, arrow_bytes, reply, wants
-from marey.app.collect.source_documents import SimulationState
+from marey.app.collect.source_documents import SimulationChanges, SimulationState
 from marey.app.history.background_jobs import JobDocument
 from marey.app.people.capacity import AskCapacity, CapacityPage
 from marey.app.queries.cluster_documents import (
@@ -234,7 +235,8 @@ def change_simulation(
     service: TheService, change: Annotated[SimulationChange, Body()]
 ) -> Answer[SimulationState]:
     """What is not named stays as it is."""
-    return Answer(_control(service).change(change.model_dump(exclude_none=True)))
+    changes = msgspec.convert(change.model_dump(exclude_none=True), SimulationChanges)
+    return Answer(_control(service).change(changes))
 
 
 def _control(service: TheService) -> SimulationControl:

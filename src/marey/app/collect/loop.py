@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from marey.app.collect.memory import give_back
 from marey.app.collect.name_limits import limit_names
 from marey.app.collect.polling import PolledSources
 from marey.live.cluster_table import ClusterTable
-from marey.live.frames import Frame
+from marey.live.frames import Frame, SourceHeader
 from marey.live.moments import observation_of
 from marey.live.unknown_gpus import add_unknown_gpus
 from marey.model.errors import MareyError, Unavailable
@@ -85,7 +84,7 @@ class Collector:
         self.counts = CollectCounts()
         self.watchers = Watchers()
         # A store that is a server of its own is shown beside the sources.
-        self.about_store: Callable[[int], list[dict[str, Any]]] = lambda _: []
+        self.about_store: Callable[[int], list[SourceHeader]] = lambda _: []
         self.sources = PolledSources(sources, rules.stale_after_ms)
         self.tables: dict[str, ClusterTable] = {}
         self._backlog: deque[Observation] = deque()

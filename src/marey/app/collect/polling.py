@@ -12,6 +12,7 @@ from typing import Any
 
 from marey.app.collect.source_documents import SourceDocument
 from marey.app.collect.source_health import SourceAbout, SourceState
+from marey.live.frames import SourceHeader
 from marey.model.errors import MareyError, shown
 from marey.model.events import ClusterEventKind, Event
 from marey.model.names import DEFAULT_CLUSTER
@@ -189,7 +190,7 @@ class PolledSources:
             for cluster, events in by_cluster.items()
         ]
 
-    def documents(self, now_ms: int) -> list[dict[str, Any]]:
+    def documents(self, now_ms: int) -> list[SourceHeader]:
         """Return how every source is doing, in a few words: goes with every live message."""
         return [state.document(now_ms) for state in self._list_states()]
 

@@ -10,7 +10,7 @@ from marey.app.collect.source_health import SourceAbout, SourceState
 from marey.app.settings.configuration import StoreSettings
 from marey.app.settings.source_settings import get_secret
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
-from marey.model.protocols import Store
+from marey.model.protocols import SampleServerState, Store
 from marey.store.split_store import RecordsAlone, SplitStore
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def describe_store_source(store: Store, now_ms: int) -> list[SourceState]:
     ]
 
 
-def _describe_backlog(state: dict[str, Any]) -> str:
+def _describe_backlog(state: SampleServerState) -> str:
     return (
         f"{state['error']} {state['waiting_rows']} rows ({state['spill_bytes'] / _MB:.1f} of "
         f"{state['spill_limit_bytes'] // _MB} MB) wait on disk; none is lost."

@@ -11,7 +11,7 @@ import numpy as np
 
 from marey.app.collect.clocks import ScaledClock
 from marey.app.collect.loop import keep
-from marey.app.collect.source_documents import SimulationState
+from marey.app.collect.source_documents import SimulationChanges, SimulationState
 from marey.app.settings.configuration import SimulatedSettings
 from marey.live.cluster_table import ClusterTable
 from marey.live.summary import STEP_MS, Row, SummaryLog, summarise
@@ -68,12 +68,14 @@ class SimulatedCluster:
             placements=[placement.value for placement in Placement],
         )
 
-    def change(self, changes: dict[str, Any]) -> SimulationState:
+    def change(self, changes: SimulationChanges) -> SimulationState:
         """Set some of policy, placement, backfill and speed; kept for a restart."""
-        policy = {key: value for key, value in changes.items() if key != "speed"}
         with self._lock:
-            if policy:
-                self.simulation.set_policy(**policy)
+            self.simulation.set_policy(
+                policy=changes.get("policy"),
+                placement=changes.get("placement"),
+                backfill=changes.get("backfill"),
+            )
             if "speed" in changes:
                 self.clock.set_speed(changes["speed"])
         self.remember()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
+from marey.live.frames import SourceCondition
 from marey.model.documents import Document
-
-SourceCondition = Literal["waiting", "fresh", "stale"]
 
 
 class SourceDocument(Document):
@@ -49,6 +48,15 @@ class SourceList(Document):
     reloads: Annotated[bool, Meta(description="Whether they can be read again.")]
     file: Annotated[str | None, Meta(description="Name of the configuration file.")]
     time_ms: Annotated[int, Meta(description="The server's present time.")]
+
+
+class SimulationChanges(TypedDict, total=False):
+    """What can be changed about a simulated cluster while it runs."""
+
+    policy: str
+    placement: str
+    backfill: bool
+    speed: float
 
 
 class SimulationState(Document):

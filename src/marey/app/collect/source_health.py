@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marey.app.collect.advice import find_advice
-from marey.app.collect.source_documents import SourceCondition, SourceDocument
+from marey.app.collect.source_documents import SourceDocument
+from marey.live.frames import SourceCondition, SourceHeader
 from marey.model.observation import Observation
 
 # The rate is that of the last few answers: enough to be steady, few enough to follow a change.
@@ -82,7 +83,7 @@ class SourceState:
         given = sum(values for _, values in list(self._recent)[1:])
         return given * 1000 / span_ms if span_ms > 0 else None
 
-    def document(self, now_ms: int) -> dict[str, Any]:
+    def document(self, now_ms: int) -> SourceHeader:
         """Return what the headers of live messages say."""
         return {
             "name": self.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import And, Comparison
 from marey.model.protocols import WorkloadQuery
+from marey.model.tables import WorkloadRecord
 from marey.model.workloads import WorkloadState
 
 METRICS = ("util", "tensor_active", "power_share", "mem_share")
@@ -60,7 +60,7 @@ class AskPeers:
             )
         return Peers(
             workload=self.workload,
-            same=PeerGroup(gpus=_count_gpus(record), gpu_model=record["gpu_model"]),
+            same=PeerGroup(gpus=_count_gpus(record), gpu_model=record["gpu_model"] or ""),
             peers=peers,
             metrics=rows,
         )
@@ -74,12 +74,12 @@ class AskPeers:
         return query_of(self)
 
 
-def _count_gpus(record: dict[str, Any]) -> int:
+def _count_gpus(record: WorkloadRecord) -> int:
     held = len({entry["gpu"] for entry in record["allocations"]})
     return held or int(record["gpus_requested"] or 0)
 
 
-def _find_peers(workspace: Workspace, cluster: str, record: dict[str, Any]) -> Iterator[str]:
+def _find_peers(workspace: Workspace, cluster: str, record: WorkloadRecord) -> Iterator[str]:
     same = [Comparison("gpus_requested", "eq", record["gpus_requested"])]
     if record["gpu_model"]:
         same.append(Comparison("gpu_model", "eq", record["gpu_model"]))

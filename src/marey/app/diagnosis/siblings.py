@@ -14,6 +14,7 @@ from marey.diagnose.outcome.siblings import FAILED, Sibling
 from marey.model.names import parse_gpu_id
 from marey.model.predicates import And, Comparison, Predicate
 from marey.model.protocols import WorkloadQuery
+from marey.model.tables import WorkloadRow
 from marey.model.times import DAY_MS
 from marey.model.workloads import ENDED_STATES, WorkloadState
 
@@ -81,7 +82,7 @@ def _find_others(workspace: Workspace, cluster: str, end_ms: int, known: set[str
 
 
 def _make_sibling(
-    workspace: Workspace, cluster: str, row: dict[str, Any], *, same_work: bool
+    workspace: Workspace, cluster: str, row: WorkloadRow, *, same_work: bool
 ) -> Sibling:
     held = workspace.store.allocations(cluster, workload=row["workload"])
     return Sibling(

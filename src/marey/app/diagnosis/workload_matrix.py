@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from marey.model.events import ClusterEventKind, Event
 from marey.model.metrics import Entity, catalogue
 from marey.model.names import parse_gpu_id
 from marey.model.samples import SampleBatch
+from marey.model.tables import EventRow, WorkloadRecord
 from marey.model.times import MINUTE_MS
 from marey.model.workloads import Progress
 from marey.sources.slurm.values import expand_hosts
@@ -214,13 +215,13 @@ def _report_batches(
         yield batch
 
 
-def _read_context(workspace: Workspace, record: dict[str, Any], span: Span) -> Context:
+def _read_context(workspace: Workspace, record: WorkloadRecord, span: Span) -> Context:
     facts = WorkloadFacts(
         workload=record["workload"],
-        name=record["name"],
-        user=record["user"],
-        project=record["project"],
-        partition=record["partition"],
+        name=record["name"] or "",
+        user=record["user"] or "",
+        project=record["project"] or "",
+        partition=record["partition"] or "",
         state=record["state"],
         submit_ms=record["submit_ms"],
         start_ms=record["start_ms"],
@@ -247,7 +248,7 @@ def list_nodes(attributes: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(expand_hosts(attributes.get("nodes", "")))
 
 
-def _read_gpus(workspace: Workspace, record: dict[str, Any], span: Span) -> list[GpuFacts]:
+def _read_gpus(workspace: Workspace, record: WorkloadRecord, span: Span) -> list[GpuFacts]:
     known = {row["gpu"]: row for row in workspace.store.gpus(span.cluster, span.to_ms).to_pylist()}
     ranked = sorted(
         record["allocations"], key=lambda a: (a["global_rank"] is None, a["global_rank"], a["gpu"])
@@ -270,7 +271,7 @@ def _read_gpus(workspace: Workspace, record: dict[str, Any], span: Span) -> list
     return list(listed.values())
 
 
-def _read_progress(workspace: Workspace, record: dict[str, Any], span: Span) -> list[Progress]:
+def _read_progress(workspace: Workspace, record: WorkloadRecord, span: Span) -> list[Progress]:
     table = workspace.store.progress(span.cluster, record["workload"], span.from_ms, span.to_ms)
     return [
         Progress(
@@ -285,7 +286,7 @@ def _read_progress(workspace: Workspace, record: dict[str, Any], span: Span) -> 
     ]
 
 
-def _read_events(workspace: Workspace, record: dict[str, Any], span: Span) -> list[Event]:
+def _read_events(workspace: Workspace, record: WorkloadRecord, span: Span) -> list[Event]:
     """Return events of the workload, of its GPUs and of its hosts while it ran."""
     # A dead node ends the workload at once; that it is down is noticed some minutes later.
     until = span.to_ms + 10 * MINUTE_MS
@@ -309,7 +310,7 @@ def _read_events(workspace: Workspace, record: dict[str, Any], span: Span) -> li
     ]
 
 
-def _is_concerned(row: dict[str, Any], span: Span) -> bool:
+def _is_concerned(row: EventRow, span: Span) -> bool:
     return not row["gpu"] and (
         row["time_ms"] < span.to_ms or row["kind"] == ClusterEventKind.NODE_DOWN
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from marey.app.collect.open_sources import make_slurm_controller
 from marey.app.history.past_workloads import find_unknown_rows, make_past_observations
@@ -43,6 +43,16 @@ class Accounting(Protocol):
     def close(self) -> None: ...
 
 
+class HistoryProgress(TypedDict):
+    """How far a source's history has been read."""
+
+    back_to: str
+    reached: str
+    done: bool
+    workloads: int
+    error: str
+
+
 class HistoryFilling:
     """Fills one source's history in a thread of its own, and says how far it has come."""
 
@@ -67,7 +77,7 @@ class HistoryFilling:
         self._stop.set()
         self._thread.join(_STOP_S)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> HistoryProgress:
         """Return how far it has come, for the sources page."""
         return {
             "back_to": format_time(self._goal_ms),
@@ -141,7 +151,7 @@ class Histories:
                 self._fillings.append(HistoryFilling(entry, self._store, self._now_ms))
                 self._fillings[-1].start()
 
-    def documents(self) -> dict[str, dict[str, Any]]:
+    def documents(self) -> dict[str, HistoryProgress]:
         """Return how far each has come, by the source's name."""
         return {one.wanted.name: one.document() for one in self._fillings}
 

@@ -21,11 +21,13 @@ from marey.model.protocols import (
     Answer,
     Documents,
     Moment,
+    SampleServerState,
     Selection,
     Store,
     WorkloadQuery,
 )
 from marey.model.samples import SampleBatch
+from marey.model.tables import StateRow, WorkloadRecord
 
 # No scheduler gives a workload this id, so no sample has it.
 _NO_WORKLOAD = "\x00none"
@@ -47,7 +49,7 @@ class PrivateStore:
         """Return the file of the store behind."""
         return self._whole.path
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return how the server of the samples is doing."""
         return self._whole.sample_state()
 
@@ -72,7 +74,7 @@ class PrivateStore:
         """Return how many are shown and chosen, by state."""
         return self._whole.count_workloads(self._queries.rewrite(query))
 
-    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+    def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload; one that is not shown answers like one that never was."""
         real = self.find_workload(cluster, workload)
         if real is None:
@@ -82,10 +84,10 @@ class PrivateStore:
         found = self._whole.workload(cluster, real)
         if self._record_mask.knows(found["user"], found["project"]):
             return found
-        rows = {key: self._rename(found[key], workload) for key in ("states", "allocations")}
         return {
             **found,
-            **rows,
+            "states": [self._mask_state(row, workload) for row in found["states"]],
+            "allocations": [{**row, "workload": workload} for row in found["allocations"]],
             "workload": workload,
             "name": "",
             "user": self._record_mask.show_user(found["user"]),
@@ -96,12 +98,9 @@ class PrivateStore:
             "attributes": {},
         }
 
-    def _rename(self, rows: Sequence[Mapping[str, Any]], workload: str) -> list[dict[str, Any]]:
-        reasons = [
-            {"reason": self._record_mask.show_reason(r["reason"])} if "reason" in r else {}
-            for r in rows
-        ]
-        return [{**r, "workload": workload, **why} for r, why in zip(rows, reasons, strict=True)]
+    def _mask_state(self, row: StateRow, workload: str) -> StateRow:
+        reason = self._record_mask.show_reason(row["reason"])
+        return {**row, "workload": workload, "reason": reason}
 
     # Tables
 

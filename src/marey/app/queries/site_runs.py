@@ -12,6 +12,7 @@ import numpy as np
 from marey.app.queries.system_load import read_system_load
 from marey.app.queries.workspace import Workspace
 from marey.model.protocols import WorkloadQuery
+from marey.model.tables import WorkloadFields
 from marey.model.times import DAY_MS, HOUR_MS
 from marey.model.workloads import WorkloadState
 from marey.queue.performance.runs import RunTable, measure_against_own
@@ -39,9 +40,10 @@ class SiteRuns:
         return round(begin * 1000), round((begin + float(self.runs.run_s[run])) * 1000)
 
 
-def name_application(row: dict[str, Any]) -> tuple[str, str]:
+def name_application(row: WorkloadFields) -> tuple[str, str]:
     """Return what counts as the same application: the user and the name without its number."""
-    return row["user"], f"{_NUMBER.sub('', row['name'])}/{row['gpus_requested']}"
+    name = _NUMBER.sub("", row["name"] or "")
+    return row["user"] or "", f"{name}/{row['gpus_requested']}"
 
 
 def read_runs(workspace: Workspace, cluster: str, *, load: bool = False) -> SiteRuns:
@@ -86,7 +88,7 @@ def read_runs(workspace: Workspace, cluster: str, *, load: bool = False) -> Site
     return SiteRuns(runs, hosts, applications, workloads, now_ms / 1000.0)
 
 
-def _is_whole_run(row: dict[str, Any]) -> bool:
+def _is_whole_run(row: WorkloadFields) -> bool:
     start, end = row["start_ms"], row["end_ms"]
     return start is not None and end is not None and end - start >= 1000
 

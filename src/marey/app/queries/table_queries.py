@@ -19,7 +19,7 @@ from marey.model.events import ClusterEventKind
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import EVERYTHING, parse_predicate
 from marey.model.protocols import WorkloadQuery
-from marey.model.tables import WORKLOADS
+from marey.model.tables import WORKLOADS, WorkloadRecord
 from marey.model.times import DAY_MS, format_time
 from marey.model.workloads import ENDED_STATES, WorkloadState, parse_state
 
@@ -176,12 +176,9 @@ class AskWorkload:
     workload: str
     cluster: str = DEFAULT_CLUSTER
 
-    def ask(self, workspace: Workspace) -> dict[str, Any]:
+    def ask(self, workspace: Workspace) -> WorkloadRecord:
         """Return everything that is known of the workload."""
-        document = dict(workspace.store.workload(self.cluster, self.workload))
-        if isinstance(document.get("attributes"), str):
-            document["attributes"] = msgspec.json.decode(document["attributes"] or "{}")
-        return document
+        return workspace.store.workload(self.cluster, self.workload)
 
     def path(self) -> str:
         """Return the API path that answers it."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from marey.model.errors import MareyError
 from marey.model.protocols import Store, WorkloadQuery
+from marey.model.tables import WorkloadRow
 from marey.model.times import DAY_MS
 from marey.queue.forecast.forecaster import Forecaster, fit_forecaster
 from marey.queue.forecast.site_polls import (
@@ -57,14 +56,14 @@ def read_jobs(workloads: pa.Table, now_ms: int) -> SiteJobs:
     )
 
 
-def _read_times(row: dict[str, Any], now_ms: int) -> tuple[float, float, float]:
+def _read_times(row: WorkloadRow, now_ms: int) -> tuple[float, float, float]:
     """Return submission, start and end in seconds; NaN for what has not happened by now."""
     known = [row[name] for name in ("submit_ms", "start_ms", "end_ms")]
     submit, start, end = (np.nan if v is None or v > now_ms else v / 1000.0 for v in known)
     return submit, start, end
 
 
-def _read_size(row: dict[str, Any]) -> tuple[float, float, float | None]:
+def _read_size(row: WorkloadRow) -> tuple[float, float, float | None]:
     gpus = max(row["gpus_requested"] or 0, 0)
     hosts = -(-gpus // row["gpus_per_host"]) if row["gpus_per_host"] else 1
     return gpus, max(hosts, 1), row["time_limit_s"]

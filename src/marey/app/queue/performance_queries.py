@@ -25,6 +25,7 @@ from marey.app.queue.queue_queries import QueueQuestion
 from marey.app.queue.run_records import predict_efficiency, predict_throughput
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
+from marey.model.tables import WorkloadFields
 from marey.queue.forecast.forecaster import NotEnoughHistory
 from marey.queue.performance.prediction import HOST_SLOWNESS, fit_performance
 from marey.queue.performance.runs import measure_against_own
@@ -165,7 +166,7 @@ def _describe(
     return " ".join(lines)
 
 
-def _find_own_runs(site: SiteRuns, row: dict[str, Any], workload: str) -> Any:
+def _find_own_runs(site: SiteRuns, row: WorkloadFields, workload: str) -> Any:
     name = name_application(row)
     if name not in site.applications:
         return np.zeros(0, np.int64)

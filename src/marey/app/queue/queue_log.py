@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from marey.app.queue.live_line import build_line_of
 from marey.live.frames import Frame
 from marey.model.errors import MareyError, NotFound
 from marey.model.protocols import Store, WorkloadQuery
+from marey.model.tables import WorkloadRow
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from marey.model.workloads import WorkloadState
 from marey.notify.notices import Notice
@@ -190,7 +190,7 @@ class QueueLog:
             record.no_model = str(error)
 
 
-def compute_shares(rows: list[dict[str, Any]], now_ms: int) -> tuple[float, ...]:
+def compute_shares(rows: list[WorkloadRow], now_ms: int) -> tuple[float, ...]:
     """Return quantiles of run time over limit of what has ended; a guess where that is little."""
     used = [
         (row["end_ms"] - row["start_ms"]) / 1000.0 / row["time_limit_s"]

@@ -17,6 +17,7 @@ from marey.app.queue.queue_queries import QueueQuestion
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.protocols import WorkloadQuery
+from marey.model.tables import WorkloadRow
 from marey.model.times import DAY_MS
 from marey.queue.policy.gains_and_losses import describe_size, judge_change, mean_wait
 from marey.queue.policy.policy import BACKFILLS, Policy, parse_policy
@@ -190,34 +191,38 @@ def read_recorded_jobs(
     return _build_jobs(rows, from_ms, line.time_ms, hosts)
 
 
-def _guess_run_ms(row: dict[str, Any], ran: Sequence[dict[str, Any]]) -> int:
+def _guess_run_ms(row: WorkloadRow, ran: Sequence[WorkloadRow]) -> int:
     """Return how long a workload should run: the usual part of its limit, or the usual time."""
-    ended = [other for other in ran if other["end_ms"]]
+    ended = [
+        (other["end_ms"] - other["start_ms"], other["time_limit_s"])
+        for other in ran
+        if other["end_ms"] and other["start_ms"]
+    ]
     if row["time_limit_s"]:
-        parts = [
-            (other["end_ms"] - other["start_ms"]) / (1000.0 * other["time_limit_s"])
-            for other in ended
-            if other["time_limit_s"]
-        ]
+        parts = [run_ms / (1000.0 * limit_s) for run_ms, limit_s in ended if limit_s]
         part = float(np.median(parts)) if parts else 1.0
         return round(1000 * int(row["time_limit_s"]) * part)
-    runs = [other["end_ms"] - other["start_ms"] for other in ended]
+    runs = [run_ms for run_ms, _ in ended]
     return round(float(np.median(runs))) if runs else 3_600_000
 
 
-def _sort_key(row: dict[str, Any], from_ms: int) -> tuple[int, bool]:
-    ran_before = bool(row["start_ms"]) and row["start_ms"] < from_ms
+def _ran_before(row: WorkloadRow, from_ms: int) -> bool:
+    return bool(row["start_ms"] and row["start_ms"] < from_ms)
+
+
+def _sort_key(row: WorkloadRow, from_ms: int) -> tuple[int, bool]:
+    ran_before = _ran_before(row, from_ms)
     return from_ms if ran_before else max(_find_eligible(row), from_ms), not ran_before
 
 
 def _build_jobs(
-    rows: Sequence[dict[str, Any]], from_ms: int, to_ms: int, hosts: Sequence[HostRoom]
+    rows: Sequence[WorkloadRow], from_ms: int, to_ms: int, hosts: Sequence[HostRoom]
 ) -> RecordedJobs:
     sizes = [max(1, host.gpus) for host in hosts]
     largest = max(sizes)
     projects = tuple(sorted({row["project"] or "" for row in rows}))
     known = {host.model for host in hosts}
-    owners = tuple(sorted({row["user"] for row in rows}))
+    owners = tuple(sorted({row["user"] or "" for row in rows}))
     number = {owner: i for i, owner in enumerate(owners)}
     late = np.array([not row["start_ms"] for row in rows])
     start = np.array([row["start_ms"] or to_ms for row in rows], np.int64)
@@ -239,7 +244,7 @@ def _build_jobs(
         limit_ms=np.maximum(run, limit),
         gpus_per_host=need,
         hosts=np.maximum(1, -(-asked // need)),
-        owner=np.array([number[row["user"]] for row in rows], np.int64),
+        owner=np.array([number[row["user"] or ""] for row in rows], np.int64),
         owners=owners,
         host_gpus=np.array(sizes, np.int64),
         # Those that already ran come first whatever the order is.
@@ -258,9 +263,9 @@ def _build_jobs(
     )
 
 
-def _list_notes(rows: Sequence[dict[str, Any]], from_ms: int) -> tuple[str, ...]:
+def _list_notes(rows: Sequence[WorkloadRow], from_ms: int) -> tuple[str, ...]:
     endless = sum(not row["time_limit_s"] for row in rows)
-    before = sum(bool(row["start_ms"]) and row["start_ms"] < from_ms for row in rows)
+    before = sum(_ran_before(row, from_ms) for row in rows)
     late = sum(not row["start_ms"] for row in rows)
     notes = []
     if endless:
@@ -275,7 +280,7 @@ def _list_notes(rows: Sequence[dict[str, Any]], from_ms: int) -> tuple[str, ...]
     return tuple(notes)
 
 
-def _find_eligible(row: dict[str, Any]) -> int:
+def _find_eligible(row: WorkloadRow) -> int:
     """Return from when a workload stood in line: a dependency is no wait of the policy."""
     joined = max(row["eligible_ms"] or 0, row["submit_ms"] or 0)
     if not row["start_ms"]:
@@ -284,7 +289,7 @@ def _find_eligible(row: dict[str, Any]) -> int:
     return min(joined, start) if joined else start
 
 
-def _read_priority(row: dict[str, Any]) -> float:
+def _read_priority(row: WorkloadRow) -> float:
     value = row["priority"]
     return float(value) if value is not None and np.isfinite(value) else 0.0
 

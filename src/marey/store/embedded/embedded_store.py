@@ -14,8 +14,9 @@ import pyarrow as pa
 from marey.model.metrics import Entity
 from marey.model.names import bounded
 from marey.model.observation import Observation
-from marey.model.protocols import Answer, Moment, Selection, WorkloadQuery
+from marey.model.protocols import Answer, Moment, SampleServerState, Selection, WorkloadQuery
 from marey.model.samples import SampleBatch
+from marey.model.tables import WorkloadRecord
 from marey.model.times import HOUR_MS
 from marey.store.database.database_file import Database
 from marey.store.embedded import documents, maintenance
@@ -70,7 +71,7 @@ class EmbeddedStore:
         """The file, or None for a store in memory."""
         return self._database.path
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return None: the samples are in the file."""
         return None
 
@@ -234,7 +235,7 @@ class EmbeddedStore:
         with self._database.read() as connection:
             return known.count(connection, query)
 
-    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+    def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload, with its intervals under ``states`` and ``allocations``."""
         with self._database.read() as connection:
             return record_queries.read_workload(connection, cluster, workload)

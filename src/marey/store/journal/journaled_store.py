@@ -24,11 +24,13 @@ from marey.model.protocols import (
     Answer,
     Documents,
     Moment,
+    SampleServerState,
     Selection,
     Store,
     WorkloadQuery,
 )
 from marey.model.samples import SampleBatch
+from marey.model.tables import WorkloadRecord
 from marey.store.database.damaged_log import keep_aside
 from marey.store.journal.journal_entries import Entry, pack, read_sequence_numbers, unpack
 from marey.store.journal.journal_file import (
@@ -79,7 +81,7 @@ class JournaledStore:
         """Return the file of the store behind."""
         return self._store.path
 
-    def sample_state(self) -> dict[str, Any] | None:
+    def sample_state(self) -> SampleServerState | None:
         """Return how the server of the samples is doing."""
         return self._store.sample_state()
 
@@ -180,7 +182,7 @@ class JournaledStore:
         """Return how many workloads a query means in all, by state."""
         return self._settle_and_get_store().count_workloads(query)
 
-    def workload(self, cluster: str, workload: str) -> dict[str, Any]:
+    def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload with its intervals."""
         return self._settle_and_get_store().workload(cluster, workload)
 

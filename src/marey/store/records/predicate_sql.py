@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from marey.model.predicates import And, Comparison, Not, Or, Predicate
@@ -12,7 +10,7 @@ _ORDERED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def compile_predicate(
-    predicate: Predicate, schema: pa.Schema, values: dict[str, Any]
+    predicate: Predicate, schema: pa.Schema, values: dict[str, object]
 ) -> str | None:
     """Return the condition, its values added to ``values``; None where SQL cannot say the same.
 
@@ -34,7 +32,7 @@ def compile_predicate(
 
 
 def _compile_comparison(
-    comparison: Comparison, schema: pa.Schema, values: dict[str, Any]
+    comparison: Comparison, schema: pa.Schema, values: dict[str, object]
 ) -> str | None:
     field, op, value = comparison.field, comparison.op, comparison.value
     place = schema.get_field_index(field)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -12,6 +12,7 @@ from marey.model import tables
 from marey.model.errors import NotFound, shown
 from marey.model.names import bounded
 from marey.model.protocols import Moment
+from marey.model.tables import WorkloadRecord
 from marey.store.database.database_file import fetch_arrow
 from marey.store.database.facts import (
     ALLOCATIONS,
@@ -117,7 +118,7 @@ def read_moment(connection: duckdb.DuckDBPyConnection, cluster: str, time_ms: in
     )
 
 
-def read_workload(connection: duckdb.DuckDBPyConnection, cluster: str, name: str) -> dict[str, Any]:
+def read_workload(connection: duckdb.DuckDBPyConnection, cluster: str, name: str) -> WorkloadRecord:
     """Return one workload with its intervals."""
     values = {"cluster": bounded(cluster), "workload": bounded(name)}
     row = fetch_arrow(
@@ -141,7 +142,7 @@ def read_workload(connection: duckdb.DuckDBPyConnection, cluster: str, name: str
             connection, f"SELECT * FROM {_select_intervals(kind)} {of_it} ORDER BY {order}", values
         )
         found[key] = fit_schema(intervals, schema).to_pylist()
-    return found
+    return cast(WorkloadRecord, found)
 
 
 def read_allocations(
@@ -172,7 +173,7 @@ def _read_touching(
     span: tuple[str, str | None, int, int | None],
 ) -> pa.Table:
     cluster, workload, from_ms, to_ms = span
-    values: dict[str, Any] = {"cluster": bounded(cluster), "from": from_ms}
+    values: dict[str, object] = {"cluster": bounded(cluster), "from": from_ms}
     conditions = ["cluster = $cluster", "(valid_to_ms IS NULL OR valid_to_ms > $from)"]
     if workload is not None:
         conditions.append("workload = $workload")
@@ -227,7 +228,7 @@ def read_events(
 
     Where there are more than ``limit``, the newest.
     """
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "cluster": bounded(cluster),
         "from": span[0],
         "to": span[1],

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -119,12 +118,12 @@ class _Choice:
 
     rows: str
     where: str
-    values: dict[str, Any]
+    values: dict[str, object]
     is_whole: bool
 
 
 def _choose_workloads(query: WorkloadQuery, rows: str) -> _Choice:
-    values: dict[str, Any] = {"cluster": bounded(query.cluster)}
+    values: dict[str, object] = {"cluster": bounded(query.cluster)}
     conditions = ["true"]
     if query.states:
         states = ", ".join(f"'{WorkloadState(state)}'" for state in query.states)
@@ -213,7 +212,9 @@ def _list_names(
     return names, choice.is_whole
 
 
-def _order_workloads(query: WorkloadQuery, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _order_workloads(
+    query: WorkloadQuery, values: dict[str, object]
+) -> tuple[str, dict[str, object]]:
     """Return the order of a query; those without a value come last either way."""
     known = {*tables.WORKLOADS.names, *_COMPUTED}
     if query.order_by not in known:
@@ -253,7 +254,7 @@ def _count_workloads(
             states.update(chunk["state"].to_pylist())
         return dict(sorted(states.items()))
     rows = choice.rows
-    if known.are_paired(connection, choice.values["cluster"]):
+    if known.are_paired(connection, bounded(query.cluster)):
         named = {*_list_fields(query.where)}
         timed = query.from_ms is not None or query.to_ms is not None
         rows = _PAIRED if timed or named - _OF_STATE else _STATES

@@ -4,7 +4,7 @@ same contract suite."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from marey.model.answers import HISTOGRAMS, SERIES, STATISTICS
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.metrics import Entity
 from marey.model.names import NAME_LIMIT, bounded
-from marey.model.protocols import Answer, Selection
+from marey.model.protocols import Answer, SampleServerState, Selection
 from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.store.samples import answers
@@ -109,15 +109,25 @@ class VictoriaStore:
         """Deliver and confirm everything that waits, now."""
         self.delivery.settle(timeout_s)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SampleServerState:
         """Return how the server is doing and what waits for it."""
         rows, size = self.delivery.queue.waiting()
-        limit = self.delivery.spill.limit_bytes
+        now = replace(self.delivery.state)
         return {
-            **asdict(self.delivery.state),
+            "reachable": now.reachable,
+            "error": now.error,
+            "error_code": now.error_code,
+            "failing_since_s": now.failing_since_s,
+            "attempts": now.attempts,
+            "failures": now.failures,
+            "delivered_samples": now.delivered_samples,
+            "resent_samples": now.resent_samples,
+            "refused_samples": now.refused_samples,
+            "refused_reason": now.refused_reason,
+            "newest_confirmed_ms": now.newest_confirmed_ms,
             "waiting_rows": rows,
             "spill_bytes": size,
-            "spill_limit_bytes": limit,
+            "spill_limit_bytes": self.delivery.spill.limit_bytes,
         }
 
     def clusters(self) -> list[str]:

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -126,6 +127,30 @@ def test_every_answer_of_the_api_states_what_it_holds(house: Any) -> None:
     assert house.find_untyped_answers(document) == []
     assert not house.is_typed({"type": "object", "additionalProperties": True}, {})
     assert not house.is_typed({"type": "array", "items": {"$ref": "#/x/Row"}}, {"Row": {}})
+
+
+def read_edges() -> dict[str, Any]:
+    """Return the open edges with what makes them open, their modules and how many there may be."""
+    return tomllib.loads((SCRIPT.parents[1] / "tests/house/open_edges.toml").read_text("utf-8"))
+
+
+def test_untyped_dictionaries_stand_at_open_edges_only(house: Any) -> None:
+    counts = house.count_untyped_dictionaries()
+    edges = read_edges()
+    listed = [module for edge in edges.values() for module in edge["modules"]]
+    assert len(listed) == len(set(listed))
+    # Give what is new a type (a TypedDict, a Struct, a dataclass), or say which edge it is.
+    assert sorted(set(counts) - set(listed)) == []
+    assert sorted(set(listed) - set(counts)) == [], "these are typed now: take them out"
+    for name, edge in edges.items():
+        found = sum(counts[module] for module in edge["modules"])
+        assert found <= edge["most"], f"{name}: {found}"
+
+
+def test_the_architecture_says_which_edges_are_open() -> None:
+    text = (SCRIPT.parents[1] / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    plain = " ".join(text.split())
+    assert [name for name, edge in read_edges().items() if edge["why"] not in plain] == []
 
 
 def test_the_script_counts_what_it_says(house: Any, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from marey.model.faults import Truth
 from marey.model.inventory import GpuStatus, HostState, HostStatus
 from marey.model.metrics import EVERYDAY
 from marey.model.samples import SampleBatch
+from marey.model.tables import AllocationRow, StateRow
 from marey.model.times import format_time
 from marey.model.workloads import Allocation, Workload, WorkloadStatus
 from marey.sim.metrics.gpu_state import HOST_METRICS
@@ -164,8 +165,8 @@ class RunRecords:
     cluster: str
     workloads: dict[str, Workload] = field(default_factory=dict)
     last_status: dict[str, WorkloadStatus] = field(default_factory=dict)
-    states: list[dict[str, Any]] = field(default_factory=list)
-    allocations: list[dict[str, Any]] = field(default_factory=list)
+    states: list[StateRow] = field(default_factory=list)
+    allocations: list[AllocationRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     progress: list[ProgressColumns] = field(default_factory=list)
     host_states: dict[str, HostStatus] = field(default_factory=dict)

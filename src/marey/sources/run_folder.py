@@ -19,6 +19,15 @@ from marey.model.inventory import Gpu, GpuStatus, Host, HostState, HostStatus, P
 from marey.model.metrics import Entity, catalogue
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch, batch_from_table
+from marey.model.tables import (
+    AllocationRow,
+    EventRow,
+    GpuRow,
+    HostRow,
+    ProgressRow,
+    StateRow,
+    WorkloadRow,
+)
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -48,10 +57,9 @@ class RunFolder:
     path: Path
     cluster: str
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return one record table, checked against its schema."""
-        listed: list[dict[str, Any]] = self._read_table(name).to_pylist()
-        return listed
+    def rows(self, name: str) -> Any:
+        """Return the rows of one record table, checked against its schema."""
+        return self._read_table(name).to_pylist()
 
     def _read_table(self, name: str) -> pa.Table:
         file = self.path / f"{name}.parquet"
@@ -142,25 +150,27 @@ class _Changes:
 
     def _collect(self) -> None:
         rows = self._folder.rows
-        states, allocations, events = rows("states"), rows("allocations"), rows("events")
-        workloads = rows("workloads")
+        states: list[StateRow] = rows("states")
+        allocations: list[AllocationRow] = rows("allocations")
+        events: list[EventRow] = rows("events")
+        workloads: list[WorkloadRow] = rows("workloads")
         times = [row["valid_from_ms"] for row in (*states, *allocations)]
         begin = min([*times, *(e["time_ms"] for e in events)], default=0)
         last = max([*times, *(r["valid_to_ms"] or 0 for r in states), begin])
-        for row in states:
-            self._at[row["valid_from_ms"]]["statuses"].append(_make_status(row))
-        for row in allocations:
-            self._at[row["valid_from_ms"]]["allocations"].append(_make_allocation(row))
-        for row in workloads:
-            first = row["submit_ms"] if row["submit_ms"] is not None else begin
-            self._at[max(first, begin)]["workloads"].append(_make_workload(row))
-        for row in rows("progress"):
-            self._at[row["time_ms"]]["progress"].append(_make_progress(row))
-        for row in events:
-            self._add_event(row)
+        for state in states:
+            self._at[state["valid_from_ms"]]["statuses"].append(_make_status(state))
+        for held in allocations:
+            self._at[held["valid_from_ms"]]["allocations"].append(_make_allocation(held))
+        for workload in workloads:
+            first = workload["submit_ms"] if workload["submit_ms"] is not None else begin
+            self._at[max(first, begin)]["workloads"].append(_make_workload(workload))
+        for report in rows("progress"):
+            self._at[report["time_ms"]]["progress"].append(_make_progress(report))
+        for event in events:
+            self._add_event(event)
         self._add_inventory(begin, last)
 
-    def _add_event(self, row: dict[str, Any]) -> None:
+    def _add_event(self, row: EventRow) -> None:
         event = Event(
             row["time_ms"], ClusterEventKind(row["kind"]), row["host"] or "", gpu=row["gpu"] or "",
             workload=row["workload"] or "", value=row["value"], text=row["text"] or "",
@@ -171,8 +181,8 @@ class _Changes:
             self._at[event.time_ms]["host_states"].append(status)
 
     def _add_inventory(self, begin: int, last: int) -> None:
-        hosts = self._folder.rows("hosts")
-        gpus = self._folder.rows("gpus")
+        hosts: list[HostRow] = self._folder.rows("hosts")
+        gpus: list[GpuRow] = self._folder.rows("gpus")
         first = self._at[begin]
         first["hosts"].extend(
             Host(
@@ -219,18 +229,18 @@ class _Changes:
         )
 
 
-def _make_status(row: dict[str, Any]) -> WorkloadStatus:
+def _make_status(row: StateRow) -> WorkloadStatus:
     return WorkloadStatus(
         row["workload"], WorkloadState(row["state"]), row["reason"] or "", row["priority"] or 0.0
     )
 
 
-def _make_allocation(row: dict[str, Any]) -> Allocation:
+def _make_allocation(row: AllocationRow) -> Allocation:
     share = 1.0 if row["share"] is None else row["share"]
     return Allocation(row["workload"], row["gpu"], row["global_rank"], row["local_rank"], share)
 
 
-def _make_progress(row: dict[str, Any]) -> Progress:
+def _make_progress(row: ProgressRow) -> Progress:
     return Progress(
         row["workload"],
         row["time_ms"],
@@ -241,16 +251,17 @@ def _make_progress(row: dict[str, Any]) -> Progress:
     )
 
 
-def _make_workload(row: dict[str, Any]) -> Workload:
-    facts = {
-        name: row[name] if row[name] is not None else ""
-        for name in (
-            "workload", "name", "user", "project", "experiment", "partition", "qos", "gpu_model",
-            "resource_type",
-        )
-    }  # fmt: skip
+def _make_workload(row: WorkloadRow) -> Workload:
     return Workload(
-        **facts,
+        row["workload"],
+        name=row["name"] or "",
+        user=row["user"] or "",
+        project=row["project"] or "",
+        experiment=row["experiment"] or "",
+        partition=row["partition"] or "",
+        qos=row["qos"] or "",
+        gpu_model=row["gpu_model"] or "",
+        resource_type=row["resource_type"] or "",
         gpus_requested=row["gpus_requested"] or 0,
         gpus_per_host=row["gpus_per_host"] or 0,
         time_limit_s=row["time_limit_s"],

@@ -13,6 +13,7 @@ import gzip
 import io
 import os
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.diagnose.matrix import WorkloadMatrix
+from marey.diagnose.matrix import Matrix, WorkloadMatrix
 
 Floats = NDArray[np.float64]
 Chance = np.random.Generator
@@ -31,12 +32,20 @@ WINDOW = 15
 LARGEST_JUMP = 0.15
 # Column of the file → metrics it is noise of, with the range that the metric has.
 REAL_COLUMNS = {3: (("util", "sm_active", "graphics_active"), 100.0), 5: (("power",), 400.0)}
-NORMAL = {"util": 2.0, "power": 6.0, "sm_active": 2.0, "tensor_active": 1.5, "mem_used": 40.0}
+NORMAL = {
+    "util": 2.0, "power": 6.0, "sm_active": 2.0, "tensor_active": 1.5, "dram_active": 1.5,
+    "mem_copy": 1.5, "mem_used": 40.0,
+}  # fmt: skip
 # The busiest of the pods hardly rest; the others are idle for most of a day.
 PODS_TAKEN = 40
 # A load that wanders takes up to this share of a job's activity away.
 DEEPEST_PHASE = 0.5
-ACTIVE = ("util", "sm_active", "tensor_active", "graphics_active", "power")
+# What follows a GPU's work: all of it falls where a confounder takes work away, as with real jobs.
+ACTIVE = (
+    "util", "sm_active", "tensor_active", "graphics_active", "dram_active", "mem_copy", "power",
+    "nvlink_tx", "nvlink_rx", "pcie_tx", "pcie_rx",
+)  # fmt: skip
+TRAFFIC = ("host_net_rx", "host_net_tx")
 
 
 def add_noise(matrix: WorkloadMatrix, chance: Chance, *, real: bool = True) -> WorkloadMatrix:
@@ -140,7 +149,12 @@ def scale_activity(matrix: WorkloadMatrix, factor: Floats) -> WorkloadMatrix:
         name: (values * factor).astype(np.float32) if name in ACTIVE else values
         for name, values in matrix.columns.items()
     }
-    return replace(matrix, columns=columns)
+    hosts = [factor[matrix.host_of == host].mean(axis=0) for host in range(len(matrix.hosts))]
+    traffic = {
+        name: (values * np.stack(hosts)).astype(np.float32) if name in TRAFFIC else values
+        for name, values in matrix.host_columns.items()
+    }
+    return replace(matrix, columns=columns, host_columns=traffic)
 
 
 def _ones(matrix: WorkloadMatrix) -> Floats:
@@ -206,12 +220,21 @@ def interrupt(
     """Return the fault for a share of the half hours, and healthy work of the same seed else."""
     blocks = chance.random(len(faulty.time_ms) // 30 + 1) < share
     present = np.repeat(blocks, 30)[: len(faulty.time_ms)]
-    columns = {
-        name: np.where(present, values, healthy.columns[name]).astype(np.float32)
-        for name, values in faulty.columns.items()
-        if name in healthy.columns and healthy.columns[name].shape == values.shape
+    return replace(
+        faulty,
+        columns=_mix(present, faulty.columns, healthy.columns),
+        host_columns=_mix(present, faulty.host_columns, healthy.host_columns),
+    )
+
+
+def _mix(
+    present: NDArray[np.bool_], faulty: Mapping[str, Matrix], healthy: Mapping[str, Matrix]
+) -> dict[str, Matrix]:
+    return {
+        name: np.where(present, values, healthy[name]).astype(np.float32)
+        for name, values in faulty.items()
+        if name in healthy and healthy[name].shape == values.shape
     }
-    return replace(faulty, columns=columns)
 
 
 def overlay(

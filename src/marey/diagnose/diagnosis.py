@@ -70,6 +70,8 @@ EXPLAINS: dict[FaultKind, frozenset[FaultKind]] = {
     K.INPUT_BOUND: frozenset({K.OVERSIZED, K.SLOW_FABRIC}),
     K.OVERSIZED: frozenset({K.UNDERUSED}),
 }
+# What is less sure than this is a doubt, not a finding.
+SURE = 0.6
 LEAST_MOMENTS = 2
 # Below this nothing but broken hardware is judged: a start looks like any fault.
 LEAST_MS = 10 * MINUTE_MS
@@ -233,9 +235,13 @@ def _make_open_question(
 
 
 def _is_explained(claim: Claim, earlier: list[Claim]) -> bool:
-    """Return whether a cause that was found already accounts for most of the time of this claim."""
+    """Return whether a cause that was found already accounts for most of the time of this claim.
+
+    A doubt explains nothing away that is surer than itself.
+    """
     return any(
         claim.kind in EXPLAINS.get(cause.kind, frozenset())
+        and (cause.confidence >= SURE or claim.confidence < SURE)
         and _measure_overlap(cause, claim) >= 0.5
         for cause in earlier
     )

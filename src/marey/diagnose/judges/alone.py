@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.judges.waiting import (
-    FALLEN,
-    LATE,
-    WORKING_UTIL,
-    activity_metric,
-    against_before,
-    common,
-)
+from marey.diagnose.judges.common_wait import activity_metric, common
+from marey.diagnose.judges.waiting import FALLEN, LATE, WORKING_UTIL, against_before
 from marey.diagnose.signals import Flags, Signals, quiet_median, runs
 from marey.model.faults import FaultKind
 

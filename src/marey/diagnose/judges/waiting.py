@@ -8,8 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.judges.slight_falls import SLIGHT, find_slight_fall, judge_slow_gpu_by_fall
-from marey.diagnose.signals import Flags, Signals, quiet_mean, quiet_median, runs
+from marey.diagnose.judges.common_wait import (
+    SLIGHT,
+    activity_metric,
+    common,
+    find_common_wait,
+    judge_waited_for_gpu,
+)
+from marey.diagnose.signals import Flags, Signals, quiet_median, runs
 from marey.model.faults import FaultKind
 from marey.model.metrics import catalogue
 
@@ -34,13 +40,11 @@ FALLEN = 0.75
 AT_USUAL = 0.85
 FALLEN_BLOCKS = 3
 WORKING_UTIL = 50.0
-# Power that a GPU keeps beyond its peers when all fall: this share of its own, and this many
-# deviations of the peers; fewer are enough for a fair share of what the peers lost.
-KEPT_MORE, KEPT_DEVIATIONS = 0.01, 5.0
-KEPT_SHARE, KEPT_SHARE_DEVIATIONS = 0.15, 4.0
-# A GPU that kept more than this share of what its peers lost may be the one they wait for.
-ALIKE_SHARE = 0.125
+# What a plain fall is worth, and one that a slow GPU might be behind as well.
+PLAIN, DOUBT = 0.85, 0.55
 MAD_TO_DEVIATION = 1.4826
+
+Floats = NDArray[np.float64]
 
 
 def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
@@ -48,7 +52,9 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     if not signals.has("util") or signals.count < 4:
         return
     if not signals.has("sm_active"):
-        yield from _judge_slow_gpu_by_power(signals)
+        wait = find_common_wait(signals)
+        if wait is not None:
+            yield from judge_waited_for_gpu(signals, wait)
         return
     active, util = signals.by_block("sm_active"), signals.by_block("util")
     usual = quiet_median(active, 0)
@@ -58,11 +64,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     resident &= util >= 0.95 * peers[None, :]
     slow = np.array([_is_lasting(flags) for flags in resident])
     if not slow.any():
-        found = list(_judge_slow_gpu_steadily(signals, active, util))
-        if not found and signals.has("tensor_active"):
-            level = common(signals, "tensor_active")
-            found = list(judge_slow_gpu_by_fall(signals, level, common(signals, "util"), active))
-        yield from found
+        yield from _judge_slightly_slow_gpu(signals, active, util)
         return
     if slow.sum() > max(1, signals.count // 16):
         return
@@ -102,9 +104,22 @@ def _is_lasting(resident: Flags) -> bool:
     return bool(since.sum() >= min(SLOW_BLOCKS, len(resident)) and since.mean() >= SLOW_SHARE)
 
 
-def _judge_slow_gpu_steadily(
-    signals: Signals, active: NDArray[np.float64], util: NDArray[np.float64]
-) -> Iterator[Claim]:
+def _judge_slightly_slow_gpu(signals: Signals, active: Floats, util: Floats) -> Iterator[Claim]:
+    """Judge a GPU that became a little slower, or was so all the time.
+
+    Where work fell, only the blocks before and after say whether a GPU was always busier.
+    """
+    wait = find_common_wait(signals)
+    if wait is None:
+        yield from _judge_slow_gpu_steadily(signals, active, util)
+    elif wait.slow_gpu is not None:
+        yield from judge_waited_for_gpu(signals, wait)
+    else:
+        high = wait.fall.high
+        yield from _judge_slow_gpu_steadily(signals, active[:, high], util[:, high])
+
+
+def _judge_slow_gpu_steadily(signals: Signals, active: Floats, util: Floats) -> Iterator[Claim]:
     """Find one GPU alone that is a little busier than all others, nearly all the time.
 
     A little is what healthy GPUs differ by, too: it must be the only one, and far outside of what
@@ -132,7 +147,7 @@ def _judge_slow_gpu_steadily(
     yield Claim(
         kind=FaultKind.SLOW_GPU,
         rows=np.arange(signals.count) == first,
-        span=signals.columns_of(0, active.shape[1]),
+        span=(signals.begin, len(signals.matrix.time_ms)),
         summary="This GPU is a little busier than all others nearly all the time: they seem to "
         "wait for it.",
         evidence=(Evidence("SM activity", own, others, "%"),),
@@ -140,52 +155,6 @@ def _judge_slow_gpu_steadily(
         lost=1.0 - min(1.0, others / own),
         next="Run a burn-in on it and compare with a neighbour.",
     )
-
-
-def _judge_slow_gpu_by_power(signals: Signals) -> Iterator[Claim]:
-    """Find the same where nothing says how busy multiprocessors are.
-
-    When all ranks begin to wait, their power falls; the one they wait for computes on, so its own
-    falls less. Each GPU is held against itself before, because boards differ by more than that.
-    """
-    activity = activity_metric(signals)
-    if activity is None or not signals.has("power"):
-        return
-    found = _find_fall(common(signals, activity), common(signals, "util"))
-    if found is None or found[0] == 0:
-        return
-    first, last, _ = found
-    kept = _measure_kept(signals, first, last)
-    usual = float(quiet_median(kept))
-    spread = MAD_TO_DEVIATION * float(quiet_median(np.abs(kept - usual)))
-    fair = max(KEPT_SHARE * (1.0 - usual), KEPT_SHARE_DEVIATIONS * spread)
-    least = max(KEPT_MORE, min(fair, KEPT_DEVIATIONS * spread))
-    slow: Flags = kept - usual > least
-    if not slow.any() or slow.sum() > max(1, signals.count // 16):
-        return
-    yield Claim(
-        kind=FaultKind.SLOW_GPU,
-        rows=slow,
-        span=signals.columns_of(first, last),
-        summary="All GPUs wait, and the power of this one fell less: they seem to wait for it.",
-        evidence=(Evidence("power kept", 100 * float(quiet_median(kept[slow])), 100 * usual, "%"),),
-        confidence=0.7,
-        lost=1.0 - usual,
-        next="Collect SM activity (DCGM profiling metrics) to be sure; run a burn-in on it and "
-        "compare with a neighbour.",
-    )
-
-
-def _measure_kept(signals: Signals, first: int, last: int) -> NDArray[np.float64]:
-    """Return each GPU's power in a span as a share of its own before.
-
-    Of all of it at the very start.
-    """
-    power = signals.by_block("power")
-    before = power[:, :first] if first else power
-    kept = np.asarray(quiet_mean(power[:, first:last], 1) / quiet_mean(before, 1))
-    kept[signals.idle_rows] = np.nan
-    return kept
 
 
 def judge_slow_node(signals: Signals) -> Iterator[Claim]:
@@ -252,74 +221,61 @@ def _collect_host_evidence(signals: Signals, host: int, span: tuple[int, int]) -
 def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
     """Find several nodes whose ranks all wait in communication.
 
-    Less work at the same utilization.
+    Less work at the same utilization: a fall that all share and the network confirms, or one by so
+    much that nothing else explains it.
     """
-    matrix = signals.matrix
     activity = activity_metric(signals)
-    if activity is None or not signals.has("util") or len(matrix.hosts) < 2:
+    if activity is None or not signals.has("util") or len(signals.matrix.hosts) < 2:
         return
     level = common(signals, activity)
-    util = common(signals, "util")
-    found = _find_fall(level, util)
-    slight = None
-    if found is None and activity == "tensor_active":
-        slight = find_slight_fall(signals, level, util)
-        found = (*slight.span, slight.usual) if slight else None
+    wait = find_common_wait(signals)
+    if wait is not None and wait.is_network:
+        now = float(quiet_median(level[wait.fall.low]))
+        sure = activity == "tensor_active" and wait.fall.share > 1.0 - FALLEN
+        yield _claim_slow_fabric(
+            signals, wait.fall.span, (now, wait.fall.usual), PLAIN if sure else SLIGHT
+        )
+        return
+    found = _find_fall(level, common(signals, "util"))
     if found is None:
         return
     first, last, usual = found
-    rows = ~signals.idle_rows
-    now = float(quiet_median(level[slight.low if slight else slice(first, last)]))
-    evidence = [against_before(activity, now, usual)]
-    network = matrix.host_columns.get("host_net_rx")
-    span = signals.columns_of(first, last)
+    now = float(quiet_median(level[first:last]))
+    # One slow GPU makes all others wait as well; without profiling metrics it is not excluded.
+    confidence = PLAIN if activity == "tensor_active" else DOUBT
+    yield _claim_slow_fabric(signals, (first, last), (now, usual), confidence)
+
+
+def _claim_slow_fabric(
+    signals: Signals, blocks: tuple[int, int], levels: tuple[float, float], confidence: float
+) -> Claim:
+    """Return the finding for these blocks, by what is done in them and what was usual."""
+    now, usual = levels
+    span = signals.columns_of(*blocks)
+    evidence = [against_before(activity_metric(signals) or "", now, usual)]
+    network = signals.matrix.host_columns.get("host_net_rx")
     if network is not None:
         carried = float(quiet_median(network[:, span[0] : span[1]]))
         before = float(quiet_median(network[:, signals.begin : span[0]]))
         if before == before:
             evidence.append(Evidence("network received against before", carried, before, "MB/s"))
-    yield Claim(
+    return Claim(
         kind=FaultKind.SLOW_FABRIC,
-        rows=rows,
+        rows=~signals.idle_rows,
         span=span,
         summary="All ranks wait in communication between nodes; no single GPU or node is slower.",
         evidence=tuple(evidence),
-        confidence=SLIGHT if slight else _weigh_fabric(signals, activity, (first, last)),
+        confidence=confidence,
         lost=1.0 - now / usual,
         next="Check the links and switches between these nodes (errors, speed, congestion) and "
         "where else the same switches are used.",
     )
 
 
-def _weigh_fabric(signals: Signals, activity: str, span: tuple[int, int]) -> float:
-    if activity == "tensor_active":
-        return 0.85
-    # One slow GPU makes all others wait as well; only its power could tell it apart.
-    return 0.65 if signals.has("power") and _fell_alike(signals, *span) else 0.55
-
-
-def _fell_alike(signals: Signals, first: int, last: int) -> bool:
-    """Return whether the power of every GPU fell with the others', and noise would not hide one."""
-    kept = _measure_kept(signals, first, last)
-    usual = float(quiet_median(kept))
-    most = float(np.nanmax(kept)) - usual
-    return most < ALIKE_SHARE * (1.0 - usual)
-
-
-def activity_metric(signals: Signals) -> str | None:
-    """Return the best that there is to tell work from waiting."""
-    return next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
-
-
 def against_before(metric: str, now: float, before: float) -> Evidence:
     """Return a metric of all GPUs against what it was before."""
     known = catalogue()[metric]
     return Evidence(f"{known.label} against before", now, before, known.unit)
-
-
-def common(signals: Signals, metric: str) -> NDArray[np.float64]:
-    """Return what all GPUs in use do together, per block."""
-    return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
 
 
 def _find_fall(

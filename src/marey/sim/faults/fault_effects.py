@@ -38,6 +38,10 @@ XID_DEVICE = (79, 74, 48, 119)
 XID_PROGRAM = (31, 13, 43)
 # Survived: a row remapped, an error contained.
 XID_SURVIVED = (63, 94)
+# What a slow GPU's multiprocessors gain because it waits for nobody, per share of speed lost.
+UNWAITED = 0.25
+# What a slow fabric sends again and drops, per share of speed lost.
+RESENT = 0.2
 # How programs fail: an exception, bad arguments, not found, a failed check, a bad access.
 EXIT_CODES = (1, 1, 1, 2, 127, 134, 139)
 
@@ -247,7 +251,8 @@ def _wait(role: NDArray[np.float64], rate: float) -> None:
     """Let peers of someone slower spin in the collective for the rest of each step."""
     role[[k.TENSOR, k.DRAM, k.NVLINK, k.NET, k.PCIE_RX, k.PCIE_TX, k.FS_READ]] *= rate
     role[k.SM] = role[k.SM] * rate + 0.04 * (1.0 - rate)
-    role[k.UTIL] = min(1.0, role[k.UTIL] + 0.6 * (1.0 - role[k.UTIL]))
+    # The gaps of a step are as long as ever, and a smaller share of a longer step.
+    role[k.UTIL] = 1.0 - (1.0 - role[k.UTIL]) * rate
 
 
 def _hold_up(
@@ -265,13 +270,12 @@ def _hold_up(
 def _slow_gpu(case: FaultCase) -> NDArray[np.bool_]:
     """Let a GPU take more time at the same clocks.
 
-    Its kernels stay resident, everyone else waits.
+    Its kernels stay resident, everyone else waits. It no longer waits itself, so it is a little
+    busier than before: the more so the slower it is. It moves as many bytes in a step as its peers.
     """
     victim = case.one_rank()
     before, slow = _hold_up(case, victim, (0.5, 0.75))
-    slow[k.SM] = min(0.97, before[k.SM] * 1.08)
-    slow[k.DRAM] *= case.dice.between(0.75, 0.9)
-    slow[k.UTIL] = 0.995
+    slow[k.SM] = min(0.97, before[k.SM] * (1.0 + UNWAITED * (1.0 - case.regime.rate)))
     return victim
 
 
@@ -310,7 +314,7 @@ def _slow_fabric(case: FaultCase) -> NDArray[np.bool_]:
     rate = case.draw_rate(0.35, 0.6)
     for role in case.regime.roles:
         _wait(role, rate)
-        role[k.NET] *= 0.9
+        role[k.NET] *= 1.0 - RESENT * (1.0 - rate)
     case.regime.rate = rate
     return case.everyone()
 

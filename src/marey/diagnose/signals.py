@@ -83,6 +83,18 @@ class Signals:
         shaped = values.reshape(len(values), self.blocks, self.per_block)
         return median_along(shaped, 2)
 
+    def common_by_block(self, metric: str) -> NDArray[np.float64]:
+        """Return what all GPUs in use do together, per block; computed once."""
+        known = self._common.get(metric)
+        if known is None:
+            known = quiet_median(self.by_block(metric)[~self.idle_rows], 0)
+            self._common[metric] = known
+        return known
+
+    @cached_property
+    def _common(self) -> dict[str, NDArray[np.float64]]:
+        return {}
+
     def means_by_block(self, metric: str) -> NDArray[np.float64]:
         """Return mean per GPU and block: surer than the median where GPUs are compared."""
         values = self.after_start(metric)[:, : self.blocks * self.per_block]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.diagnose.findings import Claim, Evidence
-from marey.diagnose.judges.common_wait import activity_metric, common
+from marey.diagnose.judges.common_wait import activity_metric
 from marey.diagnose.judges.waiting import FALLEN, LATE, WORKING_UTIL, against_before
 from marey.diagnose.signals import Flags, Signals, quiet_median, runs
 from marey.model.faults import FaultKind
@@ -76,7 +76,7 @@ def find_lasting_change(signals: Signals) -> Decline | None:
     """
     if len(signals.matrix.hosts) != 1 or not signals.has("util"):
         return None
-    util = common(signals, "util")
+    util = signals.common_by_block("util")
     found = _find_fall(util, util >= 0.25 * WORKING_UTIL, LATE)
     # Below that it is no training at full speed: serving follows its users, sessions their owner.
     if found is not None and found[2] >= WORKING_UTIL:
@@ -86,7 +86,7 @@ def find_lasting_change(signals: Signals) -> Decline | None:
     metric = activity_metric(signals)
     if metric is None:
         return None
-    level = common(signals, metric)
+    level = signals.common_by_block(metric)
     found = _find_fall(level, util >= WORKING_UTIL, FALLEN)
     if found is None:
         return None

@@ -59,8 +59,8 @@ def find_common_wait(signals: Signals) -> CommonWait | None:
     activity = activity_metric(signals)
     if activity is None or not signals.has("util"):
         return None
-    util = common(signals, "util")
-    fall = find_fall(signals, common(signals, activity), util)
+    util = signals.common_by_block("util")
+    fall = find_fall(signals, signals.common_by_block(activity), util)
     if fall is None:
         return None
     compared = next((metric for metric in EXPECTED_GAIN if signals.has(metric)), None)
@@ -78,11 +78,6 @@ def _weigh_by(signals: Signals, fall: Fall, metric: str) -> Suspects | None:
 def activity_metric(signals: Signals) -> str | None:
     """Return the best that there is to tell work from waiting."""
     return next((m for m in ("tensor_active", "mem_copy", "power") if signals.has(m)), None)
-
-
-def common(signals: Signals, metric: str) -> Floats:
-    """Return what all GPUs in use do together, per block."""
-    return quiet_median(signals.by_block(metric)[~signals.idle_rows], 0)
 
 
 def judge_waited_for_gpu(signals: Signals, wait: CommonWait) -> Iterator[Claim]:

@@ -11,7 +11,6 @@ from marey.diagnose.findings import Claim, Evidence
 from marey.diagnose.judges.common_wait import (
     SLIGHT,
     activity_metric,
-    common,
     find_common_wait,
     judge_waited_for_gpu,
 )
@@ -227,7 +226,7 @@ def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
     activity = activity_metric(signals)
     if activity is None or not signals.has("util") or len(signals.matrix.hosts) < 2:
         return
-    level = common(signals, activity)
+    level = signals.common_by_block(activity)
     wait = find_common_wait(signals)
     if wait is not None and wait.is_network:
         now = float(quiet_median(level[wait.fall.low]))
@@ -236,7 +235,7 @@ def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
             signals, wait.fall.span, (now, wait.fall.usual), PLAIN if sure else SLIGHT
         )
         return
-    found = _find_fall(level, common(signals, "util"))
+    found = _find_fall(level, signals.common_by_block("util"))
     if found is None:
         return
     first, last, usual = found

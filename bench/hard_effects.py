@@ -31,10 +31,14 @@ WINDOW = 15
 # A jump beyond this share of the metric's range is a phase of the job, not noise.
 LARGEST_JUMP = 0.15
 # Column of the file → metrics it is noise of, with the range that the metric has.
-REAL_COLUMNS = {3: (("util", "sm_active", "graphics_active"), 100.0), 5: (("power",), 400.0)}
+REAL_COLUMNS = {
+    3: (("util", "sm_active", "graphics_active"), 100.0),
+    5: (("power",), 400.0),
+    6: (("temp",), 60.0),
+}
 NORMAL = {
     "util": 2.0, "power": 6.0, "sm_active": 2.0, "tensor_active": 1.5, "dram_active": 1.5,
-    "mem_copy": 1.5, "mem_used": 40.0,
+    "mem_copy": 1.5, "mem_used": 40.0, "temp": 1.0,
 }  # fmt: skip
 # The busiest of the pods hardly rest; the others are idle for most of a day.
 PODS_TAKEN = 40

@@ -95,13 +95,6 @@ class Signals:
     def _common(self) -> dict[str, NDArray[np.float64]]:
         return {}
 
-    def means_by_block(self, metric: str) -> NDArray[np.float64]:
-        """Return mean per GPU and block: surer than the median where GPUs are compared."""
-        values = self.after_start(metric)[:, : self.blocks * self.per_block]
-        if values.shape[1] < self.per_block:
-            return quiet_mean(values, 1)[:, None]
-        return quiet_mean(values.reshape(len(values), self.blocks, self.per_block), 2)
-
     def columns_of(self, first_block: int, last_block: int) -> tuple[int, int]:
         """Return the columns of blocks ``[first, last)``; the last one reaches to the end."""
         end = len(self.matrix.time_ms)

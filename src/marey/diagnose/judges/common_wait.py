@@ -23,6 +23,8 @@ from marey.model.faults import FaultKind
 # activity keeps what theirs loses, and a little more, because it waits for nobody itself. Of power
 # it keeps far less: it computes no more than they do, but its multiprocessors stay occupied.
 EXPECTED_GAIN = {"sm_active": 1.1, "power": 0.15}
+# Noise of real GPUs hardly lasts longer than a quarter of an hour.
+QUARTER_BLOCKS = 3
 # What such findings are worth: by SM activity, by power (only where nobody measures the former).
 SLIGHT, BY_POWER = 0.65, 0.7
 
@@ -43,8 +45,9 @@ class CommonWait:
 
     @property
     def slow_gpu(self) -> int | None:
-        """The row of the GPU that all wait for."""
-        return None if self.suspects is None else self.suspects.slow_gpu
+        """The row of the GPU that all wait for, unless the network carries on as ever."""
+        contradicted = self.network is not None and not agrees_with(self.fall, self.network)
+        return None if self.suspects is None or contradicted else self.suspects.slow_gpu
 
     @property
     def is_network(self) -> bool:
@@ -71,8 +74,21 @@ def find_common_wait(signals: Signals) -> CommonWait | None:
 
 def _weigh_by(signals: Signals, fall: Fall, metric: str) -> Suspects | None:
     """Weigh the suspects by what each GPU shows of this metric beside its own before."""
-    shown = np.where(signals.idle_rows[:, None], np.nan, signals.means_by_block(metric))
-    return weigh_suspects(fall, shown, -EXPECTED_GAIN[metric] * float(np.log1p(-fall.share)))
+    low, high = (_list_columns(signals, blocks) for blocks in (fall.low, fall.high))
+    columns = np.concatenate([low, high])
+    shown = np.array(signals.matrix.columns[metric][:, columns], np.float64)
+    shown[signals.idle_rows] = np.nan
+    return weigh_suspects(
+        shown,
+        np.arange(len(columns)) < len(low),
+        expected=-EXPECTED_GAIN[metric] * float(np.log1p(-fall.share)),
+        per_quarter=QUARTER_BLOCKS * signals.per_block,
+    )
+
+
+def _list_columns(signals: Signals, blocks: NDArray[np.intp]) -> NDArray[np.intp]:
+    first = signals.begin + blocks[:, None] * signals.per_block
+    return np.asarray((first + np.arange(signals.per_block)).ravel())
 
 
 def activity_metric(signals: Signals) -> str | None:

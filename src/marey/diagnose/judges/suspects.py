@@ -4,10 +4,10 @@ The GPU that all wait for works on while the others spin, so what it shows (SM a
 falls less than theirs. Each GPU is held against itself before and against its peers at the same
 moments, so that neither what boards differ by nor a phase of the whole job counts.
 
-**The gain of a GPU** is by how much more it shows, beside the median of all, in the blocks of the
-fall than in the others (in logarithms, means of the middle half of both). **Its error** is what
-its own quarters of an hour scatter by around these two levels: a GPU that wanders by itself gets a
-large error, and counts for little.
+**The gain of a GPU** is by how much more it shows, beside the median of all, in the samples of the
+fall than in the others (in logarithms, means of the middle half of both: what noise throws far off
+does not count). **Its error** is what its own quarters of an hour scatter by around these two
+levels: a GPU that wanders by itself gets a large error, and counts for little.
 
 **The weighing.** If a GPU is what all wait for, its gain should be what the others lost, else zero.
 How much likelier its gain is in the first case follows from the t distribution with eight degrees
@@ -25,14 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.diagnose.judges.slight_falls import Fall
+from marey.diagnose.signals import quiet_median
 
-# Quarters of an hour: noise of real GPUs hardly lasts longer.
-BLOCKS_TOGETHER = 3
+MAD_TO_DEVIATION = 1.4826
 DEGREES_OF_FREEDOM = 8.0
 # What is said is this probable, and a GPU is this many of its errors above its peers.
 PROBABLE, LEAST_ERRORS = 0.8, 3.0
 LEAST_GPUS = 4
+# A GPU with fewer of the samples than this is left out.
+LEAST_KNOWN = 0.8
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -60,18 +61,19 @@ class Suspects:
         return self.network >= PROBABLE
 
 
-def weigh_suspects(fall: Fall, shown: Floats, expected: float) -> Suspects | None:
-    """Weigh every GPU and the network by what each GPU showed (a row each, a column per block).
+def weigh_suspects(
+    shown: Floats, low: Flags, *, expected: float, per_quarter: int
+) -> Suspects | None:
+    """Weigh every GPU and the network by what each GPU showed (a row each, a column per sample).
 
-    ``expected`` is the gain of a GPU that all wait for. None if there are too few GPUs to compare.
+    ``low`` marks the samples in which all do less, ``expected`` is the gain of a GPU that all wait
+    for. None if there are too few GPUs to compare.
     """
-    blocks = np.sort(np.concatenate([fall.low, fall.high]))
-    seen = shown[:, blocks]
-    known: Flags = np.asarray((np.isfinite(seen) & (seen > 0)).all(axis=1))
+    known: Flags = np.asarray((np.isfinite(shown) & (shown > 0)).mean(axis=1) >= LEAST_KNOWN)
     if known.sum() < LEAST_GPUS:
         return None
-    values = np.log(seen[known])
-    gains, errors = _measure_gains(values - np.median(values, axis=0), np.isin(blocks, fall.low))
+    values = np.log(np.where(shown[known] > 0, shown[known], np.nan))
+    gains, errors = _measure_gains(values - quiet_median(values, 0), low, per_quarter)
     ratios = _weigh((gains - expected) / errors) / _weigh(gains / errors) / len(gains)
     total = 1.0 + float(ratios.sum())
     return Suspects(
@@ -82,24 +84,28 @@ def weigh_suspects(fall: Fall, shown: Floats, expected: float) -> Suspects | Non
     )
 
 
-def _measure_gains(beside: Floats, low: Flags) -> tuple[Floats, Floats]:
-    """Return each GPU's gain in the blocks of the fall, and the error of it."""
+def _measure_gains(beside: Floats, low: Flags, per_quarter: int) -> tuple[Floats, Floats]:
+    """Return each GPU's gain in the samples of the fall, and the error of it."""
     during, before = _average_middle(beside[:, low]), _average_middle(beside[:, ~low])
     rest = beside - np.where(low[None, :], during[:, None], before[:, None])
-    quarters = rest.shape[1] // BLOCKS_TOGETHER
-    shaped = rest[:, : quarters * BLOCKS_TOGETHER].reshape(len(rest), quarters, BLOCKS_TOGETHER)
-    scatter = np.sqrt((shaped.mean(axis=2) ** 2).mean(axis=1))
-    errors = scatter * np.sqrt(BLOCKS_TOGETHER * (1.0 / low.sum() + 1.0 / (~low).sum()))
+    quarters = max(1, rest.shape[1] // per_quarter)
+    shaped = rest[:, : quarters * per_quarter].reshape(len(rest), quarters, -1)
+    scatter = MAD_TO_DEVIATION * quiet_median(np.abs(quiet_median(shaped, 2)), 1)
+    errors = scatter * np.sqrt(per_quarter * (1.0 / low.sum() + 1.0 / (~low).sum()))
     gains = during - before
     # Nobody is surer of itself than half of the GPUs are.
     return gains - np.median(gains), np.maximum(errors, np.median(errors) + 1e-9)
 
 
 def _average_middle(values: Floats) -> Floats:
-    """Return each row's mean without its lowest and its highest quarter."""
+    """Return each row's mean without its lowest and its highest quarter; missing ones left out."""
     ordered = np.sort(values, axis=1)
-    cut = ordered.shape[1] // 4
-    return np.asarray(ordered[:, cut : ordered.shape[1] - cut].mean(axis=1))
+    count = np.isfinite(values).sum(axis=1)[:, None]
+    places = np.arange(values.shape[1])[None, :]
+    middle = (places >= count // 4) & (places < count - count // 4)
+    return np.asarray(
+        np.where(middle, ordered, 0.0).sum(axis=1) / np.maximum(middle.sum(axis=1), 1)
+    )
 
 
 def _weigh(deviations: Floats) -> Floats:

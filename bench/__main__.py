@@ -7,7 +7,9 @@ import pkgutil
 import sys
 from pathlib import Path
 
-NOT_BENCHES = {"__main__", "chromium", "hard_effects", "report", "workload_store"}
+NOT_BENCHES = {
+    "__main__", "chromium", "hard_effects", "hard_oracle", "report", "workload_store",
+}  # fmt: skip
 
 
 def names() -> list[str]:

@@ -197,6 +197,7 @@ class AnalysisSteps:
             self.activities,
             infos,
             stages=self.parallelism.stages,
+            clock_error_us=self.clocks.error_us,
         )
         if not self.untried:
             return found

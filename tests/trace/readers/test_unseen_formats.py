@@ -86,6 +86,15 @@ def test_ranks_merged_into_one_file_are_ranks_again(tmp_path: Path) -> None:
     assert all(row["idle_unexplained_ms"] == 0 for row in rows)
 
 
+def test_processes_joined_in_one_file_are_not_surely_fine(tmp_path: Path) -> None:
+    events = busy()
+    for process in (100, 200):
+        for n in range(50):
+            events.append(host(1000 * n, 9, "aten::mm", "cpu_op") | {"pid": process})
+    kind, sure, _ = judge_first(report(tmp_path, events, **KINETO))
+    assert (kind, sure) == ("none", False)
+
+
 def test_groups_of_kernels_beside_their_streams_are_no_work_of_their_own(tmp_path: Path) -> None:
     events = names(1, "/device:GPU:0", {1: "Stream #13(Compute)", 3: "XLA Ops"})
     for n in range(20):

@@ -186,3 +186,46 @@ def test_the_heaviest_of_the_recorded_stages_need_not_be_the_heaviest(
     folder = "recordings/what-if/pp-1f1b-m8-unbalanced"
     found = judge_part(data_dir, folder, (0, 1), tmp_path)
     assert all(v["confidence"] < 0.6 for v in found if v["kind"] == "stage_imbalance")
+
+
+def rewrite_ranks(
+    data_dir: Path, folder: str, made: Path, change: Callable[[int, list[Document]], None]
+) -> Document:
+    """The first verdict on a run whose events were changed rank by rank."""
+    for rank in range(4):
+        document = json.loads(
+            gzip.decompress((data_dir / folder / f"rank{rank}.json.gz").read_bytes())
+        )
+        change(rank, document["traceEvents"])
+        (made / f"rank{rank}.json").write_text(json.dumps(document))
+    first: Document = report_document(made, cache=made / "cache")["verdicts"][0]
+    return first
+
+
+def cut_in_the_third_step(_: int, events: list[Document]) -> None:
+    timed = [e for e in events if e.get("ph") == "X" and e.get("cat") != "Trace"]
+    start = min(float(e["ts"]) for e in timed)
+    end = max(float(e["ts"]) + float(e["dur"]) for e in timed)
+    limit = start + 0.6 * (end - start)
+    events[:] = [
+        e
+        for e in events
+        if e.get("ph") == "M" or float(e.get("ts", 0)) + float(e.get("dur", 0)) <= limit
+    ]
+
+
+def hurry_the_clock_of_the_last(rank: int, events: list[Document]) -> None:
+    if rank == 3:
+        scale(events)
+        scale(events)
+
+
+def test_two_noisy_steps_of_a_pipeline_accuse_no_stage(data_dir: Path, tmp_path: Path) -> None:
+    first = rewrite_ranks(data_dir, "traces/torch-cpu/pp", tmp_path, cut_in_the_third_step)
+    assert first["kind"] != "stage_imbalance" or first["confidence"] < 0.6
+
+
+def test_clocks_that_count_differently_make_nothing_sure(data_dir: Path, tmp_path: Path) -> None:
+    first = rewrite_ranks(data_dir, "traces/torch-cpu/pp", tmp_path, hurry_the_clock_of_the_last)
+    assert first["confidence"] < 0.6
+    assert "clocks of the ranks fit together to" in " ".join(first["evidence"])

@@ -8,6 +8,7 @@ import numpy as np
 
 from marey.trace.graph.cost_graph import Flags, Floats, Ints, NodeKind, typical_work
 from marey.trace.results import Verdict, VerdictKind
+from marey.trace.verdicts.delays import GUESS
 from marey.trace.verdicts.peers import deviation, median_of_others
 from marey.trace.verdicts.situation import Fix, Proposal, Situation
 
@@ -25,6 +26,8 @@ UNMISTAKABLE_RATIO = 1.5
 CHANCE = 0.005
 # Forward and backward of a micro-batch that lengthen together point to its data (OSDI 2025: 0.9).
 SEQUENCE_CORRELATION = 0.9
+# Fewer steps than this say little about a stage, unless its share is unmistakable.
+FEWEST_STEPS = 3
 # Uneven data moves most micro-batches by this much; a straggler moves only a few.
 BROAD_DEVIATION = 0.08
 # More ranks than this share of a stage are not "the slow ones" any more.
@@ -123,17 +126,43 @@ def find_heavy_stages(situation: Situation) -> list[Proposal]:
         return []
     stage = int(numbers[worst])
     chosen = np.flatnonzero(situation.stages == stage)
+    by_step = _stage_ratio(situation, numbers, worst)
+    if not _holds_throughout(by_step):
+        return []
+    few = len(by_step) < FEWEST_STEPS and ratio[worst] < UNMISTAKABLE_RATIO
+    confidence = _confidence(float(ratio[worst]), SLOW_RATIO) * situation.parallelism.confidence
     verdict = Verdict(
         kind=VerdictKind.STAGE_IMBALANCE,
         ranks=situation.named(chosen),
         steps=situation.step_list(),
         operators=slowest_operators(situation, chosen),
-        confidence=_confidence(float(ratio[worst]), SLOW_RATIO) * situation.parallelism.confidence,
+        confidence=min(confidence, GUESS) if few else confidence,
         evidence=(
             f"stage {stage} computes {ratio[worst]:.2f}× as long as the median of the other stages",
+            *((f"of {len(by_step)} whole steps only: chance may do that",) if few else ()),
         ),
     )
     return [Proposal(verdict, _to_typical(situation, chosen))]
+
+
+def _stage_ratio(situation: Situation, numbers: Ints, worst: int) -> Floats:
+    """Return by step how long a stage computes against the median of the others."""
+    by_stage = [situation.compute_by_step[situation.stages == s] for s in numbers]
+    work = np.array([np.median(rows, axis=0) for rows in by_stage])
+    usual = np.median(np.delete(work, worst, axis=0), axis=0)
+    known = (work[worst] > 0) & (usual > 0)
+    ratio: Floats = work[worst][known] / usual[known]
+    return ratio
+
+
+def _holds_throughout(ratio: Floats) -> bool:
+    """Return whether nearly every step shows it, and by more than the steps differ."""
+    if not len(ratio):
+        return False
+    log = np.log(ratio)
+    often = float(np.mean(ratio >= 1 + (SLOW_RATIO - 1) / 2))
+    noise = PERSISTENT_DEVIATIONS * deviation(log) / np.sqrt(len(ratio))
+    return often >= PERSISTENT_SHARE and float(np.median(log)) >= noise
 
 
 def _to_typical(situation: Situation, chosen: Ints) -> Fix:

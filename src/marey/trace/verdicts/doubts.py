@@ -37,6 +37,11 @@ UNEVEN_RATIO = 1.3
 # once backward is over; all of them at the end 11 and 17 % (the seed's two models).
 AFTER_BACKWARD_SHARE = 0.1
 TRANSFER_KINDS = (VerdictKind.COMMUNICATION_BOUND, VerdictKind.SLOW_LINK)
+# What is read off the order in which ranks arrive, and clocks that fit no better than to this
+# share of a step: one of them does not count the time that the others do, or files do not belong
+# together.
+CLOCK_KINDS = (*TRANSFER_KINDS, VerdictKind.NONE, VerdictKind.LATE_START)
+CLOCK_SHARE = 0.1
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
 
@@ -46,6 +51,7 @@ def apply_doubts(
     infos: Mapping[int, RankInfo],
     *,
     stages: Mapping[int, int] | None = None,
+    clock_error_us: float = 0.0,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts with what the recording makes doubtful said and capped."""
     found = [a.recording for a in activities]
@@ -54,6 +60,7 @@ def apply_doubts(
     about_nothing = list(_doubt_nothing(found))
     missing = find_missing_peers(infos)
     about_nothing += _doubt_stillness(activities, peers_missing=bool(missing))
+    about_clocks = list(_doubt_clocks(activities, clock_error_us))
     about_transfers = list(_doubt_transfers(activities, missing))
     about_stages = [_doubt_stages(missing)] if missing else []
     about_nothing += _doubt_evenness(activities, stages or {})
@@ -63,6 +70,7 @@ def apply_doubts(
         doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
         doubts += about_transfers if verdict.kind in TRANSFER_KINDS else ()
         doubts += about_stages if verdict.kind is VerdictKind.STAGE_IMBALANCE else ()
+        doubts += about_clocks if verdict.kind in CLOCK_KINDS else ()
         doubtful = verdict.confidence > 0 and verdict.kind is not VerdictKind.GRAPH_CAPTURE
         capped.append(_cap(verdict, doubts) if doubtful else verdict)
     return tuple(capped)
@@ -77,6 +85,19 @@ def _doubt_transfers(activities: Sequence[RankActivity], missing: Sequence[int])
         yield (
             f"ranks of the same groups were not recorded ({_show_missing(missing)}): one of them "
             "may be late"
+        )
+
+
+def _doubt_clocks(activities: Sequence[RankActivity], error_us: float) -> Iterator[str]:
+    """Doubt who waited for whom where clocks do not fit together."""
+    lengths = [np.median(a.steps[:, 2] - a.steps[:, 1]) for a in activities if len(a.steps)]
+    spans = lengths or [float(a.last_ns - a.first_ns) for a in activities]
+    step_us = float(np.median(spans)) / 1e3 if spans else 0.0
+    if len(activities) > 1 and error_us > CLOCK_SHARE * step_us > 0:
+        yield (
+            f"the clocks of the ranks fit together to {error_us / 1e3:.1f} ms only, of "
+            f"{step_us / 1e3:.1f} ms a step: one may count another time, or files of several runs "
+            "may be mixed"
         )
 
 

@@ -20,7 +20,7 @@ from marey.trace.readers.json.raw_columns import NO_TIME, BlockCollector, Parser
 from marey.trace.readers.kernel_names import KINETO_CATEGORIES
 from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.kineto.header import base_ns, describe, read_stated_rank
-from marey.trace.readers.kineto.merged_ranks import split_merged
+from marey.trace.readers.kineto.merged_ranks import holds_several_processes, split_merged
 from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
@@ -123,6 +123,8 @@ def _read_kineto(raw: RawEvents, members: dict[str, object], source: str) -> Ite
         if len(parts) > 1:
             merged = info.untried or "a file of several ranks merged into one"
             own = replace(info, rank=number, untried=merged)
+        elif holds_several_processes(part):
+            own = replace(info, untried=info.untried or "a file of several processes joined")
         if len(part.spans.phase):
             yield from split_devices(kineto_reader.interpret(part, own))
 

@@ -14,6 +14,7 @@ from marey.trace.readers.json.raw_columns import Block, Lane, RawEvents, take_ro
 
 _LABEL = re.compile(r"^\[([A-Za-z][\w =:.-]{0,40})\][ _]*(.*)$")
 _DIGITS = re.compile(r"([0-9]+)")
+_OPERATORS = frozenset({"cpu_op", "operator"})
 _BLOCKS = ("spans", "flows", "instants", "metadata")
 
 
@@ -28,6 +29,17 @@ def split_merged(raw: RawEvents) -> list[RawEvents]:
         return [raw]
     lanes = [_without_label(lane) for lane in raw.lanes]
     return [_select(raw, lanes, labels, label) for label in sorted(used, key=_natural_key)]
+
+
+def holds_several_processes(raw: RawEvents) -> bool:
+    """Return whether operators of more than one process stand in this file.
+
+    A profiler writes one process to a file: somebody joined several, and nothing tells their
+    devices, streams and correlations apart.
+    """
+    operators = [code for code, text in enumerate(raw.texts) if text.lower() in _OPERATORS]
+    lanes = np.unique(raw.spans.lane[np.isin(raw.spans.category, operators)]).tolist()
+    return len({raw.lanes[lane][0] for lane in lanes}) > 1
 
 
 def _read_label(lane: Lane) -> str | None:

@@ -231,7 +231,14 @@ def try_exporter_texts(data: Path) -> Iterator[Tried]:
         yield Tried(place, known, says, "right" if right else "WRONG")
 
 
-_GPU_SERIES = re.compile(r"^(?:DCGM_FI_DEV_\w+|gpu_gfx_activity|dcgm_\w+)\{([^}]*)\}", re.MULTILINE)
+# Series of a GPU, by whichever exporter; of nvidia-smi's only those that number the device.
+_GPU_SERIES = re.compile(
+    r"^(?:DCGM_FI_DEV_\w+|DCGM_FI_PROF_\w+|dcgm_\w+|(?:amd_)?gpu_(?:gfx|umc)_activity|"
+    r"(?:amd_)?gpu_(?:average_)?(?:package_power|used_vram)|nvidia_gpu_\w+|nvidia_smi_gpu_info|"
+    r"habanalabs_\w+)\{([^}]*)\}",
+    re.MULTILINE,
+)
+_INDEX_LABELS = ("gpu", "gpu_id", "minor_number", "index", "device")
 
 
 def _count_gpus(text: str) -> int:
@@ -239,9 +246,11 @@ def _count_gpus(text: str) -> int:
     for labels in _GPU_SERIES.findall(text):
         pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         host = pairs.get("Hostname") or pairs.get("hostname") or ""
-        index = pairs.get("gpu") or pairs.get("gpu_id")
-        if index is not None and index.isdecimal() and not pairs.get("nvswitch"):
-            found.add((host, index, pairs.get("GPU_I_ID", "")))
+        named = next((pairs[name] for name in _INDEX_LABELS if pairs.get(name)), "")
+        index = re.sub(r"^\D+(?=\d+$)", "", named)
+        if index.isdecimal() and not pairs.get("nvswitch"):
+            part = pairs.get("GPU_I_ID") or pairs.get("gpu_partition_id", "").strip("0NA")
+            found.add((host, index, part))
     return len(found)
 
 
@@ -265,6 +274,13 @@ def write_tables(data: Path) -> tuple[str, list[Tried]]:
         lines += [row.row() for row in tried]
         lines.append("")
     return "\n".join(lines), rows
+
+
+def list_known_paths() -> frozenset[str]:
+    """Return the recordings that stand in the page: others were added since it was written."""
+    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    block = page.partition(BEGIN)[2].partition(END)[0]
+    return frozenset(re.findall(r"^\| `([^`]+)`", block, re.MULTILINE))
 
 
 def put_between_markers(page: str, text: str) -> str:

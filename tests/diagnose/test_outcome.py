@@ -335,3 +335,10 @@ def test_a_time_limit_is_not_blamed_on_a_node() -> None:
     found = diagnose(unrecorded(known), siblings=runs).findings[0]
     assert found.kind is K.TIME_LIMIT
     assert "Try without" not in found.next
+
+
+def test_an_eviction_for_disk_says_what_would_help() -> None:
+    known = facts("failed", reason="Evicted: The node was low on resource: ephemeral-storage.")
+    (found,) = diagnose(unrecorded(known)).findings
+    assert found.kind is K.PREEMPTED
+    assert "disk" in found.next

@@ -30,9 +30,31 @@ def test_no_text_of_a_scheduler_or_an_exporter_is_read_wrongly(
     truth: ModuleType, data_dir: Path
 ) -> None:
     tried = [*truth.try_scheduler_texts(data_dir), *truth.try_exporter_texts(data_dir)]
-    assert len(tried) >= 60
-    assert [row for row in tried if row.outcome == "WRONG"] == []
-    assert sum(row.outcome == "refused" for row in tried) <= len(tried) / 10
+    known = truth.list_known_paths()
+    listed = [row for row in tried if row.path in known]
+    assert len(listed) >= 60
+    assert [row for row in listed if row.outcome == "WRONG"] == []
+    assert sum(row.outcome == "refused" for row in listed) <= len(listed) / 10
+    # What was added to the data since is tried and told, and no reason to fail.
+    for row in tried:
+        if row.path not in known:
+            print("not in docs/truth.md:", row.row())
+
+
+def test_a_recording_that_is_new_does_not_fail_the_others(
+    truth: ModuleType, tmp_path: Path
+) -> None:
+    """The shared data grow; whatever stands in a new file, the rest is tried."""
+    for folder, name, text in (
+        ("slurm", "odd.json", '{"jobs": [{"job_id": {}, "job_state": ["PLUTO"]}]}'),
+        ("slurm", "cut.json", '{"jobs": ['),
+        ("exposition", "odd.prom", 'DCGM_FI_DEV_GPU_UTIL{gpu="x",} one\n'),
+        ("exposition", "bytes.prom", "\x00{\ufffd}"),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text)
+    tried = [*truth.try_scheduler_texts(tmp_path), *truth.try_exporter_texts(tmp_path)]
+    assert [row.path for row in tried if row.path in truth.list_known_paths()] == []
 
 
 def test_a_text_that_is_read_wrongly_would_be_seen(truth: ModuleType, tmp_path: Path) -> None:

@@ -101,13 +101,19 @@ def _judge_end(matrix: WorkloadMatrix, state: WorkloadState) -> Ending:
     if state is not S.CANCELLED and (lost := find_lost_node(said)) is not None:
         return _make_ending(lost)
     if "evict" in flat and not is_memory_eviction(said):
-        return Ending(K.PREEMPTED, "The node evicted it.", 0.9, RESTART)
+        return Ending(K.PREEMPTED, "The node evicted it.", 0.9, _advise_evicted(said))
     if state is S.CANCELLED:
         return _judge_cancelled(matrix, flat)
     if is_out_of_memory(said) or is_memory_eviction(said):
         return _judge_host_memory(matrix, reported=True)
     reported = find_reported_end(said)
     return _judge_failure(matrix) if reported is None else _make_ending(reported)
+
+
+def _advise_evicted(said: str) -> str:
+    if any(word in said for word in ("ephemeral", "disk", "emptydir")):
+        return f"Write less to the node's own disk, or ask for more of it. {RESTART}"
+    return RESTART
 
 
 def _make_ending(reported: ReportedEnd) -> Ending:

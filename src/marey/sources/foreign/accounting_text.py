@@ -134,7 +134,7 @@ def _make_job(job: str, row: Mapping[str, str]) -> SeenJob | None:
         "slurm_job_id": _get(row, "JobIDRaw") or job,
         "nodes": "" if nodes == "None assigned" else nodes,
         "scheduler_state": describe_state(row["State"].split()[0].rstrip("+")),
-        "gpu_indices": NO_INDICES if gpus else "",
+        "gpu_indices": NO_INDICES if gpus and _read_time(row, "Start") is not None else "",
         FAILED_NODE: _get(row, "FailedNode"),
     }
     killer = _CANCELLED_BY.match(row["State"].strip())

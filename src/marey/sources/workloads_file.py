@@ -15,6 +15,7 @@ from marey.model.names import bounded, parse_gpu_id
 from marey.model.times import parse_time
 from marey.model.workloads import Allocation, Workload, WorkloadState, parse_state
 from marey.sources.foreign.accounting_text import is_accounting_text, read_accounting_text
+from marey.sources.foreign.refusals import UNUSABLE_JOBS, refuse_known_output
 from marey.sources.samples_file import BAD_ROWS_SHOWN, BadRow
 from marey.sources.slurm.history import read_history
 from marey.sources.slurm.jobs import SeenJob
@@ -65,6 +66,7 @@ def read_workloads(path: Path) -> WorkloadsFile:
         result.rows = make_accounting_rows(read_accounting_text(path))
         result.accounting = True
         return result
+    refuse_known_output(path, UNUSABLE_JOBS)
     seen: dict[str, int] = {}
     for line, row in _read_rows(path, result):
         try:

@@ -13,6 +13,7 @@ from marey.model.protocols import Selection
 from marey.model.workloads import WorkloadState
 from marey.sources.foreign.accounting_text import read_accounting_text
 from marey.sources.foreign.foreign_samples import read_foreign_samples
+from marey.sources.workloads_file import read_workloads
 from marey.store.embedded.embedded_store import open_store
 
 SMI = """timestamp, name, pci.bus_id, utilization.gpu [%], memory.used [MiB], power.draw [W]
@@ -393,3 +394,31 @@ def test_steps_and_cancellers_of_accounting_text_are_told(tmp_path: Path) -> Non
     assert first.workload.attributes["scheduler_state"] == "OUT_OF_MEMORY"
     assert "scheduler_state" not in second.workload.attributes
     assert third.workload.attributes["cancelled_by"] == "1000"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "             JOBID PARTITION     NAME\n               101       gpu    train\n",
+        "JobId=101 JobName=train\n   JobState=FAILED\n",
+        "       JobID    JobName\n------------ ----------\n1                 train\n",
+        "JobID,State,Start,End\n1,COMPLETED,2026-03-01,2026-03-02\n",
+        '{"meta": {}, "jobs": [{"job_id": 5, "job_state": ["RUNNING"]}]}',
+    ],
+)
+def test_what_slurm_prints_otherwise_says_which_text_can_be_read(
+    tmp_path: Path, content: str
+) -> None:
+    """None of these keeps jobs that have ended, or keeps them whole."""
+    (tmp_path / "jobs.txt").write_text(content)
+    with pytest.raises(InvalidInput, match=r"ask for: sacct (-P|--json)"):
+        read_workloads(tmp_path / "jobs.txt")
+
+
+def test_accounting_without_gpu_jobs_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs.json").write_text('{"meta": {}, "jobs": []}')
+    store = str(tmp_path / "s.duckdb")
+    assert main(["import", "--workloads", str(tmp_path / "jobs.json"), "--store", store]) == 0
+    assert "no job that has ended and had GPUs" in capsys.readouterr().err

@@ -160,6 +160,10 @@ def check_import(request: ImportRequest, progress: ProgressCall = lambda _: None
     if request.workloads is not None:
         checked.workloads = read_workloads(request.workloads)
         _collect_problems(checked, request.workloads, checked.workloads)
+        if checked.workloads.accounting and not checked.workloads.rows:
+            checked.warnings.append(
+                f"{request.workloads.name}: no job that has ended and had GPUs is in it."
+            )
     if request.samples is not None:
         checked.samples = open_samples(request.samples)
         for done, _ in checked.samples.batches():

@@ -22,16 +22,12 @@ from marey.model.workloads import (
     WorkloadStatus,
     parse_state,
 )
+from marey.sources.foreign.refusals import SACCT_COLUMNS
 from marey.sources.slurm.gres import count_gpus, parse_gpu_counts
 from marey.sources.slurm.history import NO_INDICES, OUT_OF_MEMORY, ends_by_memory
 from marey.sources.slurm.jobs import SeenJob, describe_state, parse_metadata
 
 REQUIRED = ("JobID", "State", "Start", "End")
-# What there is to ask for: sacct -P -o with these tells all that is kept.
-WANTED = (
-    "JobID,JobName,User,Account,Partition,QOS,State,Reason,ExitCode,Submit,Eligible,Start,End,"
-    "TimelimitRaw,NNodes,NodeList,ReqTRES,AllocTRES,Comment,WCKey,Priority"
-)
 _LIMIT = re.compile(r"^(?:(\d{1,5})-)?(\d{1,3}):(\d{2}):(\d{2})$")
 _CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
 _NO_TIME = frozenset(("", "unknown", "none", "n/a", "invalid"))
@@ -60,12 +56,13 @@ def read_accounting_text(path: Path, *, gpu_only: bool = True) -> list[SeenJob]:
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
         if missing:
             raise InvalidInput(
-                f"{path.name} has no column {allowed(missing)}; ask for: sacct -P -o {WANTED}"
+                f"{path.name} has no column {allowed(missing)}; "
+                f"ask for: sacct -P -o {SACCT_COLUMNS}"
             )
         if gpu_only and not {"AllocTRES", "ReqTRES"} & set(reader.fieldnames or ()):
             raise InvalidInput(
                 f"{path.name} has neither AllocTRES nor ReqTRES, which tell a job's GPUs; ask for: "
-                f"sacct -P -o {WANTED}"
+                f"sacct -P -o {SACCT_COLUMNS}"
             )
         steps: dict[str, set[str]] = {}
         jobs = list(_list_jobs(reader, path.name, steps, gpu_only=gpu_only))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from marey.model.errors import InvalidInput
 ASK_SMI = "nvidia-smi --query-gpu=timestamp,index,utilization.gpu,… --format=csv -l 10"
 ASK_DMON = "nvidia-smi dmon -o DT"
 ASK_AMD = "amd-smi metric --usage --power --clock --temperature --mem-usage --csv -w 10"
+# What there is to ask for: sacct -P -o with these tells all that is kept.
+SACCT_COLUMNS = (
+    "JobID,JobName,User,Account,Partition,QOS,State,Reason,ExitCode,Submit,Eligible,Start,End,"
+    "TimelimitRaw,NNodes,NodeList,ReqTRES,AllocTRES,Comment,WCKey,Priority"
+)
+ASK_SACCT = f"sacct -P -o {SACCT_COLUMNS}, or sacct --json"
 HEAD_BYTES = 8192
 
 
@@ -81,10 +88,18 @@ UNUSABLE = (
 )  # fmt: skip
 
 
-def refuse_known_output(path: Path) -> None:
+UNUSABLE_JOBS = (
+    _describe(r"\A\s*JOBID\s+PARTITION\b", "what squeue prints, which forgets jobs", ASK_SACCT),
+    _describe(r"\A\s*JobId=\d+ ", "what scontrol prints of jobs", ASK_SACCT),
+    _describe(r"\A\s*JobID\s+\S", "the table that sacct prints for people", ASK_SACCT),
+    _describe(r'\A"?JobID"?[,;\t]', "sacct's text with other marks between columns", ASK_SACCT),
+)
+
+
+def refuse_known_output(path: Path, outputs: Sequence[UnusableLog] = UNUSABLE) -> None:
     """Say what to ask for where a file is an output that is known and cannot be imported."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES).decode("utf-8", "replace").lstrip("\ufeff")
-    for known in UNUSABLE:
+    for known in outputs:
         if known.pattern.search(head):
             raise InvalidInput(f"{path.name} is {known.what}; ask for: {known.ask}.")

@@ -212,6 +212,12 @@ def _get_inside(group: Any, key: str) -> Any:
 def read_history(body: bytes, name: str) -> list[SeenJob]:
     """Return the ended GPU jobs in a file that ``sacct --json`` wrote."""
     try:
-        return list(list_ended_jobs(parse_history(body)))
+        past = parse_history(body)
     except Unavailable as error:
         raise InvalidInput(f"{name}: {error}") from None
+    if past and all(job.state is None for job in past) and b'"job_state"' in body:
+        raise InvalidInput(
+            f"{name} is what squeue --json prints, which forgets jobs that have ended; ask for: "
+            "sacct --json --allusers --starttime now-7days."
+        )
+    return list(list_ended_jobs(past))

@@ -252,7 +252,7 @@ class Cluster:
     # -- running --------------------------------------------------------------------------------
 
     def start(self, job: Job, gpus: NDArray[np.int64]) -> None:
-        """The workload begins on these GPUs now."""
+        """Start the workload on these GPUs now."""
         job.state, job.reason = WorkloadState.RUNNING, Reason.NONE
         job.start_ms, job.gpu_numbers = self.now_ms, gpus
         for host in np.unique(self.hardware.gpu_host[gpus]).tolist():

@@ -116,7 +116,7 @@ class Sessions:
         return key
 
     def end(self, cookie: str) -> None:
-        """Sign out."""
+        """End a session: sign out."""
         self._drop(make_digest(cookie))
 
     def end_by_id(self, id_: str) -> Session:

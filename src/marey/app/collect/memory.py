@@ -13,13 +13,16 @@ LARGE_BLOCK_BYTES = 1 << 18
 
 
 def give_back() -> None:
-    """Return freed memory: making a history or rebuilding sketches leaves large holes behind."""
+    """Give freed memory back to the machine.
+
+    Making a history or rebuilding sketches leaves large holes behind.
+    """
     gc.collect()
     trim()
 
 
 def trim() -> None:
-    """Return what is free already, in a few milliseconds: between the parts of long work."""
+    """Give back what is free already, in a few milliseconds: between the parts of long work."""
     pa.default_memory_pool().release_unused()
     try:
         ctypes.CDLL(None).malloc_trim(0)

@@ -117,7 +117,7 @@ class HistoryFilling:
             self._stop.wait(PAUSE_S)
 
     def _fill_span(self, accounting: Accounting, from_ms: int, to_ms: int) -> int:
-        """Return bring in the jobs of a span that the store does not know; how many those were."""
+        """Bring in the jobs of a span that the store does not know; return how many those were."""
         if self._ahead_ms is None:
             self._ahead_ms = accounting.about().ahead_ms(self._now_ms())
         ahead_ms = self._ahead_ms

@@ -41,7 +41,7 @@ class ImportRetention:
     as_retention: bool = False
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return in words how long raw samples are kept."""
         if self.as_retention:
             return "raw samples are kept as long as [store] retention says, counted from now"
         if self.keep_ms is None:
@@ -49,7 +49,7 @@ class ImportRetention:
         return f"raw samples are kept for {self.keep_ms / DAY_MS:g} days, counted from now"
 
     def word(self) -> str:
-        """Return it as ``--keep`` takes it."""
+        """Return the time as ``--keep`` takes it."""
         if self.as_retention:
             return "retention"
         return "forever" if self.keep_ms is None else f"{self.keep_ms / 1000:g}s"

@@ -101,7 +101,7 @@ def read_history(
 def _read_workloads(
     store: Store, cluster: str, span: tuple[int, int], held_gpus: Container[str]
 ) -> list[Facts]:
-    """Return what rules may ask of the workloads that ran in a span and are seated."""
+    """Return what rules may ask of the workloads that ran in a span and hold GPUs."""
     known: list[Facts] = []
     after: str | None = None
     while True:

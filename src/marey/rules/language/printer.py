@@ -100,7 +100,7 @@ def series_text(series: Series) -> str:
 
 
 def statistic_text(statistic: Statistic, metric: str) -> str:
-    """``mean``, ``p95`` or ``share(< 10%)``."""
+    """Return a statistic as rules write it: ``mean``, ``p95`` or ``share(< 10%)``."""
     if statistic.name == "p":
         quantile = statistic.quantile or 0.0
         return "median" if quantile == 50 else f"p{format_number(quantile)}"

@@ -75,7 +75,7 @@ def _at_steps(scalars: Mapping[str, Points], tag: str | None, step: Floats) -> F
 
 
 def _milliseconds(values: Floats) -> Floats:
-    """Step times below a thousand are taken for seconds: no training step takes a microsecond."""
+    """Return step times in milliseconds; those below a thousand are taken for seconds."""
     if not len(values):
         return values
     return values * 1000 if float(np.nanmedian(values)) < _SECONDS_BELOW / 10 else values

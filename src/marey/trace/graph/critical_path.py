@@ -1,4 +1,9 @@
-"""The chain of work, across ranks, that decided how long a run took."""
+"""The chain of work, across ranks, that decided how long a run took.
+
+Walked backwards from the last node: of all nodes before one, the chain goes on to the one that
+finished last, since only that one could have let it begin earlier. What lies between two nodes of
+the chain is a delay (the host was busy, nothing had been launched) and is a part of the path too.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def is_backward(name: str) -> bool:
 
 
 def is_engine(name: str) -> bool:
-    """Whether this is the autograd engine itself: on the host, also where that is the device."""
+    """Say whether this is the autograd engine itself: on the host, or where that is the device."""
     return ENGINE_NAME.search(name) is not None
 
 

@@ -79,7 +79,7 @@ def rank_in_name(parts: Sequence[str]) -> int | None:
 
 
 def do_names_repeat(parts: Sequence[tuple[str, ...]]) -> bool:
-    """Whether ranks in names begin anew in every node's folder: then they tell no process apart.
+    """Say whether ranks in names begin anew in every node's folder, and so name no process.
 
     Folders of iterations and steps hold the same ranks at other times.
     """

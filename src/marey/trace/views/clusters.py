@@ -100,8 +100,9 @@ def compute_features(view: StepView) -> tuple[Floats, Floats]:
 
 
 def _slice_program(bands: NDArray[np.void], steps: int) -> Floats:
-    """Computing time in slices of each step's program, not of time: a rank that is late runs no
-    other program.
+    """Return computing time in slices of each step's program.
+
+    Not in slices of time: a rank that is late runs no other program.
     """
     found = np.zeros((steps, SLICES))
     works = bands[bands["kind"] == ViewKind.COMPUTE]

@@ -129,9 +129,7 @@ def _follow_forward(work: Work, path: npt.NDArray[Any]) -> None:
 
 
 def _carry_on(work: Work, wrappers: Rows, of_wrapper: Rows) -> None:
-    """A wrapper without a forward of its own belongs to the one before it on its thread and
-    step.
-    """
+    """Give wrappers without a forward of their own to the one before on their thread and step."""
     last: dict[tuple[int, int], int] = {}
     steps = work.columns["step"]
     for place, row in enumerate(wrappers.tolist()):

@@ -148,8 +148,10 @@ def find_forward_roots(forward: Ints, roots: Ints) -> Ints:
 
 
 def _phases(events: dict[str, Ints], rows: Ints, launched_ns: Ints, run: TraceRun) -> Ints:
-    """The phase as the reader says, else by the thread that launched; what is launched after the
-    last backward updates. Launches have one order on all ranks, starts on the device have not.
+    """Return each event's phase as the reader says, else by the thread that launched it.
+
+    What is launched after the last backward pass updates. Launches have one order on all ranks,
+    starts on the device have not.
     """
     said = events["phase"][rows]
     if (said >= 0).all():

@@ -19,10 +19,10 @@ from marey.model.times import parse_time
 from marey.notebook.run_pictures import draw_groups
 from marey.notebook.selected_tables import Table, convert_table
 from marey.notebook.store_reading import AskSnapshot, read_snapshot, snapshot_tables
-from marey.notebook.widget_base import STATIC, NotebookView
+from marey.notebook.widget_base import STATIC, GpuSelectionView
 
 
-class ClusterView(NotebookView):
+class ClusterView(GpuSelectionView):
     """A store's cluster now (its last moment) or at a past one.
 
     ``selection`` is the project's predicate over GPUs: it means the same at another moment and in
@@ -33,7 +33,6 @@ class ClusterView(NotebookView):
     _kind = traitlets.Unicode("cluster").tag(sync=True)
     _data = traitlets.Bytes(b"").tag(sync=True)
     _metrics: Any = traitlets.List().tag(sync=True)
-    _query: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     _problem = traitlets.Unicode("").tag(sync=True)
     layers: Any = traitlets.List(traitlets.Unicode(), default_value=["host"]).tag(sync=True)
     colour = traitlets.Unicode("util").tag(sync=True)
@@ -82,19 +81,6 @@ class ClusterView(NotebookView):
         with self.lock:
             if self._data:
                 self._read()
-
-    @property
-    def selection(self) -> dict[str, Any] | None:
-        """The predicate of what is selected, or None."""
-        with self.lock:
-            return None if self._query is None else dict(self._query)
-
-    @selection.setter
-    def selection(self, query: dict[str, Any] | None) -> None:
-        if query is not None:
-            parse_predicate(query)
-        with self.lock:
-            self._query = query
 
     @property
     def units(self) -> pa.Table:

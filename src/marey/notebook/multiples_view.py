@@ -18,7 +18,7 @@ from marey.model.predicates import parse_predicate, select
 from marey.notebook.run_pictures import draw_multiples
 from marey.notebook.selected_tables import Table, convert_table
 from marey.notebook.store_reading import check_store
-from marey.notebook.widget_base import STATIC, NotebookView
+from marey.notebook.widget_base import STATIC, GpuSelectionView
 
 ORDERS = ("index", "global_rank", "local_rank", "difference")
 _COLUMNS = pa.schema(
@@ -35,7 +35,7 @@ _COLUMNS = pa.schema(
 )
 
 
-class GpuMultiplesView(NotebookView):
+class GpuMultiplesView(GpuSelectionView):
     """A plot per GPU of one workload: its histogram or line, in boxes per host.
 
     ``selection`` is the project's predicate over GPUs. ``metric`` and ``method`` may be changed
@@ -46,7 +46,6 @@ class GpuMultiplesView(NotebookView):
     _kind = traitlets.Unicode("multiples").tag(sync=True)
     _document = traitlets.Dict().tag(sync=True)
     _choices: Any = traitlets.List().tag(sync=True)
-    _query: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     _problem = traitlets.Unicode("").tag(sync=True)
     metric = traitlets.Unicode("util").tag(sync=True)
     method = traitlets.Unicode("histogram").tag(sync=True)
@@ -90,19 +89,6 @@ class GpuMultiplesView(NotebookView):
         if value not in GPU_METRICS:
             raise InvalidInput(unknown("metric", value, GPU_METRICS))
         return value
-
-    @property
-    def selection(self) -> dict[str, Any] | None:
-        """The predicate of the selected GPUs, or None."""
-        with self.lock:
-            return None if self._query is None else dict(self._query)
-
-    @selection.setter
-    def selection(self, query: dict[str, Any] | None) -> None:
-        if query is not None:
-            parse_predicate(query)
-        with self.lock:
-            self._query = query
 
     @property
     def gpus(self) -> pa.Table:

@@ -6,7 +6,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import traitlets
+
 from marey.model.errors import Unavailable
+from marey.model.predicates import parse_predicate
 
 try:
     import anywidget
@@ -72,3 +75,22 @@ class NotebookView(anywidget.AnyWidget):
 
 def _keep_thread(_data: object, named: str | None) -> str | None:
     return named
+
+
+class GpuSelectionView(NotebookView):
+    """A view in which GPUs are selected, by a predicate that is also the selection's state."""
+
+    _query: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
+
+    @property
+    def selection(self) -> dict[str, Any] | None:
+        """The predicate of the selected GPUs, or None."""
+        with self.lock:
+            return None if self._query is None else dict(self._query)
+
+    @selection.setter
+    def selection(self, query: dict[str, Any] | None) -> None:
+        if query is not None:
+            parse_predicate(query)
+        with self.lock:
+            self._query = query

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from marey.model.errors import InvalidInput
+from marey.model.system.varints import read_varint
 
 # A small gzip file can unpack to anything: this is far more than a profile has.
 LARGEST_PROFILE_BYTES = 1 << 30
@@ -43,19 +44,6 @@ def unzip(data: bytes) -> bytes:
     return plain
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise InvalidInput("The pprof profile is damaged: a number has no end.")
-
-
 def fields_of(data: bytes) -> ProtobufMessage:
     """Split a message into its fields."""
     numbers: dict[int, list[int]] = {}
@@ -63,13 +51,13 @@ def fields_of(data: bytes) -> ProtobufMessage:
     at = 0
     try:
         while at < len(data):
-            key, at = _varint(data, at)
+            key, at = read_varint(data, at)
             field, wire = key >> 3, key & 7
             if wire == 0:
-                value, at = _varint(data, at)
+                value, at = read_varint(data, at)
                 numbers.setdefault(field, []).append(value)
             elif wire == 2:
-                size, at = _varint(data, at)
+                size, at = read_varint(data, at)
                 if at + size > len(data):
                     raise IndexError
                 parts.setdefault(field, []).append(data[at : at + size])
@@ -89,7 +77,7 @@ def packed(message: ProtobufMessage, field: int) -> list[int]:
     for part in message.all(field):
         at = 0
         while at < len(part):
-            value, at = _varint(part, at)
+            value, at = read_varint(part, at)
             found.append(value)
     return found
 
@@ -99,7 +87,7 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value & _SIGN else value
 
 
-def write_varint(value: int) -> bytes:
+def writeread_varint(value: int) -> bytes:
     """Return a number in the wire format."""
     value &= (1 << 64) - 1
     out = bytearray()
@@ -112,14 +100,14 @@ def write_varint(value: int) -> bytes:
 
 def write_number(field: int, value: int) -> bytes:
     """Return a numeric field."""
-    return write_varint(field << 3) + write_varint(value)
+    return writeread_varint(field << 3) + writeread_varint(value)
 
 
 def write_part(field: int, data: bytes) -> bytes:
     """Return a field of bytes: a text or another message."""
-    return write_varint(field << 3 | 2) + write_varint(len(data)) + data
+    return writeread_varint(field << 3 | 2) + writeread_varint(len(data)) + data
 
 
 def write_packed(field: int, values: Iterable[int]) -> bytes:
     """Return a repeated numeric field."""
-    return write_part(field, b"".join(write_varint(value) for value in values))
+    return write_part(field, b"".join(writeread_varint(value) for value in values))

@@ -17,7 +17,7 @@ from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.queries.query import parse_query, query_document
 from marey.callgraph.queries.selection import select_nodes
 from marey.callgraph.tables import sites_document
-from marey.cli.help_format import HelpText, examples_of
+from marey.cli.help_format import add_question
 from marey.cli.output import Output
 from marey.cli.training.callgraph_text import diff_text, ensemble_text, sites_text
 from marey.model.errors import InvalidInput
@@ -78,20 +78,7 @@ def _add_limit(parser: argparse.ArgumentParser, default: int | None) -> None:
 
 
 def _question(questions: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = questions.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=examples_of(f"marey callgraph {name}", EXAMPLES),
-        formatter_class=HelpText,
-    )
-    # The frame declares --json before the question; people write it after.
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print one JSON document on stdout",
-    )
+    parser = add_question(questions, "callgraph", name, summary, examples=EXAMPLES)
     parser.add_argument("--split", choices=SPLITS, help="what one profile is (default: a rank)")
     parser.add_argument(
         "--metric", metavar="NAME", help="traces: time or device_time; else a column of the file"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from marey.cli.help_format import HelpText, examples_of
+from marey.cli.help_format import add_question
 from marey.cli.output import Output
 from marey.cli.training.trace_runs import (
     add_runs_arguments,
@@ -130,20 +130,7 @@ def _add_path(parser: argparse.ArgumentParser, name: str = "path") -> None:
 def _add_question(
     questions: Any, name: str, summary: str, *, reads_files: bool = True
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = questions.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=examples_of(f"marey trace {name}", EXAMPLES),
-        formatter_class=HelpText,
-    )
-    # The frame declares --json before the question; people write it after.
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="print one JSON document on stdout",
-    )
+    parser = add_question(questions, "trace", name, summary, examples=EXAMPLES)
     if reads_files:
         parser.add_argument(
             "--cache",

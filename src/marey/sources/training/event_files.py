@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marey.model.errors import InvalidInput, shown
+from marey.model.system.varints import read_varint
 
 # More than any summary of scalars; a longer one is skipped, not loaded.
 LONGEST_RECORD = 64 << 20
@@ -123,14 +124,14 @@ def _tensor_value(data: bytes) -> float | None:
 def _fields(data: bytes) -> Iterator[Field]:
     at = 0
     while at < len(data):
-        key, at = _varint(data, at)
+        key, at = read_varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == 0:
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
             yield number, wire, value
             continue
         if wire == 2:
-            length, at = _varint(data, at)
+            length, at = read_varint(data, at)
         elif wire in (1, 5):
             length = 8 if wire == 1 else 4
         else:
@@ -139,16 +140,3 @@ def _fields(data: bytes) -> Iterator[Field]:
             raise InvalidInput("A field goes beyond its message.")
         yield number, wire, data[at : at + length]
         at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise InvalidInput("A number has no end.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marey.stats.compiled import njit
+from marey.stats.subsequences import match_longest_common
 from marey.trace.rank.activity import Flags, Ints
 from marey.trace.ranks.communications import Pool
 from marey.trace.ranks.point_to_point import match_exchanges
@@ -148,7 +148,7 @@ def align(wanted: Ints, have: Ints) -> Ints:
     middle_wanted = wanted[head : len(wanted) - tail]
     middle_have = have[head : len(have) - tail]
     if len(middle_wanted) and len(middle_have) and len(middle_wanted) <= LONGEST_REPAIR:
-        found = _longest_common(middle_wanted, middle_have[:LONGEST_REPAIR])
+        found = match_longest_common(middle_wanted, middle_have[:LONGEST_REPAIR])
         kept = np.flatnonzero(found >= 0)
         at[head + kept] = head + found[kept]
     return at
@@ -159,30 +159,6 @@ def _common(a: Ints, b: Ints) -> int:
     size = min(len(a), len(b))
     different = np.flatnonzero(a[:size] != b[:size])
     return int(different[0]) if len(different) else size
-
-
-# Its work grows with the product of the lengths.
-@njit(cache=True, nogil=True, small=200)
-def _longest_common(wanted: Ints, have: Ints) -> Ints:
-    n, m = len(wanted), len(have)
-    length = np.zeros((n + 1, m + 1), np.int32)
-    for i in range(n - 1, -1, -1):
-        for j in range(m - 1, -1, -1):
-            if wanted[i] == have[j]:
-                length[i, j] = length[i + 1, j + 1] + 1
-            else:
-                length[i, j] = max(length[i + 1, j], length[i, j + 1])
-    at = np.full(m, -1, np.int64)
-    i, j = 0, 0
-    while i < n and j < m:
-        if wanted[i] == have[j]:
-            at[j] = i
-            i, j = i + 1, j + 1
-        elif length[i + 1, j] >= length[i, j + 1]:
-            i += 1
-        else:
-            j += 1
-    return at
 
 
 def _agreement(item: Ints, token: Ints) -> Flags:

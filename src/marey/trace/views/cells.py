@@ -100,6 +100,36 @@ def row_bounds(count: int, rows: int) -> Ints:
     return np.arange(rows + 1, dtype=np.int64) * count // rows
 
 
+def _fill_rows(
+    surfaces: StepSurfaces,
+    members: Ints,
+    grid: tuple[Ints, NDArray[np.float64]],
+    *,
+    kinds: Bytes,
+    deviation: Bytes,
+    shares: Bytes,
+) -> None:
+    """Fill a grid, given by the bounds of its rows and the edges of its columns."""
+    pieces, references = surfaces.pieces, surfaces.reference_pieces
+    _fill(
+        pieces["start"],
+        pieces["end"],
+        pieces["kind"],
+        surfaces.offsets,
+        references["start"],
+        references["end"],
+        references["kind"],
+        surfaces.reference_offsets,
+        surfaces.reference_of,
+        members,
+        *grid,
+        kinds,
+        deviation,
+        shares,
+        FIRST_IDLE,
+    )
+
+
 def draw_cells(surfaces: StepSurfaces, members: Ints, window: CellWindow) -> Cells:
     """Return the picture of these ranks (numbers of surfaces, in order) straight from intervals."""
     bounds = row_bounds(len(members), window.rows)
@@ -107,24 +137,7 @@ def draw_cells(surfaces: StepSurfaces, members: Ints, window: CellWindow) -> Cel
     kinds = np.zeros((len(bounds) - 1, window.columns), np.uint8)
     deviation = np.zeros_like(kinds)
     shares = np.zeros((1, 1, KIND_COUNT), np.uint8)
-    _fill(
-        surfaces.pieces["start"],
-        surfaces.pieces["end"],
-        surfaces.pieces["kind"],
-        surfaces.offsets,
-        surfaces.reference_pieces["start"],
-        surfaces.reference_pieces["end"],
-        surfaces.reference_pieces["kind"],
-        surfaces.reference_offsets,
-        surfaces.reference_of,
-        members,
-        bounds,
-        edges,
-        kinds,
-        deviation,
-        shares,
-        FIRST_IDLE,
-    )
+    _fill_rows(surfaces, members, (bounds, edges), kinds=kinds, deviation=deviation, shares=shares)
     return Cells(window, kinds, deviation, bounds.astype(np.uint32), False)
 
 
@@ -147,23 +160,9 @@ def build_pyramid(surfaces: StepSurfaces, members: Ints, *, bins: int = PYRAMID_
     rows = len(bounds) - 1
     shares = np.zeros((rows, bins, KIND_COUNT), np.uint8)
     deviation = np.zeros((rows, bins), np.uint8)
-    _fill(
-        surfaces.pieces["start"],
-        surfaces.pieces["end"],
-        surfaces.pieces["kind"],
-        surfaces.offsets,
-        surfaces.reference_pieces["start"],
-        surfaces.reference_pieces["end"],
-        surfaces.reference_pieces["kind"],
-        surfaces.reference_offsets,
-        surfaces.reference_of,
-        members,
-        bounds,
-        edges,
-        np.zeros((0, 0), np.uint8),
-        deviation,
-        shares,
-        FIRST_IDLE,
+    nothing = np.zeros((0, 0), np.uint8)
+    _fill_rows(
+        surfaces, members, (bounds, edges), kinds=nothing, deviation=deviation, shares=shares
     )
     levels, deviations = [shares], [deviation]
     while levels[-1].shape[1] > 1024:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from marey.stats.subsequences import match_longest_common
 
 Ints = NDArray[np.int64]
 # Beyond this many cells the table of a comparison would cost more than it tells.
@@ -100,7 +101,7 @@ def join_sequences(first: Ints, second: Ints) -> tuple[Ints, float]:
     weight = 1.0
     if len(a) and len(b):
         if len(a) * len(b) <= LARGEST_TABLE:
-            middle = _longest_common(a, b)
+            middle = match_longest_common(a, b)
         else:
             middle, weight = _join_by_occurrence(a, b), BY_OCCURRENCE
         place[head : len(second) - tail] = np.where(middle >= 0, middle + head, -1)
@@ -112,33 +113,6 @@ def _common_prefix(first: Ints, second: Ints) -> int:
     shorter = min(len(first), len(second))
     different = np.flatnonzero(first[:shorter] != second[:shorter])
     return int(different[0]) if len(different) else shorter
-
-
-@njit(cache=True)
-def _longest_common(a: Ints, b: Ints) -> Ints:
-    """Return for each element of ``b`` its partner in ``a`` in a longest common
-    subsequence, or -1.
-    """
-    rows, columns = len(a), len(b)
-    length = np.zeros((rows + 1, columns + 1), np.int32)
-    for i in range(rows - 1, -1, -1):
-        for j in range(columns - 1, -1, -1):
-            if a[i] == b[j]:
-                length[i, j] = length[i + 1, j + 1] + 1
-            else:
-                length[i, j] = max(length[i + 1, j], length[i, j + 1])
-    place = np.full(columns, -1, np.int64)
-    i, j = 0, 0
-    while i < rows and j < columns:
-        if a[i] == b[j]:
-            place[j] = i
-            i += 1
-            j += 1
-        elif length[i + 1, j] >= length[i, j + 1]:
-            i += 1
-        else:
-            j += 1
-    return place
 
 
 def _join_by_occurrence(a: Ints, b: Ints) -> Ints:

@@ -18,7 +18,11 @@ WITHOUT = {
     "power": "power, and hangs without profiling metrics",
     "sm_active": "slow GPUs",
     "tensor_active": "underuse and slow fabrics for sure",
+    "mem_free": "shares of memory, and memory that was full at the end",
+    "power_limit": "shares of power, and the rules on them",
 }
+# A metric that tells the same.
+INSTEAD = {"mem_free": "mem_total"}
 
 
 def check_visibility(cluster: str, tried: Sequence[SourceAttempt]) -> Iterator[Check]:
@@ -62,7 +66,11 @@ def _list_measured(tried: Sequence[SourceAttempt]) -> tuple[list[str], list[str]
         for metric, column in batch.columns.items()
         if not np.isnan(column).all()
     }
-    missing = [f"{what} (no {metric})" for metric, what in WITHOUT.items() if metric not in present]
+    missing = [
+        f"{what} (no {metric})"
+        for metric, what in WITHOUT.items()
+        if not {metric, INSTEAD.get(metric, metric)} & present
+    ]
     return ([f"{len(present)} GPU metrics"] if present else []), missing
 
 

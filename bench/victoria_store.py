@@ -30,7 +30,7 @@ from marey.store.victoria.victoria_store import VictoriaSettings, VictoriaStore,
 from tests.store.victoria.victoria_rig import VictoriaRig
 
 CHART_GPUS = 64
-# A parcel is looked for 20 s after it was sent: one or two wait at any time.
+# A delivery is looked for 20 s after it was sent: one or two wait at any time.
 CONFIRM_TICKS = 2
 
 

@@ -447,6 +447,19 @@ def write_answers(document: dict[str, Any]) -> str:
     return f"| typed API answers | {count - len(find_untyped_answers(document))} of {count} |"
 
 
+def write_docstrings() -> str:
+    """Return the row of the table on how the docstrings of functions begin."""
+    share = compute_docstring_verb_share()
+    return f"| docstrings of functions that begin with a verb | {share:.0f} % |"
+
+
+def write_untyped_dictionaries() -> str:
+    """Return the row of the table on dictionaries of which nothing is known, all at open edges."""
+    return (
+        f"| `dict[str, Any]`, at open edges only | {sum(count_untyped_dictionaries().values())} |"
+    )
+
+
 def write_layers(tree: Tree) -> str:
     """Return the row of the table on class names within a layer."""
     found = find_duplicate_classes_in_layers(tree, read_layers())
@@ -482,6 +495,8 @@ def main() -> None:
     else:
         print(write_table({options.root.name: tree}))
         if options.root == ROOT:
+            print(write_docstrings())
+            print(write_untyped_dictionaries())
             print(write_layers(tree))
             print(write_answers(json.loads(OPENAPI.read_text("utf-8"))))
 

@@ -161,7 +161,7 @@ def test_what_is_appended_is_what_the_whole_would_have_said(client: TestClient) 
     [("n2:0", "no GPU of workload"), ("n1:0,,", "empty name"), ("n1:0," * 65 + "n1:1", "allowed")],
 )
 def test_lines_of_strange_gpus_are_refused(client: TestClient, gpus: str, said: str) -> None:
-    # A window that no question before has read: the store is asked, not the shelf.
+    # A window that no question before has read: the store is asked, not what is kept.
     answer = client.get(
         "/api/v1/diagnosis/lines", params={"workload": "1", "gpus": gpus, "metrics": "temp"}
     )

@@ -160,7 +160,7 @@ def test_live_rebuilt_and_back_tested_findings_are_the_same(folder: Path) -> Non
         assert document.rules[0].gpu_hours > 0
 
 
-def test_while_a_court_is_opened_few_samples_wait_and_none_is_lost(folder: Path) -> None:
+def test_while_the_rules_are_opened_few_samples_wait_and_none_is_lost(folder: Path) -> None:
     told = list(observations())
     with open_store(None) as store:
         steady = watch_over(store, folder)

@@ -68,7 +68,7 @@ def simulated() -> History:
 
 
 @pytest.mark.slow
-def test_every_shipped_rule_finds_the_same_in_hindsight_as_live(simulated: History) -> None:
+def test_every_shipped_rule_finds_the_same_in_the_past_as_live(simulated: History) -> None:
     rules = list(load_shipped_rules())
     expected = documents(lived(rules, simulated))
     found = backtest(rules, simulated)
@@ -95,7 +95,7 @@ def test_one_rule_alone_finds_what_it_finds_among_all(
         assert documents(backtest(rule, simulated).findings) == documents(lived(rule, simulated))
 
 
-def test_hosts_and_gpus_are_judged_together_in_hindsight(world: Any) -> None:
+def test_hosts_and_gpus_are_judged_together_in_the_past(world: Any) -> None:
     world.add("w", 8, {"util": lambda m, r: 20.0 if m > 30 else 90.0}, per_node=4)
     mixed: list[SampleBatch] = []
     for batch in world.batches():

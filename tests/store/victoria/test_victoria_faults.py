@@ -222,7 +222,7 @@ def test_a_refused_secret_is_named_and_nothing_is_given_up(relay: Relay, tmp_pat
         assert_holds(store, range(1))
 
 
-def test_a_parcel_that_is_refused_for_itself_is_set_aside_with_the_reason(
+def test_a_delivery_that_is_refused_for_itself_is_set_aside_with_the_reason(
     relay: Relay, tmp_path: Path
 ) -> None:
     relay.behaviour = 400

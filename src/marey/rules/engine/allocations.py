@@ -301,12 +301,12 @@ def _rows_of(book: AllocationRows, running: RunningWorkload) -> _Rows:
     admitted = [
         (book.held_gpus[row], place, row) for place, row in enumerate(running.rows.values())
     ]
-    seated = sorted(admitted, key=lambda entry: _get_host(entry[0]))
-    hosts = [_get_host(held_gpu) for held_gpu, _, _ in seated]
+    placed = sorted(admitted, key=lambda entry: _get_host(entry[0]))
+    hosts = [_get_host(held_gpu) for held_gpu, _, _ in placed]
     begins = [i == 0 or hosts[i] != hosts[i - 1] for i in range(len(hosts))]
-    ranks = [_get_rank(held_gpu, place) for held_gpu, place, _ in seated]
+    ranks = [_get_rank(held_gpu, place) for held_gpu, place, _ in placed]
     return _Rows(
-        np.array([row for _, _, row in seated], np.int64),
+        np.array([row for _, _, row in placed], np.int64),
         np.array(begins, bool),
         np.array(ranks, np.int64),
     )

@@ -370,17 +370,17 @@ def _drop_small_cuts(changed: Flags, busy: Ints, step: Ints, phase: Ints) -> Fla
     run = np.cumsum(changed) - 1
     first = np.flatnonzero(changed)
     total = np.bincount(run, weights=busy)
-    crumb = np.zeros(len(first), bool)
+    small = np.zeros(len(first), bool)
     for one in np.unique(phase):
         of_phase = phase[first] == one
-        crumb |= of_phase & (total < SMALLEST_BLOCK * np.median(total[of_phase]))
+        small |= of_phase & (total < SMALLEST_BLOCK * np.median(total[of_phase]))
     follows = np.append(
         (step[first][1:] == step[first][:-1]) & (phase[first][1:] == phase[first][:-1]), False
     )
     kept = changed.copy()
-    into_next = np.flatnonzero(crumb & follows)
+    into_next = np.flatnonzero(small & follows)
     kept[first[into_next + 1]] = False
-    into_previous = np.flatnonzero(crumb & ~follows)
+    into_previous = np.flatnonzero(small & ~follows)
     into_previous = into_previous[into_previous > 0]
     into_previous = into_previous[follows[into_previous - 1]]
     kept[first[into_previous]] = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -51,18 +50,12 @@ from marey.app.access.sessions import NewSession
 from marey.app.access.sign_in_attempts import PAGE_LIMIT, Attempt
 from marey.model.access.identity import Identity, Permission
 from marey.model.errors import Conflict, MareyError, NotPermitted, NotSignedIn, shown
+from marey.model.system.html_templates import open_template
 from marey.model.times import DAY_MS
 
 router = typed_router("access", reads=Permission.READ)
 
 COMMAND_LIFE_MS = 30 * DAY_MS
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Not signed in · Marey</title>
-<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-</head><body style="font: 16px/1.5 system-ui; margin: 3rem auto; max-width: 36rem; padding: 0 1rem">
-<h1 style="font-size: 1.4rem">You are not signed in</h1><p>{detail}</p>
-<p><a href="{page}">Try again</a></p></body></html>
-"""
 
 
 class TokenBody(StrictBody):
@@ -247,7 +240,8 @@ def _find_base(provider: OpenIdProvider) -> str:
 
 def _refuse_page(control: AccessControl, detail: str, status: int) -> Response:
     page = f"{_find_base(_get_provider(control))}/sign-in"
-    return HTMLResponse(_PAGE.format(detail=escape(detail), page=escape(page)), status)
+    template = open_template("marey.api.routes.site", "not_signed_in.html")
+    return HTMLResponse(template.render(detail=detail, page=page), status)
 
 
 @router.post(

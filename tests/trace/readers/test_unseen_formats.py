@@ -86,6 +86,20 @@ def test_ranks_merged_into_one_file_are_ranks_again(tmp_path: Path) -> None:
     assert all(row["idle_unexplained_ms"] == 0 for row in rows)
 
 
+@pytest.mark.parametrize(("dropped", "sure"), [(0, True), (3, False)])
+def test_a_profiler_that_lost_kernels_makes_no_idle_time_sure(
+    tmp_path: Path, dropped: int, sure: bool
+) -> None:
+    events = late_launches([400] * 40)
+    # What is missing at the end was still waiting when the recording ended.
+    kept = [e for e in events if e["cat"] != "kernel" or e["args"]["correlation"] < 36]
+    lost = range(5, 5 + dropped)
+    kept = [e for e in kept if e["cat"] != "kernel" or e["args"]["correlation"] not in lost]
+    _, is_sure, evidence = judge_first(report(tmp_path, kept, **KINETO))
+    assert is_sure == sure
+    assert ("of 3 of 40 launches" in evidence) != sure
+
+
 def test_processes_joined_in_one_file_are_not_surely_fine(tmp_path: Path) -> None:
     events = busy()
     for process in (100, 200):

@@ -80,6 +80,8 @@ class Recording:
     launch_calls: int = 0
     # Launch calls that some recorded device work came from.
     answered_calls: int = 0
+    # Launch calls without any, though device work of a later one was recorded.
+    lost_calls: int = 0
     capture_calls: int = 0
     # Idle time that its host is blamed for, and how much of it the host captured graphs.
     host_idle_ns: int = 0
@@ -209,6 +211,9 @@ def describe_recording(
     compute, talks, copies = during(computes), during(talking), during(copying)
     launches = runtime & np.isin(name, codes_of(symbols, is_launch))
     answered = np.unique(events["launch"][linked])
+    lost = launches.copy()
+    lost[answered] = False
+    lost &= events["start_ns"] < events["start_ns"][answered].max(initial=0)
     loose = device & ~linked
     works = ~device & np.isin(kind, (EventKind.CPU_OP, EventKind.RUNTIME))
     paused = _find_longest_pause(events, idle.host) if has_device else -1
@@ -227,6 +232,7 @@ def describe_recording(
         python_events=int((kind == EventKind.PYTHON).sum()),
         launch_calls=int(launches.sum()),
         answered_calls=int(launches[answered].sum()) if len(answered) else 0,
+        lost_calls=int(lost.sum()),
         capture_calls=named(runtime, is_capture),
         host_idle_ns=idle.host.total_ns,
         captured_idle_ns=intersect(idle.host, _find_captures(events, symbols, runtime)).total_ns,

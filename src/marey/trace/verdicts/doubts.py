@@ -36,11 +36,20 @@ UNEVEN_RATIO = 1.3
 # On the rank that waits least, well placed sums of gradients leave 1-3 % of a step to communication
 # once backward is over; all of them at the end 11 and 17 % (the seed's two models).
 AFTER_BACKWARD_SHARE = 0.1
+# Whole recordings hold device work of every launch: all 30 real ones did that captured no graphs.
+LOST_SHARE = 0.05
 TRANSFER_KINDS = (VerdictKind.COMMUNICATION_BOUND, VerdictKind.SLOW_LINK)
-# What is read off the order in which ranks arrive, and clocks that fit no better than to this
-# share of a step: one of them does not count the time that the others do, or files do not belong
-# together.
-CLOCK_KINDS = (*TRANSFER_KINDS, VerdictKind.NONE, VerdictKind.LATE_START)
+# What compares ranks is doubtful where their clocks fit no better than to this share of a step: one
+# of them does not count the time that the others do, or files do not belong together.
+CLOCK_KINDS = (
+    *TRANSFER_KINDS,
+    VerdictKind.NONE,
+    VerdictKind.LATE_START,
+    VerdictKind.SLOW_WORKER,
+    VerdictKind.STAGE_IMBALANCE,
+    VerdictKind.SEQUENCE_IMBALANCE,
+    VerdictKind.MOVING_STRAGGLER,
+)
 CLOCK_SHARE = 0.1
 _DEVICE_BACKEND = re.compile(r"nccl|hccl|xccl|rccl|mtia", re.IGNORECASE)
 
@@ -56,7 +65,7 @@ def apply_doubts(
     """Return the verdicts with what the recording makes doubtful said and capped."""
     found = [a.recording for a in activities]
     everywhere = [*_doubt_devices(activities, infos), *_doubt_files(infos), *_doubt_capture(found)]
-    everywhere += _doubt_amount(found)
+    everywhere += [*_doubt_amount(found), *_doubt_losses(activities, infos)]
     about_nothing = list(_doubt_nothing(found))
     missing = find_missing_peers(infos)
     about_nothing += _doubt_stillness(activities, peers_missing=bool(missing))
@@ -164,6 +173,22 @@ def _doubt_amount(found: Sequence[Recording]) -> Iterator[str]:
     events = max((r.device_events for r in found if r.has_device), default=0)
     if 0 < events < FEWEST_DEVICE_EVENTS:
         yield f"too little device work was recorded to judge a run by (pieces: {events})"
+
+
+def _doubt_losses(
+    activities: Sequence[RankActivity], infos: Mapping[int, RankInfo]
+) -> Iterator[str]:
+    """Doubt idle time of devices of which work was lost: a profiler's buffers may overflow."""
+    for one in activities:
+        found = one.recording
+        # Beside other devices of its process the launches of all of them stand in each table.
+        alone = infos[one.rank].device is None and found.has_device
+        if alone and not found.capture_calls and found.lost_calls > LOST_SHARE * found.launch_calls:
+            yield (
+                f"rank {one.rank}: no device work was recorded of {found.lost_calls} of "
+                f"{found.launch_calls} launches, though of later ones: what was lost looks idle"
+            )
+            return
 
 
 def _doubt_nothing(found: Sequence[Recording]) -> Iterator[str]:

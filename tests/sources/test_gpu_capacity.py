@@ -44,7 +44,13 @@ def test_a_power_limit_that_is_lowered_is_taken_up() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"mem_used": 5.0}, {"mem_free": 5.0}, {"mem_used": float("nan"), "mem_free": 5.0}],
+    [
+        {},
+        {"mem_used": 5.0},
+        {"mem_free": 5.0},
+        {"mem_used": float("nan"), "mem_free": 5.0},
+        {"mem_total": 4294967295.0, "power_limit": 65535.0},
+    ],
 )
 def test_what_does_not_tell_a_total_tells_nothing(values: dict[str, float]) -> None:
     gpu = Gpu("n1", 0)

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from marey.model.inventory import Gpu
+from marey.model.metrics import catalogue
 
 # What an exporter counts may differ by rounding from scrape to scrape: that is no other memory.
 SAME_MEMORY = 0.02
 CAPACITY_METRICS = ("mem_total", "mem_used", "mem_free", "mem_reserved", "power_limit")
 # Those without which the others tell nothing.
 CAPACITY_TOLD_BY = ("mem_total", "mem_free", "power_limit")
+# Some exporters write the largest number of a type for what they do not know.
+MOST_MEMORY_MIB = catalogue()["mem_total"].maximum
+MOST_POWER_W = catalogue()["power_limit"].maximum
 
 
 def measure_capacity(gpu: Gpu, values: Mapping[str, float]) -> Gpu:
@@ -21,9 +25,11 @@ def measure_capacity(gpu: Gpu, values: Mapping[str, float]) -> Gpu:
     """
     memory, limit = _find_memory(values), values.get("power_limit", 0.0)
     known = gpu.memory_mib
-    if memory > 0 and (known is None or abs(memory - known) > SAME_MEMORY * known):
+    if 0 < memory <= MOST_MEMORY_MIB and (
+        known is None or abs(memory - known) > SAME_MEMORY * known
+    ):
         gpu = replace(gpu, memory_mib=memory)
-    if limit > 0 and gpu.power_limit_w != limit:
+    if 0 < limit <= MOST_POWER_W and gpu.power_limit_w != limit:
         gpu = replace(gpu, power_limit_w=limit)
     return gpu
 

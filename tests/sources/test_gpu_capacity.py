@@ -35,6 +35,15 @@ def test_facts_stay_the_same_object_while_memory_comes_and_goes() -> None:
     assert second is first
 
 
+def test_a_gpu_that_was_replaced_is_another_gpu() -> None:
+    """A repaired node comes back with another device in the same place."""
+    reader = ExpositionReader("n1")
+    reader.read(SCRAPE.encode())
+    other = SCRAPE.replace("GPU-1", "GPU-2").replace("-80GB", "-40GB").replace(" 70000", " 29040")
+    (gpu,) = reader.read(other.encode()).gpus
+    assert (gpu.uuid, gpu.model, gpu.memory_mib) == ("GPU-2", "NVIDIA A100-SXM4-40GB", 40960.0)
+
+
 def test_a_power_limit_that_is_lowered_is_taken_up() -> None:
     reader = ExpositionReader("n1")
     reader.read(f"DCGM_FI_DEV_POWER_MGMT_LIMIT{{{LABELS}}} 400\n".encode())

@@ -45,6 +45,7 @@ OLDEST_MS = 5 * 60_000
 GPU_METRICS = tuple(m.metric for m in catalogue().values() if m.entity is Entity.GPU)
 WIDTH = len(GPU_METRICS)
 NAN = float("nan")
+LIMIT_COLUMN = GPU_METRICS.index("power_limit")
 CAPACITY_COLUMNS = tuple((metric, GPU_METRICS.index(metric)) for metric in CAPACITY_METRICS)
 
 # "No value" as DCGM writes it, per type: 64-bit and 32-bit integers, and floating point.
@@ -94,7 +95,7 @@ def list_gpu_targets() -> Mapping[str, Target]:
     }
     # OpenMetrics, and what collects through OpenTelemetry, name counters so.
     totals = {f"{n}_total": t for n, t in targets.items() if _is_counter(t)}
-    return {**totals, **targets}
+    return {**targets, **totals}
 
 
 def _is_counter(target: Target) -> bool:
@@ -259,6 +260,9 @@ class ExpositionReader:
         """Add to each GPU's facts how much memory it has and how much power it may draw."""
         for at, gpu in enumerate(self._facts):
             row = at * WIDTH
+            limit = reading.values[row + LIMIT_COLUMN]
+            if gpu.memory_mib is not None and (limit != limit or limit == gpu.power_limit_w):
+                continue
             measured = measure_capacity(
                 gpu, {metric: reading.values[row + column] for metric, column in CAPACITY_COLUMNS}
             )
@@ -315,7 +319,7 @@ class ExpositionReader:
             self._facts.append(gpu)
             self._names.append(gpu.gpu)
             reading.values.extend([NAN] * WIDTH)
-        elif not self._facts[row].model and found.model:
+        elif _is_better_known(found, self._facts[row]):
             self._facts[row] = keep_capacity(found.gpu(host, index), self._facts[row])
         return row
 
@@ -351,6 +355,13 @@ class ExpositionReader:
         """Forget labels that keep changing (pods come and go): they must not fill the memory."""
         self._rows, self._gpus, self._uuids, self._models = {}, {}, {}, {}
         self._facts, self._names = [], []
+
+
+def _is_better_known(found: GpuLabels, known: Gpu) -> bool:
+    """Return whether labels tell the model at last, or name another GPU in the same place."""
+    if found.uuid and found.uuid != known.uuid:
+        return bool(found.model or not known.model)
+    return bool(found.model and not known.model)
 
 
 def _join_tiles(reading: Exposition) -> None:

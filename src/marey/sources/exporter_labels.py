@@ -60,7 +60,8 @@ _SMI_LABELS = frozenset(
     {"uuid", "name", "index", "instance", "job", "node", "nodename", "__name__"}
 )
 # Its series that give a GPU's number and its model; all others have the UUID alone.
-SMI_INDEX, SMI_INFO = "nvidia_smi_index", "nvidia_smi_gpu_info"
+SMI_PREFIX = "nvidia_smi_"
+SMI_INDEX, SMI_INFO = f"{SMI_PREFIX}index", f"{SMI_PREFIX}gpu_info"
 
 
 @dataclass(frozen=True, slots=True)

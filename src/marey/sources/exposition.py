@@ -22,6 +22,7 @@ from marey.sources.exporter_labels import (
     PARTITION_LABEL,
     SMI_INDEX,
     SMI_INFO,
+    SMI_PREFIX,
     TILE_LABEL,
     GpuLabels,
     are_partitions_numbered,
@@ -34,6 +35,7 @@ from marey.sources.exporter_labels import (
 from marey.sources.gpu_capacity import CAPACITY_METRICS, keep_capacity, measure_capacity
 
 LINE_LIMIT = 8_192
+HEAD_LENGTH = 32_768
 ROWS_LIMIT = 1_024
 LABELS_KEPT = 8_192
 HOST_SERIES_LIMIT = 4_096
@@ -61,10 +63,8 @@ ACCUMULATED = frozenset(
 )
 
 
-# OpenMetrics may add an example to a value.
-_EXEMPLAR = re.compile(r"(?<=\d) # \{[^\n]*$", re.MULTILINE)
 # Prometheus 3 may put the name between the braces.
-_QUOTED_NAME = re.compile(r'^\{"([a-zA-Z_:][a-zA-Z0-9_:]*)"\s*,?\s*', re.MULTILINE)
+_QUOTED_NAME = re.compile(r'^\{"([a-zA-Z_:][a-zA-Z0-9_:]*)"\s*,?\s*')
 
 
 # How the values of a GPU's tiles make its own; those of other metrics are averaged.
@@ -170,14 +170,11 @@ class ExpositionReader:
         if len(self._rows) > LABELS_KEPT or len(self._facts) > ROWS_LIMIT // 2:
             self._forget()
         text = body.decode("utf-8", "replace")
-        if '{"' in text:
-            text = _QUOTED_NAME.sub(r"\1{", text)
-        if " # {" in text:
-            text = _EXEMPLAR.sub("", text)
         lines = text.split("\n")
-        if SMI_INFO in text or SMI_INDEX in text:
+        # Such labels stand near the beginning, after what the program says of itself.
+        if text.find(SMI_PREFIX, 0, HEAD_LENGTH) >= 0:
             self._learn_numbers(lines)
-        if PARTITION_LABEL in text and DIVIDED.search(text):
+        if text.find(PARTITION_LABEL, 0, HEAD_LENGTH) >= 0 and DIVIDED.search(text):
             self._learn_partitions(lines)
         reading = Exposition(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
         self._read_lines(lines, reading, now_ms)
@@ -229,10 +226,16 @@ class ExpositionReader:
             name, _, labels = head.partition("{")
             target = targets.get(name)
             if target is None:
-                self._read_other_line(line, hosts, reading, now_ms)
+                if line[0] == "{" and _QUOTED_NAME.match(line):
+                    self._read_lines([_QUOTED_NAME.sub(r"\1{", line)], reading, now_ms)
+                else:
+                    self._read_other_line(line, hosts, reading, now_ms)
                 continue
             row = rows.get(labels)
             if row is None:
+                if "} " in labels and " # {" in line:
+                    self._read_lines([line.partition(" # {")[0]], reading, now_ms)
+                    continue
                 if TILE_LABEL in labels and self._take_tile(labels, line, target, reading):
                     continue
                 row = self._add_new_row(labels, line, reading)

@@ -44,6 +44,14 @@ def test_the_rank_that_sleeps_in_its_loader_is_named_and_its_input_not_the_netwo
     assert 800 < verdicts[0].recoverable_ms < 1300
 
 
+def test_the_order_in_which_files_are_given_changes_nothing(
+    traces: Path, slow_data: TraceRun, cache: Path
+) -> None:
+    paths = sorted((traces / "torch-cpu" / "ddp-slow-data").glob("rank*.json.gz"))
+    mixed = open_run([paths[2], paths[0], paths[3], paths[1]], cache=cache)
+    assert judge(mixed) == judge(slow_data)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("by_us", [500, -500])
 def test_a_shifted_clock_leaves_the_verdicts_of_a_real_run_alone(

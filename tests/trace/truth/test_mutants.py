@@ -19,7 +19,10 @@ from marey.trace.report.report_document import report_document
 Document = dict[str, Any]
 RECORDINGS = ("bert-h100", "bert-mi300", "sglang-decode", "triton", "vllm-decode")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-FIGURES = ("span_ms", "compute_ms", "idle_ms", "exposed_comm_ms")
+FIGURES = (
+    *("span_ms", "busy_ms", "compute_ms", "idle_ms", "comm_ms", "exposed_comm_ms"),
+    *("hidden_comm_ms", "memcpy_ms", "exposed_memcpy_ms"),
+)
 
 
 def load(data_dir: Path, name: str) -> Document:

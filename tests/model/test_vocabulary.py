@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from marey.model.errors import InvalidInput, allowed, shown, unknown
 from marey.model.faults import MEANING, SIMULATED, FaultKind
-from marey.model.inventory import Gpu, resource_type, short_model
+from marey.model.inventory import Gpu, is_same_model, resource_type, short_model
 from marey.model.names import NAME_LIMIT, bounded, gpu_id, parse_gpu_id
 from marey.model.times import (
     EARLIEST_MS,
@@ -131,3 +131,24 @@ def test_errors_quote_hostile_text_safely() -> None:
     assert len(shown("x" * 10**6)) < 200
     assert "did you mean 'util'" in unknown("metric", "utl", ["util", "power"])
     assert "(40 in all)" in allowed([str(i) for i in range(40)])
+
+
+@pytest.mark.parametrize(
+    ("named", "measured", "same"),
+    [
+        ("a100", "NVIDIA A100-SXM4-80GB", True),
+        ("2080ti", "NVIDIA GeForce RTX 2080 Ti", True),
+        ("4090", "NVIDIA GeForce RTX 4090", True),
+        ("gtx_1080_ti", "NVIDIA GeForce GTX 1080 Ti", True),
+        ("rtx6000ada", "NVIDIA RTX 6000 Ada Generation", True),
+        ("1g.10gb", "NVIDIA A100 80GB PCIe", True),
+        ("a10", "NVIDIA A100-SXM4-80GB", False),
+        ("l40", "NVIDIA L40S", False),
+        ("2080", "NVIDIA GeForce RTX 3080", False),
+        ("h100", "NVIDIA A100-SXM4-80GB", False),
+    ],
+)
+def test_what_a_scheduler_calls_a_gpu_may_be_a_part_of_its_name(
+    named: str, measured: str, same: bool
+) -> None:
+    assert is_same_model(named, measured) is same

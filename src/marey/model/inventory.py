@@ -121,3 +121,19 @@ def short_model(model: str) -> str:
         return series[1] + series[2]
     words = re.split(r"[ -]+", text)
     return next((word for word in words if _MODEL_WORD.match(word)), words[-1])
+
+
+_MIG_PROFILE = re.compile(r"^\d+g\.\d+gb", re.IGNORECASE)
+
+
+def is_same_model(named: str, measured: str) -> bool:
+    """Return whether a scheduler's name may mean the GPU that the device says it is.
+
+    ``2080ti`` and ``4090`` are parts of the long name; a MIG profile names no model.
+    """
+    if short_model(named) == short_model(measured) or _MIG_PROFILE.match(named):
+        return True
+    wanted = "".join(re.findall(r"[a-z0-9]+", named.lower()))
+    words = re.findall(r"[a-z0-9]+", measured.lower())
+    spans = ("".join(words[a:b]) for a in range(len(words)) for b in range(a + 1, len(words) + 1))
+    return wanted in spans

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from marey.model.inventory import Gpu, Host, HostState, HostStatus, short_model
+from marey.model.inventory import Gpu, Host, HostState, HostStatus, is_same_model
 from marey.model.metrics import Entity
 from marey.model.observation import Observation
 from marey.model.samples import SampleBatch
@@ -323,8 +323,7 @@ class ClusterJoin:
         """Return the scheduler's GPU with UUID and model of the one measured in its place."""
         if measured is None:
             return gpu
-        mine, theirs = short_model(gpu.model), short_model(measured.model)
-        if gpu.model and measured.model and mine != theirs:
+        if gpu.model and measured.model and not is_same_model(gpu.model, measured.model):
             said = Disagreement(
                 "model",
                 gpu.gpu,

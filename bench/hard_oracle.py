@@ -2,11 +2,12 @@
 
 A slow GPU and a slow fabric look alike, except on one GPU: the slow one, which shows more SM
 activity and draws a little more power than its peers while all wait. This oracle is told that there
-is a fault, in which minutes, what every GPU would show without noise, by how much the slow one
-would differ in each metric at this severity, and how large the noise is over so many minutes. It is
-not told which GPU, nor whether it is one at all; confounders are kept from it. It weighs 32 GPUs
-against the network by likelihood, and names a kind at the same probability as Marey does. Where it
-names nothing, the noise of real GPUs is larger than what the fault leaves in these metrics.
+is a fault, in which minutes, by how much the slow one would differ in each metric at this severity,
+and how large the noise is over so many minutes. It is not told which GPU, nor whether it is one at
+all, nor what each GPU shows without the fault: that it takes from the other minutes, as everybody
+must. Confounders are kept from it. It weighs 32 GPUs against the network by likelihood, and names a
+kind at the same probability as Marey does. Where it names nothing, the noise of real GPUs is larger
+than what the fault leaves in these metrics.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ DRAWS, SCATTER_DRAWS = 20, 2000
 
 @dataclass(frozen=True)
 class Effect:
-    """What one slow GPU of some severity leaves in the metrics, and for how many minutes."""
+    """What one slow GPU of some severity leaves in the metrics, and for how many minutes.
+
+    The other minutes are those that are left to compare with.
+    """
 
     minutes: int
+    others: int
     differs_by: dict[str, float]
 
 
@@ -53,7 +58,7 @@ def measure_effect(simulate: Simulate, seed: int, severity: float) -> Effect:
     }
     row = int(np.argmax(changes["sm_active"]))
     differs_by = {name: float(c[row] - np.median(c)) for name, c in changes.items()}
-    return Effect(int(during.sum()), differs_by)
+    return Effect(int(during.sum()), int((~during).sum()), differs_by)
 
 
 def find_share(effect: Effect, kind: FaultKind, gpus: int, metrics: tuple[str, ...]) -> float:
@@ -63,8 +68,9 @@ def find_share(effect: Effect, kind: FaultKind, gpus: int, metrics: tuple[str, .
     for _ in range(DRAWS):
         ratios = np.zeros(gpus)
         for name in metrics:
-            by_middle, scatter = _measure_scatter(name, effect.minutes)
-            shown = _draw_levels(name, effect.minutes, gpus, chance)[int(by_middle)]
+            spans = effect.minutes, effect.others
+            by_middle, scatter = _measure_scatter(name, spans)
+            shown = _draw_changes(name, spans, gpus, chance)[int(by_middle)]
             size = effect.differs_by[name]
             shown[0] += size if kind is FaultKind.SLOW_GPU else 0.0
             ratios += (size * shown - size**2 / 2) / scatter**2
@@ -76,17 +82,22 @@ def find_share(effect: Effect, kind: FaultKind, gpus: int, metrics: tuple[str, .
 
 
 @cache
-def _measure_scatter(name: str, minutes: int) -> tuple[bool, float]:
-    """Return whether medians scatter less than means over so many minutes, and by how much."""
-    levels = _draw_levels(name, minutes, SCATTER_DRAWS, np.random.default_rng(minutes))
-    scatter = levels.std(axis=1)
+def _measure_scatter(name: str, spans: tuple[int, int]) -> tuple[bool, float]:
+    """Return whether medians scatter less than means over these minutes, and by how much."""
+    changes = _draw_changes(name, spans, SCATTER_DRAWS, np.random.default_rng(spans))
+    scatter = changes.std(axis=1)
     return bool(scatter[1] < scatter[0]), float(scatter.min())
 
 
-def _draw_levels(name: str, minutes: int, gpus: int, chance: np.random.Generator) -> Floats:
-    """Return what noise alone leaves of so many minutes: means in row 0, medians in row 1."""
+def _draw_changes(
+    name: str, spans: tuple[int, int], gpus: int, chance: np.random.Generator
+) -> Floats:
+    """Return what noise alone changes from the second span to the first: by means, by medians."""
     pool = load_real_noise().get(name, np.zeros(1))
+    minutes = sum(spans)
     starts = chance.integers(0, len(pool), gpus)
     places = (starts[:, None] + np.arange(minutes)[None, :]) % len(pool)
     values = pool[places] + chance.normal(0.0, JITTER[name], (gpus, minutes))
-    return np.stack([values.mean(axis=1), np.median(values, axis=1)])
+    during, others = values[:, : spans[0]], values[:, spans[0] :]
+    by_mean = during.mean(axis=1) - others.mean(axis=1)
+    return np.stack([by_mean, np.median(during, axis=1) - np.median(others, axis=1)])

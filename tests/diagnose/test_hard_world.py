@@ -10,7 +10,11 @@ import pytest
 from bench.hard_effects import scale_activity, share_host
 from bench.hard_world import draw_plain_matrix
 from marey.diagnose.diagnosis import find_faults
+from marey.diagnose.judges.common_wait import find_common_wait
+from marey.diagnose.judges.slight_falls import find_fall, find_segments
+from marey.diagnose.judges.suspects import Suspects, weigh_suspects
 from marey.diagnose.matrix import WorkloadMatrix
+from marey.diagnose.signals import Signals
 from marey.model.faults import NOT_FAULTS, FaultKind
 
 SEED = 40_004
@@ -139,3 +143,72 @@ def test_a_leak_that_needs_days_is_found_after_hours_and_not_before() -> None:
     hosts = {name: values[:, short] for name, values in matrix.host_columns.items()}
     early = replace(matrix, columns=columns, host_columns=hosts, time_ms=matrix.time_ms[short])
     assert FaultKind.MEMORY_LEAK not in find_sure(early)
+
+
+# Falls and suspects
+
+
+def test_work_that_follows_utilization_has_no_fall(healthy: WorkloadMatrix) -> None:
+    signals = Signals(healthy)
+    count = len(signals.common_by_block("util"))
+    util = 70.0 + 20.0 * np.sin(np.arange(count))
+    assert find_fall(signals, 0.004 * util**2, util) is None
+    level = 0.4 * util
+    level[20:35] *= 0.95
+    fall = find_fall(signals, level, util)
+    assert fall is not None
+    assert fall.share == pytest.approx(0.05, abs=0.005)
+    assert list(fall.low) == list(range(20, 35))
+
+
+def test_the_moments_of_change_are_found_in_noise() -> None:
+    chance = np.random.default_rng(1)
+    series = chance.normal(0.0, 0.01, 60)
+    assert find_segments(series) == [(0, 60)]
+    series[20:30] -= 0.05
+    series[45:] -= 0.05
+    edges = [first for first, _ in find_segments(series)]
+    assert edges == [0, 20, 30, 45]
+
+
+def weigh(gain: float, scatter: float) -> Suspects:
+    """The weighing of eight GPUs of which the third gains this much in half of 120 samples."""
+    chance = np.random.default_rng(2)
+    low = np.arange(120) < 60
+    shown = 50.0 * np.exp(chance.normal(0.0, scatter, (8, 120)))
+    shown[2, low] *= np.exp(gain)
+    found = weigh_suspects(shown, low, expected=0.05, per_quarter=15)
+    assert found is not None
+    return found
+
+
+def test_a_gpu_that_keeps_what_the_others_lose_is_suspected_and_else_the_network() -> None:
+    slow, alike = weigh(0.05, 0.02), weigh(0.0, 0.02)
+    assert slow.slow_gpu == 2
+    assert alike.is_network
+    assert slow.gpus.sum() + slow.network == pytest.approx(1.0)
+
+
+def test_where_noise_would_hide_it_neither_is_said() -> None:
+    for gain in (0.0, 0.05):
+        unclear = weigh(gain, 0.5)
+        assert unclear.slow_gpu is None
+        assert not unclear.is_network
+
+
+def test_a_network_that_carries_on_as_ever_speaks_against_both(healthy: WorkloadMatrix) -> None:
+    slow = draw_plain_matrix(SEED, FaultKind.SLOW_GPU, 0.1, profiling=True)
+    wait = find_common_wait(Signals(slow))
+    assert wait is not None
+    assert wait.slow_gpu is not None
+    as_ever = replace(wait, network=0.0)
+    assert as_ever.slow_gpu is None
+    assert not as_ever.is_network
+    assert find_common_wait(Signals(healthy)) is None
+
+
+def test_a_passing_doubt_explains_no_finding_away() -> None:
+    """A node that was late for minutes does not hide the fabric that is slow for hours."""
+    slow = draw_plain_matrix(SEED, FaultKind.SLOW_FABRIC, 0.3, profiling=True)
+    shared = scale_activity(slow, share_host(slow, np.random.default_rng(1)))
+    assert FaultKind.SLOW_FABRIC in find_sure(shared)

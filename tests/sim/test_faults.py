@@ -315,3 +315,17 @@ def test_checkpoints_of_large_workloads_are_events() -> None:
     at = story.samples.time_ms
     rows = (at > saved[0].time_ms) & (at <= saved[0].time_ms + 15_000)
     assert np.median(story.samples.columns["util"][rows]) < 70
+
+
+@pytest.mark.parametrize("kind", [FaultKind.SLOW_GPU, FaultKind.SLOW_FABRIC])
+def test_a_slight_fault_is_slight_in_every_metric(kind: FaultKind) -> None:
+    """No metric gives away by a jump what costs only 3 % of the speed."""
+    well, ill = (
+        one_workload(k, gpus=16, hours=2.0, seed=3, tick_ms=60_000, severity=s)
+        for k, s in ((FaultKind.HEALTHY, None), (kind, 0.03))
+    )
+    for before, after in ((well.samples, ill.samples), (well.host_samples, ill.host_samples)):
+        for name, values in after.columns.items():
+            usual = before.columns[name]
+            known = np.isfinite(values) & (usual > np.nanmedian(usual) / 2)
+            assert np.abs(values[known] / usual[known] - 1.0).max() < 0.06, name

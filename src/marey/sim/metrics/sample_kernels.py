@@ -349,7 +349,8 @@ def fill_states(
             over = max(zero, share - np.float32(0.92))
             speed = clock - np.float32(15.0) * np.floor(clock * over * np.float32(0.7 / 15.0))
             since = t - begun
-            fade = decay[min(since, COOL_TICKS - 1)]
+            # By the end of its first tick the new role has warmed the device for one tick.
+            fade = decay[min(since + 1, COOL_TICKS - 1)]
             temp = cool + kelvin * levels[r, L_HEAT, n] * heat_gain + np.float32(0.4) * calm * n4
             temp += warm * fade
             used = min(mem * levels[r, L_MEM, n] + leak * np.float32(since), cap)

@@ -212,3 +212,16 @@ def test_a_passing_doubt_explains_no_finding_away() -> None:
     slow = draw_plain_matrix(SEED, FaultKind.SLOW_FABRIC, 0.3, profiling=True)
     shared = scale_activity(slow, share_host(slow, np.random.default_rng(1)))
     assert FaultKind.SLOW_FABRIC in find_sure(shared)
+
+
+def test_a_short_job_whose_host_was_late_for_minutes_has_no_slow_node(
+    healthy: WorkloadMatrix,
+) -> None:
+    """Twice ten minutes are a fair share of an hour and a half, and no slow node all the same."""
+    shared = scale_activity(healthy, share_host(healthy, np.random.default_rng(1)))
+    late = np.flatnonzero((shared.columns["util"] < 0.9 * healthy.columns["util"]).any(axis=0))
+    part = slice(max(0, late[0] - 20), late[0] + 40)
+    columns = {name: values[:, part] for name, values in shared.columns.items()}
+    hosts = {name: values[:, part] for name, values in shared.host_columns.items()}
+    short = replace(shared, columns=columns, host_columns=hosts, time_ms=shared.time_ms[part])
+    assert FaultKind.SLOW_NODE not in find_sure(short)

@@ -26,8 +26,9 @@ LEAST_BLOCKS = 2
 # Noise lifts a GPU above its peers now and then: one that is slow is so for half an hour in all,
 # and for a fair share of the time since it began.
 SLOW_BLOCKS, SLOW_SHARE = 6, 0.25
-# A node that is late for less of the work than this, and no longer, was late for a while.
-LASTING_SHARE = 0.15
+# A node that is late for less of the work than this, or for less than half an hour, and no longer,
+# was late for a while.
+LASTING_SHARE, LASTING_BLOCKS = 0.15, 6
 PASSING = 0.55
 # Twenty minutes without an end: longer than what others' work on a node usually takes.
 GOES_ON_BLOCKS = 4
@@ -201,8 +202,9 @@ def _find_lateness(late: Flags, working: Flags) -> tuple[int, int, bool]:
     spans = runs(late, LEAST_BLOCKS)
     first, last = spans[0][0], spans[-1][1]
     goes_on = last >= len(late) and spans[-1][1] - spans[-1][0] >= GOES_ON_BLOCKS
-    share = late[first:last].sum() / max(1, working.sum())
-    if goes_on or (late[first:last].mean() >= 0.5 and share >= LASTING_SHARE):
+    blocks = int(late[first:last].sum())
+    lasts = blocks >= max(LASTING_BLOCKS, LASTING_SHARE * working.sum())
+    if goes_on or (late[first:last].mean() >= 0.5 and lasts):
         return first, last, True
     first, last = max(spans, key=lambda span: span[1] - span[0])
     return first, last, False

@@ -1,9 +1,8 @@
 /** Call graphs as an ensemble: which rank, which step, which run, and what changed. */
 
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useMemo } from "react";
 import { useMay } from "@/base/account";
-import { navigate, useSearch } from "@/base/router";
-import { inCluster } from "@/api/chosen";
+import { usePageState } from "@/base/router";
 import { formatAmount } from "@/base/times";
 import { PageHead } from "@/base/ui/PageHead";
 import { profileLabel } from "@/charts/sankey/figures";
@@ -34,24 +33,8 @@ import { callGraphTexts as texts } from "@/texts";
 
 const MOST_SUSPECTS = 5;
 
-/** The page's state, kept in the address. */
-function useAddress() {
-  const search = useSearch();
-  const [state, setState] = useState(() => readAddress(search));
-  const written = useRef(search);
-  useEffect(() => {
-    const address = inCluster(location.pathname + printAddress(state));
-    written.current = address.slice(location.pathname.length);
-    navigate(address, { replace: true });
-  }, [state]);
-  useEffect(() => {
-    if (search !== written.current) setState(readAddress(search));
-  }, [search]);
-  return [state, setState] as const;
-}
-
 export function CallGraphs() {
-  const [state, setState] = useAddress();
+  const [state, setState] = usePageState(readAddress, printAddress);
   const set = (change: Partial<PageState>) => setState((now) => ({ ...now, ...change }));
   const maySend = useMay("contribute");
   const sources = useSources();

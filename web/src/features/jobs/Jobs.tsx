@@ -1,6 +1,6 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { Fragment, useEffect, useRef, useState } from "react";
-import { navigate, useSearch } from "@/base/router";
+import { usePageState } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { withPrefix } from "@/api/prefix";
 import {
@@ -44,17 +44,7 @@ const EXPORT_ROWS = 100_000;
 
 /** Every job, running, waiting or past: sorted, filtered and paged by the server. */
 export function Jobs() {
-  const search = useSearch();
-  const [state, setState] = useState(() => readAddress(search));
-  const written = useRef(search);
-  useEffect(() => {
-    const address = inCluster(location.pathname + printAddress(state));
-    written.current = address.slice(location.pathname.length);
-    navigate(address, { replace: true });
-  }, [state]);
-  useEffect(() => {
-    if (search !== written.current) setState(readAddress(search));
-  }, [search]);
+  const [state, setState] = usePageState(readAddress, printAddress);
   const set = (change: Partial<JobsState>) => setState({ ...state, ...change });
   return (
     <div className={styles["jobs"]}>

@@ -1,7 +1,6 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
-import { navigate, useSearch } from "@/base/router";
-import { inCluster } from "@/api/chosen";
+import { useMemo, useState } from "react";
+import { usePageState } from "@/base/router";
 import { getJson } from "@/api/client";
 import { formatCount, formatTime } from "@/base/format";
 import { preparingText, useRules } from "@/base/verdicts/queries";
@@ -32,25 +31,9 @@ const PERIODS = [
 ];
 const PAGE = 100;
 
-/** The page's state, kept in the address; a link to this very page begins anew. */
-function useAddress() {
-  const search = useSearch();
-  const [state, setState] = useState(() => readAddress(search));
-  const written = useRef(search);
-  useEffect(() => {
-    const address = inCluster(location.pathname + printAddress(state));
-    written.current = address.slice(location.pathname.length);
-    navigate(address, { replace: true });
-  }, [state]);
-  useEffect(() => {
-    if (search !== written.current) setState(readAddress(search));
-  }, [search]);
-  return [state, setState] as const;
-}
-
 /** GPU-hours under findings that count as waste: whose, over any period. */
 export function Waste() {
-  const [state, setState] = useAddress();
+  const [state, setState] = usePageState(readAddress, printAddress);
   const waste = useWaste(state);
   const set = (change: Partial<WasteState>) => setState({ ...state, ...change });
   return (

@@ -1,8 +1,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { navigate, useSearch } from "@/base/router";
+import { navigate } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { IconButton, Select, Toggle } from "@/base/ui/controls";
-import { PageHead } from "@/base/ui/PageHead";
 import type { FlowMetric, ShownFlow, ShownNode } from "@/charts/flow/visible";
 import { measureNode, searchNodes, showFlow, listOpened } from "@/charts/flow/visible";
 import { formatNs } from "@/charts/marey/window";
@@ -11,8 +10,9 @@ import { Attributes, slowestRank } from "@/features/traces/flow/Attributes";
 import { FlowLegend } from "@/features/traces/flow/FlowLegend";
 import { FlowPicture } from "@/features/traces/flow/FlowPicture";
 import { useLayout } from "@/features/traces/flow/useLayout";
-import { useFlow, useRun } from "@/features/traces/queries";
-import { Gone, Unready } from "@/features/traces/run/Run";
+import { useFlow } from "@/features/traces/queries";
+import { Gone } from "@/features/traces/run/Run";
+import { RunFrame } from "@/features/traces/RunFrame";
 import { RunHead } from "@/features/traces/RunHead";
 import {
   clauseValue,
@@ -38,23 +38,11 @@ const METRICS: { value: FlowMetric; label: string }[] = [
 
 /** The model as a graph, in the order in which it is executed. */
 export function FlowPage() {
-  const search = new URLSearchParams(useSearch());
-  const id = search.get("id") ?? "";
-  const detail = useRun(id);
-  const message = detail.isError ? detail.error.message : id === "" ? texts.noRunChosen : "";
-  const ready = detail.data && detail.data.run.state === "ready" && !detail.isError;
   return (
-    <div className={mareyStyles["page"]}>
-      <PageHead />
-      {message && <Gone message={message} />}
-      {!message && detail.data && !ready && <Unready run={detail.data.run} />}
-      {!message && !detail.data && (
-        <p className={pageStyles["page-notice"]} role="status">
-          {texts.loading}
-        </p>
-      )}
-      {ready && <Loaded key={id} detail={detail.data} search={search} />}
-    </div>
+    <RunFrame
+      className={mareyStyles["page"]}
+      show={(id, detail, search) => <Loaded key={id} detail={detail} search={search} />}
+    />
   );
 }
 

@@ -1,12 +1,11 @@
 import { useCallback, useMemo, useState } from "react";
-import { navigate, useSearch } from "@/base/router";
+import { navigate } from "@/base/router";
 import { inCluster } from "@/api/chosen";
 import { traceAddress } from "@/base/addresses";
 import { formatValue } from "@/base/format";
 import { useTheme } from "@/base/theme";
 import { Choice, IconButton, Popover, Select, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
-import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { kindColour, KINDS } from "@/charts/marey/kinds";
 import { formatNs } from "@/charts/marey/window";
@@ -16,8 +15,9 @@ import { makeRows } from "@/charts/marey/ranks";
 import type { ToldBands } from "@/charts/marey/decode";
 import { useMemoryLines, useStage } from "@/features/traces/marey/useStage";
 import { VisibleTable } from "@/features/traces/marey/VisibleTable";
-import { useRows, useRun } from "@/features/traces/queries";
-import { Gone, Unready } from "@/features/traces/run/Run";
+import { useRows } from "@/features/traces/queries";
+import { Gone } from "@/features/traces/run/Run";
+import { RunFrame } from "@/features/traces/RunFrame";
 import { RunHead } from "@/features/traces/RunHead";
 import { saveFile } from "@/features/traces/saving";
 import { firstNumber, parseClauses } from "@/features/traces/selection";
@@ -39,23 +39,11 @@ const GROUPED_FROM = 24;
 
 /** A step of a run: every rank a row, every operator a band through the rows. */
 export function Marey() {
-  const search = new URLSearchParams(useSearch());
-  const id = search.get("id") ?? "";
-  const detail = useRun(id);
-  const message = detail.isError ? detail.error.message : id === "" ? texts.noRunChosen : "";
-  const ready = detail.data && detail.data.run.state === "ready" && !detail.isError;
   return (
-    <div className={styles["page"]}>
-      <PageHead />
-      {message && <Gone message={message} />}
-      {!message && detail.data && !ready && <Unready run={detail.data.run} />}
-      {!message && !detail.data && (
-        <p className={pageStyles["page-notice"]} role="status">
-          {texts.loading}
-        </p>
-      )}
-      {ready && <Loaded key={id} detail={detail.data} search={search} />}
-    </div>
+    <RunFrame
+      className={styles["page"]}
+      show={(id, detail, search) => <Loaded key={id} detail={detail} search={search} />}
+    />
   );
 }
 

@@ -6,6 +6,7 @@ import csv
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +36,16 @@ def read_published(path: Path, point: str) -> dict[str, float]:
     }
 
 
+def is_in_order(document: dict[str, Any], published: dict[str, float]) -> bool:
+    """Return whether the policies stand in the published order of their allocations."""
+    ours = {row["policy"]: row["allocated_percent"] for row in document["rows"]}
+    return sorted(ours, key=lambda name: ours[name]) == sorted(
+        ours, key=lambda name: published[name]
+    )
+
+
 def main() -> int:
-    """Print both tables side by side; more than one point of allocation apart is a miss."""
+    """Print both tables side by side; a point of allocation apart, or another order, is a miss."""
     results = Results()
     jobs = Path(os.environ.get("MAREY_DATA", ROOT.parent / "shared" / "data")) / "jobs"
     allocated = read_published(jobs / "fgd" / "fgd_analysis_allo_discrete.csv", "100")
@@ -64,5 +73,7 @@ def main() -> int:
             size=size,
             at_10x="linear in pods × nodes",
         )
+    print(f"  order: {'as published' if is_in_order(document, allocated) else 'NOT as published'}")
+    results.missed += not is_in_order(document, allocated)
     results.line("all policies", f"{spent:.1f} CPU s", size=size, at_10x="linear in pods × nodes")
     return results.missed

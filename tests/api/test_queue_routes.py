@@ -4,6 +4,9 @@ submitting.
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from fastapi.testclient import TestClient
 
 ROOT = "/api/v1"
@@ -21,6 +24,40 @@ def test_the_line_stands_in_the_schedulers_order_with_reasons(client: TestClient
 def test_the_line_can_be_asked_for_one_user_only(client: TestClient) -> None:
     document = client.get(f"{ROOT}/queue", params={"user": "bob"}).json()
     assert [(row["workload"], row["position"]) for row in document["rows"]] == [("2", 2)]
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        ({"field": "user", "op": "eq", "value": "bob"}, ["2"]),
+        ({"field": "gpus", "op": "ge", "value": 1}, ["3", "2"]),
+        # A field of every table of workloads, and one that only the line knows.
+        ({"field": "gpus_requested", "op": "ge", "value": 8}, ["2"]),
+        ({"field": "verdict", "op": "eq", "value": "starts"}, ["3"]),
+        ({"not": {"field": "workload", "op": "in", "value": ["2"]}}, ["3"]),
+        ({"field": "attributes.lr", "op": "missing"}, ["3", "2"]),
+        ({"field": "state", "op": "eq", "value": "running"}, []),
+    ],
+)
+def test_the_line_takes_the_predicates_of_every_other_table(
+    client: TestClient, where: dict[str, object], kept: list[str]
+) -> None:
+    document = client.get(f"{ROOT}/queue", params={"where": json.dumps(where)}).json()
+    assert [row["workload"] for row in document["rows"]] == kept
+    assert (document["total"], document["waiting"]) == (len(kept), 2)
+
+
+@pytest.mark.parametrize(
+    "where", ["{", '{"field": "mood", "op": "eq", "value": 1}', '{"field": "user", "op": "like"}']
+)
+def test_a_filter_that_makes_no_sense_is_refused(client: TestClient, where: str) -> None:
+    assert client.get(f"{ROOT}/queue", params={"where": where}).status_code == 422
+
+
+def test_positions_are_those_in_the_whole_line_whatever_the_filter(client: TestClient) -> None:
+    where = json.dumps({"field": "user", "op": "eq", "value": "bob"})
+    document = client.get(f"{ROOT}/queue", params={"where": where, "limit": 1}).json()
+    assert [row["position"] for row in document["rows"]] == [2]
 
 
 def test_the_blocking_host_and_workload_are_named(client: TestClient) -> None:

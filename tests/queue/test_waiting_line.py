@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from marey.queue.waiting.changes import compare_lines
-from marey.queue.waiting.explanation import describe_span, explain_wait
+from marey.queue.waiting.explanation import describe_span, explain_briefly, explain_wait
 from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
 from marey.queue.waiting.free_room import measure_free_room, measure_stranded
 from marey.queue.waiting.line import Holder, HostRoom, Line, RunningJob, Waiter, sort_line
 from marey.queue.waiting.priority_aging import NOT_KNOWN, describe_aging
+from marey.queue.waiting.simulated_starts import simulate_starts
 
 MINUTE_MS = 60_000
 
@@ -189,3 +191,36 @@ def test_the_workloads_it_depends_on_and_its_reservation_are_named() -> None:
     why = explain_wait(Line(0, [reserved], [host("h1", 8)]), 0)
     assert why.verdict == "held"
     assert why.sentences[1] == "The reservation is workshop."
+
+
+def forecast_one(hosts: list[HostRoom]) -> float:
+    """Return the middle of the forecast of a workload that needs eight GPUs on one host."""
+    [found] = simulate_starts(Line(0, [waiter("a")], hosts)).values()
+    assert found.p50_s is not None
+    return found.p50_s
+
+
+def test_free_gpus_scattered_over_hosts_promise_no_start() -> None:
+    """Four free on each of two hosts are not eight on one; nor are eight of which four are out."""
+    assert forecast_one([host("h1", 8), host("h2", 4)]) < 60
+    assert forecast_one([host("h1", 4), host("h2", 4)]) > 300
+    broken = HostRoom("h1", "A100", ("gpu",), 8, 4, True, holders=())
+    assert forecast_one([broken, host("h2", 0)]) > 300
+
+
+def test_workloads_that_share_a_gpu_hold_it_once() -> None:
+    shared = (Holder("x", 8, 20 * MINUTE_MS), Holder("y", 8, 20 * MINUTE_MS))
+    both = HostRoom("h1", "A100", ("gpu",), 8, 0, True, holders=shared)
+    assert forecast_one([both]) <= 20 * 60 + 60
+
+
+def test_the_short_answer_is_the_first_sentence_of_the_long_one() -> None:
+    reasons = ("Priority", "Dependency", "QOSMaxGRESPerUser", "BadConstraints", "Resources")
+    waiters = [
+        waiter(f"w{i}", gpus, reason=reason, partition="gpu" if i % 3 else "")
+        for i, (gpus, reason) in enumerate(product((1, 8, 16, 64), reasons))
+    ]
+    line = Line(0, waiters, [host("h1", 3), host("h2", 8), host("h3", 8, usable=False)])
+    briefly = list(explain_briefly(line, range(len(waiters))))
+    whole = [explain_wait(line, place) for place in range(len(waiters))]
+    assert briefly == [(why.verdict, why.sentences[0]) for why in whole]

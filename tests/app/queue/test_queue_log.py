@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from marey.app.queue.queue_log import KIND, STARTED, STARTS_SOON, QueueLog, compute_shares
@@ -94,13 +95,36 @@ def make_record(days: int, factor: float) -> QueueRecord:
     return record
 
 
+RAW = StartForecast("x", 50, 100, 150, 1.0)
+
+
 def test_a_forecast_is_corrected_by_how_far_past_ones_were_off() -> None:
-    corrected = correct_forecast(make_record(4, 2.0), StartForecast("x", 50, 100, 150, 1.0))
+    corrected = correct_forecast(measure_misses(make_record(4, 2.0)), RAW)
     assert corrected.p50_s == pytest.approx(200.0, rel=0.01)
 
 
-def test_one_day_of_history_corrects_nothing() -> None:
-    assert measure_misses(make_record(1, 2.0)) is None
+def test_one_day_of_history_widens_the_interval_and_moves_nothing_else() -> None:
+    late = correct_forecast(measure_misses(make_record(1, 4.0)), RAW)
+    assert (late.p10_s, late.p50_s) == (50, 100)
+    assert late.p90_s == pytest.approx(400.0, rel=0.01)
+    # Where the misses were smaller than the interval, it stays as wide as it was.
+    assert correct_forecast(measure_misses(make_record(1, 1.0)), RAW) == RAW
+    assert correct_forecast(None, RAW) is RAW
+
+
+def test_who_still_waits_counts_with_the_wait_so_far() -> None:
+    record = make_record(2, 1.0)
+    before = measure_misses(record)
+    # As many have waited ten times as long as forecast by now, and nobody knows how long yet.
+    for i in range(40):
+        record.keep(KeptForecast(f"open-{i}", (i % 2) * DAY_MS, 300, 600, 900, raw_s=600))
+    record.keep(KeptForecast("newest", DAY_MS + 6_000_000, 300, 600, 900, raw_s=600))
+    after = measure_misses(record)
+    assert before is not None
+    assert after is not None
+    assert before.high == pytest.approx(0.0)
+    assert after.high >= np.log(10.0) - 1e-6
+    assert after.low == pytest.approx(0.0)
 
 
 def test_a_requeue_or_a_clock_that_jumps_back_scores_nothing_from_before_the_forecast() -> None:

@@ -14,6 +14,7 @@ from marey.queue.placement.filling import (
     build_requests,
     build_room,
     compare_placements,
+    draw_arrivals,
 )
 from marey.queue.placement.nodes_and_pods import Nodes, Pods, read_nodes, read_pods
 from marey.queue.placement.placement_kernels import measure_stranded, place_pods
@@ -25,7 +26,7 @@ PUBLISHED = dict(
         strict=True,
     )
 )
-SEEDS = 4
+SEEDS = 10
 
 
 def build_nodes() -> Nodes:
@@ -89,29 +90,51 @@ def test_no_policy_gives_more_than_there_is(policy: str) -> None:
 
 @pytest.mark.slow
 def test_published_results_of_fgd_are_met(data_dir: Path) -> None:
-    """Within one point of allocation; the order holds but for clustering and packing, which lie
-    0.13 points apart in the published means and differ by up to two between seeds.
+    """Within one point of allocation, in the published order, as much stranded within two points.
+
+    Clustering and packing lie 0.13 points apart: the published order of these two takes ten seeds.
     """
     trace = data_dir / "jobs" / "alibaba-gpu-v2023"
     nodes = read_nodes(trace / "openb_node_list_all_node.csv")
     pods = read_pods(trace / "openb_pod_list_default.csv")
     document = compare_placements(nodes, pods, seeds=SEEDS)
-    ours = {row["policy"]: row["allocated_percent"] for row in document["rows"]}
-    published = read_published(data_dir / "jobs" / "fgd" / "fgd_analysis_allo_discrete.csv")
+    ours = {row["policy"]: row for row in document["rows"]}
+    fgd = data_dir / "jobs" / "fgd"
+    allocated = read_published(fgd / "fgd_analysis_allo_discrete.csv", "100")
+    stranded = read_published(fgd / "fgd_analysis_frag_ratio_discrete.csv", "90")
     assert document["gpus"] == 6212
-    for policy, percent in published.items():
-        assert abs(ours[policy] - percent) <= 1.0, policy
-    middle = sorted([ours["clustering"], ours["packing"]])
-    order = [ours["random"], ours["dot_product"], *middle, ours["best_fit"], ours["fgd"]]
-    assert order == sorted(order)
+    for policy in POLICIES:
+        assert abs(ours[policy]["allocated_percent"] - allocated[policy]) <= 1.0, policy
+        assert abs(ours[policy]["stranded_percent_at_90"] - stranded[policy]) <= 2.0, policy
+    in_order = sorted(POLICIES, key=lambda policy: float(ours[policy]["allocated_percent"]))
+    assert in_order == sorted(POLICIES, key=lambda policy: allocated[policy])
 
 
-def read_published(path: Path) -> dict[str, float]:
-    """Return the published mean of each policy at 100 % demand."""
+def test_among_equals_the_first_in_the_order_of_the_seed_takes_the_pod() -> None:
+    nodes, pods = build_nodes(), build_pods()
+    turned = nodes.arrange(np.array([1, 0]))
+    assert turned.cpu.tolist() == [2000, 8000]
+    assert turned.model.tolist() == [1, 0]
+    for arranged in (nodes, turned):
+        room = build_room(arranged, build_requests(arranged, pods))
+        requests = build_requests(arranged, pods)
+        place_pods(room, requests, (np.array([0]), np.array([10])), POLICIES["clustering"], 1)
+        assert room.gpu[:, 0].tolist() == [400, 1000]
+
+
+def test_pods_drawn_from_the_trace_come_behind_all_of_it() -> None:
+    pods = build_pods()
+    order = draw_arrivals(pods, 10, 3)
+    assert sorted(order[:2].tolist()) == [0, 1]
+    assert order.tolist() != draw_arrivals(pods, 10, 4).tolist()
+
+
+def read_published(path: Path, point: str) -> dict[str, float]:
+    """Return the published mean of each policy at a percentage of the demand."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["workload"] == "openb_pod_list_default"]
     return {
-        ours: float(np.mean([float(row["100"]) for row in rows if row["sc_policy"] == theirs]))
+        ours: float(np.mean([float(row[point]) for row in rows if row["sc_policy"] == theirs]))
         for theirs, ours in PUBLISHED.items()
     }
 

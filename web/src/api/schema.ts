@@ -6126,12 +6126,13 @@ export interface components {
         };
         /**
          * WaitingLine
-         * @description Everybody who waits, in the scheduler's order.
+         * @description Who waits, in the scheduler's order; ``total`` are asked for, ``waiting`` are all.
          */
         WaitingLine: {
             time_ms: number;
             rows: components["schemas"]["WaiterDocument"][];
             total: number;
+            waiting: number;
             method: string;
         };
         /**
@@ -7817,6 +7818,8 @@ export interface operations {
                 project?: string;
                 /** @description Only of this name. */
                 partition?: string;
+                /** @description A filter as JSON. */
+                where?: string;
                 /** @description Most rows. */
                 limit?: number;
             };

@@ -41,18 +41,19 @@ def read_system_load(
         )
         table = store.series(selection, _POINTS).table
         if table.num_rows:
-            loads[name] = _look_up_hours(table, moments_ms)
+            loads[name] = average_before(table, moments_ms)
     return loads
 
 
-def _look_up_hours(table: Any, moments_ms: NDArray[np.int64]) -> NDArray[np.float64]:
-    hours = table["time_ms"].to_numpy() // HOUR_MS
-    values = np.nan_to_num(table["value"].to_numpy())
-    first = int(hours.min())
-    sums, counts = np.bincount(hours - first, values), np.bincount(hours - first)
-    means = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
-    asked = (moments_ms - 1) // HOUR_MS - first
-    known = (asked >= 0) & (asked < len(means))
-    found = np.where(known, means[np.clip(asked, 0, len(means) - 1)], np.nan)
-    found = np.where(np.isfinite(found), found, np.nanmean(means))
-    return np.asarray(found / max(float(np.nanmax(means)), 1e-9))
+def average_before(table: Any, moments_ms: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the mean of what was sampled in the hour before each moment, nothing later."""
+    order = np.argsort(table["time_ms"].to_numpy(), kind="stable")
+    times = table["time_ms"].to_numpy()[order]
+    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(table["value"].to_numpy())[order])])
+    first = np.searchsorted(times, moments_ms - HOUR_MS, "left")
+    end = np.searchsorted(times, moments_ms, "left")
+    count = end - first
+    means = (sums[end] - sums[first]) / np.maximum(count, 1)
+    usual = float(means[count > 0].mean()) if (count > 0).any() else 0.0
+    found = np.where(count > 0, means, usual)
+    return np.asarray(found / max(float(found.max()), 1e-9))

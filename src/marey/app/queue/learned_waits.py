@@ -21,11 +21,17 @@ from marey.queue.forecast.site_polls import (
 )
 from marey.queue.waiting.forecast_record import StartForecast
 from marey.queue.waiting.line import Line
-from marey.queue.waiting.queue_record import QueueRecord, correct_forecast, prefer_learned
+from marey.queue.waiting.queue_record import (
+    QueueRecord,
+    correct_forecast,
+    measure_misses,
+    prefer_learned,
+)
 from marey.queue.waiting.simulated_starts import simulate_starts
 
 WORKLOADS_LIMIT = 200_000
-METHOD = "simulation of the queue; no scored forecasts yet on this site"
+METHOD = "simulation of the queue; too few scored forecasts yet on this site"
+WIDENED = "simulation of the queue, widened by {n} scored forecasts of one day"
 CORRECTED = "simulation of the queue, corrected by {n} scored forecasts of this site"
 LEARNED_FROM = "learned from {rows:,} waits on {days} days of this site's own history"
 
@@ -75,14 +81,14 @@ def forecast_line(
     """Return per waiting workload what is shown, and behind it the simulated and the learned."""
     simulated = simulate_starts(line, shares=record.shares, futures=futures) if line.hosts else {}
     learned = forecast_waiting(record.forecaster, line) if record.forecaster else {}
-    first = prefer_learned(record)
+    first, misses = prefer_learned(record), measure_misses(record)
     found = {}
     for name in dict.fromkeys([*simulated, *learned]):
         raw, other = simulated.get(name), learned.get(name)
         never = raw is not None and raw.p50_s is None
         # Who starts in no simulated future is not promised a start by the habit of the site.
         shown = other if first and other is not None and not never else None
-        best = shown or (correct_forecast(record, raw) if raw else other)
+        best = shown or (correct_forecast(misses, raw) if raw else other)
         if best is not None:
             found[name] = (best, raw, other)
     return found

@@ -122,14 +122,16 @@ def _make_room(frame: Frame, host: str, gpus: list[dict[str, Any]]) -> HostRoom:
     for gpu in gpus:
         for name in gpu["workloads"] or ():
             held[name] += 1
-    usable = [gpu for gpu in gpus if gpu["state"] in _OPEN]
+    usable = any(gpu["state"] in _OPEN for gpu in gpus)
+    # A host that drains keeps its jobs and takes no more, which its free GPUs tell.
+    drains = any(gpu["state"] == GpuState.DRAINED.value for gpu in gpus)
     return HostRoom(
         host=host,
         model=gpus[0]["model"] or "",
         partitions=tuple(gpus[0]["partitions"] or ()),
         gpus=len(gpus),
         free=sum(gpu["state"] == GpuState.IDLE.value for gpu in gpus),
-        usable=len(usable) > 0,
+        usable=usable and not drains,
         reason=next((gpu["state_reason"] for gpu in gpus if gpu["state_reason"]), ""),
         holders=tuple(_make_holder(frame, name, many) for name, many in held.items()),
     )

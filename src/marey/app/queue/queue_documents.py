@@ -161,11 +161,12 @@ class WaiterDocument(Document):
 
 
 class WaitingLine(Document):
-    """Everybody who waits, in the scheduler's order."""
+    """Who waits, in the scheduler's order; ``total`` are asked for, ``waiting`` are all."""
 
     time_ms: int
     rows: list[WaiterDocument]
     total: int
+    waiting: int
     method: str
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import asdict, dataclass
-from typing import ClassVar
+from collections import ChainMap, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-from marey.app.queries.table_queries import query_of, within
+import msgspec
+
+from marey.app.queries.table_queries import WORKLOAD_FIELDS, query_of, within
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.learned_waits import (
     CORRECTED,
     LEARNED_FROM,
     METHOD,
+    WIDENED,
     forecast_starts,
     learn_if_needed,
 )
-from marey.app.queue.live_line import read_line
+from marey.app.queue.live_line import build_line_of, read_line
 from marey.app.queue.queue_documents import (
     AgingDocument,
     AheadDocument,
@@ -37,12 +42,21 @@ from marey.app.queue.queue_documents import (
     WhyDocument,
 )
 from marey.app.queue.queue_log import KIND as RECORD_KIND
+from marey.live.frames import Frame
 from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
+from marey.model.predicates import EVERYTHING, matches, parse_predicate
 from marey.model.protocols import WorkloadQuery
 from marey.model.times import DAY_MS, parse_duration
+from marey.model.workloads import Workload
 from marey.queue.waiting.changes import compare_lines
-from marey.queue.waiting.explanation import Ahead, describe_span, explain_wait, is_held
+from marey.queue.waiting.explanation import (
+    Ahead,
+    describe_span,
+    explain_briefly,
+    explain_wait,
+    is_held,
+)
 from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import (
     ENOUGH_SCORED,
@@ -54,6 +68,7 @@ from marey.queue.waiting.free_room import measure_free_room
 from marey.queue.waiting.line import Line, Waiter
 from marey.queue.waiting.priority_aging import describe_aging
 from marey.queue.waiting.queue_record import (
+    ENOUGH_DAYS,
     QueueRecord,
     measure_misses,
     prefer_learned,
@@ -63,6 +78,10 @@ from marey.queue.waiting.simulated_starts import join_line
 
 HELD_START = "No start forecast: something other than the queue holds it back."
 LINE_BOUNDS = (1, 2000)
+# What a filter may ask: what the line says of a workload, and what every table of workloads has.
+LINE_FIELDS = tuple(dict.fromkeys((*WaiterDocument.__struct_fields__, *WORKLOAD_FIELDS)))
+_KNOWN = tuple(field.name for field in fields(Workload))
+_read_known = attrgetter(*_KNOWN)
 _LIST_FUTURES, _WHY_FUTURES, _ASK_FUTURES = 8, 24, 16
 
 
@@ -89,21 +108,31 @@ class AskLine(QueueQuestion):
     user: str = ""
     project: str = ""
     partition: str = ""
+    where: str = ""
     limit: int = 200
 
     def __post_init__(self) -> None:
         within("limit", self.limit, *LINE_BOUNDS)
 
     def ask(self, workspace: Workspace) -> WaitingLine:
-        """Return the line, or the part of it that belongs to somebody."""
-        line = read_line(workspace, self.cluster)
-        wanted = [i for i, waiter in enumerate(line.waiters) if self._wants(waiter)]
+        """Return the line, or the part of it that is asked for; places are those in the whole."""
+        where = parse_predicate(self.where, LINE_FIELDS) if self.where else EVERYTHING
+        frame = workspace.frame_for_sums(workspace.check_cluster(self.cluster), None)
+        line = build_line_of(frame)
         record = find_record(workspace, self.cluster)
         starts = forecast_starts(line, record, _LIST_FUTURES)
-        rows = [
-            _make_row(line, i, starts.get(line.waiters[i].workload)) for i in wanted[: self.limit]
-        ]
-        return WaitingLine(line.time_ms, rows, len(wanted), name_method(record))
+        wanted = [i for i, waiter in enumerate(line.waiters) if self._wants(waiter)]
+        # Only a filter has to look at all of them.
+        asked = wanted if where is not EVERYTHING else wanted[: self.limit]
+        rows = _make_rows(line, asked, starts)
+        kept = [row for row in rows if matches(where, _list_fields(frame, row))]
+        return WaitingLine(
+            time_ms=line.time_ms,
+            rows=kept[: self.limit],
+            total=len(wanted) if where is EVERYTHING else len(kept),
+            waiting=len(line.waiters),
+            method=name_method(record),
+        )
 
     def _wants(self, waiter: Waiter) -> bool:
         return (
@@ -305,9 +334,11 @@ def name_method(record: QueueRecord) -> str:
     model = record.forecaster
     if model is not None and prefer_learned(record):
         return LEARNED_FROM.format(rows=model.rows, days=model.days)
-    if measure_misses(record) is None:
+    misses = measure_misses(record)
+    if misses is None:
         return METHOD
-    return CORRECTED.format(n=len(record.done))
+    how = CORRECTED if misses.days >= ENOUGH_DAYS else WIDENED
+    return how.format(n=len(record.done))
 
 
 def _list_points(record: QueueRecord, workload: str) -> list[ForecastPoint]:
@@ -361,8 +392,27 @@ def _make_ahead(ahead: Ahead) -> AheadDocument:
     return AheadDocument(ahead.jobs, ahead.gpus, ahead.gpu_hours)
 
 
-def _make_row(line: Line, place: int, start: StartForecast | None) -> WaiterDocument:
-    waiter, why = line.waiters[place], explain_wait(line, place)
+def _list_fields(frame: Frame, row: WaiterDocument) -> ChainMap[str, Any]:
+    """Return what a filter may ask of a waiting workload: its row, and what every workload has."""
+    live = frame.workloads[row.workload]
+    known = dict(zip(_KNOWN, _read_known(live.workload), strict=True))
+    return ChainMap(msgspec.structs.asdict(row), known, {"state": live.status.state.value})
+
+
+def _make_rows(
+    line: Line, places: Sequence[int], starts: Mapping[str, StartForecast]
+) -> list[WaiterDocument]:
+    told = zip(places, explain_briefly(line, places), strict=True)
+    return [
+        _make_row(line, place, brief, starts.get(line.waiters[place].workload))
+        for place, brief in told
+    ]
+
+
+def _make_row(
+    line: Line, place: int, brief: tuple[str, str], start: StartForecast | None
+) -> WaiterDocument:
+    waiter, (verdict, sentence) = line.waiters[place], brief
     return WaiterDocument(
         workload=waiter.workload,
         user=waiter.user,
@@ -377,8 +427,8 @@ def _make_row(line: Line, place: int, start: StartForecast | None) -> WaiterDocu
         waited_s=max(0.0, (line.time_ms - waiter.submit_ms) / 1000.0),
         priority=waiter.priority,
         reason=waiter.reason,
-        verdict=why.verdict,
-        sentence=why.sentences[0] if why.sentences else "",
+        verdict=verdict,
+        sentence=sentence,
         p50_s=start.p50_s if start else None,
         p90_s=start.p90_s if start else None,
     )

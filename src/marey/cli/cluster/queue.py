@@ -32,6 +32,7 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
   marey queue list --store site.duckdb
+  marey queue list --where '{"field": "gpus", "op": "ge", "value": 16}'
   marey queue why 410023
   marey queue when 410023 --json
   marey queue ask --gpus 8 --type A100 --time 12h
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", default="", help="list: only this user")
     parser.add_argument("--project", default="", help="list: only this project")
     parser.add_argument("--partition", default="", help="list, ask: this partition")
+    parser.add_argument("--where", default="", metavar="JSON", help="list: filter, as JSON")
     parser.add_argument("--limit", type=int, default=200, help="list: maximum rows (200)")
     parser.add_argument("--gpus", type=int, default=1, help="ask: number of GPUs (1)")
     parser.add_argument("--type", default="", help="ask: GPU type, such as A100")
@@ -140,7 +142,12 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def _list(args: argparse.Namespace, out: Output) -> None:
     question = AskLine(
-        args.cluster, args.user, args.project, partition=args.partition, limit=args.limit
+        args.cluster,
+        args.user,
+        args.project,
+        partition=args.partition,
+        where=args.where,
+        limit=args.limit,
     )
     document = answer_of(args, question)
     out.answer(document, as_table(document["rows"], _LINE_COLUMNS))

@@ -38,12 +38,14 @@ POLICIES = {
     "best_fit": BEST_FIT,
     "fgd": FGD,
 }
-# The trace is topped up with pods drawn from it to this share of the capacity, then shuffled.
+# Behind the shuffled trace come pods drawn from it, up to this share of the capacity.
 DRAWN_SHARE = 1.3
 # Points are means over half a percent of the capacity on either side, as published.
 HALF_POINT = 0.5
 FULL, STRANDED_AT = 100, 90
 FIRST_SEED = 42
+# Keeps the draws of the nodes' order apart from those of the pods.
+NODE_ORDER = 1
 
 
 class FillingResult(NamedTuple):
@@ -71,8 +73,12 @@ def compare_placements(
 
 
 def fill(nodes: Nodes, pods: Pods, policy: str, seed: int) -> FillingResult:
-    """Return how full a cluster gets under a policy with pods in the order of a seed."""
+    """Return how full a cluster gets under a policy, with pods and nodes in the order of a seed.
+
+    Among nodes of equal score the first takes the pod, so that the order of the nodes matters too.
+    """
     order = draw_arrivals(pods, int(nodes.gpus.sum()), seed)
+    nodes = nodes.arrange(np.random.default_rng([seed, NODE_ORDER]).permutation(len(nodes.cpu)))
     requests = build_requests(nodes, pods)
     room = build_room(nodes, requests)
     drawn = (pods.type[order], pods.memory[order])
@@ -80,14 +86,14 @@ def fill(nodes: Nodes, pods: Pods, policy: str, seed: int) -> FillingResult:
 
 
 def draw_arrivals(pods: Pods, gpus: int, seed: int) -> Ints:
-    """Return the order of arrival: the trace, topped up from itself, shuffled, up to 100 %."""
+    """Return the order of arrival up to 100 %: the trace shuffled, then pods drawn from it."""
     draws = np.random.default_rng(seed)
     asked = pods.gpu_milli
     lacking = DRAWN_SHARE * gpus * MILLI - asked.sum()
     many = max(0, int(2 * lacking / asked.mean()) + 100) if lacking > 0 else 0
     drawn = draws.integers(0, len(asked), many)
     kept = drawn[np.cumsum(asked[drawn]) <= lacking]
-    order = draws.permutation(np.concatenate([np.arange(len(asked)), kept]))
+    order = np.concatenate([draws.permutation(len(asked)), kept])
     reached = np.cumsum(asked[order]) < (FULL + HALF_POINT) / 100 * gpus * MILLI
     return np.asarray(order[reached])
 

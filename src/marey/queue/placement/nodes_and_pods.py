@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,23 @@ TYPICAL_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes with GPUs in the order of their names."""
+    """Nodes with GPUs; as they are read, in the order of their names."""
 
     cpu: Ints
     memory: Ints
     gpus: Ints
     model: Ints
     models: tuple[str, ...]
+
+    def arrange(self, order: Ints) -> Nodes:
+        """Return the same nodes in another order."""
+        return replace(
+            self,
+            cpu=self.cpu[order],
+            memory=self.memory[order],
+            gpus=self.gpus[order],
+            model=self.model[order],
+        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Pods placed one after another on nodes: what fits, how a policy scores a node, what is stranded.
 
 The scores are those that the authors of FGD published with their results (USENIX ATC 2023): whole
-numbers from 0 to 100; among equals the first node by name. GPUs are in thousandths.
+numbers from 0 to 100; among equals the first node. GPUs are in thousandths.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from marey.queue.waiting.line import HostRoom, Line, Waiter, find_ready_ms, list_fitting_hosts
@@ -70,7 +71,7 @@ def explain_wait(line: Line, place: int) -> Explanation:
     before = line.waiters[:place]
     same = [w for w in before if w.partition == waiter.partition]
     room = _find_room(line, waiter)
-    verdict, sentences = _judge(line, waiter, same, room)
+    verdict, sentence = _judge(line, waiter, len(same), room)
     blockers = room.first[: waiter.hosts]
     return Explanation(
         workload=waiter.workload,
@@ -79,7 +80,7 @@ def explain_wait(line: Line, place: int) -> Explanation:
         waiting=len(line.waiters),
         position_partition=len(same) + 1,
         reason=waiter.reason,
-        sentences=tuple(sentences),
+        sentences=(sentence, *_name_causes(line, waiter, verdict)),
         ahead=count_ahead(same),
         ahead_own=count_ahead([w for w in same if w.user == waiter.user]),
         ahead_project=count_ahead(
@@ -94,6 +95,31 @@ def explain_wait(line: Line, place: int) -> Explanation:
         ),
         free_at_ms=room.free_at_ms,
     )
+
+
+def explain_briefly(line: Line, places: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """Yield the verdict and the first sentence of those at some places of the line.
+
+    Requests of one shape share the look at the hosts, so that a long line is cheap.
+    """
+    ahead = _count_before(line)
+    rooms: dict[tuple[str, str, int, int], _Room] = {}
+    for place in places:
+        waiter = line.waiters[place]
+        shape = (waiter.partition, waiter.model, waiter.per_host, waiter.gpus)
+        if shape not in rooms:
+            rooms[shape] = _find_room(line, waiter)
+        yield _judge(line, waiter, ahead[place], rooms[shape])
+
+
+def _count_before(line: Line) -> list[int]:
+    """Return for each place how many stand before it in its partition."""
+    seen: dict[str, int] = defaultdict(int)
+    before = []
+    for waiter in line.waiters:
+        before.append(seen[waiter.partition])
+        seen[waiter.partition] += 1
+    return before
 
 
 def is_held(waiter: Waiter) -> bool:
@@ -149,41 +175,49 @@ def _find_room(line: Line, waiter: Waiter) -> _Room:
     )
 
 
-def _judge(
-    line: Line, waiter: Waiter, same: Sequence[Waiter], room: _Room
-) -> tuple[str, list[str]]:
+def _judge(line: Line, waiter: Waiter, ahead: int, room: _Room) -> tuple[str, str]:
     wish = describe_request(waiter)
     if waiter.reason in _NEVER_REASONS:
-        return NEVER, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
+        return NEVER, _HELD_WORDS[waiter.reason]
     if len(room.large) < waiter.hosts:
-        return NEVER, [
+        return NEVER, (
             f"It can never start as requested: it needs {wish}; {_describe_largest(room)}."
-        ]
+        )
     if waiter.reason in _HELD_WORDS:
-        return HELD, [_HELD_WORDS[waiter.reason], *_name_holder(line, waiter)]
+        return HELD, _HELD_WORDS[waiter.reason]
     if _is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
-        return HELD, [
-            f"Held back by a limit ({text}), not by the queue; it starts when usage drops.",
-            *_name_users_of_limit(line, waiter),
-        ]
+        return HELD, (
+            f"Held back by a limit ({text}), not by the queue; it starts when usage drops."
+        )
     if len(room.usable) < waiter.hosts:
-        out = [host for host in room.large if not host.usable]
-        return BLOCKED, [
-            f"Needs {wish}; {len(out)} of the {len(room.large)} hosts that could take it are "
-            f"out of service, first {out[0].host}{f' ({out[0].reason})' if out[0].reason else ''}."
-        ]
-    if len(room.ready) >= waiter.hosts:
-        if same:
-            return BEHIND, [
-                f"It would fit now, but {len(same)} "
-                f"{'job is' if len(same) == 1 else 'jobs are'} ahead in "
-                f"{waiter.partition or 'the queue'}; the free GPUs are reserved for them."
-            ]
-        return STARTS, [
-            "First in the queue, and there is room: it should start at the next scheduling pass."
-        ]
-    return BLOCKED, [_describe_block(line, waiter, room, wish)]
+        return BLOCKED, _describe_outage(room, wish)
+    if len(room.ready) < waiter.hosts:
+        return BLOCKED, _describe_block(line, waiter, room, wish)
+    if ahead:
+        return BEHIND, (
+            f"It would fit now, but {ahead} {'job is' if ahead == 1 else 'jobs are'} ahead in "
+            f"{waiter.partition or 'the queue'}; the free GPUs are reserved for them."
+        )
+    return STARTS, (
+        "First in the queue, and there is room: it should start at the next scheduling pass."
+    )
+
+
+def _describe_outage(room: _Room, wish: str) -> str:
+    out = [host for host in room.large if not host.usable]
+    why = f" ({out[0].reason})" if out[0].reason else ""
+    return (
+        f"Needs {wish}; {len(out)} of the {len(room.large)} hosts that could take it are "
+        f"out of service, first {out[0].host}{why}."
+    )
+
+
+def _name_causes(line: Line, waiter: Waiter, verdict: str) -> list[str]:
+    """Return what else is known of what holds a workload back: other workloads, a reservation."""
+    if waiter.reason in _NEVER_REASONS or (verdict == HELD and waiter.reason in _HELD_WORDS):
+        return _name_holder(line, waiter)
+    return _name_users_of_limit(line, waiter) if verdict == HELD else []
 
 
 def _name_holder(line: Line, waiter: Waiter) -> list[str]:

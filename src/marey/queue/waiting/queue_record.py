@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marey.queue.waiting.forecast_record import (
     ENOUGH_SCORED,
@@ -25,6 +26,8 @@ from marey.queue.waiting.free_room import FreeRoom
 if TYPE_CHECKING:
     from marey.queue.forecast.forecaster import Forecaster
 
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 DONE_LIMIT, OPEN_LIMIT, PER_WORKLOAD, ROOM_LIMIT = 4000, 6000, 12, 3000
 ENOUGH_DAYS = 2
 _AGAIN, _FIRST_GAP_MS = 1.5, 5 * 60_000
@@ -136,40 +139,70 @@ def read_record(document: Mapping[str, Any]) -> QueueRecord:
     return record
 
 
-def correct_forecast(record: QueueRecord, forecast: StartForecast) -> StartForecast:
+@dataclass(frozen=True, slots=True)
+class PastMisses:
+    """The 10, 50 and 90 % quantiles of log(true wait / raw middle), and on how many days."""
+
+    low: float
+    middle: float
+    high: float
+    days: int
+
+
+def correct_forecast(misses: PastMisses | None, forecast: StartForecast) -> StartForecast:
     """Return a simulated forecast corrected by how far the site's past ones were off.
 
-    The quantiles of log(true wait / middle), every day counted alike, are put around the middle;
-    with too few scored forecasts or days, the simulation stands as it is.
+    The quantiles of the misses are put around the middle. Those of a single day may be that day's
+    own: they widen the interval only. With too few, the simulation stands as it is.
     """
-    steps = measure_misses(record)
-    if steps is None or forecast.p50_s is None:
+    if misses is None or forecast.p50_s is None:
         return forecast
     middle = max(forecast.p50_s, _LEAST_S)
+    steps = (misses.low, misses.middle, misses.high)
     low, mid, high = (float(middle * np.exp(step)) for step in steps)
-    return replace(forecast, p10_s=low, p50_s=mid, p90_s=high)
+    if misses.days >= ENOUGH_DAYS:
+        return replace(forecast, p10_s=low, p50_s=mid, p90_s=high)
+    known_low, known_high = forecast.p10_s, forecast.p90_s
+    return replace(
+        forecast,
+        p10_s=low if known_low is None else min(low, known_low),
+        p90_s=None if known_high is None else max(high, known_high),
+    )
 
 
-def measure_misses(record: QueueRecord) -> tuple[float, float, float] | None:
-    """Return the 10, 50 and 90 % quantiles of log(true wait / raw middle) by days, if enough."""
-    done = [
-        kept
-        for kept in record.done
-        if kept.start_ms is not None and (kept.raw_s is not None or kept.method == SIMULATION)
+def measure_misses(record: QueueRecord) -> PastMisses | None:
+    """Return how far the simulation's past middles were off, every day counted alike, if enough.
+
+    Who still waits counts with what is known, a wait so long at least (Kaplan and Meier 1958): of
+    what has started alone one would learn of the short waits first.
+    """
+    kept = [
+        one for one in record.list_forecasts() if one.raw_s is not None or one.method == SIMULATION
     ]
-    days = np.array([kept.made_ms // _DAY_MS for kept in done])
-    if len(done) < ENOUGH_SCORED or len(np.unique(days)) < ENOUGH_DAYS:
+    started = np.array([one.start_ms is not None for one in kept], bool)
+    if started.sum() < ENOUGH_SCORED:
         return None
-    waits = np.array([((kept.start_ms or 0) - kept.made_ms) / 1000.0 for kept in done])
-    middles = np.array([kept.raw_s if kept.raw_s is not None else kept.p50_s for kept in done])
-    misses = np.log(np.maximum(waits, _LEAST_S) / np.maximum(middles, _LEAST_S))
-    _, codes, counts = np.unique(days, return_inverse=True, return_counts=True)
-    weights = 1.0 / counts[codes]
-    order = np.argsort(misses)
-    at = np.cumsum(weights[order]) / weights.sum()
+    made = np.array([one.made_ms for one in kept])
+    ends = np.array([one.start_ms or 0 for one in kept])
+    waits = np.where(started, ends, max(made.max(), ends.max())) - made
+    middles = np.array([one.p50_s if one.raw_s is None else one.raw_s for one in kept])
+    misses = np.log(np.maximum(waits / 1000.0, _LEAST_S) / np.maximum(middles, _LEAST_S))
+    days, codes, counts = np.unique(made // _DAY_MS, return_inverse=True, return_counts=True)
+    low, middle, high = _find_quantiles(misses, started, 1.0 / counts[codes])
+    scored_days = len(np.unique(made[started] // _DAY_MS))
+    return PastMisses(low, middle, high, min(scored_days, len(days)))
+
+
+def _find_quantiles(misses: Floats, started: Flags, weights: Floats) -> tuple[float, float, float]:
+    """Return the 10, 50 and 90 % quantiles of misses of which some are lower bounds."""
+    order = np.lexsort((~started, misses))
+    misses, started, weights = misses[order], started[order], weights[order]
+    at_risk = weights.sum() - np.cumsum(weights) + weights
+    reached = 1.0 - np.cumprod(np.where(started, 1.0 - weights / at_risk, 1.0))
     last = len(misses) - 1
-    places = [min(int(np.searchsorted(at, q)), last) for q in (0.1, 0.5, 0.9)]
-    low, middle, high = (float(misses[order][place]) for place in places)
+    # A hair below, for sums that round: 10 of 100 are 10 %.
+    places = [min(int(np.searchsorted(reached, q - 1e-9)), last) for q in (0.1, 0.5, 0.9)]
+    low, middle, high = (float(misses[place]) for place in places)
     return low, middle, high
 
 

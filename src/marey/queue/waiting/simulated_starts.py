@@ -9,7 +9,7 @@ spread of the futures is the interval; its coverage is not yet known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,8 @@ from marey.queue.waiting.line import Holder, HostRoom, Line, Waiter, list_fittin
 FUTURES = 32
 # Without a limit a workload is taken to run for a day at most.
 _NO_LIMIT_S = 86400
+# What stands on GPUs that nobody holds: gone at once, or never.
+_FREE, _OUT, _OUT_MS = "\x00free", "\x00out", 365 * 86_400_000
 # So many from the front of the line are simulated; those behind get no forecast.
 LINE_LIMIT = 2000
 
@@ -72,7 +74,9 @@ def _simulate_group(
     seed: int,
 ) -> dict[str, StartForecast]:
     draws = np.random.default_rng(seed)
-    holders = [h for host in hosts for h in host.holders]
+    # Of equal hosts the first takes a job, of others the smallest: so each gets its own holders.
+    hosts = sorted(hosts, key=lambda host: host.gpus)
+    holders = [holder for host in hosts for holder in _fill_host(host, line.time_ms)]
     running = [(h.gpus, h.ends_ms) for h in holders]
     base = _build_jobs(line, running, waiters, hosts)
     policy = Policy(backfill="easy", start_lag_s=(1.0, 5.0), depth=100)
@@ -80,9 +84,32 @@ def _simulate_group(
     for i in range(futures):
         share = draws.choice(shares, len(base)) * draws.uniform(0.8, 1.0, len(base))
         share[: len(holders)] = _draw_rests(holders, line.time_ms, shares, draws)
-        jobs = replace(base, run_ms=np.maximum(1000, base.limit_ms * share).astype(np.int64))
+        run_ms = np.maximum(1000, base.limit_ms * share).astype(np.int64)
+        run_ms[: len(holders)] = np.where(
+            [h.workload == _FREE for h in holders], 1, run_ms[: len(holders)]
+        )
+        jobs = replace(base, run_ms=run_ms)
         starts[i] = replay_policy(jobs, policy, replays=1, seed=seed + i).wait_s[len(running) :]
     return {w.workload: _summarise(w.workload, starts[:, i]) for i, w in enumerate(waiters)}
+
+
+def _fill_host(host: HostRoom, now_ms: int) -> Iterator[Holder]:
+    """Yield who holds each GPU of a host, those that are free or out of service included.
+
+    The replay places what runs by itself; hosts that are full to the last GPU leave it no choice,
+    so that free GPUs stay scattered as they are.
+    """
+    left = host.gpus
+    for holder in host.holders:
+        # Workloads that share a GPU hold it once.
+        if gpus := min(holder.gpus, left):
+            yield replace(holder, gpus=gpus)
+        left -= gpus
+    free = min(host.free, left)
+    if free:
+        yield Holder(_FREE, free, now_ms + 1, 1)
+    if left - free:
+        yield Holder(_OUT, left - free, now_ms + _OUT_MS, _OUT_MS)
 
 
 def _draw_rests(
@@ -99,6 +126,9 @@ def _draw_rests(
     drawn: dict[str, float] = {}
     for holder in holders:
         if holder.workload in drawn:
+            continue
+        if holder.workload in (_FREE, _OUT):
+            drawn[holder.workload] = 1.0
             continue
         limit = holder.limit_ms or _NO_LIMIT_S * 1000
         rest = max(1, (holder.ends_ms or now_ms + limit) - now_ms)

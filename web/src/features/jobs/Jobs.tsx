@@ -11,7 +11,7 @@ import {
   workloadAddress,
 } from "@/base/addresses";
 import { formatCount, stateWord } from "@/base/format";
-import type { Operator, Predicate } from "@/base/predicate";
+import { AddCondition, ConditionChips } from "@/base/conditions/ConditionFilter";
 import { Choice, Popover, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
@@ -20,14 +20,11 @@ import { SavedTables } from "@/features/jobs/SavedTables";
 import type { JobsState } from "@/features/jobs/address";
 import {
   addCondition,
-  NUMBER_OPS,
-  NUMBERS,
+  FIELDS,
   predicateOf,
   printAddress,
   readAddress,
   STATES,
-  TEXT_OPS,
-  TEXTS,
 } from "@/features/jobs/address";
 import type { Column, JobRow } from "@/features/jobs/columns";
 import { chosenColumns, COLUMNS, explain } from "@/features/jobs/columns";
@@ -99,7 +96,7 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
           }}
         />
       </form>
-      <AddFilter state={state} set={set} />
+      <AddCondition fields={FIELDS} onAdd={(condition) => set(addCondition(state, condition))} />
       {!STATES.some((one) => one === state.state) && (
         <button type="button" className={ui["button"]} onClick={() => set({ state: "" })}>
           {texts.stateIs(state.state.split(",").map(stateWord).join(", "))}
@@ -115,99 +112,13 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
           {texts.filterIs(field, value)}
         </button>
       ))}
-      {state.where.map((condition, place) => (
-        <button
-          key={JSON.stringify(condition)}
-          type="button"
-          className={ui["button"]}
-          onClick={() => set({ where: state.where.filter((_, i) => i !== place) })}
-        >
-          {texts.conditionChip(describe(condition))}
-        </button>
-      ))}
+      <ConditionChips where={state.where} onChange={(where) => set({ where })} />
       <span className={pageStyles["spring"]} />
       <Columns state={state} set={set} />
       <SavedTables address={printAddress(state)} onOpen={(search) => set(readAddress(search))} />
       <Export state={state} />
     </div>
   );
-}
-
-function AddFilter({ state, set }: { state: JobsState; set: Set }) {
-  const [field, setField] = useState<string>(TEXTS[0]);
-  const [op, setOp] = useState<Operator>("eq");
-  const [value, setValue] = useState("");
-  const isNumber = (NUMBERS as readonly string[]).includes(field);
-  const ops = isNumber ? NUMBER_OPS : TEXT_OPS;
-  const choose = (next: string) => {
-    setField(next);
-    setOp((NUMBERS as readonly string[]).includes(next) ? "ge" : "eq");
-  };
-  const add = () => {
-    const text = value.trim();
-    if (text === "" || (isNumber && !Number.isFinite(Number(text)))) return;
-    set(addCondition(state, { field, op, value: isNumber ? Number(text) : text }));
-    setValue("");
-  };
-  return (
-    <Popover
-      label={texts.filter}
-      trigger={
-        <button type="button" className={ui["button"]}>
-          <Icon name="plus" /> {texts.filter}
-        </button>
-      }
-    >
-      <form
-        className={ui["settings"]}
-        onSubmit={(event) => {
-          event.preventDefault();
-          add();
-        }}
-      >
-        <label className={ui["field"]}>
-          <span>{texts.field}</span>
-          <select value={field} onChange={(event) => choose(event.target.value)}>
-            {[...TEXTS, ...NUMBERS].map((one) => (
-              <option key={one} value={one}>
-                {texts.fields[one]}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label className={ui["field"]}>
-          <span>{texts.condition}</span>
-          <select value={op} onChange={(event) => setOp(event.target.value as Operator)}>
-            {ops.map((one) => (
-              <option key={one} value={one}>
-                {texts.operators[one]}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label className={ui["field"]}>
-          <span>{texts.value}</span>
-          <input
-            value={value}
-            inputMode={isNumber ? "decimal" : "text"}
-            onChange={(event) => setValue(event.target.value)}
-          />
-        </label>
-        <button type="submit" className={ui["button"]}>
-          {texts.apply}
-        </button>
-      </form>
-    </Popover>
-  );
-}
-
-/** A condition in words; one that was not put together here as it is written. */
-function describe(condition: Predicate): string {
-  if (!("field" in condition)) return JSON.stringify(condition);
-  const { field, op, value } = condition;
-  const name = (texts.fields as Record<string, string>)[field] ?? field;
-  const how = (texts.operators as Record<string, string>)[op] ?? op;
-  return `${name} ${how} ${String(value)}`;
 }
 
 function Columns({ state, set }: { state: JobsState; set: Set }) {

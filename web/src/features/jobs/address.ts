@@ -1,7 +1,8 @@
 /** The state of the table of jobs in the page's address, so that a view of it can be shared and saved. */
 
-import type { Comparison, Operator, Predicate } from "@/base/predicate";
-import { parsePredicate } from "@/base/predicate";
+import type { Fields } from "@/base/conditions/conditions";
+import { joinConditions, printWhere, readWhere } from "@/base/conditions/conditions";
+import type { Comparison, Predicate } from "@/base/predicate";
 import { baseTexts as texts } from "@/texts";
 
 export interface JobsState {
@@ -18,11 +19,11 @@ export interface JobsState {
 }
 
 export const FILTERS = ["user", "project", "partition", "experiment", "name"] as const;
-/** Fields that are numbers, and those that are texts, of the conditions that can be put together here. */
-export const NUMBERS = ["gpus_requested", "priority", "exit_code", "time_limit_s"] as const;
-export const TEXTS = [...FILTERS, "gpu_model", "resource_type", "qos", "reason"] as const;
-export const NUMBER_OPS: readonly Operator[] = ["ge", "le", "eq"];
-export const TEXT_OPS: readonly Operator[] = ["eq", "ne", "contains"];
+/** The fields of the conditions that can be put together here. */
+export const FIELDS: Fields = {
+  texts: [...FILTERS, "gpu_model", "resource_type", "qos", "reason"],
+  numbers: ["gpus_requested", "priority", "exit_code", "time_limit_s"],
+};
 /** The states that have a button of their own. */
 export const STATES = ["", "running", "pending", "ended", "failed,node_fail"] as const;
 const KNOWN: readonly string[] = ["ended", ...Object.keys(texts.jobStates)];
@@ -54,17 +55,6 @@ function readStates(text: string): string {
     .join(",");
 }
 
-/** The conditions of an address; one that makes no sense is left out. */
-function readWhere(text: string | null): Predicate[] {
-  if (!text) return [];
-  try {
-    const predicate = parsePredicate(JSON.parse(text));
-    return "and" in predicate ? [...predicate.and] : [predicate];
-  } catch {
-    return [];
-  }
-}
-
 /** Add a condition; that a text equals a value has a place of its own in the address. */
 export function addCondition(state: JobsState, condition: Comparison): Partial<JobsState> {
   const { field, op, value } = condition;
@@ -77,7 +67,8 @@ export function printAddress(state: JobsState): string {
   const query = new URLSearchParams();
   if (state.state) query.set("state", state.state);
   for (const [field, value] of Object.entries(state.filters)) query.set(field, value);
-  if (state.where.length > 0) query.set("where", JSON.stringify({ and: state.where }));
+  const where = printWhere(state.where);
+  if (where) query.set("where", where);
   if (state.text) query.set("q", state.text);
   if (state.sort !== "submitted") query.set("sort", state.sort);
   if (!state.descending) query.set("up", "1");
@@ -95,9 +86,5 @@ export function predicateOf({ filters, where, text }: JobsState): Predicate | nu
     op: "eq",
     value,
   }));
-  const parts = [...equal, ...where];
-  const wanted = text.trim();
-  if (wanted)
-    parts.push({ or: SEARCHED.map((field) => ({ field, op: "contains", value: wanted })) });
-  return parts.length === 0 ? null : { and: parts };
+  return joinConditions([...equal, ...where], text, SEARCHED);
 }

@@ -1,17 +1,26 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Fragment, useState } from "react";
+import { Fragment, useEffect, useMemo, useState } from "react";
+import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import { workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration } from "@/base/format";
-import { useSearch } from "@/base/router";
+import { navigate, useSearch } from "@/base/router";
+import { AddCondition, ConditionChips } from "@/base/conditions/ConditionFilter";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { AskForm } from "@/features/queue/AskForm";
 import { FairnessTable } from "@/features/queue/FairnessTable";
 import { ForecastRecordPanel } from "@/features/queue/ForecastRecordPanel";
 import { FreeRoomTable } from "@/features/queue/FreeRoomTable";
-import type { Waiter, WaitingLine } from "@/features/queue/line";
-import { filterLine, partitionsOf, placeOnStrip } from "@/features/queue/line";
+import type { FreeRoom, LineState, Waiter, WaitingLine } from "@/features/queue/line";
+import {
+  FIELDS,
+  partitionsOf,
+  placeOnStrip,
+  printAddress,
+  readAddress,
+  whereOf,
+} from "@/features/queue/line";
 import { PolicyLab } from "@/features/queue/PolicyLab";
 import { SlowHosts } from "@/features/queue/SlowHosts";
 import { WhyPanel } from "@/features/queue/WhyPanel";
@@ -21,16 +30,22 @@ import styles from "@/features/queue/Queue.module.css";
 import { queueTexts as texts } from "@/texts";
 
 const PAGE = 100;
+/** The most that the server tells at once; beyond it a filter finds who is looked for. */
+const MOST = 2000;
 
 /** The waiting line: who is ahead, why, when it starts, and what is free. */
 export function Queue() {
-  // A job's page leads here with its number: the line then shows that job, opened.
-  const asked = new URLSearchParams(useSearch()).get("job") ?? "";
-  const [filter, setFilter] = useState(asked);
-  const [chosen, setChosen] = useState(asked);
+  const search = useSearch();
+  // A job's page leads here with its number: that job is then explained above the line.
+  const state = useMemo(() => readAddress(search), [search]);
+  const [count, setCount] = useState(PAGE);
+  const set: Set = (change) =>
+    navigate(inCluster(`/queue${printAddress({ ...state, ...change })}`), { replace: true });
+  const where = whereOf(state);
   const line = useQuery({
-    queryKey: ["queue"],
-    queryFn: ({ signal }) => getJson<WaitingLine>("/queue", { limit: "2000" }, signal),
+    queryKey: ["queue", where, count],
+    queryFn: ({ signal }) =>
+      getJson<WaitingLine>("/queue", { where, limit: String(count) }, signal),
     placeholderData: keepPreviousData,
     refetchInterval: 15_000,
   });
@@ -40,23 +55,29 @@ export function Queue() {
       <main className={pageStyles["page-body"]}>
         <h1>{texts.queue}</h1>
         <p className={ui["muted"]}>{texts.intro}</p>
-        {line.isError && (
-          <p className={pageStyles["page-notice"]} role="alert">
-            {line.error.message}
-          </p>
-        )}
         {line.isPending && !line.isError && (
           <p className={pageStyles["page-notice"]} role="status">
             {texts.loading}
           </p>
         )}
-        {line.data && !line.isError && (
+        {line.data?.waiting === 0 ? (
+          <p className={pageStyles["page-notice"]} role="status" data-testid="queue-empty">
+            {texts.nobodyWaits}
+          </p>
+        ) : (
+          <Filter document={line.data} state={state} set={set} />
+        )}
+        {line.isError && (
+          <p className={pageStyles["page-notice"]} role="alert">
+            {line.error.message}
+          </p>
+        )}
+        {line.data && !line.isError && line.data.waiting > 0 && (
           <Line
             document={line.data}
-            filter={filter}
-            setFilter={setFilter}
-            chosen={chosen}
-            choose={setChosen}
+            chosen={state.job}
+            choose={(job) => set({ job })}
+            more={() => setCount(Math.min(count + PAGE, MOST))}
           />
         )}
         <AskForm />
@@ -64,46 +85,86 @@ export function Queue() {
         <ForecastRecordPanel />
         <FairnessTable nowMs={line.data?.time_ms ?? 0} />
         <SlowHosts />
-        <PolicyLab partitions={partitionsOf(line.data?.rows ?? [])} />
+        <PolicyLab partitions={usePartitions()} />
       </main>
+    </div>
+  );
+}
+
+type Set = (change: Partial<LineState>) => void;
+
+/** Every partition with hosts, from what is free there. */
+function usePartitions(): string[] {
+  const room = useQuery({
+    queryKey: ["queue-free"],
+    queryFn: ({ signal }) => getJson<FreeRoom>("/queue-free", undefined, signal),
+  });
+  return partitionsOf(room.data?.rows ?? []);
+}
+
+interface FilterProps {
+  document: WaitingLine | undefined;
+  state: LineState;
+  set: Set;
+}
+
+function Filter({ document, state, set }: FilterProps) {
+  const [text, setText] = useState(state.text);
+  useEffect(() => setText(state.text), [state.text]);
+  const filtered = whereOf(state) !== "";
+  return (
+    <div className={pageStyles["page-line"]}>
+      <form
+        className={ui["field"]}
+        role="search"
+        onSubmit={(event) => {
+          event.preventDefault();
+          set({ text });
+        }}
+      >
+        <label htmlFor="queue-text">{texts.find}</label>
+        <input
+          id="queue-text"
+          type="search"
+          value={text}
+          placeholder={texts.jobUserProject}
+          onChange={(event) => {
+            setText(event.target.value);
+            if (event.target.value === "") set({ text: "" });
+          }}
+        />
+      </form>
+      <AddCondition
+        fields={FIELDS}
+        onAdd={(condition) => set({ where: [...state.where, condition] })}
+      />
+      <ConditionChips where={state.where} onChange={(where) => set({ where })} />
+      {document && (
+        <p role="status" className={ui["muted"]} data-testid="queue-total">
+          {filtered
+            ? texts.waitingOf(formatCount(document.total), formatCount(document.waiting))
+            : texts.waiting(formatCount(document.waiting))}{" "}
+          {texts.from(document.method)}
+        </p>
+      )}
     </div>
   );
 }
 
 interface LineProps {
   document: WaitingLine;
-  filter: string;
-  setFilter: (text: string) => void;
   chosen: string;
   choose: (workload: string) => void;
+  more: () => void;
 }
 
-function Line({
-  document: { time_ms, rows, total, method },
-  filter,
-  setFilter,
-  chosen,
-  choose,
-}: LineProps) {
-  const [count, setCount] = useState(PAGE);
-  const kept = filterLine(rows, filter);
-  if (total === 0)
-    return (
-      <p className={pageStyles["page-notice"]} role="status" data-testid="queue-empty">
-        {texts.nobodyWaits}
-      </p>
-    );
+function Line({ document: { time_ms, rows, total }, chosen, choose, more }: LineProps) {
+  // A job that is not among the rows is explained above them.
+  const apart = chosen !== "" && !rows.some((row) => row.workload === chosen);
+  const why = chosen && <WhyPanel workload={chosen} nowMs={time_ms} close={() => choose("")} />;
   return (
     <section aria-label={texts.waitingLine} className={styles["section"]}>
-      <div className={pageStyles["page-line"]}>
-        <label className={ui["field"]}>
-          <span>{texts.filter}</span>
-          <input type="text" value={filter} onChange={(event) => setFilter(event.target.value)} />
-        </label>
-        <p role="status" className={ui["muted"]}>
-          {texts.waiting(formatCount(kept.length), formatCount(total))} {texts.from(method)}
-        </p>
-      </div>
+      {apart && why}
       <div className={pageStyles["page-scroll"]}>
         <table className={pageStyles["page-table"]} data-testid="queue-table">
           <thead>
@@ -119,7 +180,7 @@ function Line({
             </tr>
           </thead>
           <tbody>
-            {kept.slice(0, count).map((row) => (
+            {rows.map((row) => (
               <Fragment key={row.workload}>
                 <Row
                   row={row}
@@ -129,7 +190,7 @@ function Line({
                 {row.workload === chosen && (
                   <tr>
                     <td colSpan={8} className={styles["why"]}>
-                      <WhyPanel workload={chosen} nowMs={time_ms} close={() => choose("")} />
+                      {why}
                     </td>
                   </tr>
                 )}
@@ -138,9 +199,10 @@ function Line({
           </tbody>
         </table>
       </div>
-      {kept.length > count && (
-        <button type="button" className={ui["link"]} onClick={() => setCount(count + PAGE)}>
-          {texts.more(formatCount(kept.length - count))}
+      {total === 0 && <p className={pageStyles["page-notice"]}>{texts.nobodyMatches}</p>}
+      {rows.length < Math.min(total, MOST) && (
+        <button type="button" className={ui["link"]} onClick={more}>
+          {texts.more(formatCount(total - rows.length))}
         </button>
       )}
     </section>

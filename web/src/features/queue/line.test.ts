@@ -1,33 +1,31 @@
 import { describe, expect, it } from "vitest";
-import type { Waiter } from "@/features/queue/line";
-import { filterLine, placeOnStrip } from "@/features/queue/line";
-
-const waiter = (workload: string, user: string): Waiter => ({
-  workload,
-  user,
-  project: "vision",
-  partition: "gpu",
-  position: 1,
-  gpus: 8,
-  gpus_per_host: 8,
-  gpu_model: "A100",
-  time_limit_s: 3600,
-  submit_ms: 0,
-  waited_s: 60,
-  priority: 1,
-  reason: "Priority",
-  verdict: "behind",
-  sentence: "",
-  p50_s: 600,
-  p90_s: 1200,
-});
+import {
+  partitionsOf,
+  placeOnStrip,
+  printAddress,
+  readAddress,
+  whereOf,
+} from "@/features/queue/line";
 
 describe("the waiting line", () => {
-  it("keeps the waiters that hold every word", () => {
-    const rows = [waiter("1", "ada"), waiter("2", "bob")];
-    expect(filterLine(rows, "ADA a100").map((row) => row.workload)).toEqual(["1"]);
-    expect(filterLine(rows, "")).toHaveLength(2);
-    expect(filterLine(rows, "nobody")).toHaveLength(0);
+  it("keeps its filter and the job that is explained in the address", () => {
+    const large = { field: "gpus", op: "ge" as const, value: 16 };
+    const state = { where: [large], text: "ada", job: "4711" };
+    expect(readAddress(printAddress(state))).toEqual(state);
+    expect(printAddress(readAddress(""))).toBe("");
+    expect(readAddress("?where=%7Bnonsense").where).toEqual([]);
+  });
+
+  it("asks the server with the predicate of every other table", () => {
+    expect(whereOf(readAddress(""))).toBe("");
+    const asked = JSON.parse(whereOf(readAddress("?q=ada"))) as { and: { or: unknown[] }[] };
+    expect(asked.and[0].or).toContainEqual({ field: "user", op: "contains", value: "ada" });
+  });
+
+  it("names each partition once", () => {
+    expect(partitionsOf([{ partition: "b" }, { partition: "" }, { partition: "b" }])).toEqual([
+      "b",
+    ]);
   });
 
   it("places a minute at the left, a week at the right, and nothing outside", () => {

@@ -1,6 +1,9 @@
 /** The waiting line as the server tells it: filters, and how a forecast is drawn. */
 
 import type { Document } from "@/api/documents";
+import type { Fields } from "@/base/conditions/conditions";
+import { joinConditions, printWhere, readWhere } from "@/base/conditions/conditions";
+import type { Predicate } from "@/base/predicate";
 
 export type WaitingLine = Document<"WaitingLine">;
 export type Waiter = Document<"WaiterDocument">;
@@ -18,15 +21,51 @@ export type ComparedWaits = Document<"ComparedWaits">;
 
 export const DAY_MS = 86_400_000;
 
-/** The waiters whose id, user, project, partition, reason or GPU type holds every word. */
-export function filterLine(rows: readonly Waiter[], text: string): Waiter[] {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return rows.filter((row) => {
-    const told = [row.workload, row.user, row.project, row.partition, row.reason, row.gpu_model]
-      .join(" ")
-      .toLowerCase();
-    return words.every((word) => told.includes(word));
-  });
+/** What the page's address says of the line: conditions, a text, the job that is explained. */
+export interface LineState {
+  where: readonly Predicate[];
+  text: string;
+  job: string;
+}
+
+/** The fields of the conditions that can be put together here; the server takes every other one too. */
+export const FIELDS: Fields = {
+  texts: [
+    "user",
+    "project",
+    "partition",
+    "gpu_model",
+    "workload",
+    "name",
+    "qos",
+    "reason",
+    "verdict",
+  ],
+  numbers: ["gpus", "time_limit_s", "priority", "position", "waited_s", "p50_s"],
+};
+const SEARCHED = ["workload", "name", "user", "project", "partition", "reason", "gpu_model"];
+
+export function readAddress(search: string): LineState {
+  const query = new URLSearchParams(search);
+  const job = query.get("job") ?? "";
+  const where = readWhere(query.get("where"));
+  return { where, text: query.get("q") ?? "", job };
+}
+
+export function printAddress({ where, text, job }: LineState): string {
+  const query = new URLSearchParams();
+  const printed = printWhere(where);
+  if (printed) query.set("where", printed);
+  if (text) query.set("q", text);
+  if (job) query.set("job", job);
+  const all = query.toString();
+  return all ? `?${all}` : "";
+}
+
+/** What the server is asked for, as the parameter of its answer; empty for the whole line. */
+export function whereOf({ where, text }: LineState): string {
+  const asked = joinConditions(where, text, SEARCHED);
+  return asked ? JSON.stringify(asked) : "";
 }
 
 /** Where a forecast stands on a logarithmic strip from one minute to a week, in percent. */
@@ -37,7 +76,7 @@ export function placeOnStrip(seconds: number): number {
   return Math.min(100, Math.max(0, share * 100));
 }
 
-/** The partitions that somebody waits for, by name. */
-export function partitionsOf(rows: readonly Waiter[]): string[] {
+/** The partitions that there are, by name. */
+export function partitionsOf(rows: readonly { partition: string }[]): string[] {
   return [...new Set(rows.map((row) => row.partition).filter(Boolean))].sort();
 }

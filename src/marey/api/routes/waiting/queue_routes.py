@@ -42,6 +42,7 @@ from marey.model.names import NAME_LIMIT
 router = typed_router("queue", reads=Permission.READ)
 
 _Name = Annotated[str, Query(max_length=NAME_LIMIT, description="Only of this name.")]
+_Where = Annotated[str, Query(max_length=20_000, description="A filter as JSON.")]
 _Limit = Annotated[int, Query(ge=LINE_BOUNDS[0], le=LINE_BOUNDS[1], description="Most rows.")]
 _Gpus = Annotated[int, Query(ge=1, le=100_000, description="GPUs asked for.")]
 _Time = Annotated[str, Query(max_length=20, description="Time limit.", examples=["12h"])]
@@ -83,10 +84,11 @@ def waiting_line(
     user: _Name = "",
     project: _Name = "",
     partition: _Name = "",
+    where: _Where = "",
     limit: _Limit = 200,
 ) -> Answer[WaitingLine]:
     """Place, request, reason in words and expected start of everybody who waits."""
-    question = AskLine(cluster, user, project, partition=partition, limit=limit)
+    question = AskLine(cluster, user, project, partition=partition, where=where, limit=limit)
     return Answer(question.ask(service.workspace))
 
 

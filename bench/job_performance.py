@@ -23,7 +23,7 @@ from tests.app.queue.stored_world import open_world
 FIRST_SEED, SEEDS = int(os.environ.get("MAREY_BENCH_FIRST_SEED", "1000")), 20
 TOP = {"hosts": HOST_SLOWNESS, "fabric": "fabric_load", "file_system": "file_system_load"}
 NO_CAUSE = "none"
-STORED, STORED_SEEDS = ControlPlan(days=40, applications=4, hosts=16, runs_per_day=3), 7
+STORED, STORED_SEEDS = ControlPlan(), 7
 
 
 class Judged(NamedTuple):
@@ -101,7 +101,7 @@ def judge_nothing(results: Results) -> None:
 
 
 def judge_stored(results: Results) -> None:
-    """Print the same of smaller worlds that went through a store: runs, allocations, samples."""
+    """Print the same of worlds that went through a store: runs, allocations, samples."""
     right, claimed, shares = [], [], []
     for seed in range(FIRST_SEED, FIRST_SEED + STORED_SEEDS):
         for cause in (*TOP, NO_CAUSE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from tests.browser.conftest import Demo, Overview
 
@@ -47,15 +47,35 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
     lab.get_by_role("alert").filter(has_text="by mood").wait_for()
 
 
-def test_filtering_the_line_keeps_the_positions(overview: Overview, demo: Demo) -> None:
+def test_the_line_takes_predicates_and_keeps_them_in_its_address(
+    overview: Overview, demo: Demo
+) -> None:
+    """The filter of the table of jobs: conditions, a text, both in the address."""
+    rows = demo.get("/queue?limit=2000")["rows"]
+    # Whoever waits longest: it does not start while the page opens.
+    last = max(rows, key=lambda row: row["p50_s"] or 0.0)
     page = overview.page
     page.goto(overview.url + "/queue")
-    page.wait_for_selector("[data-testid=queue-table], [data-testid=queue-empty]")
-    if page.locator("[data-testid=queue-table]").count():
-        page.get_by_label("Filter").fill("no such name")
-        overview.wait_until(
-            lambda: page.locator("[data-testid=queue-table] tbody tr").count() == 0, "no rows"
-        )
+    table = page.get_by_test_id("queue-table")
+    table.locator("tbody tr").first.wait_for()
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_label("Field").select_option("workload")
+    page.get_by_label("Value").fill(last["workload"])
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_test_id("queue-total").filter(has_text="1 of ").wait_for()
+    assert table.locator("tbody tr").count() == 1
+    assert json.loads(parse_qs(urlsplit(page.url).query)["where"][0]) == {
+        "and": [{"field": "workload", "op": "eq", "value": last["workload"]}]
+    }
+    # Sent to somebody else, the address shows the same; a click on the condition takes it off.
+    page.keyboard.press("Escape")
+    page.reload()
+    page.get_by_test_id("queue-total").filter(has_text="1 of ").wait_for()
+    page.get_by_role("button", name=f"Job is {last['workload']}").click()
+    overview.wait_until(lambda: "where" not in page.url, "the condition is off")
+    page.get_by_label("Find").fill("no such name")
+    page.get_by_label("Find").press("Enter")
+    page.get_by_text("No waiting job matches.").wait_for()
 
 
 def test_the_card_of_a_waiting_workload_answers_when(overview: Overview, demo: Demo) -> None:

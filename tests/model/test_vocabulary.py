@@ -130,6 +130,7 @@ def test_errors_quote_hostile_text_safely() -> None:
     assert "\x1b" not in shown("\x1b[31mred\x00")
     assert len(shown("x" * 10**6)) < 200
     assert "did you mean 'util'" in unknown("metric", "utl", ["util", "power"])
+    assert unknown("waiting workload", "70", []) == "Unknown waiting workload '70'; there is none."
     assert "(40 in all)" in allowed([str(i) for i in range(40)])
 
 

@@ -120,6 +120,8 @@ def unknown(what: str, value: object, names: Iterable[str]) -> str:
     """Write ``Unknown metric 'utl'; did you mean 'util'? allowed: …``."""
     listed = sorted(names)
     text = shown(value)
+    if not listed:
+        return f"Unknown {what} '{text}'; there is none."
     near = difflib.get_close_matches(text[:SHOWN_TEXT_LIMIT], listed, n=1)
     hint = f" did you mean '{near[0]}'?" if near else ""
     return f"Unknown {what} '{text}';{hint} allowed: {allowed(listed)}."

@@ -51,6 +51,7 @@ def main() -> int:
             size=size,
             at_10x="ten times as long",
         )
+        rebuild(service, None)
         old = rebuild(service, NEVER_COARSE_MS)
         new = rebuild(service, None)
         results.against(

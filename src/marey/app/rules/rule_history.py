@@ -209,7 +209,7 @@ def _read_events(store: Store, cluster: str, from_ms: int, to_ms: int) -> list[E
 def _scan_samples(
     store: Store, cluster: str, from_ms: int, *, to_ms: int, metrics: set[str], workload: str
 ) -> list[Iterator[SampleBatch]]:
-    scans = []
+    scans: list[Iterator[SampleBatch]] = []
     for kind in Entity:
         wanted = tuple(sorted(m for m in metrics if catalogue()[m].entity is kind))
         if wanted:
@@ -217,8 +217,21 @@ def _scan_samples(
             selection = Selection(
                 wanted, from_ms, to_ms, workload=narrowed, kind=kind, cluster=cluster
             )
-            scans.append(store.scan(selection))
+            scans.append(map(_drop_empty_columns, store.scan(selection)))
     return scans
+
+
+def _drop_empty_columns(batch: SampleBatch) -> SampleBatch:
+    """Return the batch without metrics of which it has no value: a catalogue names many more
+    than a cluster reports.
+    """
+    # The first rows tell nearly always; a store gives one array to all that it does not have.
+    empty = {
+        id(values): bool(np.isnan(values[:64]).all() and np.isnan(values).all())
+        for values in batch.columns.values()
+    }
+    kept = {name: values for name, values in batch.columns.items() if not empty[id(values)]}
+    return replace(batch, columns=kept)
 
 
 def _merge_scans(scans: list[Iterator[SampleBatch]], fine_from_ms: int) -> Iterator[SampleBatch]:

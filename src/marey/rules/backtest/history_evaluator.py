@@ -97,6 +97,11 @@ class HistorySource:
         statistics = PastStatistics(self.metric_history, mark, places, nobody)
         return ConditionValues(time_ms, layout, allocations, statistics, newest_ms)
 
+    @property
+    def tells_no_from_unknown(self) -> bool:
+        """False: a back-test shows findings, not verdicts."""
+        return False
+
     def needs_now(self, rule: str) -> bool:
         """Return whether a finding of this rule is open."""
         return bool(self._find_open(rule))

@@ -21,6 +21,8 @@ EVENT_FACTS = {
 }
 # Checkpoints and evaluations of a week would leave no room for what counts.
 _COUNTED = frozenset(EVENT_FACTS.values())
+# Attributes of a GPU that derived metrics are a share of.
+WHOLES = ("power_limit_w", "memory_mib")
 FOREVER = np.iinfo(np.int64).max
 EVENT_LIMIT = 1_000
 NO_RANK = 1 << 40
@@ -114,6 +116,8 @@ class AllocationRows:
         # Time of the first and last sample taken for the row; 0 before there is one.
         self.first_ms = np.zeros(0, np.int64)
         self.last_ms = np.zeros(0, np.int64)
+        # What derived metrics are shares of, per row; NaN where it is not known.
+        self.wholes = {name: np.zeros(0) for name in WHOLES}
         self.events: dict[int, list[tuple[int, str]]] = {}
         self._by_gpu: dict[str, list[int]] = defaultdict(list)
         self._by_host: dict[str, list[int]] = defaultdict(list)
@@ -171,7 +175,7 @@ class AllocationRows:
             self._by_gpu[held_gpu.gpu].append(row)
             self._by_host[held_gpu.host].append(row)
         self.held_gpus[row] = held_gpu
-        self.from_ms[row], self.to_ms[row] = held_gpu.from_ms, held_gpu.to_ms
+        self._set_row(row, held_gpu)
         self._sorted.pop(running.facts.workload, None)
         self._reshaped |= running.facts.workload not in self._added
         self.version += 1
@@ -191,10 +195,17 @@ class AllocationRows:
             self.to_ms = np.append(self.to_ms, more)
             self.first_ms = np.append(self.first_ms, more)
             self.last_ms = np.append(self.last_ms, more)
+            unknown = np.full(len(more), np.nan)
+            self.wholes = {n: np.append(values, unknown) for n, values in self.wholes.items()}
         row = len(self.held_gpus) - 1
         if held_gpu is not None:
-            self.from_ms[row], self.to_ms[row] = held_gpu.from_ms, held_gpu.to_ms
+            self._set_row(row, held_gpu)
         return row
+
+    def _set_row(self, row: int, held_gpu: HeldGpu) -> None:
+        self.from_ms[row], self.to_ms[row] = held_gpu.from_ms, held_gpu.to_ms
+        for name, values in self.wholes.items():
+            values[row] = getattr(held_gpu, name) or np.nan
 
     def restore(self, running: RunningWorkload) -> None:
         """Take back a workload whose rows are already in place."""

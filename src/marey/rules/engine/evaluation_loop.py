@@ -17,7 +17,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import MINUTE_MS
 from marey.rules.definition import Rule
 from marey.rules.engine.allocations import Facts, HeldGpu
-from marey.rules.engine.evaluator import FUTURE_MS, Evaluation, Evaluator
+from marey.rules.engine.evaluator import FUTURE_MS, Evaluation, Evaluator, OwnSketches
 from marey.rules.engine.findings import Finding, FindingChange, FindingTracker
 
 EVERY_MS = MINUTE_MS
@@ -163,6 +163,7 @@ class EvaluationLoop:
     def _evaluate(self, time_ms: int) -> list[FindingChange]:
         self.flush()
         self.judged_ms = time_ms
+        self._note_open_rules()
         evaluation = self.evaluator.evaluate(time_ms)
         changes = self.book.step(evaluation)
         self.latest = replace(
@@ -170,3 +171,10 @@ class EvaluationLoop:
         )
         self.evaluator.sweep(time_ms)
         return changes
+
+    def _note_open_rules(self) -> None:
+        """Tell own sketches which rules have open findings, where verdicts fall in long steps."""
+        source = self.evaluator.source
+        if isinstance(source, OwnSketches):
+            past = self.every_ms > EVERY_MS
+            source.open_rules = frozenset(r for r, _ in self.book.open_keys()) if past else None

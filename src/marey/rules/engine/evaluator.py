@@ -68,6 +68,10 @@ class StatisticsSource(Protocol):
     def measure(self, time_ms: int, allocations: AllocationRows) -> ConditionValues:
         """Return the numbers of every GPU under evaluation at this moment."""
 
+    @property
+    def tells_no_from_unknown(self) -> bool:
+        """Whether anybody sees why a rule does not hold over a life: refuted, or not judged."""
+
     def needs_now(self, rule: str) -> bool:
         """Return whether *now* is asked of a rule that nobody violates over the life."""
 
@@ -80,11 +84,14 @@ class StatisticsSource(Protocol):
         """Forget workloads that are evaluated no more."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class OwnSketches:
     """The numbers that an evaluator sketches itself: everybody's, at any moment."""
 
     state: SketchState
+    # Rules with open findings, while the past is judged: of the others nobody asks for *now*
+    # unless a life is violated. None: live, where *now* is shown of everybody.
+    open_rules: frozenset[str] | None = None
 
     def measure(self, time_ms: int, allocations: AllocationRows) -> ConditionValues:
         """Return the numbers of every GPU under evaluation at this moment."""
@@ -94,9 +101,14 @@ class OwnSketches:
         statistics = SketchedStatistics(time_ms, layout, allocations.room, state.sketches)
         return ConditionValues(time_ms, layout, allocations, statistics, state.newest_ms)
 
+    @property
+    def tells_no_from_unknown(self) -> bool:
+        """Whether it is live: only there are verdicts shown."""
+        return self.open_rules is None
+
     def needs_now(self, rule: str) -> bool:
-        """Return True: *now* costs little live."""
-        return True
+        """Return True, live; in the past only where a finding may close."""
+        return self.open_rules is None or rule in self.open_rules
 
     def choose_concerned(
         self, rule: str, layout: AllocationLayout, life: Truths
@@ -212,7 +224,7 @@ class Evaluator(SketchState):
         window: int | None,
     ) -> tuple[Truths, Truths]:
         """Return the rule's truth per workload and per GPU, each by the variant that judges it."""
-        layout = condition_values.layout
+        layout, told = condition_values.layout, self.source.tells_no_from_unknown
         truths = np.full(len(layout.running), UNKNOWN, np.uint8)
         gpus = np.full(len(layout), UNKNOWN, np.uint8)
         for place, (override, clause) in enumerate(self._variants[rule.id]):
@@ -223,6 +235,9 @@ class Evaluator(SketchState):
             if not mine.any():
                 continue
             per_gpu = condition_values.truth(clause.expression, window)
+            if window is None and not told and not (per_gpu == TRUE).any():
+                # A life that holds on no GPU holds for no workload.
+                continue
             rows = mine[layout.workload]
             truths[mine] = quantify(clause.quantifier, per_gpu, layout)[mine]
             gpus[rows] = per_gpu[rows]

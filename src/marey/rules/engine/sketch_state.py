@@ -175,11 +175,7 @@ class SketchState:
         if kept is not None and kept[0] is entity_rows:
             return kept[1]
         values = np.full(len(batch.entities), np.nan)
-        held_gpus = self.allocations.held_gpus
-        held = np.array(
-            [getattr(held_gpus[row], per) or np.nan for row in entity_rows.rows.tolist()],
-            float,
-        )
+        held = self.allocations.wholes[per][entity_rows.rows]
         entity = np.repeat(np.arange(len(values)), np.diff(entity_rows.first_row))
         known = ~np.isnan(held)
         values[entity[known]] = held[known]

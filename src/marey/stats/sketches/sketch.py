@@ -85,10 +85,48 @@ def add_value(agg, value, time_ms):  # type: ignore[no-untyped-def]  # numba inf
 
 
 @njit(inline="always")
-def add_sample(agg, bins, value, time_ms, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
-    """Take one sample into one sketch; the same moment again is left out."""
-    if add_value(agg, value, time_ms):
-        bins[bin_of(value, low, step)] += 1
+def add_run(agg, bins, place, values, time_ms, begin, end, from_ms, to_ms, low, step):  # type: ignore[no-untyped-def]  # numba infers the types
+    """Take the samples ``begin`` to ``end`` into one sketch, as ``add_value`` would one by one.
+
+    The summary is kept in registers meanwhile. ``bins[place]`` counts them; a place below 0: no
+    bins do. Returns the number of samples that were valid.
+    """
+    count, ref, total, squares = agg[COUNT], agg[REF], agg[SUM], agg[SQUARES]
+    t0, hours, hours2, products = agg[T0], agg[TIME], agg[TIME2], agg[TIMEVALUE]
+    least, greatest, last, last_ms = agg[MIN], agg[MAX], agg[LAST], agg[LAST_MS]
+    taken = 0
+    for i in range(begin, end):
+        value, moment = values[i], time_ms[i]
+        if value != value or moment < from_ms or moment >= to_ms:
+            continue
+        taken += 1
+        if count == 0.0:
+            count, ref, t0 = 1.0, np.float64(value), np.float64(moment)
+            least = greatest = last = ref
+            last_ms = t0
+        elif moment == last_ms:
+            continue
+        else:
+            delta = value - ref
+            since = (moment - t0) / HOUR_MS
+            count += 1.0
+            total += delta
+            squares += delta * delta
+            hours += since
+            hours2 += since * since
+            products += since * delta
+            if value < least:
+                least = np.float64(value)
+            if value > greatest:
+                greatest = np.float64(value)
+            if moment > last_ms:
+                last, last_ms = np.float64(value), np.float64(moment)
+        if place >= 0:
+            bins[place, bin_of(value, low, step)] += 1
+    agg[COUNT], agg[REF], agg[SUM], agg[SQUARES] = count, ref, total, squares
+    agg[T0], agg[TIME], agg[TIME2], agg[TIMEVALUE] = t0, hours, hours2, products
+    agg[MIN], agg[MAX], agg[LAST], agg[LAST_MS] = least, greatest, last, last_ms
+    return taken
 
 
 @njit(cache=True, nogil=True)
@@ -99,23 +137,25 @@ def update_rows(  # type: ignore[no-untyped-def]  # numba infers the types
 
     ``values[k]`` goes to the metric ``slots[k]``; ``rows[first_row[e]:first_row[e+1]]`` are the
     rows of entity ``e``, each valid in ``[from_ms, to_ms)``. Returns the number of samples taken.
+    Samples of one entity that stand together are taken together.
     """
     taken = 0
-    for i in range(len(time_ms)):
-        moment = time_ms[i]
-        code = entity[i]
+    end = 0
+    while end < len(time_ms):
+        begin, code = end, entity[end]
+        while end < len(time_ms) and entity[end] == code:
+            end += 1
         if code < 0 or code + 1 >= len(first_row):
             continue
         for place in range(first_row[code], first_row[code + 1]):
             row = rows[place]
-            if moment < from_ms[row] or moment >= to_ms[row]:
-                continue
+            since, until = from_ms[row], to_ms[row]
             for k in range(len(slots)):
-                value = values[k, i]
-                if value == value:
-                    m = slots[k]
-                    add_sample(agg[row, m], bins[row, m], value, moment, low[m], step[m])
-                    taken += 1
+                m = slots[k]
+                taken += add_run(
+                    agg[row, m], bins[row], m, values[k], time_ms, begin, end, since, until,
+                    low[m], step[m],
+                )  # fmt: skip
     return taken
 
 

@@ -16,8 +16,7 @@ from marey.stats.sketches.sketch import (
     COUNT,
     FIELDS,
     Floats,
-    add_value,
-    bin_of,
+    add_run,
     empty_agg,
     empty_bins,
     merge_agg,
@@ -177,24 +176,27 @@ def _update_ring(  # type: ignore[no-untyped-def]  # numba infers the types
 ):
     slots, binned = len(held), bins.shape[1]
     newest = held.max()
-    for i in range(len(time_ms)):
-        value = values[i]
-        code = entity[i]
-        if value != value or code < 0 or code + 1 >= len(first_row):
-            continue
-        moment = time_ms[i]
-        number = moment // SLOT_MS
+    end = 0
+    while end < len(time_ms):
+        begin, code, number = end, entity[end], time_ms[end] // SLOT_MS
+        # Samples of one entity in one slot that stand together are taken together.
+        later_ms = (number + 1) * SLOT_MS
+        while (
+            end < len(time_ms)
+            and entity[end] == code
+            and later_ms - SLOT_MS <= time_ms[end] < later_ms
+        ):
+            end += 1
         slot = number % slots
-        if held[slot] != number:
+        if code < 0 or code + 1 >= len(first_row) or held[slot] != number:
             continue
+        binned_at = number % binned if number > newest - binned else -1
         for place in range(first_row[code], first_row[code + 1]):
             row = rows[place]
-            if (
-                from_ms[row] <= moment < to_ms[row]
-                and add_value(agg[row, slot], value, moment)
-                and number > newest - binned
-            ):
-                bins[row, number % binned, bin_of(value, low, step)] += 1
+            add_run(
+                agg[row, slot], bins[row], binned_at, values, time_ms, begin, end,
+                from_ms[row], to_ms[row], low, step,
+            )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -254,7 +256,9 @@ class WindowRing(_Rows):
     def advance(self, now_ms: int) -> None:
         """Let go of the slots that the clock has left behind."""
         newest = now_ms // SLOT_MS
-        for number in range(newest - self.slots + 1, newest + 1):
+        # Slots are let go of in order: what the newest one held has left is already gone.
+        oldest = max(newest - self.slots, int(self.held.max()))
+        for number in range(oldest + 1, newest + 1):
             slot = number % self.slots
             if self.held[slot] < number:
                 self.agg[:, slot] = 0
@@ -289,7 +293,9 @@ class WindowRing(_Rows):
 
     def _widen(self, coming: TouchedSlots) -> None:
         """Make every bin wide enough for the most that any slot can hold after this batch."""
-        self.most[np.isin(self.held, coming.slots)] += coming.most
+        if len(coming.slots):
+            first, last = coming.slots[0], coming.slots[-1]
+            self.most[(self.held >= first) & (self.held <= last)] += coming.most
         for width in (np.uint16, np.uint32):
             if self.most.max() > np.iinfo(self.bins.dtype).max:
                 self.bins = self.bins.astype(width)

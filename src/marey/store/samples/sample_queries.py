@@ -156,7 +156,8 @@ class SampleReader:
         columns = self.columns(selection)
         if where is None:
             return
-        for span in self._list_slices(selection.kind, where, _count_rows_at_once(len(columns))):
+        rows_at_once = _count_rows_at_once(sum(column.code >= 0 for column in columns))
+        for span in self._list_slices(selection.kind, where, rows_at_once):
             batch = self._read_batch(selection, columns, f"{where} AND {span}")
             if len(batch):
                 yield batch

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from marey.app.audit.audit_log import RETENTION_MS, AuditLog, get_audit_folder
 from marey.app.collect.loop import Collector, CollectRules, collect
-from marey.app.collect.memory import return_large_blocks
+from marey.app.collect.memory import limit_arenas, return_large_blocks
 from marey.app.collect.reload import Reloaded, SourceReloader
 from marey.app.collect.sample_store import describe_store_source
 from marey.app.collect.source_documents import SimulationChanges, SimulationState, SourceDocument
@@ -124,6 +124,7 @@ class Service:
 
     def __init__(self, parts: Parts) -> None:
         return_large_blocks()
+        limit_arenas()
         self.store = parts.store
         self.links = tuple(parse_link(text) for text in parts.links)
         keep_configured_shares(parts.store, parts.shares)

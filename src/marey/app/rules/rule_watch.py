@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from marey.app.collect.memory import give_back
+from marey.app.collect.memory import give_back, trim
 from marey.app.rules.finding_store import FindingStore
 from marey.app.rules.notifications import Notifier
 from marey.app.rules.rule_documents import (
@@ -49,7 +50,10 @@ QUEUE_LIMIT = 40
 # While a loop is opened, the store has the samples of all but the last few that wait.
 OPENING_LIMIT = 12
 YIELD_S = 0.002
-PATIENCE_S = 5.0
+# Whoever asks goes before the next observation, for so long at most.
+LONGEST_YIELD_S = 1.0
+PATIENCE_S = 20.0
+TRIM_EVERY_S = 60.0
 
 
 def find_missing_windows(loop: EvaluationLoop, clause: Clause, now_ms: int) -> set[str]:
@@ -72,6 +76,8 @@ class RuleWatch:
         self._saved_ms: dict[str, int] = {}
         self._rules = book.all()
         self.lock = threading.RLock()
+        # Who waits for the lock to read a loop, beside the watch's own thread.
+        self._readers, self._counting = 0, threading.Lock()
         # What falls out here on a machine that cannot keep up is read from the store.
         self._queue: deque[Observation] = deque(maxlen=QUEUE_LIMIT)
         self._overrun: set[str] = set()
@@ -105,15 +111,38 @@ class RuleWatch:
                 self._guard(partial(self._open_first, cluster, now_ms))
         give_back()
         self._start_reading_past()
+        trimmed_s = time.monotonic()
         while not self._stop.is_set():
+            if time.monotonic() - trimmed_s > TRIM_EVERY_S:
+                # What requests have left behind as well.
+                trim()
+                trimmed_s = time.monotonic()
             self._wake.wait(timeout=1.0)
             self._wake.clear()
             while self._imported and not self._stop.is_set():
                 self._guard(partial(self._open_imported, self._imported.popleft()))
             while self._queue and not self._stop.is_set():
                 self.take(self._queue.popleft())
-                # Locks are not fair: let those in who wait for a verdict or a preview.
-                self._stop.wait(YIELD_S)
+                self._let_readers_in()
+
+    def _let_readers_in(self) -> None:
+        """Wait for those who wait for a verdict or a preview: locks are not fair, and on a busy
+        machine a short pause does not reach them.
+        """
+        until_s = time.monotonic() + LONGEST_YIELD_S
+        self._stop.wait(YIELD_S)
+        while self._readers and not self._stop.is_set() and time.monotonic() < until_s:
+            self._stop.wait(YIELD_S)
+
+    def _let_in(self) -> bool:
+        """Wait for the lock as a reader; False where it was not given in time."""
+        with self._counting:
+            self._readers += 1
+        try:
+            return self.lock.acquire(timeout=PATIENCE_S)
+        finally:
+            with self._counting:
+                self._readers -= 1
 
     def _guard(self, work: Callable[[], object]) -> None:
         try:
@@ -281,7 +310,7 @@ class RuleWatch:
     @contextmanager
     def loop(self, cluster: str) -> Iterator[EvaluationLoop]:
         """Yield a cluster's loop, for as long as it is read; refused while it is not there."""
-        if cluster not in self._feeds or not self.lock.acquire(timeout=PATIENCE_S):
+        if cluster not in self._feeds or not self._let_in():
             raise Conflict("The rules of this cluster are being prepared; ask again soon.")
         try:
             loop = self._feeds[cluster].loop

@@ -55,6 +55,8 @@ def victoria(folder: Path) -> Iterator[str]:
             "-retentionPeriod=100y",
             "-search.latencyOffset=0s",
             "-search.disableCache",
+            # Many readers wait for their turn instead of being sent away.
+            "-search.maxQueueDuration=60s",
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -419,7 +419,7 @@ async def _watch(where_at: tuple[str, int], path: str, end: float, waits: list[f
 
 
 async def _read(where_at: tuple[str, int], paths: Sequence[str], number: int, end: float) -> int:
-    connection = _Connection(where_at)
+    connection = _Connection(where_at, number + 1)
     done = 0
     while time.monotonic() < end:
         await connection.ask(paths[(number + done) % len(paths)])
@@ -429,17 +429,21 @@ async def _read(where_at: tuple[str, int], paths: Sequence[str], number: int, en
 
 
 class _Connection:
-    """A connection that is opened again, as browsers do, where the server closed it while idle."""
+    """A connection that is opened again, as browsers do, where the server closed it while idle.
 
-    def __init__(self, where_at: tuple[str, int]) -> None:
+    Each reader has an address of its own: one alone may have only so many that wait.
+    """
+
+    def __init__(self, where_at: tuple[str, int], number: int = 0) -> None:
         self._where_at = where_at
+        self._from = (f"127.0.{number // 200}.{number % 200 + 1}", 0)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, path: str) -> None:
         """Ask and read the whole answer."""
         was_open = self._streams is not None
         if self._streams is None:
-            self._streams = await asyncio.open_connection(*self._where_at)
+            self._streams = await asyncio.open_connection(*self._where_at, local_addr=self._from)
         try:
             await _exchange(*self._streams, path)
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -102,6 +102,7 @@ def test_a_run_that_holds_no_trace_fails_and_says_why(client: TestClient) -> Non
     assert (answer.status_code, answer.json()["code"]) == (404, "not_converted")
 
 
+@pytest.mark.slow
 def test_files_are_called_as_they_were_when_they_were_sent(client: TestClient) -> None:
     run = make_run(client)
     whole = make_kineto(0)
@@ -112,6 +113,7 @@ def test_files_are_called_as_they_were_when_they_were_sent(client: TestClient) -
     assert any(note.startswith("node b/notes [1].txt") for note in notes), notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_recording_belongs_to_the_workload_that_it_names_if_there_is_one(
     client: TestClient, is_known: bool
@@ -270,6 +272,7 @@ def test_what_no_row_can_be_is_refused_by_its_name(
     assert said in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_a_run_compares_with_itself(client: TestClient, pipeline: str) -> None:
     question = {"with": pipeline, "steps": "3", "with_steps": "4"}
     found = client.get(f"{ROOT}/{pipeline}/difference", params=question).json()

@@ -71,6 +71,18 @@ def test_users_projects_hosts_and_gpus_have_pages(client: TestClient, small: Sma
         gpus = 1 if kind == "gpu" else 8
         assert 0 < found["gpu_hours"] <= gpus * 7 * 24
         assert found["wasted_gpu_hours"] <= found["gpu_hours"]
+        assert sum(found["states"].values()) == len(found["gpus"])
+        assert held in [one["gpu"] for one in found["gpus"]]
+        assert (found["host"], found["partitions"]) == (held.rpartition(":")[0], [job["partition"]])
+        assert len(found["found"]) == min(found["findings"], 10)
+
+
+def test_a_partition_counts_its_gpus_by_state(client: TestClient) -> None:
+    job = next(r for r in client.get("/api/v1/jobs").json()["rows"] if r["partition"])
+    page = client.get("/api/v1/entities/partition", params={"name": job["partition"]}).json()
+    assert page["state"] == ""
+    assert sum(page["states"].values()) > 0
+    assert page["states"].get("allocated", 0) == page["gpus_now"]
 
 
 def test_nobody_of_that_name_is_not_found_and_no_such_kind_is_refused(client: TestClient) -> None:

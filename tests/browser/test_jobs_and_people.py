@@ -51,7 +51,7 @@ def test_a_job_is_found_in_the_table_and_leads_to_its_page(overview: Overview, d
     page.wait_for_selector("[data-testid=workload-facts]")
     page.get_by_role("heading", level=1).filter(has_text=name).wait_for()
     facts = page.inner_text("[data-testid=workload-facts]")
-    assert "Other runs of this name" in facts
+    assert "Other runs of this name or experiment" in facts
     assert page.get_by_role("navigation", name="Pages").get_by_role("link", name="Jobs").count()
 
 
@@ -189,6 +189,37 @@ def test_findings_are_grouped_narrowed_and_acknowledged_together(
     overview.wait_until(
         lambda: any(row["acknowledged"] for row in demo.get("/findings")["rows"]), "a word"
     )
+
+
+def test_a_finding_opens_with_its_plot_and_the_diagnosis_of_that_time(
+    overview: Overview, demo: Demo
+) -> None:
+    found = max(demo.get("/findings?limit=500")["rows"], key=lambda row: row["gpu_hours"])
+    page = open_page(overview, f"/findings?state=all&id={found['id']}")
+    plot = page.get_by_test_id("finding-plot")
+    plot.locator("svg polyline").first.wait_for()
+    assert len((plot.locator("polyline").first.get_attribute("points") or "").split()) > 5
+    assert plot.locator("title", has_text="opened").count() >= 1
+    page.get_by_role("link", name=f"Diagnose {found['workload']}").click()
+    page.wait_for_url("**/workload?*from=*")
+    page.wait_for_selector("[data-testid=window]")
+
+
+def test_a_host_leads_to_its_gpus_findings_and_hardware_events(
+    overview: Overview, demo: Demo
+) -> None:
+    found = next(row for row in demo.get("/findings?limit=500")["rows"] if row["gpus"])
+    gpu = found["gpus"][0]
+    host, _, index = gpu.rpartition(":")
+    page = open_page(overview, f"/about?host={host}")
+    page.get_by_test_id("entity-findings").get_by_role(
+        "link", name=found["workload"]
+    ).first.wait_for()
+    page.get_by_role("region", name="Hardware events").wait_for()
+    page.get_by_role("link", name=re.compile(rf"^{index}\b")).click()
+    page.wait_for_url("**/about?gpu=*")
+    page.get_by_role("link", name=host, exact=True).wait_for()
+    page.get_by_test_id("entity-findings").get_by_role("link").first.wait_for()
 
 
 def test_user_c_sees_what_a_policy_change_does_to_small_jobs(

@@ -160,9 +160,9 @@ def test_the_rank_that_stopped_first_and_the_last_event_are_told() -> None:
     saved = Event(START + 30 * MINUTE, ClusterEventKind.CHECKPOINT, workload="w")
     found = find_faults(recorded(facts("failed", exit_code=1), events=(saved, drained), util=util))
     assert found[0].kind is K.SCRIPT_ERROR
-    assert "rank 6 on n1:2 stopped before the others by: 45 s" in said(found[0])
+    assert "rank 6 on n1:2 stopped 45 s before the others" in said(found[0])
     assert "last event: node drain n1 bad fan" in said(found[0])
-    assert "last checkpoint before the end by: 30 min" in said(found[0])
+    assert "last checkpoint: 30 min before the end" in said(found[0])
     assert found[0].gpu_hours == 4.0, "eight GPUs since the checkpoint half an hour ago"
 
 
@@ -242,7 +242,7 @@ def test_a_waiting_workload_says_why(reason: str, kind: FaultKind, words: str) -
     (found,) = find_faults(unrecorded(waiting))
     assert found.kind is kind
     assert words in found.summary
-    assert "waiting for: 1.517 h" in said(found)
+    assert "waiting for 1 h 31 min" in said(found)
 
 
 def test_a_reason_that_nobody_knows_is_a_guess() -> None:

@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
+from marey.model.times import describe_span
 from marey.queue.waiting.changes import compare_lines
-from marey.queue.waiting.explanation import describe_span, explain_briefly, explain_wait
+from marey.queue.waiting.explanation import explain_briefly, explain_wait
 from marey.queue.waiting.fairness import measure_fairness
 from marey.queue.waiting.forecast_record import KeptForecast, score_forecasts_kept
 from marey.queue.waiting.free_room import measure_free_room, measure_stranded
@@ -82,7 +83,7 @@ def test_what_runs_under_the_limit_is_named_with_the_first_to_end() -> None:
     by_user = Line(0, [waiter("a", reason="QOSMaxGRESPerUser")], [host("h1", 8)], running)
     assert explain_wait(by_user, 0).sentences[1] == (
         "Under it: 2 running jobs with 12 GPUs of user ada; the first to end is 8, by its limit in "
-        "60 min."
+        "1 h."
     )
     by_project = Line(0, [waiter("a", reason="AssocGrpGRES")], [host("h1", 8)], running)
     said = explain_wait(by_project, 0).sentences[1]

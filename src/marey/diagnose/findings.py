@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isnan
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from marey.model.times import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number against what it is compared with (NaN where it speaks for itself).
+    """One number and what it is compared with (NaN where it speaks for itself).
 
     Without a number it is a sentence of its own.
     """
@@ -24,12 +25,14 @@ class Evidence:
     value: float = float("nan")
     against: float = float("nan")
     unit: str = ""
+    # What it is compared with: a limit, earlier, other GPUs, what is usual, or all there is.
+    reference: Literal["limit", "before", "others", "usual", "capacity"] = "limit"
 
     def __str__(self) -> str:
         if isnan(self.value):
             return self.what
         unit = f" {self.unit}" if self.unit else ""
-        against = "" if isnan(self.against) else f" against {self.against:.4g}{unit}"
+        against = "" if isnan(self.against) else f" ({self.reference} {self.against:.4g}{unit})"
         return f"{self.what}: {self.value:.4g}{unit}{against}"
 
 

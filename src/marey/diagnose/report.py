@@ -163,8 +163,10 @@ def evidence_text(entry: Document) -> str:
     if entry["value"] is None and entry["against"] is None:
         return str(entry["what"])
     unit = f" {entry['unit']}" if entry["unit"] else ""
-    against = "" if entry["against"] is None else f" against {number_text(entry['against'])}{unit}"
-    return f"{entry['what']}: {number_text(entry['value'])}{unit}{against}"
+    value = f"{entry['what']}: {number_text(entry['value'])}{unit}"
+    if entry["against"] is None:
+        return value
+    return f"{value} ({entry['reference']} {number_text(entry['against'])}{unit})"
 
 
 def describe_unjudged(document: Document) -> str:

@@ -66,6 +66,19 @@ def format_time(moment_ms: int) -> str:
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
+def describe_span(seconds: float) -> str:
+    """Return a span as people say it: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    if round(seconds) < 60:
+        return f"{round(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
+
+
 def parse_duration(text: str) -> Ms:
     """Parse ``90s``, ``15m``, ``24h``, ``7d`` as milliseconds."""
     match = _DURATION.match(text)

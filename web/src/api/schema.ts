@@ -3519,6 +3519,27 @@ export interface components {
             text: string;
         };
         /**
+         * EntityFinding
+         * @description A finding on these GPUs or workloads, with the GPU-hours lost here.
+         */
+        EntityFinding: {
+            id: string;
+            title: string;
+            workload: string;
+            severity: string;
+            open: boolean;
+            opened_ms: number;
+            gpu_hours: number;
+        };
+        /**
+         * EntityGpu
+         * @description A GPU of this host, or this GPU, and the state it is in.
+         */
+        EntityGpu: {
+            gpu: string;
+            state: string;
+        };
+        /**
          * EntityPage
          * @description What is known of a user, project, partition, host or GPU, over a week.
          */
@@ -3540,10 +3561,17 @@ export interface components {
             findings: number;
             state: string;
             model: string;
+            states: {
+                [key: string]: number;
+            };
+            host: string;
+            partitions: string[];
+            gpus: components["schemas"]["EntityGpu"][];
             rows: components["schemas"]["JobRow"][];
             trend: components["schemas"]["UsageStep"][];
             related: components["schemas"]["RelatedName"][];
             events: components["schemas"]["EntityEvent"][];
+            found: components["schemas"]["EntityFinding"][];
         };
         /**
          * Episode
@@ -3702,6 +3730,7 @@ export interface components {
             value: number | null;
             against: number | null;
             unit: string;
+            reference: string;
         };
         /**
          * FindingList

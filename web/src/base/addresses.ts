@@ -2,12 +2,16 @@
 
 const HOUR_MS = 3_600_000;
 
-/** The diagnostics of one workload, of the hour before a past moment where one is given. */
-export function workloadAddress(workload: string, atMs?: number | null): string {
+/** The diagnostics of one workload: of a window, or of the hour before a past moment, where one is given. */
+export function workloadAddress(
+  workload: string,
+  when?: number | readonly [from: number, to: number] | null,
+): string {
   const query = new URLSearchParams({ id: workload });
-  if (atMs) {
-    query.set("from", String(atMs - HOUR_MS));
-    query.set("to", String(atMs));
+  if (when) {
+    const [from, to] = typeof when === "number" ? [when - HOUR_MS, when] : when;
+    query.set("from", String(Math.round(from)));
+    query.set("to", String(Math.round(to)));
     query.set("hold", "1");
   }
   return `/workload?${query.toString()}`;

@@ -1,6 +1,6 @@
 /** Values as people read them: few digits, thin units, durations and states in words. */
 
-import { chosenClock, isoMinute } from "@/base/clock";
+import { formatMoment } from "@/base/clock";
 import { baseTexts as texts } from "@/texts";
 
 const THIN = "\u2009";
@@ -48,13 +48,18 @@ function withPrefix(value: number, size: number): [number, string] {
   return [value, ""];
 }
 
-const CLOCK = chosenClock();
+/** A share (0-1) in percent; what is nearly all or nearly nothing does not become it by rounding. */
+export function formatShare(share: number | null): string {
+  if (share === null) return "–";
+  const percent = share * 100;
+  if (percent >= 99.95 || percent < 0.05) return `${Math.round(percent)}${THIN}%`;
+  return `${percent.toFixed(percent > 99 || percent < 1 ? 1 : 0)}${THIN}%`;
+}
 
 /** A clock time in the reader's zone, in the format that was chosen. */
 export function formatTime(timeMs: number | null): string {
   if (timeMs === null || !Number.isFinite(timeMs)) return "–";
-  if (CLOCK === "iso") return isoMinute(timeMs);
-  return new Date(timeMs).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+  return formatMoment(timeMs);
 }
 
 const STATES: Record<string, string> = texts.jobStates;

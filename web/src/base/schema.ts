@@ -1,5 +1,7 @@
 /** The part of JSON Schema that Marey's documents use; an error names the place and what is allowed. */
 
+import { baseTexts as texts } from "@/texts";
+
 export interface Schema {
   $ref?: string;
   $defs?: Record<string, Schema>;
@@ -25,7 +27,7 @@ export function schemaErrors(document: unknown, schema: Schema): string[] {
   return errors;
 
   function say(place: string, value: unknown, allowed: string): void {
-    errors.push(`At ${place}: ${shown(value)} is not allowed; allowed: ${allowed}.`);
+    errors.push(texts.notAllowed(place, shown(value), allowed));
   }
 
   function check(value: unknown, given: Schema, place: string): void {
@@ -49,22 +51,21 @@ export function schemaErrors(document: unknown, schema: Schema): string[] {
   }
 
   function checkText(value: string, rule: Schema, place: string): void {
-    if (value.length < (rule.minLength ?? 0)) say(place, value, "a text that is not empty");
+    if (value.length < (rule.minLength ?? 0)) say(place, value, texts.textThatIsNotEmpty);
     if (value.length > (rule.maxLength ?? Infinity))
-      say(place, value, `at most ${rule.maxLength} characters`);
+      say(place, value, texts.atMostCharacters(rule.maxLength ?? 0));
   }
 
   function checkList(value: unknown[], rule: Schema, place: string): void {
     if (value.length > (rule.maxItems ?? Infinity))
-      say(place, `${value.length} entries`, `at most ${rule.maxItems}`);
+      say(place, texts.entries(value.length), texts.atMost(rule.maxItems ?? 0));
     if (rule.items) value.forEach((item, i) => check(item, rule.items as Schema, `${place}[${i}]`));
   }
 
   function checkObject(value: Record<string, unknown>, rule: Schema, place: string): void {
     const known = Object.keys(rule.properties ?? {});
     for (const key of rule.required ?? []) {
-      if (!Object.hasOwn(value, key))
-        errors.push(`At ${place}: '${key}' is missing; it is required.`);
+      if (!Object.hasOwn(value, key)) errors.push(texts.requiredIsMissing(place, key));
     }
     for (const [key, item] of Object.entries(value)) {
       const inner = Object.hasOwn(rule.properties ?? {}, key) ? rule.properties?.[key] : undefined;

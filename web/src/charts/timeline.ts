@@ -2,6 +2,7 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { formatDay, formatTimeOfDay } from "@/base/clock";
 import { moved, zoomed } from "@/charts/span";
 import type { Span } from "@/charts/span";
 import { chartsTexts as texts } from "@/texts";
@@ -286,7 +287,7 @@ function told(plot: uPlot, data: TimelineData): string {
     of === null ? "–" : `${Number(of.toPrecision(4))}${data.unit ? `\u2009${data.unit}` : ""}`;
   const parts = [
     texts.readout(
-      new Date(second * 1000).toLocaleTimeString("en-GB"),
+      formatTimeOfDay(second * 1000, true),
       number(value(3)),
       number(value(1)),
       number(value(5)),
@@ -313,18 +314,14 @@ function told(plot: uPlot, data: TimelineData): string {
   return parts.join(" · ");
 }
 
-/** 24-hour clock in the reader's zone; the day where it changes, seconds where they matter. */
+/** The time of day in the reader's zone; the day where it changes, seconds where they matter. */
 function clockTexts(seconds: readonly number[]): string[] {
   const fine = seconds.length > 1 && seconds[1] - seconds[0] < 60;
   const days = seconds.length > 1 && seconds[1] - seconds[0] >= 86_400;
   return seconds.map((second, i) => {
     const time = new Date(second * 1000);
-    const day = time.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
-    const clock = time.toLocaleTimeString("en-GB", {
-      hour: "2-digit",
-      minute: "2-digit",
-      ...(fine ? { second: "2-digit" } : {}),
-    });
+    const day = formatDay(second * 1000);
+    const clock = formatTimeOfDay(second * 1000, fine);
     const changed = i === 0 || new Date(seconds[i - 1] * 1000).getDate() !== time.getDate();
     return days ? day : changed ? `${clock}\n${day}` : clock;
   });

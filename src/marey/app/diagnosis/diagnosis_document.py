@@ -67,6 +67,8 @@ class FindingEvidence(Document):
     value: float | None
     against: float | None
     unit: str
+    # What "against" is: a limit, before, others, usual or capacity.
+    reference: str
 
 
 class DiagnosedFinding(Document):
@@ -283,7 +285,9 @@ def _make_finding(finding: FaultFinding) -> DiagnosedFinding:
         window=FindingWindow(format_time(finding.from_ms), format_time(finding.to_ms)),
         summary=finding.summary,
         evidence=[
-            FindingEvidence(e.what, _round_number(e.value), _round_number(e.against), e.unit)
+            FindingEvidence(
+                e.what, _round_number(e.value), _round_number(e.against), e.unit, e.reference
+            )
             for e in finding.evidence
         ],
         confidence=finding.confidence,

@@ -32,6 +32,7 @@ STEP_MS = 6 * HOUR_MS
 JOBS_LIMIT = 20_000
 LISTED = 50
 EVENTS_READ = 20_000
+FINDINGS_LISTED = 10
 # What stands beside a page's name: whose work it is, and where.
 RELATED = {
     "user": ("project", "partition"),
@@ -69,6 +70,25 @@ class EntityEvent(Document):
     text: str
 
 
+class EntityFinding(Document):
+    """A finding on these GPUs or workloads, with the GPU-hours lost here."""
+
+    id: str
+    title: str
+    workload: str
+    severity: str
+    open: bool
+    opened_ms: int
+    gpu_hours: float
+
+
+class EntityGpu(Document):
+    """A GPU of this host, or this GPU, and the state it is in."""
+
+    gpu: str
+    state: str
+
+
 class EntityPage(Document):
     """What is known of a user, project, partition, host or GPU, over a week."""
 
@@ -91,10 +111,18 @@ class EntityPage(Document):
     # Of hosts and GPUs: idle, allocated, drained, down or failed.
     state: str
     model: str
+    # Of partitions, hosts and GPUs: how many GPUs are in which state.
+    states: dict[str, int]
+    # Of hosts and GPUs: where they are.
+    host: str
+    partitions: list[str]
+    gpus: list[EntityGpu]
     rows: list[JobRow]
     trend: list[UsageStep]
     related: list[RelatedName]
     events: list[EntityEvent]
+    # Open ones first, then by GPU-hours.
+    found: list[EntityFinding]
 
 
 @dataclass(frozen=True)
@@ -113,12 +141,13 @@ class AskEntity:
         to_ms = workspace.now_ms()
         span = (to_ms - WEEK_MS, to_ms)
         units = self._find_units(workspace)
+        here = units if self.kind in ("host", "gpu") else []
         held = self._count_held(workspace, span)
         jobs = self._read_jobs(workspace, span, held)
         all_found = FindingStore(workspace.store).list_shown(self.cluster)
         found = [self._take_share(f) for f in all_found if self._concerns(f)]
         if not jobs and not units and not found:
-            raise NotFound(f"Nothing is known of the {self.kind} '{self.name[:80]}'.")
+            raise NotFound(f"There is no data about {self.kind} '{self.name[:80]}'.")
         # Of a host or a GPU only the GPUs that a job holds there count.
         sizes = [job.gpus if held is None else held[job.workload] for job in jobs]
         hours = [_hours_within(job, size, span) for job, size in zip(jobs, sizes, strict=True)]
@@ -140,12 +169,17 @@ class AskEntity:
             median_wait_s=waits[len(waits) // 2] if waits else None,
             open_findings=sum(f.is_open for f in found),
             findings=len(found),
-            state=_get_worst_state(units),
-            model=units[0]["model"] or "" if units and self.kind in ("host", "gpu") else "",
+            state="" if self.kind == "partition" else _get_worst_state(units),
+            model=(units[0]["model"] or "") if here else "",
+            states=dict(Counter(unit["state"] for unit in units)),
+            host=units[0]["host"] if here else "",
+            partitions=sorted({name for unit in here for name in unit["partitions"] or ()}),
+            gpus=[EntityGpu(gpu=unit["gpu"], state=unit["state"]) for unit in here],
             rows=sorted(jobs, key=_job_order)[:LISTED],
             trend=_make_trend(list(zip(jobs, sizes, strict=True)), found, span),
             related=_list_related(jobs, hours, RELATED[self.kind]),
             events=self._read_events(workspace, span),
+            found=_list_found(found),
         )
 
     def _concerns(self, finding: Finding) -> bool:
@@ -261,6 +295,23 @@ def _get_worst_state(units: Sequence[dict[str, str]]) -> str:
     order = ("failed", "down", "drained", "allocated", "idle")
     states = {unit["state"] for unit in units}
     return next((state for state in order if state in states), "")
+
+
+def _list_found(findings: Iterable[Finding]) -> list[EntityFinding]:
+    """Return the findings that matter most: open ones first, then by GPU-hours."""
+    order = sorted(findings, key=lambda f: (not f.is_open, -f.gpu_hours))
+    return [
+        EntityFinding(
+            id=f.id,
+            title=f.title or f.rule,
+            workload=f.workload,
+            severity=f.severity,
+            open=f.is_open,
+            opened_ms=f.opened_ms,
+            gpu_hours=round(f.gpu_hours, 2),
+        )
+        for f in order[:FINDINGS_LISTED]
+    ]
 
 
 def _make_trend(

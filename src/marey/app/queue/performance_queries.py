@@ -26,11 +26,11 @@ from marey.app.queue.run_records import predict_efficiency, predict_throughput
 from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.tables import WorkloadFields
+from marey.model.times import describe_span
 from marey.queue.forecast.forecaster import NotEnoughHistory
 from marey.queue.performance.prediction import HOST_SLOWNESS, fit_performance
 from marey.queue.performance.runs import measure_against_own
 from marey.queue.performance.slow_hosts import estimate_slowness
-from marey.queue.waiting.explanation import describe_span
 
 _LEAST_OWN = 3
 _NOTABLE = 1.05

@@ -47,12 +47,11 @@ from marey.model.errors import InvalidInput, NotFound, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.predicates import EVERYTHING, matches, parse_predicate
 from marey.model.protocols import WorkloadQuery
-from marey.model.times import DAY_MS, parse_duration
+from marey.model.times import DAY_MS, describe_span, parse_duration
 from marey.model.workloads import Workload
 from marey.queue.waiting.changes import compare_lines
 from marey.queue.waiting.explanation import (
     Ahead,
-    describe_span,
     explain_briefly,
     explain_wait,
     is_held,

@@ -126,7 +126,7 @@ def _find_slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | Non
     usual = float(quiet_median(np.array(before, np.float64)))
     now = float(quiet_median(np.array(during, np.float64)))
     unit = reported[0].unit
-    return Evidence("progress against before", now, usual, unit) if now < SLOWER * usual else None
+    return Evidence("progress", now, usual, unit, "before") if now < SLOWER * usual else None
 
 
 def _find_busier_host(signals: Signals, span: tuple[int, int]) -> Evidence | None:
@@ -135,4 +135,4 @@ def _find_busier_host(signals: Signals, span: tuple[int, int]) -> Evidence | Non
         return None
     now = float(quiet_median(cpu[0, span[0] : span[1]]))
     usual = float(quiet_median(cpu[0, signals.begin : span[0]]))
-    return Evidence("host CPU against before", now, usual, "%") if now > BUSIER * usual else None
+    return Evidence("host CPU", now, usual, "%", "before") if now > BUSIER * usual else None

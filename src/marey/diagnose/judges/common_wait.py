@@ -114,7 +114,7 @@ def judge_waited_for_gpu(signals: Signals, wait: CommonWait) -> Iterator[Claim]:
         span=signals.columns_of(*fall.span),
         summary=f"All GPUs get less done, and the {what} of this one fell less: they seem to wait "
         "for it.",
-        evidence=(Evidence(f"{what} against its own before", own, usual, "%"),),
+        evidence=(Evidence(what, own, usual, "%", "before"),),
         confidence=BY_POWER if by_power else SLIGHT,
         lost=fall.share,
         next=f"{advice} a burn-in on it and compare with a neighbour.",

@@ -47,7 +47,7 @@ def judge_node_failure(signals: Signals) -> Iterator[Claim]:
             rows=members,
             span=(first, columns),
             summary=f"Node {host} died or vanished; the workload cannot go on without its GPUs.",
-            evidence=(Evidence("without a sample of the node", float(minutes), unit="min"),),
+            evidence=(Evidence("no samples of the node for", float(minutes), unit="min"),),
             confidence=0.97 if host in down_ms or lone else 0.8,
             lost=1.0,
             next="Restart from the last checkpoint without this node; have it drained and checked.",
@@ -122,6 +122,7 @@ def judge_throttled_gpu(signals: Signals) -> Iterator[Claim]:
             float(quiet_median(clock[rows][:, first:last])),
             float(quiet_median(usual[rows][:, first:last])),
             "MHz",
+            "usual",
         )
     ]
     if signals.has("temp") and not rows.all():
@@ -132,6 +133,7 @@ def judge_throttled_gpu(signals: Signals) -> Iterator[Claim]:
                 float(quiet_median(temp[rows])),
                 float(quiet_median(temp[~rows])),
                 "°C",
+                "others",
             )
         )
     yield Claim(

@@ -49,7 +49,13 @@ def judge_biased_load(signals: Signals) -> Iterator[Claim]:
     if util[masters].mean() < LEAST_UTIL or not _stands_apart(util, masters, BIAS):
         return
     evidence = [
-        Evidence("mean utilization", float(util[masters].mean()), float(util[~masters].mean()), "%")
+        Evidence(
+            "mean utilization",
+            float(util[masters].mean()),
+            float(util[~masters].mean()),
+            "%",
+            "others",
+        )
     ]
     confidence = 0.85
     if signals.has("mem_used"):
@@ -58,7 +64,11 @@ def judge_biased_load(signals: Signals) -> Iterator[Claim]:
         confidence = 0.97 if heavier else 0.75
         evidence.append(
             Evidence(
-                "memory used", float(memory[masters].mean()), float(memory[~masters].mean()), "MiB"
+                "memory used",
+                float(memory[masters].mean()),
+                float(memory[~masters].mean()),
+                "MiB",
+                "others",
             )
         )
     yield Claim(
@@ -113,6 +123,7 @@ def judge_memory_imbalance(signals: Signals) -> Iterator[Claim]:
                 float(np.nanmedian(values[rows])),
                 float(np.nanmedian(values[used & ~rows])),
                 "MiB",
+                "others",
             ),
         ),
         confidence=0.92,

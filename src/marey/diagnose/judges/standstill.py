@@ -97,7 +97,7 @@ def _collect_activity(signals: Signals, rows: Flags, span: tuple[int, int]) -> l
         before = values[:, signals.begin : first]
         usual = float(quiet_median(before)) if before.size else float("nan")
         now = float(quiet_median(values[:, first:last]))
-        found.append(Evidence(f"{label} against before", now, usual, unit))
+        found.append(Evidence(label, now, usual, unit, "before"))
     return [e for e in found if e.against == e.against]
 
 
@@ -119,6 +119,7 @@ def judge_idle_gpus(signals: Signals) -> Iterator[Claim]:
                 float(np.nanmean(util[rows])),
                 float(np.nanmean(util[~rows])),
                 "%",
+                "others",
             ),
         ),
         confidence=0.97 if minutes >= 20 else 0.7,

@@ -46,7 +46,7 @@ def hardly_working(signals: Signals) -> Iterator[Claim]:
         span=(signals.begin, len(signals.matrix.time_ms)),
         summary=f"{_capitalise(rank_pattern(signals.matrix.gpus, rows))} hardly work "
         "while the others are busy.",
-        evidence=(Evidence("utilization", float(quiet_median(util[rows])), usual, "%"),),
+        evidence=(Evidence("utilization", float(quiet_median(util[rows])), usual, "%", "others"),),
         confidence=0.7,
         lost=float(rows.mean()) * (1.0 - float(quiet_median(util[rows])) / usual),
         next="See whether ranks run on these GPUs at all, and what they wait for; if nothing does, "
@@ -73,7 +73,7 @@ def find_unexplained_clusters(signals: Signals) -> tuple[Evidence, ...]:
             size = known.maximum - known.minimum if known.unit == "%" else abs(rest)
             if np.isfinite(own) and abs(own - rest) >= APART * max(size, 1e-9):
                 what = f"{known.label} of {rank_pattern(signals.matrix.gpus, inside)}"
-                found.append(Evidence(what, own, rest, known.unit))
+                found.append(Evidence(what, own, rest, known.unit, "others"))
     return tuple(found)
 
 
@@ -93,7 +93,7 @@ def find_unexplained_idle(signals: Signals) -> tuple[str, Evidence] | None:
     mean = float(np.nanmean(util))
     if still_ms >= STOPPED_MS:
         minutes = still_ms / MINUTE_MS
-        return "its GPUs stand still at the end", Evidence("minutes without work", minutes)
+        return "its GPUs stand still at the end", Evidence("without work", minutes, unit="min")
     if idle >= IDLE_SHARE:
         share = Evidence("share of time without work", 100 * idle, 100 * IDLE_SHARE, "%")
         return "its GPUs often do nothing", share

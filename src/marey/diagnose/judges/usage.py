@@ -213,7 +213,9 @@ def judge_underused(signals: Signals) -> Iterator[Claim]:
             return
         value = float(quiet_median(share[rows, signals.begin :]))
         low.append(value < UNDERUSED_POWER)
-        evidence.append(Evidence("power above idle, of what is allowed", 100 * value, 33.0, "%"))
+        evidence.append(
+            Evidence("share of the power between idle and the limit", 100 * value, 33.0, "%")
+        )
         confidence = 0.75 if signals.knows_limits else 0.6
     if not all(low):
         return

@@ -72,7 +72,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
     first, last = spans[0][0], spans[-1][1]
     own = float(quiet_median(active[slow][:, first:last]))
     others = float(quiet_median(active[~slow][:, first:last]))
-    evidence = [Evidence("SM activity", own, others, "%")]
+    evidence = [Evidence("SM activity", own, others, "%", "others")]
     if signals.has("sm_clock"):
         clock = signals.by_block("sm_clock")[:, first:last]
         evidence.append(
@@ -81,6 +81,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
                 float(quiet_median(clock[slow])),
                 float(quiet_median(clock[~slow])),
                 "MHz",
+                "others",
             )
         )
     yield Claim(
@@ -150,7 +151,7 @@ def _judge_slow_gpu_steadily(signals: Signals, active: Floats, util: Floats) -> 
         span=(signals.begin, len(signals.matrix.time_ms)),
         summary="This GPU is a little busier than all others nearly all the time: they seem to "
         "wait for it.",
-        evidence=(Evidence("SM activity", own, others, "%"),),
+        evidence=(Evidence("SM activity", own, others, "%", "others"),),
         confidence=0.65,
         lost=1.0 - min(1.0, others / own),
         next="Run a burn-in on it and compare with a neighbour.",
@@ -177,7 +178,7 @@ def judge_slow_node(signals: Signals) -> Iterator[Claim]:
         first, last, lasting = _find_lateness(late[host], usual >= WORKING_UTIL)
         own = float(quiet_median(by_host[host, first:last]))
         others = float(quiet_median(usual[first:last]))
-        evidence = [Evidence("utilization", own, others, "%")]
+        evidence = [Evidence("utilization", own, others, "%", "others")]
         evidence += _collect_host_evidence(signals, int(host), signals.columns_of(first, last))
         yield Claim(
             kind=FaultKind.SLOW_NODE,
@@ -216,7 +217,11 @@ def _collect_host_evidence(signals: Signals, host: int, span: tuple[int, int]) -
         return []
     own = float(quiet_median(values[host, span[0] : span[1]]))
     others = float(quiet_median(np.delete(values, host, 0)[:, span[0] : span[1]]))
-    return [Evidence("host CPU", own, others, "%")] if own == own and own > 1.2 * others else []
+    return (
+        [Evidence("host CPU", own, others, "%", "others")]
+        if own == own and own > 1.2 * others
+        else []
+    )
 
 
 def judge_slow_fabric(signals: Signals) -> Iterator[Claim]:
@@ -259,7 +264,7 @@ def _claim_slow_fabric(
         carried = float(quiet_median(network[:, span[0] : span[1]]))
         before = float(quiet_median(network[:, signals.begin : span[0]]))
         if before == before:
-            evidence.append(Evidence("network received against before", carried, before, "MB/s"))
+            evidence.append(Evidence("network received", carried, before, "MB/s", "before"))
     return Claim(
         kind=FaultKind.SLOW_FABRIC,
         rows=~signals.idle_rows,
@@ -276,7 +281,7 @@ def _claim_slow_fabric(
 def against_before(metric: str, now: float, before: float) -> Evidence:
     """Return a metric of all GPUs against what it was before."""
     known = catalogue()[metric]
-    return Evidence(f"{known.label} against before", now, before, known.unit)
+    return Evidence(known.label, now, before, known.unit, "before")
 
 
 def _find_fall(

@@ -11,7 +11,7 @@ from marey.diagnose.findings import Evidence
 from marey.diagnose.matrix import WorkloadMatrix
 from marey.diagnose.signals import IDLE_UTIL, Flags
 from marey.model.events import ClusterEventKind
-from marey.model.times import MINUTE_MS, SECOND_MS, format_time
+from marey.model.times import MINUTE_MS, SECOND_MS, describe_span, format_time
 
 # What counts as the end of a life.
 LAST_MS = 15 * MINUTE_MS
@@ -100,7 +100,7 @@ def collect_last_evidence(matrix: WorkloadMatrix) -> list[Evidence]:
         rank = f"rank {gpu.global_rank}" if gpu.global_rank is not None else "a GPU"
         found.append(
             Evidence(
-                f"{rank} on {gpu.gpu} stopped before the others by", stopped.before_s, unit="s"
+                f"{rank} on {gpu.gpu} stopped {describe_span(stopped.before_s)} before the others"
             )
         )
     events = [e for e in matrix.events if e.kind not in QUIET and e.time_ms <= end_ms + LAST_MS]
@@ -112,13 +112,12 @@ def collect_last_evidence(matrix: WorkloadMatrix) -> list[Evidence]:
         found.append(Evidence(f"last event: {said} at {format_time(event.time_ms)}"))
     reports = [p for p in matrix.progress if p.step is not None and p.time_ms <= end_ms]
     if reports:
-        ago = (end_ms - reports[-1].time_ms) / MINUTE_MS
-        found.append(Evidence(f"step {reports[-1].step} was reported before the end by", ago,
-                              unit="min"))  # fmt: skip
+        ago = describe_span((end_ms - reports[-1].time_ms) / 1000)
+        found.append(Evidence(f"last reported step: {reports[-1].step}, {ago} before the end"))
     saved = find_last_checkpoint(matrix)
     if saved is not None:
-        found.append(Evidence("last checkpoint before the end by", (end_ms - saved) / MINUTE_MS,
-                              unit="min"))  # fmt: skip
+        ago = describe_span((end_ms - saved) / 1000)
+        found.append(Evidence(f"last checkpoint: {ago} before the end"))
     return found
 
 

@@ -39,7 +39,7 @@ from marey.diagnose.outcome.siblings import Sibling, collect_sibling_evidence, f
 from marey.diagnose.signals import Flags
 from marey.model.events import ClusterEventKind
 from marey.model.faults import NOT_FAULTS, FaultKind
-from marey.model.times import HOUR_MS, MINUTE_MS
+from marey.model.times import HOUR_MS, MINUTE_MS, describe_span
 from marey.model.workloads import CANCELLED_BY, FAILED_NODE, WorkloadState
 
 K, S = FaultKind, WorkloadState
@@ -232,7 +232,8 @@ def _describe_exit(words: ExitWords) -> Evidence:
 def _measure_fullest(matrix: WorkloadMatrix, full: Flags) -> Evidence:
     memory = matrix.columns["mem_used"][full]
     capacity = [gpu.memory_mib or 0.0 for gpu, kept in zip(matrix.gpus, full, strict=True) if kept]
-    return Evidence("most GPU memory in use", float(np.nanmax(memory)), max(capacity), "MiB")
+    most = float(np.nanmax(memory))
+    return Evidence("most GPU memory in use", most, max(capacity), "MiB", "capacity")
 
 
 def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> FaultFinding:
@@ -242,12 +243,12 @@ def _make_wait_finding(matrix: WorkloadMatrix, reason: WaitReason) -> FaultFindi
     begin = now if begin is None else begin
     evidence = [Evidence(f"the scheduler says: {facts.reason}")] if facts.reason else []
     if facts.start_ms is None and facts.submit_ms is not None:
-        evidence.append(Evidence("waiting for", (now - facts.submit_ms) / HOUR_MS, unit="h"))
+        evidence.append(Evidence(f"waiting for {describe_span((now - facts.submit_ms) / 1000)}"))
     estimate = facts.attributes.get("estimated_start")
     if estimate:
         evidence.append(Evidence(f"the scheduler expects it to start at {estimate}"))
     if facts.gpus_requested:
-        evidence.append(Evidence("GPUs asked for", float(facts.gpus_requested)))
+        evidence.append(Evidence("GPUs requested", float(facts.gpus_requested)))
     held = len(matrix.gpus) * max(0, now - begin) / HOUR_MS if facts.start_ms is not None else 0.0
     return FaultFinding(
         kind=reason.kind,

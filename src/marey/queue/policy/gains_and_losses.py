@@ -7,8 +7,8 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
+from marey.model.times import describe_span
 from marey.queue.policy.recorded_jobs import Floats, Ints, RecordedJobs
-from marey.queue.waiting.explanation import describe_span
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 # A change is mentioned if it is this long and this many times; fewer jobs than this say nothing.

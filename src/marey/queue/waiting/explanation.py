@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from marey.model.times import describe_span
 from marey.queue.waiting.line import HostRoom, Line, Waiter, find_ready_ms, list_fitting_hosts
 
 # A job's number after the kind of dependency, with the task of an array: afterok:41_7.
@@ -293,16 +294,3 @@ def _describe_block(line: Line, waiter: Waiter, room: _Room, wish: str) -> str:
         )
         parts.append(f"the next to have enough is {waiting_for[0].host}, {when}")
     return "; ".join(parts) + "."
-
-
-def describe_span(seconds: float) -> str:
-    """Return a span as people say it: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marey.queue.waiting.explanation import describe_span
+from marey.model.times import describe_span
 from marey.queue.waiting.line import Waiter
 
 _DAY_S = 86400.0

@@ -126,7 +126,7 @@ class SlurmSource:
         if now_ms < self._due_ms:
             if self._failures:
                 wait_s = (self._due_ms - now_ms) / 1000
-                text = f"{self._error} Asked again in {wait_s:.0f} s."
+                text = f"{self._error} Next attempt in {wait_s:.0f} s."
                 raise Unavailable(text, code=self._error.code)
             return []
         try:

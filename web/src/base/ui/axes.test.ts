@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { formatDay, formatTimeOfDay } from "@/base/clock";
 import { axisTicks, tickLabel, timeTicks } from "@/base/ui/axes";
 
 describe("axes", () => {
@@ -17,7 +18,11 @@ describe("axes", () => {
     const ticks = timeTicks(first, first + 24 * 3_600_000, 8);
     expect(ticks.length).toBeGreaterThan(5);
     expect(ticks.length).toBeLessThanOrEqual(9);
-    expect(ticks.map(tickLabel)).toContain("18:00");
-    expect(ticks.map(tickLabel)).toContain("11 Nov");
+    const hour = new Date(2026, 10, 10, 18).getTime();
+    const day = new Date(2026, 10, 11).getTime();
+    expect(ticks).toContain(hour);
+    expect(tickLabel(hour)).toBe(formatTimeOfDay(hour));
+    expect(tickLabel(day)).toBe(formatDay(day));
+    expect(timeTicks(first, first + 1_800_000, 8).length).toBeGreaterThan(3);
   });
 });

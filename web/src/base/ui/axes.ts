@@ -2,6 +2,7 @@
 
 import type { RefObject } from "react";
 import { useEffect, useRef, useState } from "react";
+import { formatDay, formatTimeOfDay } from "@/base/clock";
 import { roundTicks } from "@/base/ui/ticks";
 
 /** The width that an element has on the screen, so that text in a drawing keeps its size. */
@@ -33,9 +34,9 @@ export function axisTicks(largest: number, unit = ""): number[] {
 export const HALF_LABEL_PX = 24;
 
 const HOUR_MS = 3_600_000;
-const STEPS_H = [1, 2, 3, 6, 12, 24, 48, 168];
+const STEPS_H = [1 / 12, 1 / 6, 1 / 4, 1 / 2, 1, 2, 3, 6, 12, 24, 48, 168];
 
-/** Moments for a time axis: whole hours of the reader's day, as many as have room. */
+/** Moments for a time axis: round times of the reader's day, as many as have room. */
 export function timeTicks(firstMs: number, lastMs: number, most: number): number[] {
   const hours = (lastMs - firstMs) / HOUR_MS;
   const step = (STEPS_H.find((each) => hours / each <= most) ?? 720) * HOUR_MS;
@@ -50,6 +51,6 @@ export function timeTicks(firstMs: number, lastMs: number, most: number): number
 export function tickLabel(timeMs: number): string {
   const date = new Date(timeMs);
   return date.getHours() === 0 && date.getMinutes() === 0
-    ? date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })
-    : date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+    ? formatDay(timeMs)
+    : formatTimeOfDay(timeMs);
 }

@@ -295,7 +295,7 @@ function Parts({
         {known && (
           <p className={ui["muted"]} role="status">
             {clusters.isPlaceholderData ? texts.loading : ""}
-            {counted(known.gpus.length, "GPU")}, {counted(known.moments, "moment")}
+            {counted(known.gpus.length, "gpu")}, {counted(known.moments, "sample")}
             {known.approximate ? texts.clustersAreApproximateAbove8192 : ""}.
           </p>
         )}

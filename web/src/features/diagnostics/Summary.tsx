@@ -1,4 +1,4 @@
-import { useContext, useEffect, useMemo, useRef } from "react";
+import { Fragment, useContext, useEffect, useMemo, useRef } from "react";
 import {
   attributeLabel,
   formatCount,
@@ -9,6 +9,8 @@ import {
 import type { RuleBoard } from "@/base/verdicts/queries";
 import { RuleMark } from "@/base/verdicts/RuleMark";
 import { isViolated } from "@/base/verdicts/slots";
+import { entityAddress } from "@/base/addresses";
+import { PageLink } from "@/base/ui/PageLink";
 import { drawLife, PHASE_COLOURS } from "@/charts/life";
 import type { Diagnosis, Evidence, Finding } from "@/features/diagnostics/documents";
 import { useDiagnosis, usePeers, WorkloadContext } from "@/features/diagnostics/queries";
@@ -17,6 +19,8 @@ import { counted, lifeOf, progressText } from "@/features/diagnostics/words";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/diagnostics/Summary.module.css";
 import { diagnosticsTexts as texts } from "@/texts";
+
+const MOST_NAMED = 8;
 
 /** Facts, verdicts, peers, rules, and the life as a strip. */
 export function Summary({ diagnosis, board }: { diagnosis: Diagnosis; board: RuleBoard }) {
@@ -63,7 +67,7 @@ function Verdict({ finding, all }: { finding: Finding; all: number }) {
       </p>
       {!healthy && (
         <p>
-          <b>{texts.where}</b> {whereText(finding, all)} <b>{texts.since}</b>{" "}
+          <b>{texts.where}</b> <Where finding={finding} all={all} /> <b>{texts.since}</b>{" "}
           {texts.forWord(formatTime(Date.parse(finding.window.from)))}{" "}
           <span className={styles["whole"]}>
             {formatDuration(
@@ -118,7 +122,7 @@ function InWindow() {
   return (
     <p className={styles["in-window"]} data-testid="in-window" aria-live="polite">
       <b>{texts.inTheSelectedWindow}</b>{" "}
-      {found.isError ? found.error.message : found.data ? windowText(found.data) : "looking…"}{" "}
+      {found.isError ? found.error.message : found.data ? windowText(found.data) : texts.evaluating}{" "}
       <span className={ui["muted"]}>{texts.belowTheEntireRun}</span>
     </p>
   );
@@ -137,22 +141,47 @@ function windowText({ findings, verdict }: Diagnosis): string {
     .join(" ");
 }
 
-function whereText({ gpus, hosts }: Finding, all: number): string {
-  if (gpus.length === 0) return hosts.slice(0, 8).join(", ") || texts.notKnown;
-  if (gpus.length === all) return all === 1 ? `${gpus[0]}.` : texts.all(counted(all, "GPU"));
-  const listed = gpus.slice(0, 8).join(", ");
-  return texts.someOfTheGpus(
-    listed,
-    gpus.length > 8 ? texts.andMore(formatCount(gpus.length - 8)) : "",
-    formatCount(gpus.length),
-    counted(all, "GPU"),
-    counted(hosts.length, "host"),
+/** Which GPUs, or where none is known which hosts, each a link to its page. */
+function Where({ finding: { gpus, hosts }, all }: { finding: Finding; all: number }) {
+  const links = (kind: string, names: readonly string[]) =>
+    names.slice(0, MOST_NAMED).map((name, place) => (
+      <Fragment key={name}>
+        {place > 0 && ", "}
+        <PageLink className={ui["link"]} href={entityAddress(kind, name)}>
+          {name}
+        </PageLink>
+      </Fragment>
+    ));
+  if (gpus.length === 0)
+    return hosts.length > 0 ? <>{links("host", hosts)}.</> : <>{texts.notKnown}.</>;
+  if (gpus.length === all && all > 1) return <>{texts.all(counted(all, "gpu"))}</>;
+  return (
+    <>
+      {links("gpu", gpus)}
+      {gpus.length > MOST_NAMED && texts.andMore(formatCount(gpus.length - MOST_NAMED))}
+      {all > 1 &&
+        texts.someOfTheGpus(
+          formatCount(gpus.length),
+          counted(all, "gpu"),
+          counted(hosts.length, "host"),
+        )}
+      {all === 1 && "."}
+    </>
   );
 }
 
-function evidenceText({ what, value, against, unit }: Evidence): string {
-  if (value === null && against === null) return what;
-  return `${what}: ${formatValue(value, unit)}${against === null ? "" : texts.limit(formatValue(against, unit))}`;
+function evidenceText({ what, value, against, unit, reference }: Evidence): string {
+  if (value === null && against === null) return withLocalTimes(what);
+  const compared =
+    against === null
+      ? ""
+      : texts.comparedTo(texts.references[reference] ?? reference, formatValue(against, unit));
+  return `${what}: ${formatValue(value, unit)}${compared}`;
+}
+
+/** The server writes moments in UTC; here they are written as everywhere on the page. */
+function withLocalTimes(text: string): string {
+  return text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (moment) => formatTime(Date.parse(moment)));
 }
 
 /** Waiting is often much longer than the run itself: it gets at most a fifth of the strip. */
@@ -202,7 +231,12 @@ function Facts({ diagnosis }: { diagnosis: Diagnosis }) {
   const { workload, window: span } = diagnosis;
   // Who, where and how it ended stand at the top of the page.
   const rows: [string, string][] = [
-    ["GPUs", texts.on(formatCount(workload.gpus.length), counted(workload.hosts.length, "host"))],
+    [
+      texts.gpus,
+      workload.gpus.length > 0
+        ? texts.on(formatCount(workload.gpus.length), counted(workload.hosts.length, "host"))
+        : "",
+    ],
     [texts.started, workload.start ? formatTime(Date.parse(workload.start)) : ""],
     [texts.ended, workload.end ? formatTime(Date.parse(workload.end)) : ""],
     [
@@ -314,7 +348,8 @@ function Rules({ board }: { board: RuleBoard }) {
                 {entry.title}
               </button>{" "}
               <span className={ui["muted"]}>
-                · {counted(gpus.length, "GPU")}, {entry.now.workloads > 0 ? "now" : "earlier"}
+                · {counted(gpus.length, "gpu")},{" "}
+                {entry.now.workloads > 0 ? texts.violatedNow : texts.violatedEarlier}
               </span>
             </li>
           );

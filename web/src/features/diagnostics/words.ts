@@ -7,8 +7,8 @@ import type { Diagnosis } from "@/features/diagnostics/documents";
 import { diagnosticsTexts as texts } from "@/texts";
 
 /** A number of things: "1 host", "2 hosts". */
-export function counted(number: number, noun: string): string {
-  return `${formatCount(number)} ${noun}${number === 1 ? "" : "s"}`;
+export function counted(number: number, thing: keyof typeof texts.counts): string {
+  return texts.counts[thing](formatCount(number));
 }
 
 type Event = Diagnosis["events"][number];

@@ -33,7 +33,9 @@ export function BulkActions({
   });
   const mute = useMutation({
     mutationFn: async () => {
-      const until = new Date(Date.now() + WEEK_MS).toISOString();
+      const until = new Date(
+        Math.max(...chosen.map((one) => one.updated_ms)) + WEEK_MS,
+      ).toISOString();
       for (const { rule, workload } of chosen)
         await postJson("/mutes", { scope: "workload", value: workload, rule, why, until });
     },

@@ -1,15 +1,16 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import type { FormEvent } from "react";
+import type { FormEvent, ReactNode } from "react";
 import { useState } from "react";
 import { getJson, postJson, putJson, remove } from "@/api/client";
 import { formatCount, formatDuration, formatTime } from "@/base/format";
-import { selectionAddress, workloadAddress } from "@/base/addresses";
+import { entityAddress, selectionAddress, workloadAddress } from "@/base/addresses";
 import { PageLink } from "@/base/ui/PageLink";
 import { useLanguage, useRules } from "@/base/verdicts/queries";
 import { boundText } from "@/base/verdicts/slots";
 import { Choice, IconButton } from "@/base/ui/controls";
 import type { Finding, Mute } from "@/features/findings/documents";
-import { mutesOf, readingText } from "@/features/findings/documents";
+import { mutesOf, plottedSpan, readingText } from "@/features/findings/documents";
+import { FindingPlot } from "@/features/findings/FindingPlot";
 import pageStyles from "@/base/ui/page.module.css";
 import { Permitted } from "@/base/ui/Permitted";
 import ui from "@/base/ui/ui.module.css";
@@ -64,6 +65,7 @@ export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
               )}
             </>
           )}
+          <FindingPlot finding={finding.data} />
           <Evidence finding={finding.data} />
           <Permitted to="contribute">
             <Speak finding={finding.data} />
@@ -80,11 +82,13 @@ export function Detail({ id, onClose }: { id: string; onClose: () => void }) {
 
 function Facts({ finding }: { finding: Finding }) {
   const only = { field: "workload", op: "eq", value: finding.workload };
-  const rows: [string, string][] = [
+  const link = (kind: string, name: string): ReactNode =>
+    name && <PageLink href={entityAddress(kind, name)}>{name}</PageLink>;
+  const rows: [string, ReactNode][] = [
     [texts.severity, finding.severity],
-    [texts.user, finding.user],
-    [texts.project, finding.project],
-    [texts.partition, finding.partition],
+    [texts.user, link("user", finding.user)],
+    [texts.project, link("project", finding.project)],
+    [texts.partition, link("partition", finding.partition)],
     ["GPUs", texts.of(formatCount(finding.gpu_count), formatCount(finding.gpus_held))],
     [
       texts.affected,
@@ -94,7 +98,10 @@ function Facts({ finding }: { finding: Finding }) {
   return (
     <>
       <div className={pageStyles["page-line"]}>
-        <PageLink className={ui["button"]} href={workloadAddress(finding.workload)}>
+        <PageLink
+          className={ui["button"]}
+          href={workloadAddress(finding.workload, plottedSpan(finding))}
+        >
           {texts.diagnose(finding.workload)}
         </PageLink>
         <PageLink className={ui["button"]} href={selectionAddress(only)}>
@@ -138,7 +145,9 @@ function Evidence({ finding }: { finding: Finding }) {
           <tbody>
             {gpus.slice(0, MOST_GPUS).map(([gpu, readings]) => (
               <tr key={gpu}>
-                <th scope="row">{gpu}</th>
+                <th scope="row">
+                  <PageLink href={entityAddress("gpu", gpu)}>{gpu}</PageLink>
+                </th>
                 {readings.map((reading) => (
                   <td
                     key={reading.condition}
@@ -350,7 +359,7 @@ export function MuteLine({ mute }: { mute: Mute }) {
 function History({ finding }: { finding: Finding }) {
   const entries = [
     ...finding.episodes.flatMap((episode) => [
-      { time_ms: episode.opened_ms, text: "opened" },
+      { time_ms: episode.opened_ms, text: texts.opened },
       ...(episode.closed_ms === null
         ? []
         : [

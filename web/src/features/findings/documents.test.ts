@@ -2,8 +2,10 @@ import { expect, test } from "vitest";
 import type { LanguageDocument } from "@/base/verdicts/documents";
 import type { Finding, Mute } from "@/features/findings/documents";
 import {
+  measuredMetrics,
   mutesOf,
   openSeconds,
+  plottedSpan,
   printAddress,
   readAddress,
   readingText,
@@ -82,4 +84,22 @@ test("mutes that are over, of another rule or another user do not cover a findin
       1000,
     ),
   ).toHaveLength(2);
+});
+
+test("the plot of a finding shows what its conditions measured, with some time around it", () => {
+  const reading = (condition: string) => ({ condition, value: 1, limit: 2 });
+  const evidence = {
+    "h:0": ["util median > 60%", "power p95 < 200 W", "util p5 > 1%", "runtime > 30m"].map(reading),
+  };
+  const minutes = (count: number) => count * 60_000;
+  const finding = { opened_ms: minutes(100), closed_ms: minutes(180), updated_ms: minutes(180) };
+  expect(measuredMetrics({ ...finding, evidence } as unknown as Finding, LANGUAGE)).toEqual([
+    "util",
+    "power",
+  ]);
+  expect(plottedSpan(finding as Finding)).toEqual([minutes(80), minutes(200)]);
+  expect(plottedSpan({ ...finding, closed_ms: null } as Finding)).toEqual([
+    minutes(80),
+    minutes(180),
+  ]);
 });

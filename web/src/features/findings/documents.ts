@@ -76,6 +76,25 @@ export function readingText(
   return formatValue(value, statistic === "trend" ? `${unit}/h` : unit);
 }
 
+const MOST_PLOTS = 3;
+
+/** The metrics that a finding's conditions measured, in their order. */
+export function measuredMetrics(finding: Finding, language: LanguageDocument): string[] {
+  const conditions = Object.values(finding.evidence)[0] ?? [];
+  const subjects = conditions.map(({ condition }) => condition.split(/[\s[]+/)[0]);
+  const known = subjects.filter((name) => Object.hasOwn(language.metrics, name));
+  return [...new Set(known)].slice(0, MOST_PLOTS);
+}
+
+const LEAST_MARGIN_MS = 10 * 60_000;
+
+/** The time of a finding, with what came before and after it. */
+export function plottedSpan({ opened_ms, closed_ms, updated_ms }: Finding): [number, number] {
+  const end = Math.max(closed_ms ?? updated_ms, opened_ms);
+  const margin = Math.max(LEAST_MARGIN_MS, (end - opened_ms) / 4);
+  return [opened_ms - margin, closed_ms === null ? end : end + margin];
+}
+
 /** How long a finding has been, or was, open in all. */
 export function openSeconds(finding: Finding, nowMs: number): number {
   return finding.episodes.reduce(

@@ -1,7 +1,7 @@
 /** The columns of the table of jobs: what each shows, whether it can be sorted, how it reads. */
 
 import type { Document } from "@/api/documents";
-import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
+import { formatCount, formatDuration, formatShare, formatTime, stateWord } from "@/base/format";
 import { jobsTexts as texts } from "@/texts";
 
 export type JobRow = Document<"JobRow">;
@@ -19,7 +19,7 @@ export interface Column {
 
 const duration = (seconds: number | null) => (seconds === null ? "–" : formatDuration(seconds));
 const count = (value: number | null) => (value === null ? "–" : formatCount(value));
-const percent = (share: number | null) => (share === null ? "–" : `${Math.round(share * 100)} %`);
+const percent = formatShare;
 
 /** Percentage points above or below jobs of the same size and type of GPU. */
 function againstPeers({ efficiency, peer_efficiency }: JobRow): string {
@@ -63,7 +63,7 @@ export const COLUMNS: readonly Column[] = [
   column("run", texts.run, "run", 66, true, (row) => duration(row.run_s)),
   column("gpu_hours", texts.gpuHours, "gpu_hours", 76, true, (row) => count(row.gpu_hours)),
   column("util", texts.utilizationNow, null, 72, true, (row) =>
-    row.util === null ? "–" : `${Math.round(row.util)} %`,
+    row.util === null ? "–" : formatShare(Math.round(row.util) / 100),
   ),
   column("waste", texts.wasted, "waste", 98, true, (row) => count(row.wasted_gpu_hours)),
   column("efficiency", texts.efficiency, null, 72, true, (row) => percent(row.efficiency)),

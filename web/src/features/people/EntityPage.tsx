@@ -6,7 +6,7 @@ import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import { PREFIX } from "@/api/prefix";
 import { entityAddress, findingsAddress, jobsAddress, workloadAddress } from "@/base/addresses";
-import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
+import { formatCount, formatDuration, formatShare, formatTime, stateWord } from "@/base/format";
 import { Bars } from "@/base/ui/Bars";
 import { Figures } from "@/base/ui/Figures";
 import { PageHead } from "@/base/ui/PageHead";
@@ -19,8 +19,9 @@ import { peopleTexts as texts } from "@/texts";
 
 type Entity = Document<"EntityPage">;
 const KINDS: Record<string, string> = texts.kinds;
-const WITH_FINDINGS = ["user", "project"];
 const WITH_DIGEST = ["user", "project"];
+const WITH_EVENTS = ["host", "gpu"];
+const FILTERED_FINDINGS = ["user", "project"];
 const WITH_JOBS = ["user", "project", "partition"];
 
 /** A user, project, partition, host or GPU: now, the last seven days, waste, findings, hardware events. */
@@ -64,11 +65,6 @@ function Body({ page }: { page: Entity }) {
         {WITH_JOBS.includes(page.kind) && (
           <PageLink href={jobsAddress(filter)}>{texts.allJobs}</PageLink>
         )}
-        {WITH_FINDINGS.includes(page.kind) && (
-          <PageLink href={findingsAddress(filter)}>
-            {texts.openFindings(page.open_findings)}
-          </PageLink>
-        )}
         <PageLink href={onOverview(page)}>{texts.showOnTheOverview}</PageLink>
         {WITH_DIGEST.includes(page.kind) && (
           <a href={digestAddress(page)} target="_blank" rel="noreferrer" data-testid="digest">
@@ -77,6 +73,7 @@ function Body({ page }: { page: Entity }) {
         )}
       </p>
       <SiteLinks kind={page.kind} name={page.name} />
+      <Place page={page} />
       <section aria-label={texts.gpuHoursOverTime}>
         <h2>{texts.gpuHoursOverTime}</h2>
         <Bars
@@ -92,7 +89,8 @@ function Body({ page }: { page: Entity }) {
       </section>
       <div className={styles["pair"]}>
         <Related page={page} />
-        {page.events.length > 0 && <Events page={page} />}
+        <Found page={page} />
+        {WITH_EVENTS.includes(page.kind) && <Events page={page} />}
       </div>
       <JobList page={page} />
     </>
@@ -111,7 +109,7 @@ function figuresOf(page: Entity): [string, string][] {
     [texts.failed, formatCount(page.failed)],
     [texts.gpuHours, formatCount(page.gpu_hours)],
     [texts.wasted, formatCount(page.wasted_gpu_hours)],
-    [texts.efficiency, page.efficiency === null ? "–" : `${Math.round(page.efficiency * 100)} %`],
+    [texts.efficiency, formatShare(page.efficiency)],
   ];
   if (WITH_JOBS.includes(page.kind))
     figures.push([
@@ -119,8 +117,106 @@ function figuresOf(page: Entity): [string, string][] {
       page.median_wait_s === null ? "–" : formatDuration(page.median_wait_s),
     ]);
   if (page.state) figures.unshift([texts.state, page.state]);
+  if (page.kind === "partition") figures.unshift([texts.gpus, statesOf(page)]);
   if (page.model) figures.push([texts.gpuType, page.model]);
   return figures;
+}
+
+/** "824: 800 allocated, 24 idle", the most common state first. */
+function statesOf({ states }: Entity): string {
+  const counts = Object.entries(states).sort(([, a], [, b]) => b - a);
+  const all = counts.reduce((sum, [, count]) => sum + count, 0);
+  const words = counts.map(([state, count]) => `${formatCount(count)} ${state}`);
+  return [formatCount(all), ...(words.length > 0 ? [words.join(", ")] : [])].join(": ");
+}
+
+/** Where a host or GPU is: its partitions, its host, and the GPUs beside it. */
+function Place({ page }: { page: Entity }) {
+  const lines: [string, string, { name: string; label: string; state?: string }[]][] = [
+    [texts.partitions, "partition", page.partitions.map((name) => ({ name, label: name }))],
+    [
+      texts.kinds.host,
+      "host",
+      page.kind === "gpu" && page.host ? [{ name: page.host, label: page.host }] : [],
+    ],
+    [
+      texts.gpus,
+      "gpu",
+      page.kind === "host"
+        ? page.gpus.map(({ gpu, state }) => ({
+            name: gpu,
+            label: gpu.slice(gpu.lastIndexOf(":") + 1),
+            state,
+          }))
+        : [],
+    ],
+  ];
+  return (
+    <dl className={styles["place"]}>
+      {lines
+        .filter(([, , names]) => names.length > 0)
+        .map(([label, kind, names]) => (
+          <div key={label}>
+            <dt>{label}</dt>
+            <dd>
+              {names.map(({ name, label: shown, state }) => (
+                <PageLink key={name} href={entityAddress(kind, name)} title={state ?? name}>
+                  {shown}
+                  {state && state !== "allocated" && ` (${state})`}{" "}
+                </PageLink>
+              ))}
+            </dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+/** What the rules found here in the last days, what costs most first. */
+function Found({ page }: { page: Entity }) {
+  return (
+    <section aria-label={texts.findings} data-testid="entity-findings">
+      <h2>{texts.findings}</h2>
+      {page.found.length === 0 ? (
+        <p className={ui["muted"]}>{texts.noFindings}</p>
+      ) : (
+        <table className={pageStyles["page-table"]}>
+          <thead>
+            <tr>
+              <th>{texts.finding}</th>
+              <th>{texts.job}</th>
+              <th>{texts.opened}</th>
+              <th className={pageStyles["figure"]}>{texts.gpuHours}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {page.found.map((one) => (
+              <tr key={one.id}>
+                <td>
+                  <PageLink href={findingsAddress({ state: "all", id: one.id })}>
+                    {one.title}
+                  </PageLink>{" "}
+                  <small className={ui["muted"]}>{one.open ? texts.open : texts.closed}</small>
+                </td>
+                <td>
+                  <PageLink href={workloadAddress(one.workload)}>{one.workload}</PageLink>
+                </td>
+                <td>{formatTime(one.opened_ms)}</td>
+                <td className={pageStyles["figure"]}>{formatCount(one.gpu_hours)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {page.findings > page.found.length && FILTERED_FINDINGS.includes(page.kind) && (
+        <p className={pageStyles["page-line"]}>
+          <PageLink href={findingsAddress({ state: "all", [page.kind]: page.name })}>
+            {texts.allFindings(formatCount(page.findings))}
+          </PageLink>
+        </p>
+      )}
+    </section>
+  );
 }
 
 function onOverview(page: Entity): string {
@@ -167,7 +263,8 @@ function Events({ page }: { page: Entity }) {
   return (
     <section aria-label={texts.hardwareEvents}>
       <h2>{texts.hardwareEvents}</h2>
-      <table className={pageStyles["page-table"]}>
+      {page.events.length === 0 && <p className={ui["muted"]}>{texts.noHardwareEvents}</p>}
+      <table hidden={page.events.length === 0} className={pageStyles["page-table"]}>
         <thead>
           <tr>
             <th>{texts.time}</th>
@@ -182,7 +279,13 @@ function Events({ page }: { page: Entity }) {
               <td>
                 {one.kind.replaceAll("_", " ")} {one.text && <small>{one.text}</small>}
               </td>
-              <td>{one.gpu || one.host}</td>
+              <td>
+                <PageLink
+                  href={one.gpu ? entityAddress("gpu", one.gpu) : entityAddress("host", one.host)}
+                >
+                  {one.gpu || one.host}
+                </PageLink>
+              </td>
             </tr>
           ))}
         </tbody>

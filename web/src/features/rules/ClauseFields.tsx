@@ -331,9 +331,7 @@ function unitValue(condition: Condition, unit: string): string {
 
 function placeholderOf(condition: Condition, language: LanguageDocument): string {
   if (condition.fact !== undefined)
-    return { duration: "10m", number: "1", text: "ada, bob" }[
-      language.facts[condition.fact]?.kind ?? "number"
-    ];
+    return texts.examples[language.facts[condition.fact]?.kind ?? "number"];
   const unit = language.metrics[condition.metric ?? ""]?.unit ?? "";
   return unit ? `10 ${unit}` : "10";
 }

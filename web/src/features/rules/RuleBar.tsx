@@ -66,7 +66,7 @@ export function RuleBar(props: RuleBarProps) {
           align="end"
           trigger={
             <button type="button" className={styles["rule-more"]} data-testid="rule-more">
-              {rest > 0 ? texts.more3(formatCount(rest)) : texts.all}
+              {rest > 0 && shown.length > 0 ? texts.more3(formatCount(rest)) : texts.allRules}
             </button>
           }
         >
@@ -141,9 +141,7 @@ function quietText(board: RuleBoard): string {
   if (board.loading) return texts.loadingVerdicts;
   if (board.preparing && board.entries.length > 0) return texts.noVerdictsYet(PREPARING);
   if (board.entries.length === 0) return texts.noRulesYet;
-  return texts.noWorkloadViolatesAnyOfThe(
-    formatCount(board.entries.filter((entry) => entry.enabled).length),
-  );
+  return texts.noneViolated(formatCount(board.entries.filter((entry) => entry.enabled).length));
 }
 
 /** "3 workloads (48 GPUs) now, 5 over their life". */

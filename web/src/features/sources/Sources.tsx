@@ -116,8 +116,8 @@ function Empty() {
     <section className={styles["sources-empty"]}>
       <h2>{texts.noSourcesConfigured}</h2>
       <p>
-        {texts.thisServerShowsWhatItsStore} <code>{"marey init"}</code>{" "}
-        {texts.toDetectWhatIsAvailableAnd} <code>{"marey serve --config marey.toml"}</code>.
+        {texts.thisServerShowsWhatItsStore} <code>{texts.initCommand}</code>{" "}
+        {texts.toDetectWhatIsAvailableAnd} <code>{texts.serveCommand}</code>.
       </p>
     </section>
   );
@@ -186,7 +186,7 @@ function Problem({ source }: { source: Source }) {
             <b>{texts.whatToDo}</b> {source.mend}
           </p>
         )}
-        {source.backoff_ms > 0 && !source.error.includes("Asked again") && (
+        {source.backoff_ms > 0 && !source.error.includes(texts.nextAttempt) && (
           <p className={ui["muted"]}>
             {texts.nextAttemptIn(formatDuration(source.backoff_ms / 1000))}
           </p>

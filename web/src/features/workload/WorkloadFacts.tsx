@@ -2,6 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
+import type { WorkloadRecord } from "@/api/similarRuns";
+import { similarTo, useSimilarRuns, useWorkloadRecord } from "@/api/similarRuns";
 import {
   entityAddress,
   jobsAddress,
@@ -17,19 +19,13 @@ import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/workload/WorkloadFacts.module.css";
 import { workloadTexts as texts } from "@/texts";
 
-type Workload = Document<"WorkloadRecord">;
 type Findings = Document<"FindingList">;
 type Jobs = Document<"JobTable">;
 const SHOWN = 6;
 
 /** What is known of a job in any state, at once: facts, its life, findings, events and earlier runs. */
 export function WorkloadFacts({ id }: { id: string }) {
-  const record = useQuery({
-    queryKey: ["workload record", id],
-    queryFn: ({ signal }) => getJson<Workload>(`/workloads/${encodeURIComponent(id)}`, {}, signal),
-    enabled: id !== "",
-    refetchInterval: 30_000,
-  });
+  const record = useWorkloadRecord(id);
   const where = JSON.stringify({ field: "workload", op: "eq", value: id });
   const job = useQuery({
     queryKey: ["job", id],
@@ -55,7 +51,7 @@ export function WorkloadFacts({ id }: { id: string }) {
 
 type Row = Document<"JobRow"> | null;
 
-function Facts({ workload, row }: { workload: Workload; row: Row }) {
+function Facts({ workload, row }: { workload: WorkloadRecord; row: Row }) {
   const link = (kind: string, name: string | null): ReactNode =>
     name ? <PageLink href={entityAddress(kind, name)}>{name}</PageLink> : "–";
   const hosts = [...new Set(workload.allocations.map((one) => one.gpu.replace(/:[^:]*$/, "")))];
@@ -141,11 +137,23 @@ function joinSpans(spans: readonly Span[]): Span[] {
   return joined;
 }
 
+/** What the scheduler says of the time before the first recorded state. */
+function beforeRecording({ states }: WorkloadRecord, row: Row): Span[] {
+  if (row?.submit_ms === null || row?.submit_ms === undefined || states.length === 0) return [];
+  const first = Math.min(...states.map((one) => one.valid_from_ms));
+  const started = Math.min(row.start_ms ?? first, first);
+  return [
+    { state: "pending", from: row.submit_ms, to: started },
+    { state: "running", from: started, to: first },
+  ].filter((one) => one.to > one.from);
+}
+
 /** The states of a job one after another, as wide as they were long. */
-function Life({ workload, row }: { workload: Workload; row: Row }) {
+function Life({ workload, row }: { workload: WorkloadRecord; row: Row }) {
   const now = knownUntil(row);
-  const spans = joinSpans(
-    workload.states
+  const spans = joinSpans([
+    ...beforeRecording(workload, row),
+    ...workload.states
       .filter((one) => one.state === "pending" || one.state === "running")
       .map((one) => ({
         state: one.state ?? "",
@@ -153,7 +161,7 @@ function Life({ workload, row }: { workload: Workload; row: Row }) {
         to: one.valid_to_ms ?? workload.end_ms ?? now,
       }))
       .filter((one) => one.to > one.from),
-  );
+  ]);
   const total = spans.reduce((sum, one) => sum + one.to - one.from, 0);
   if (total <= 0) return null;
   const words = spans
@@ -223,7 +231,7 @@ function EventsOf({ id }: { id: string }) {
         {newest.map((one, place) => (
           <li key={place}>
             {formatTime(one.time_ms)} {one.kind.replaceAll("_", " ")}{" "}
-            <small className={ui["muted"]}>{one.gpu ?? one.host}</small>
+            <Where gpu={one.gpu} host={one.host} />
           </li>
         ))}
       </ul>
@@ -231,30 +239,27 @@ function EventsOf({ id }: { id: string }) {
   );
 }
 
-function EarlierRuns({ workload }: { workload: Workload }) {
-  const { name, user } = workload;
-  const where = {
-    and: [
-      { field: "name", op: "eq", value: name ?? "" },
-      { field: "user", op: "eq", value: user ?? "" },
-    ],
+/** Where something happened, as a link to that GPU or host. */
+function Where({ gpu, host }: { gpu: string | null; host: string | null }) {
+  if (gpu) return <PageLink href={entityAddress("gpu", gpu)}>{gpu}</PageLink>;
+  return host ? <PageLink href={entityAddress("host", host)}>{host}</PageLink> : null;
+}
+
+function EarlierRuns({ workload }: { workload: WorkloadRecord }) {
+  const { runs, total } = useSimilarRuns(workload.workload);
+  const everyone = {
+    user: workload.user ?? "",
+    where: JSON.stringify(similarTo(workload)),
   };
-  const runs = useQuery({
-    queryKey: ["earlier runs", name, user],
-    queryFn: ({ signal }) =>
-      getJson<Jobs>("/jobs", { where: JSON.stringify(where), limit: SHOWN + 1 }, signal),
-    enabled: Boolean(name),
-    staleTime: 60_000,
-  });
-  const others = runs.data?.rows.filter((row) => row.workload !== workload.workload) ?? [];
   return (
     <div>
       <h2>{texts.otherRuns}</h2>
-      {others.length === 0 && <p className={ui["muted"]}>{texts.noOtherRuns}</p>}
+      {runs.length === 0 && <p className={ui["muted"]}>{texts.noOtherRuns}</p>}
       <ul>
-        {others.slice(0, SHOWN).map((row) => (
+        {runs.slice(0, SHOWN).map((row) => (
           <li key={row.workload}>
             <PageLink href={workloadAddress(row.workload)}>{row.workload}</PageLink>{" "}
+            {row.name !== workload.name && `${row.name}, `}
             {stateWord(row.state)}
             {row.run_s !== null && `, ${formatDuration(row.run_s)}`}{" "}
             {row.start_ms !== null && (
@@ -268,9 +273,9 @@ function EarlierRuns({ workload }: { workload: Workload }) {
           </li>
         ))}
       </ul>
-      {runs.data && runs.data.total > SHOWN + 1 && name && user && (
+      {total > SHOWN + 1 && (
         <p className={pageStyles["page-line"]}>
-          <PageLink href={jobsAddress({ name, user })}>{texts.allRuns(runs.data.total)}</PageLink>
+          <PageLink href={jobsAddress(everyone)}>{texts.allRuns(total)}</PageLink>
         </p>
       )}
     </div>

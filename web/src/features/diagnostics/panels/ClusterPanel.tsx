@@ -55,6 +55,8 @@ export function ClusterPanel({
     zoom,
     clusters: asked,
   } = usePicked("metric", "method", "plot", "order", "shared", "nodes", "zoom", "clusters");
+  // One GPU has nothing to be grouped or ordered with.
+  const alone = clusters.gpus.length === 1;
   return (
     <div className={styles["cluster-panel"]}>
       <div className={partStyles["controls"]}>
@@ -64,24 +66,28 @@ export function ClusterPanel({
           options={metrics.map((one) => ({ value: one.id, label: one.label }))}
           onChange={(value) => change({ metric: value, clusters: 0 })}
         />
-        <Select
-          label={texts.groupBySimilarity}
-          value={method}
-          options={METHODS}
-          onChange={(value) => change({ method: value as Method, clusters: 0 })}
-        />
+        {!alone && (
+          <Select
+            label={texts.groupBySimilarity}
+            value={method}
+            options={METHODS}
+            onChange={(value) => change({ method: value as Method, clusters: 0 })}
+          />
+        )}
         <Choice
           label={texts.plot}
           value={plot}
           options={PLOTS}
           onChange={(value) => change({ plot: value })}
         />
-        <Select
-          label={texts.order}
-          value={order}
-          options={ORDERS}
-          onChange={(value) => change({ order: value as Order })}
-        />
+        {!alone && (
+          <Select
+            label={texts.order}
+            value={order}
+            options={ORDERS}
+            onChange={(value) => change({ order: value as Order })}
+          />
+        )}
         <Slider
           label={texts.size}
           value={zoom}
@@ -90,7 +96,7 @@ export function ClusterPanel({
           step={0.25}
           onChange={(value) => change({ zoom: value })}
         />
-        <div className={styles["toggles"]}>
+        <div className={styles["toggles"]} hidden={alone}>
           <Toggle
             label={texts.sameScaleForAll}
             checked={shared}
@@ -103,7 +109,7 @@ export function ClusterPanel({
           />
         </div>
       </div>
-      <div className={styles["clusters"]}>
+      <div className={styles["clusters"]} hidden={alone}>
         <ul data-testid="clusters">
           {clusters.clusters.map((cluster) => (
             <li key={cluster.id}>
@@ -131,7 +137,7 @@ export function ClusterPanel({
           )}
         </p>
       </div>
-      <TreeView clusters={clusters} numbers={numbers} />
+      {!alone && <TreeView clusters={clusters} numbers={numbers} />}
     </div>
   );
 }

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import { useSimilarRuns } from "@/api/similarRuns";
 import { useSearch } from "@/base/router";
 import { formatTime, formatValue } from "@/base/format";
 import { useTheme } from "@/base/theme";
@@ -19,6 +20,7 @@ export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
   const span = useChosen((chosen) => chosen.window);
   const [other, setOther] = useState<Side | null>(null);
   const [name, setName] = useState("");
+  const runs = useSimilarRuns(diagnosis.workload.id).runs.filter((run) => run.start_ms !== null);
   const asked = new URLSearchParams(useSearch()).get("with");
   useEffect(() => {
     if (asked) setOther({ workload: asked, window: null });
@@ -34,6 +36,22 @@ export function Comparison({ diagnosis }: { diagnosis: Diagnosis }) {
             if (name.trim()) setOther({ workload: name.trim(), window: null });
           }}
         >
+          {runs.length > 0 && (
+            <select
+              aria-label={texts.similarRuns}
+              value={runs.some((run) => run.workload === other?.workload) ? other?.workload : ""}
+              onChange={(event) =>
+                setOther(event.target.value ? { workload: event.target.value, window: null } : null)
+              }
+            >
+              <option value="">{texts.similarRuns}</option>
+              {runs.map((run) => (
+                <option key={run.workload} value={run.workload}>
+                  {texts.similarRun(run.workload, run.name, formatTime(run.start_ms))}
+                </option>
+              ))}
+            </select>
+          )}
           <input
             aria-label={texts.idOfAnotherWorkload}
             placeholder={texts.idOfAnotherWorkload}

@@ -32,3 +32,22 @@ def test_a_page_that_does_not_exist_says_so_and_leads_back(overview: Overview) -
     assert "/nothing/here" in page.get_by_role("alert").inner_text()
     page.get_by_role("link", name="Go to the overview", exact=True).click()
     page.wait_for_selector("[data-testid=canvas]")
+
+
+def test_on_paper_a_page_is_light_and_keeps_its_words(overview: Overview) -> None:
+    page = overview.page
+    colour = "getComputedStyle(document.body).getPropertyValue('--text').trim()"
+    page.goto(f"{overview.url}/waste?since=24h")
+    page.wait_for_selector("[data-testid=waste-table] tbody tr")
+    dark = page.evaluate(colour)
+    page.emulate_media(media="print")
+    overview.wait_until(lambda: page.evaluate(colour) != dark, "the light theme")
+    assert page.get_by_role("columnheader", name="Findings").get_by_role("button").is_visible()
+    assert not page.get_by_role("button", name="7 days").is_visible()
+    page.emulate_media(media="screen")
+    overview.wait_until(lambda: page.evaluate(colour) == dark, "the reader's theme again")
+    page.goto(f"{overview.url}/findings?state=all")
+    row = page.locator("[data-testid=findings] li button").first
+    row.wait_for()
+    page.emulate_media(media="print")
+    assert row.is_visible()

@@ -1611,6 +1611,8 @@ export const wasteTexts = {
   toWord: "To",
   csv: "CSV",
   workloads: "Workloads",
+  share: "Share",
+  gpuHoursColumn: "GPU-hours",
   findings: "Findings",
   no: (by: Value) => `no ${by}`,
   notKnownYet: (reason: Value) => `Not known yet. ${reason}`,

@@ -28,7 +28,13 @@ export const useTheme = create<{ theme: Theme; setTheme: (theme: Theme) => void 
   },
 }));
 
-/** Put the theme on the page before anything is drawn. */
+/** Put the theme on the page before anything is drawn; while it is printed, the light one. */
 export function applyTheme(): void {
-  document.documentElement.dataset["theme"] = useTheme.getState().theme;
+  const print = matchMedia("print");
+  const apply = (theme: Theme) => {
+    document.documentElement.dataset["theme"] = theme;
+    useTheme.setState({ theme });
+  };
+  print.addEventListener("change", () => apply(print.matches ? "light" : initialTheme()));
+  apply(useTheme.getState().theme);
 }

@@ -222,7 +222,11 @@ function List({
         <Fragment key={group.key}>
           {group.label && (
             <h2 className={styles["group"]}>
-              {group.label}{" "}
+              {shown.group === "workload" ? (
+                <PageLink href={workloadAddress(group.key)}>{group.label}</PageLink>
+              ) : (
+                group.label
+              )}{" "}
               <small className={ui["muted"]}>
                 {texts.groupSum(group.rows.length, formatCount(group.gpuHours))}
               </small>

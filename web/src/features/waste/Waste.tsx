@@ -2,7 +2,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { usePageState } from "@/base/router";
 import { getJson } from "@/api/client";
-import { formatCount, formatTime } from "@/base/format";
+import { formatCount, formatShare, formatTime } from "@/base/format";
 import { preparingText, useRules } from "@/base/verdicts/queries";
 import { Bars } from "@/base/ui/Bars";
 import { Choice } from "@/base/ui/controls";
@@ -135,7 +135,7 @@ function Download({ document: { csv, by, from_ms, to_ms } }: { document: WasteDo
 
 const COLUMNS: { key: SortKey; label: string }[] = [
   { key: "name", label: "" },
-  { key: "gpu_hours", label: "GPU-hours" },
+  { key: "gpu_hours", label: texts.gpuHoursColumn },
   { key: "workloads", label: texts.workloads },
   { key: "findings", label: texts.findings },
 ];
@@ -211,6 +211,7 @@ function Table({
                   </button>
                 </th>
               ))}
+              <th className={pageStyles["figure"]}>{texts.share}</th>
               <th aria-hidden="true" className={styles["waste-bar"]} />
             </tr>
           </thead>
@@ -223,7 +224,8 @@ function Table({
                   row={row}
                   by={by}
                   name={called(row.name)}
-                  share={row.gpu_hours / most}
+                  width={row.gpu_hours / most}
+                  share={row.gpu_hours / Math.max(total, 1e-9)}
                 />
               ))}
           </tbody>
@@ -242,11 +244,15 @@ function Line({
   row,
   by,
   name,
+  width,
   share,
 }: {
   row: WasteLine;
   by: WasteBy;
   name: string;
+  /** Of the largest line, for the bar. */
+  width: number;
+  /** Of all that was wasted. */
   share: number;
 }) {
   const link = lineLink(by, row.name);
@@ -256,8 +262,9 @@ function Line({
       <td className={pageStyles["figure"]}>{formatCount(row.gpu_hours)}</td>
       <td className={pageStyles["figure"]}>{formatCount(row.workloads)}</td>
       <td className={pageStyles["figure"]}>{formatCount(row.findings)}</td>
+      <td className={pageStyles["figure"]}>{formatShare(share)}</td>
       <td className={styles["waste-bar"]} aria-hidden="true">
-        <i style={{ width: `${Math.max(0.5, share * 100)}%` }} />
+        <i style={{ width: `${Math.max(0.5, width * 100)}%` }} />
       </td>
     </tr>
   );

@@ -301,7 +301,7 @@ def _collect_doubts(signals: Signals) -> tuple[str, tuple[Evidence, ...], str]:
         return (
             f"No known fault, but {idle[0]}.",
             (idle[1],),
-            "Samples do not say why: look at what the program does then, or ask for fewer GPUs.",
+            "Samples do not say why: look at what the program does then, or request fewer GPUs.",
         )
     if len(signals.matrix.hosts) == 1 and signals.count > 1:
         return "Nothing is wrong.", (), ONE_NODE

@@ -67,5 +67,5 @@ def refuse(scope: Scope, permission: Permission | None) -> Response | None:
 def describe_rights(identity: Identity) -> str:
     """Return what somebody may do, for a refusal."""
     rights = ", ".join(sorted(identity.permissions)) or "nothing"
-    who = f"'{identity.user}' ({identity.role})" if identity.user else "who is not signed in"
-    return f"{who} may: {rights}"
+    who = f"'{identity.user}' ({identity.role})" if identity.user else "without signing in you"
+    return f"{who} may only: {rights}"

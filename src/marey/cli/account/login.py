@@ -78,4 +78,4 @@ def wait_for_token(server: StoreHolder, out: Output) -> str:
         if answer["token"]:
             return str(answer["token"])
         time.sleep(POLL_S)
-    raise NotSignedIn(f"The code was not typed within ten minutes; see {get_sign_ins_path()}.")
+    raise NotSignedIn(f"The code was not entered within ten minutes; see {get_sign_ins_path()}.")

@@ -125,7 +125,7 @@ def _load(args: argparse.Namespace, out: Output, paths: list[str]) -> CallGraphs
 def _alias(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not equals or not old:
-        raise InvalidInput(f"'{text[:40]}' is no alias; write OLD=NEW.")
+        raise InvalidInput(f"'{text[:40]}' is not an alias; write OLD=NEW.")
     return old, new
 
 

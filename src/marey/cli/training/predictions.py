@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     """List predictions, after scoring one where that is asked for."""
     book = open_book()
     if (args.score is None) != (args.by is None):
-        raise InvalidInput("Give both --score ID and --by PATH, or none of them.")
+        raise InvalidInput("Give both --score ID and --by PATH, or neither.")
     if args.score is not None:
         model = read_model(args.by, args.cache, args.plain_step_ms, out)
         name, now = str(Path(args.by).resolve()), int(time.time() * 1000)

@@ -57,7 +57,7 @@ _REASONS: tuple[tuple[str, WaitReason], ...] = (
      "Use another partition, or wait until the administrators open it.")),
     ("nodedown|reqnodenotavail|nodesrequiredforjobare", WaitReason(_W, "Nodes that it needs are "
      "down, drained or reserved.", "Do not insist on these nodes; look at who reserved them.")),
-    ("begintime", WaitReason(_W, "It is not to start before a time that was asked for.",
+    ("begintime", WaitReason(_W, "It is not to start before a requested time.",
      "Nothing to do.")),
     ("reservation", WaitReason(_W, "It waits for its reservation to begin.", "Nothing to do.")),
     ("maxgrestrunmins|assocgrp|assocmax|qosgrp|qosmax|maxjobs|maxtres|exceeded quota|grptres|"

@@ -65,7 +65,7 @@ FACTS: dict[str, FactSpec] = {
     for spec in (
         FactSpec("runtime", _D, "time since the start (or since Marey first saw it)"),
         FactSpec("waited", _D, "time between submission and start"),
-        FactSpec("time_limit", _D, "run time that was asked for"),
+        FactSpec("time_limit", _D, "requested time limit"),
         FactSpec("remaining", _D, "time until the limit"),
         FactSpec("since_progress", _D, "time since the training script last reported a step"),
         FactSpec("since_sample", _D, "time since the GPU's last sample"),

@@ -43,7 +43,6 @@ export function FindingPlot({ finding }: { finding: Finding }) {
     enabled: metrics.length > 0 && gpu !== undefined,
     staleTime: 60_000,
   });
-  if (language.data && metrics.length === 0) return null;
   return (
     <section aria-label={texts.atThatTime} data-testid="finding-plot">
       <h3>{texts.atThatTime}</h3>

@@ -97,6 +97,9 @@ test("the plot of a finding shows what its conditions measured, with some time a
     "util",
     "power",
   ]);
+  expect(measuredMetrics({ ...finding, evidence: {} } as unknown as Finding, LANGUAGE)).toEqual([
+    "util",
+  ]);
   expect(plottedSpan(finding as Finding)).toEqual([minutes(80), minutes(200)]);
   expect(plottedSpan({ ...finding, closed_ms: null } as Finding)).toEqual([
     minutes(80),

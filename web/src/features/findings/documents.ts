@@ -77,13 +77,15 @@ export function readingText(
 }
 
 const MOST_PLOTS = 3;
+// Where a rule asks for facts alone, such as progress, what the GPUs did says most.
+const USUAL_PLOT = "util";
 
 /** The metrics that a finding's conditions measured, in their order. */
 export function measuredMetrics(finding: Finding, language: LanguageDocument): string[] {
   const conditions = Object.values(finding.evidence)[0] ?? [];
   const subjects = conditions.map(({ condition }) => condition.split(/[\s[]+/)[0]);
   const known = subjects.filter((name) => Object.hasOwn(language.metrics, name));
-  return [...new Set(known)].slice(0, MOST_PLOTS);
+  return known.length > 0 ? [...new Set(known)].slice(0, MOST_PLOTS) : [USUAL_PLOT];
 }
 
 const LEAST_MARGIN_MS = 10 * 60_000;

@@ -44,7 +44,7 @@ def get_somebody(request: Request) -> Identity:
     if identity is None:
         raise NotSignedIn("Sign in first.")
     if not identity.user:
-        raise NotPermitted("This is about one's own account; sign in first.")
+        raise NotPermitted("Sign in to see your own account.")
     return identity
 
 

@@ -116,7 +116,7 @@ def sign_in(
         control.throttle.note_failure(peer)
         return refuse_attempt(wait_s)
     if not found.identity.may(Permission.READ):
-        raise NotPermitted("This token does not let anybody look; it is for programs.")
+        raise NotPermitted("This token is for programs that send data; it does not allow viewing.")
     new = _begin_session(request, control, found.identity, token=found.token)
     me = describe_identity(request, control, found.identity, session=new.session)
     answer = Answer(SignedInSession(new.key, me))
@@ -199,7 +199,9 @@ def finish_sign_in(
     attempt = control.attempts.end(cookie, state)
     try:
         if attempt is None:
-            raise NotSignedIn("This sign-in was not begun in this browser, or is too old.")
+            raise NotSignedIn(
+                "This sign-in was started in another browser or is too old; start again."
+            )
         if error or not code:
             raise NotSignedIn(f"The provider says: {shown(error or 'nothing')}.")
         new = _finish(request, control, attempt, (code, iss))
@@ -223,7 +225,7 @@ def _finish(
     signed_in = _get_provider(control).redeem(code, attempt, issuer)
     identity = identify(control.settings, signed_in.user, signed_in.groups)
     if identity is None:
-        raise NotPermitted(f"'{shown(signed_in.user)}' is not let in here; ask the operators.")
+        raise NotPermitted(f"'{shown(signed_in.user)}' may not use this server; ask its operators.")
     return _begin_session(request, control, identity, id_token=signed_in.id_token)
 
 

@@ -95,7 +95,7 @@ def predict_run(
     To keep the prediction needs the permission to contribute.
     """
     if body.keep and not current_identity().may(Permission.CONTRIBUTE):
-        raise NotPermitted("To keep a prediction needs the permission 'contribute'; sign in first.")
+        raise NotPermitted("Keeping a prediction needs the permission 'contribute'; sign in first.")
     made = service.replays.what_if(
         run,
         body.changes,

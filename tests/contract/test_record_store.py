@@ -37,6 +37,7 @@ def dump(store: RecordStore) -> list[Any]:
         store.workloads(WorkloadQuery()).to_pylist(),
         store.allocations(C).to_pylist(),
         store.states(C, from_ms=0, to_ms=ALL_TIME).to_pylist(),
+        store.host_states(C, from_ms=0, to_ms=ALL_TIME).to_pylist(),
         store.events(C, 0, ALL_TIME).to_pylist(),
         [store.progress(C, w, 0, ALL_TIME).to_pylist() for w in ("a", "b")],
         store.moment(C, ALL_TIME),

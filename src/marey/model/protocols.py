@@ -219,6 +219,9 @@ class RecordStore(Protocol):
     def states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
         """Return state intervals of workloads that touch this span; schema ``tables.STATES``."""
 
+    def host_states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """Return state intervals of hosts that touch this span; schema ``tables.HOST_STATES``."""
+
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return what the workload said of itself; schema ``tables.PROGRESS``."""
 

@@ -95,6 +95,17 @@ STATES = pa.schema(
     }
 )
 
+# Whether hosts took work, from when to when; the operators' reasons are not among it.
+HOST_STATES = pa.schema(
+    {
+        "cluster": _TEXT,
+        "host": _TEXT,
+        "state": _TEXT,
+        "valid_from_ms": _MS,
+        "valid_to_ms": _MS,
+    }
+)
+
 ALLOCATIONS = pa.schema(
     {
         "cluster": _TEXT,

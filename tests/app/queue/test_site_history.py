@@ -16,7 +16,7 @@ from marey.app.queue.learned_waits import fit_site
 from marey.app.queue.live_line import read_line
 from marey.app.queue.performance_queries import AskPerformance, AskRunTime
 from marey.app.queue.queue_queries import AskForecastRecord, AskLine, AskStart, AskWhy
-from marey.app.queue.what_if_store import find_largest_hold, read_recorded_jobs
+from marey.app.queue.site_history import read_site_history
 from marey.live.summary import SummaryLog
 from marey.model.inventory import Gpu, Host, HostState, HostStatus
 from marey.model.metrics import Entity
@@ -26,6 +26,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
 from marey.queue.forecast.forecaster import NotEnoughHistory
+from marey.queue.policy.inferred_policy import find_largest_hold
 from marey.queue.policy.recorded_jobs import NOT_YET_MS
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import HandClock
@@ -185,7 +186,7 @@ def test_the_load_of_the_fabric_is_taken_from_the_store(site: Workspace) -> None
 
 
 def test_who_still_waits_is_replayed_too_but_held_nothing(site: Workspace) -> None:
-    jobs = read_recorded_jobs(site, DEFAULT_CLUSTER, "gpu", 7)
+    jobs = read_site_history(site, DEFAULT_CLUSTER, "gpu", 7).jobs
     late = jobs.start_ms == NOT_YET_MS
     assert late.sum() == len(read_line(site, DEFAULT_CLUSTER).waiters) > 0
     assert np.isnan(jobs.wait_s[late]).all()

@@ -111,6 +111,9 @@ class PlainScheduler:
         self.start[job] = now
         self.waiting.remove(job)
 
+    def _has_room(self, job: PlainJob, host: PlainHost) -> bool:
+        return job.partition in host.partitions and host.fits(job)
+
     def _pick(self, job: PlainJob, hosts: list[PlainHost], allowed: list[int]) -> list[int]:
         able = [h for h in allowed if job.partition in hosts[h].partitions and hosts[h].fits(job)]
         if job.share < 1000 and job.hosts == 1:
@@ -148,6 +151,8 @@ class PlainScheduler:
         if hosts := self._pick(job, self.hosts, allowed):
             return now, hosts
         exact = self.backfill == "easy"
+        # EASY keeps the hosts that are ready first, those with room now before all others.
+        ready = [h for h in allowed if self._has_room(job, self.hosts[h])]
         future = [host.copy() for host in self.hosts]
         ends = sorted((self.start[r] + self.jobs[r].limit, self.start[r], r) for r in self.running)
         window, base, i = 30, -1, 0
@@ -162,10 +167,13 @@ class PlainScheduler:
                 last = end
                 for host, gpus in self.running[other][1].items():
                     future[host].give(self.jobs[other], gpus)
+                mine = [h for h in sorted(self.running[other][1]) if h in allowed]
+                ready += [h for h in mine if h not in ready and self._has_room(job, future[h])]
                 # Slurm looks at the next end only after one that it let go.
                 if i < len(ends) and ends[i][0] > (end if exact else base + window):
                     break
-            if last >= 0 and (hosts := self._pick(job, future, allowed)):
+            hosts = ready[: job.hosts] if exact else self._pick(job, future, allowed)
+            if last >= 0 and len(hosts) == job.hosts:
                 return max(last, now + 1), hosts
             window *= 2
             while not exact and i < len(ends) and ends[i][0] > base + window:

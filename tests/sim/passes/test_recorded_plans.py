@@ -42,6 +42,7 @@ def build_requests(records: list[JobRecord]) -> Requests:
         owner=zero,
         project=zero,
         partition=zero,
+        qos=zero - 1,
         tier=zero,
         first=np.cumsum(hosts) - hosts,
     )
@@ -61,6 +62,7 @@ def build_site(jobs: Requests) -> Site:
         np.zeros(held, np.int64),
         np.zeros(held, np.uint64),
         pool,
+        np.array([HOSTS]),
         pool,
         np.zeros(GPUS + 1),
         *scratch,

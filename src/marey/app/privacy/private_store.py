@@ -141,6 +141,10 @@ class PrivateStore:
         table = self._whole.states(cluster, from_ms=from_ms, to_ms=to_ms)
         return self._tables.show_rows(cluster, table)
 
+    def host_states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """Return state intervals of hosts, which are everybody's."""
+        return self._whole.host_states(cluster, from_ms=from_ms, to_ms=to_ms)
+
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return what the workload said of itself."""
         real = self._name_inside(cluster, workload) or _NO_WORKLOAD

@@ -18,7 +18,7 @@ from marey.live.seen_frames import OTHERS, anonymise_frame, see_frame
 from marey.model.access.identity import Privacy
 from marey.model.access.record_mask import RecordMask
 from marey.model.metrics import EVERYDAY
-from marey.model.protocols import WorkloadQuery
+from marey.model.protocols import Store, WorkloadQuery
 from marey.queue.waiting.fairness import SharesFrom, SiteShares
 
 _NAMELESS = ("workload", "name", "experiment", "qos", "attributes")
@@ -147,6 +147,18 @@ class PrivateWorkspace(Workspace):
             column = pa.array(shown, pa.string())
             table = table.set_column(at, table.schema.field(name), column)
         return table
+
+    def store_for_sums(self) -> Store:
+        """Return all that is kept; what is computed of it is shown by ``show_owner``."""
+        return self.whole.store_for_sums()
+
+    def show_owner(self, user: str, project: str) -> tuple[str, str]:
+        """Return a user and a project, their pseudonyms, or that they are others."""
+        if self.sight.knows(user, project):
+            return user, project
+        if self.sight.scope.hides:
+            return OTHERS, OTHERS
+        return self.sight.show_user(user), self.sight.show_project(project)
 
     def site_shares(self, cluster: str) -> SiteShares:
         """Return the shares under the names that are shown; none where no project is whole."""

@@ -154,6 +154,14 @@ class Workspace:
         """Return all workloads that are chosen, for sums; perhaps without names."""
         return self.workloads(query)
 
+    def store_for_sums(self) -> Store:
+        """Return all that is kept, for sums and simulations; never for what is shown by name."""
+        return self.store
+
+    def show_owner(self, user: str, project: str) -> tuple[str, str]:
+        """Return a user and a project as they may be shown."""
+        return user, project
+
     def site_shares(self, cluster: str) -> SiteShares:
         """Return what each project is meant to have."""
         return read_site_shares(self.store, cluster)

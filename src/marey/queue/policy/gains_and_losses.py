@@ -95,12 +95,19 @@ def describe_changes(
     by_owner: Sequence[ChangedWaits],
     by_project: Sequence[ChangedWaits],
 ) -> tuple[list[str], list[str]]:
-    """Return who would lose and who would gain, in words, the largest change first."""
-    named = [(_name_size(row["gpus_from"]), row) for row in by_size]
-    named += [(f"Project {row['project']}", row) for row in by_project]
-    named += [(f"User {row['owner']}", row) for row in by_owner]
+    """Return who would lose and who would gain, in words: sizes first, as single users are few,
+    then the largest change.
+    """
+    sizes = [(_name_size(row["gpus_from"]), row) for row in by_size]
+    others = [(f"Project {row['project']}", row) for row in by_project]
+    others += [(f"User {row['owner']}", row) for row in by_owner]
+    named = [
+        entry
+        for group in (sizes, others)
+        for entry in sorted(group, key=lambda entry: _size_of_change(entry[1]))
+    ]
     losses, gains = [], []
-    for name, row in sorted(named, key=lambda entry: _size_of_change(entry[1])):
+    for name, row in named:
         kind = judge_change(row)
         if kind == "loses":
             losses.append(_describe(name, row))

@@ -11,6 +11,7 @@ from marey.queue.policy.policy_parts import (
     HostKind,
     PartitionRule,
     Preemption,
+    QosRule,
     Reservation,
     Sharing,
     read_added_hosts,
@@ -18,6 +19,7 @@ from marey.queue.policy.policy_parts import (
     read_number,
     read_partitions,
     read_preemption,
+    read_qos,
     read_reservations,
     read_sharing,
 )
@@ -59,6 +61,9 @@ class Policy:
     limits: dict[str, float] = field(default_factory=dict)
     max_age_s: float = 7 * DAY_S
     half_life_s: float = 7 * DAY_S
+    # How many times its equal part an owner may use before the share is half gone (Slurm's
+    # FairShareDampeningFactor).
+    dampening: float = 1.0
     favor_small: bool = False
     depth: int = DEFAULT_DEPTH
     # Seconds between the end of a job and the next start in its place; None: as recorded.
@@ -75,6 +80,7 @@ class Policy:
     hosts: tuple[HostKind, ...] = ()
     add_hosts: tuple[AddedHosts, ...] = ()
     partitions: tuple[PartitionRule, ...] = ()
+    qos: tuple[QosRule, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     preemption: Preemption = field(default_factory=Preemption)
     sharing: Sharing = field(default_factory=Sharing)
@@ -91,7 +97,7 @@ class Policy:
 
 _NUMBERS = (
     "max_age_s", "half_life_s", "interval_s", "window_s", "tick_s", "submit_delay_s",
-    "recalculate_s",
+    "recalculate_s", "dampening",
 )  # fmt: skip
 
 
@@ -125,6 +131,7 @@ def parse_policy(document: Any, base: Policy | None = None) -> Policy:
         "hosts": read_hosts,
         "add_hosts": read_added_hosts,
         "partitions": read_partitions,
+        "qos": read_qos,
         "reservations": read_reservations,
         "preemption": read_preemption,
         "sharing": read_sharing,

@@ -45,8 +45,20 @@ class PartitionRule:
     max_gpus: int = 0
     max_time_s: float = 0.0
     max_gpus_per_user: int = 0
+    # So many GPUs may its jobs hold together; 0: all.
+    max_gpus_in_use: int = 0
     # Higher tiers come first, and may evict lower ones where preemption is on.
     tier: int = 0
+
+
+@dataclass(frozen=True)
+class QosRule:
+    """The limits of a quality of service; 0: none."""
+
+    name: str
+    max_gpus_per_user: int = 0
+    max_jobs_per_user: int = 0
+    max_gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,8 @@ def read_added_hosts(found: Any) -> tuple[AddedHosts, ...]:
 
 
 _PARTITION_NUMBERS = (
-    "count", "first", "min_gpus", "max_gpus", "max_time_s", "max_gpus_per_user", "tier",
+    "count", "first", "min_gpus", "max_gpus", "max_time_s", "max_gpus_per_user",
+    "max_gpus_in_use", "tier",
 )  # fmt: skip
 
 
@@ -149,6 +162,27 @@ def read_partitions(found: Any) -> tuple[PartitionRule, ...]:
         )
     if len({rule.name for rule in rules}) < len(rules):
         raise InvalidInput("Two partitions of the policy have the same name.")
+    return tuple(rules)
+
+
+_QOS_NUMBERS = ("max_gpus_per_user", "max_jobs_per_user", "max_gpus")
+
+
+def read_qos(found: Any) -> tuple[QosRule, ...]:
+    """Return the limits of ``[{"name": "normal", "max_gpus_per_user": 16}]``."""
+    rules = [
+        QosRule(
+            str(_require(entry, "name", "qos")),
+            **{
+                name: int(read_number(f"qos.{name}", entry[name]))
+                for name in _QOS_NUMBERS
+                if name in entry
+            },
+        )
+        for entry in _read_objects("qos", found, {"name", *_QOS_NUMBERS})
+    ]
+    if len({rule.name for rule in rules}) < len(rules):
+        raise InvalidInput("Two entries of qos have the same name.")
     return tuple(rules)
 
 

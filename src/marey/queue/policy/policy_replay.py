@@ -7,14 +7,23 @@ a gap. Each replay draws the scheduler's own delays anew, and the answer is thei
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marey.model.errors import InvalidInput
 from marey.queue.policy.policy import BACKFILLS, PLACEMENTS, Policy
 from marey.queue.policy.recorded_jobs import WHOLE_GPU, Floats, Ints, RecordedJobs
-from marey.queue.policy.replay_kernels import Moments, Order, WaitingLine, build_line, replay_jobs
+from marey.queue.policy.replay_kernels import (
+    Moments,
+    Order,
+    RecordedChanges,
+    WaitingLine,
+    build_line,
+    replay_jobs,
+)
 from marey.queue.policy.replay_layout import (
     STARTABLE,
     ReplayLayout,
@@ -48,6 +57,8 @@ class ReplayedSchedule:
     stranded: float
     replays: int
     verdict: Ints
+    # Mean wait of each job over the replays.
+    average_s: Floats
     evictions: float = 0.0
     lost_gpu_hours: float = 0.0
 
@@ -97,7 +108,7 @@ def find_lag(jobs: RecordedJobs, policy: Policy) -> tuple[float, float]:
 def _summarise(
     jobs: RecordedJobs, layout: ReplayLayout, waits: Floats, sums: Floats
 ) -> ReplayedSchedule:
-    never = np.isnan(waits).all(axis=0)
+    never = np.asarray(np.isnan(waits).all(axis=0), np.bool_)
     if len(waits) == 1:
         middle, spread = waits[0], np.where(never, np.nan, 0.0)
     else:
@@ -114,8 +125,27 @@ def _summarise(
         stranded=float(stranded / free) if free > 0 else 0.0,
         replays=len(waits),
         verdict=layout.verdict,
+        average_s=_average(waits, never),
         evictions=float(evictions),
         lost_gpu_hours=float(lost / 3_600_000.0),
+    )
+
+
+def _average(waits: Floats, never: NDArray[np.bool_]) -> Floats:
+    return np.where(never, np.nan, np.nanmean(np.where(never, 0.0, waits), axis=0))
+
+
+def select_schedule(replayed: ReplayedSchedule, chosen: NDArray[np.bool_]) -> ReplayedSchedule:
+    """Return the part of a schedule that is about some of the jobs."""
+    average = replayed.average_s[chosen]
+    known = average[np.isfinite(average)]
+    return dataclasses.replace(
+        replayed,
+        wait_s=replayed.wait_s[chosen],
+        spread_s=replayed.spread_s[chosen],
+        average_s=average,
+        verdict=replayed.verdict[chosen],
+        mean_wait_s=float(known.mean()) if len(known) else float("nan"),
     )
 
 
@@ -141,8 +171,10 @@ def _replay_once(
         gpus=np.zeros(len(jobs.owners), np.int64),
         jobs=np.zeros(len(jobs.owners), np.int64),
         project_gpus=np.zeros(max(1, len(jobs.projects)), np.int64),
-        partition_gpus=np.zeros((len(jobs.owners), len(layout.partitions)), np.int64),
-        partition_limit=layout.partition_limits,
+        group_gpus=np.zeros((len(jobs.owners), len(layout.group_limits)), np.int64),
+        group_jobs=np.zeros((len(jobs.owners), len(layout.group_limits)), np.int64),
+        group_total=np.zeros(len(layout.group_limits), np.int64),
+        group_limits=layout.group_limits,
         closed=np.zeros(len(layout.partitions), np.int64),
     )
     reserved = site.plans.counts[1]
@@ -154,12 +186,54 @@ def _replay_once(
         submit_delay=int(policy.submit_delay_s * 1000.0),
         tick=int(policy.tick_s * 1000.0),
         keeps_progress=int(policy.preemption.mode == "resume"),
+        running_first=_place_first(layout, site, rows, requests),
+        changes=_list_changes(jobs, layout, rows, submit),
     )
+    if len(jobs.other_use.before):
+        line.usage[:] = jobs.other_use.before
     order = _build_order(jobs, policy, layout.fixed[rows])
     rules = _build_rules(policy)
     outcome = build_outcome(len(rows))
     replay_jobs(requests, moments, site, use, line, order, rules, outcome, phase_ms)
     return line
+
+
+def _place_first(layout: ReplayLayout, site: Site, rows: Ints, requests: Requests) -> int:
+    """Note the hosts of what runs from the first moment on; return how many jobs to look at."""
+    if not (layout.first_hosts >= 0).any():
+        return 0
+    hosts = layout.requests.hosts
+    taken = np.repeat(np.isin(np.arange(len(hosts)), rows), hosts)
+    site.held[:] = layout.first_hosts[taken]
+    first = np.flatnonzero(site.held[requests.first] >= 0)
+    return int(first[-1]) + 1 if len(first) else 0
+
+
+def _list_changes(
+    jobs: RecordedJobs, layout: ReplayLayout, rows: Ints, submit: Ints
+) -> RecordedChanges:
+    """Return what happens beside submissions and ends, whatever the policy is."""
+    leave = jobs.fill("leave_ms", -1)[rows]
+    leaving = np.flatnonzero(leave >= 0)
+    # Nobody leaves before it came, however the delays were drawn.
+    leave_at = np.maximum(leave[leaving], submit[leaving])
+    order = np.argsort(leave_at, kind="stable")
+    moments, hosts, changes = layout.outages
+    other = jobs.other_use
+    return RecordedChanges(
+        leave_at=leave_at[order],
+        leave_job=leaving[order],
+        aged=jobs.fill("aged_ms", 0)[rows],
+        host_at=moments,
+        host=hosts,
+        host_change=changes,
+        outages=np.zeros(len(layout.hosts.gpus), np.int64),
+        whole_pools=layout.pools,
+        use_at=other.at_ms,
+        use_owner=other.owner,
+        use_gpus=other.gpus,
+        held_outside=np.zeros(len(jobs.owners), np.int64),
+    )
 
 
 def _build_site(
@@ -185,7 +259,8 @@ def _build_site(
         plans=plans,
         held=np.zeros(held, np.int64),
         taken=np.zeros(held, np.uint64),
-        pools=layout.pools,
+        pools=layout.pools.copy(),
+        pool_hosts=np.bitwise_count(layout.pools).sum(axis=1).astype(np.int64),
         partitions=layout.partitions,
         stranded=layout.stranded,
         allowed=np.zeros(words, np.uint64),
@@ -209,7 +284,7 @@ def _build_order(jobs: RecordedJobs, policy: Policy, fixed: Floats) -> Order:
     weights = policy.weights
     return Order(
         fixed=fixed,
-        share=np.full(len(jobs.owners), 1.0 / len(jobs.owners)),
+        share=np.full(len(jobs.owners), max(policy.dampening, 1e-9) / len(jobs.owners)),
         recalculate=int(policy.recalculate_s * 1000.0),
         age_weight=float(weights.get("age", 0.0)),
         max_age=float(policy.max_age_s * 1000.0),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,26 @@ class Hosts:
     memory_mb: Ints = field(default_factory=lambda: _NONE)
     # The names of the partitions that each host is in.
     partitions: tuple[tuple[str, ...], ...] = ()
-    # Whether a host takes no work now.
-    out_of_service: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+
+@dataclass(frozen=True)
+class Outages:
+    """When hosts (by their place) took no new work, each from a moment to another."""
+
+    host: Ints = field(default_factory=lambda: _NONE)
+    begin_ms: Ints = field(default_factory=lambda: _NONE)
+    end_ms: Ints = field(default_factory=lambda: _NONE)
+
+
+@dataclass(frozen=True)
+class OtherUse:
+    """What owners held elsewhere, which counts for their fair share: GPUs taken (or given back)."""
+
+    at_ms: Ints = field(default_factory=lambda: _NONE)
+    owner: Ints = field(default_factory=lambda: _NONE)
+    gpus: Ints = field(default_factory=lambda: _NONE)
+    # GPU-ms of each owner before the first submission, as far as they are known.
+    before: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,18 @@ class RecordedJobs:
     gpu_model: tuple[str, ...] = ()
     # Higher ones may evict lower ones, where a policy lets them.
     tier: Ints = field(default_factory=lambda: _NONE)
+    # Quality of service of each job, by its place among the names.
+    qos: Ints = field(default_factory=lambda: _NONE)
+    qos_names: tuple[str, ...] = ()
+    # When a job left the line without having started (−1: it did not), and how long it had
+    # waited before it joined this line.
+    leave_ms: Ints = field(default_factory=lambda: _NONE)
+    aged_ms: Ints = field(default_factory=lambda: _NONE)
+    # The hosts (by place) of the jobs that ran when the record began; () for the others.
+    first_hosts: tuple[tuple[int, ...], ...] = ()
     site: Hosts = field(default_factory=Hosts)
+    outages: Outages = field(default_factory=Outages)
+    other_use: OtherUse = field(default_factory=OtherUse)
     # Seconds between an end and the next start in its place, as recorded; NaN: unknown.
     lag_s: float = float("nan")
     # Times were cut to so many seconds; replays draw anew what was lost.
@@ -80,6 +110,23 @@ class RecordedJobs:
     def wait_s(self) -> Floats:
         """Return the recorded waits; NaN where no start is recorded."""
         return np.where(self.start_ms >= 0, (self.start_ms - self.submit_ms) / 1000.0, np.nan)
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Return which jobs an answer is about: not those that left without having started."""
+        return self.fill("leave_ms", -1) < 0
+
+    def select(self, chosen: NDArray[np.bool_]) -> RecordedJobs:
+        """Return some of the jobs, for an answer about them."""
+        columns: dict[str, Any] = {}
+        for one in fields(self):
+            column = getattr(self, one.name)
+            if isinstance(column, np.ndarray) and one.name != "host_gpus" and len(column):
+                columns[one.name] = column[chosen]
+        for name in ("ids", "partition", "gpu_model", "first_hosts"):
+            texts = getattr(self, name)
+            columns[name] = tuple(v for v, c in zip(texts, chosen, strict=False) if c)
+        return replace(self, **columns)
 
     def fill(self, name: str, default: int) -> Ints:
         """Return an optional column, or the same number for all where it is not known."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marey.sim.passes.compiling import njit
-from marey.sim.passes.host_room import NEVER, WHOLE_GPU, Floats, Ints, Requests
+from marey.sim.passes.host_room import NEVER, WHOLE_GPU, Floats, Ints, Requests, Words, is_set
 from marey.sim.passes.planned_starts import Rules, Site
 from marey.sim.passes.scheduler_passes import (
     HeldResources,
@@ -20,9 +20,30 @@ from marey.sim.passes.scheduler_passes import (
     end_job,
     run_backfill_pass,
     run_main_pass,
+    start_job,
 )
 
 HEAD, TAIL, RUNNING = 0, 1, 2
+
+
+class RecordedChanges(NamedTuple):
+    """What happens beside submissions and ends, whatever the policy is, in order of time (ms)."""
+
+    # Who leaves the line if it has not started by then, and how long jobs waited before they join.
+    leave_at: Ints
+    leave_job: Ints
+    aged: Ints
+    # Hosts that go out of service (−1) or come back (1), and the pools without outages.
+    host_at: Ints
+    host: Ints
+    host_change: Ints
+    outages: Ints
+    whole_pools: Words
+    # GPUs that owners take (or give back) where this replay does not see it.
+    use_at: Ints
+    use_owner: Ints
+    use_gpus: Ints
+    held_outside: Ints
 
 
 class Moments(NamedTuple):
@@ -38,6 +59,9 @@ class Moments(NamedTuple):
     # A scheduler that looks only so often (0: at every change) sees all that happened since.
     tick: int
     keeps_progress: int
+    # So many jobs run from the first moment on, on the hosts that stand in their rows.
+    running_first: int
+    changes: RecordedChanges
 
 
 class Order(NamedTuple):
@@ -187,7 +211,7 @@ def _sort_line(line: WaitingLine, jobs: Requests, moments: Moments, order: Order
     """Compute all priorities anew and put the line in their order (Shell's sort, in place)."""
     waiting = line.waiting[line.counts[HEAD] : line.counts[TAIL]]
     for job in waiting:
-        waited = now - moments.submit[job]
+        waited = now - moments.submit[job] + moments.changes.aged[job]
         line.priority[job] = _compute_priority(line, order, jobs.owner[job], job, waited)
     gap = 1
     while gap < len(waiting) // 3:
@@ -211,10 +235,13 @@ def _comes_before(line: WaitingLine, job: int, other: int) -> bool:
 
 
 @njit()
-def _add_usage(line: WaitingLine, use: HeldResources, order: Order, passed: int) -> None:
+def _add_usage(
+    line: WaitingLine, use: HeldResources, outside: Ints, order: Order, passed: int
+) -> None:
     decay = 0.5 ** (passed / order.half_life) if order.half_life > 0 else 1.0
     for owner in range(len(line.usage)):
-        line.usage[owner] = line.usage[owner] * decay + use.gpus[owner] * passed
+        held = use.gpus[owner] + outside[owner]
+        line.usage[owner] = line.usage[owner] * decay + held * passed
 
 
 @njit(inlined=True)
@@ -277,6 +304,58 @@ def _note_outcome(
 
 
 @njit()
+def _start_first(
+    line: WaitingLine,
+    jobs: Requests,
+    moments: Moments,
+    site: Site,
+    use: HeldResources,
+    rules: Rules,
+    job: int,
+) -> None:
+    """Let a job run from the first moment on, on the hosts of its row, if these have room."""
+    if site.held[jobs.first[job]] < 0:
+        return
+    now = moments.submit[job]
+    line.start[job], line.joined[job] = now, now
+    line.end_at[job] = now + line.left[job]
+    start_job(site, jobs, use, rules, job, now // 1000)
+    _push_end(line, line.end_at[job], job)
+
+
+@njit()
+def _change_host(site: Site, changes: RecordedChanges, place: int) -> None:
+    """Take a host out of every pool, or put it back where nothing else keeps it out."""
+    host = changes.host[place]
+    changes.outages[host] -= changes.host_change[place]
+    bit = np.uint64(1) << np.uint64(host & 63)
+    word = host >> 6
+    for pool in range(len(site.pools)):
+        if not is_set(changes.whole_pools[pool], host):
+            continue
+        there = is_set(site.pools[pool], host)
+        if changes.outages[host] == 0 and not there:
+            site.pools[pool, word] |= bit
+            site.pool_hosts[pool] += 1
+        elif changes.outages[host] > 0 and there:
+            site.pools[pool, word] ^= bit
+            site.pool_hosts[pool] -= 1
+
+
+@njit()
+def _leave_line(line: WaitingLine, job: int) -> None:
+    """Take a job out of the line, if it still waits."""
+    if line.start[job] >= 0:
+        return
+    for place in range(line.counts[HEAD], line.counts[TAIL]):
+        if line.waiting[place] == job:
+            for i in range(place, line.counts[TAIL] - 1):
+                line.waiting[i] = line.waiting[i + 1]
+            line.counts[TAIL] -= 1
+            return
+
+
+@njit()
 def _find_tick(moments: Moments, phase: int, at: int) -> Any:
     """Return the first moment from another on at which the scheduler looks."""
     if moments.tick == 0:
@@ -298,10 +377,15 @@ def replay_jobs(
 ) -> None:
     """Replay the jobs into ``line.start`` (−1: never) and ``line.waited``."""
     next_job, many, next_wake = 0, len(moments.submit), 0
+    changes = moments.changes
+    next_leave, next_host, next_use = 0, 0, 0
+    eventful = len(changes.leave_at) + len(changes.host_at) + len(changes.use_at) > 0
     before: Any = moments.submit[0]
     main_at, last_main = NEVER, before - moments.submit_delay
     fill_at, last_fill = NEVER, before - phase
     sorted_at = before
+    for job in range(moments.running_first):
+        _start_first(line, jobs, moments, site, use, rules, job)
     while True:
         now: Any = min(main_at, fill_at)
         if next_job < many:
@@ -310,22 +394,44 @@ def replay_jobs(
             now = min(now, line.ends[0])
         if next_wake < len(moments.wakes) and line.counts[TAIL] > line.counts[HEAD]:
             now = min(now, moments.wakes[next_wake])
+        if eventful and (line.counts[TAIL] > line.counts[HEAD] or next_job < many):
+            if next_leave < len(changes.leave_at):
+                now = min(now, changes.leave_at[next_leave])
+            if next_host < len(changes.host_at):
+                now = min(now, changes.host_at[next_host])
+            if next_use < len(changes.use_at):
+                now = min(now, changes.use_at[next_use])
         if now == NEVER:
             return
         if now > before:
             _measure_room(line, site, now - before)
             if order.share_weight > 0:
-                _add_usage(line, use, order, now - before)
+                _add_usage(line, use, changes.held_outside, order, now - before)
             before = now
         if _end_jobs(line, jobs, site, use, rules, now):
             main_at = min(main_at, _find_tick(moments, phase, now))
         while next_wake < len(moments.wakes) and moments.wakes[next_wake] <= now:
             next_wake += 1
             main_at = now
+        if eventful:
+            while next_use < len(changes.use_at) and changes.use_at[next_use] <= now:
+                changes.held_outside[changes.use_owner[next_use]] += changes.use_gpus[next_use]
+                next_use += 1
+            while next_host < len(changes.host_at) and changes.host_at[next_host] <= now:
+                _change_host(site, changes, next_host)
+                next_host += 1
+                main_at = min(main_at, _find_tick(moments, phase, now))
+            while next_leave < len(changes.leave_at) and changes.leave_at[next_leave] <= now:
+                _leave_line(line, changes.leave_job[next_leave])
+                next_leave += 1
+                main_at = min(main_at, _find_tick(moments, phase, now))
         while next_job < many and moments.submit[next_job] <= now:
+            if line.start[next_job] >= 0:
+                next_job += 1
+                continue
             line.joined[next_job] = now
             line.priority[next_job] = _compute_priority(
-                line, order, jobs.owner[next_job], next_job, 0
+                line, order, jobs.owner[next_job], next_job, changes.aged[next_job]
             )
             _join_line(line, next_job)
             next_job += 1

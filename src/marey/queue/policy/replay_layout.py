@@ -46,11 +46,16 @@ class ReplayLayout:
     requests: Requests
     pools: Words
     partitions: Words
-    partition_limits: Ints
+    # Per partition and then per quality of service: GPUs and jobs of a user, GPUs of all.
+    group_limits: Ints
     # Per job: STARTABLE or why not.
     verdict: Ints
     fixed: Floats
     stranded: Floats
+    # Per row of a job's hosts: where it runs from the first moment on, −1 if it does not.
+    first_hosts: Ints
+    # Moments (ms), hosts and changes (−1 out of service, 1 back), in order of time.
+    outages: tuple[Ints, Ints, Ints]
 
 
 def lay_out_hosts(jobs: RecordedJobs, policy: Policy) -> HostTable:
@@ -136,6 +141,7 @@ def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> ReplayLayout:
         owner=np.asarray(jobs.owner, np.int64),
         project=jobs.fill("project", 0),
         partition=partition,
+        qos=_number_qos(jobs, policy, len(rules)),
         tier=tier,
         first=np.cumsum(jobs.hosts) - jobs.hosts,
     )
@@ -146,7 +152,15 @@ def lay_out_jobs(jobs: RecordedJobs, policy: Policy) -> ReplayLayout:
         requests=requests,
         pools=np.array([build_mask(mask) for mask in pools]),
         partitions=np.array([build_mask(mask) for mask in masks]),
-        partition_limits=np.array([rule.max_gpus_per_user for rule in rules], np.int64),
+        group_limits=np.array(
+            [
+                *([rule.max_gpus_per_user, 0, rule.max_gpus_in_use] for rule in rules),
+                *([q.max_gpus_per_user, q.max_jobs_per_user, q.max_gpus] for q in policy.qos),
+            ],
+            np.int64,
+        ),
+        first_hosts=_place_running(jobs, table, requests),
+        outages=_list_outages(jobs, table),
         verdict=verdict,
         fixed=compute_fixed_priority(jobs, policy, table) + tier * _TIER_WEIGHT,
         stranded=weigh_stranded(jobs.gpus_per_host, int(table.gpus.max())),
@@ -167,8 +181,47 @@ def _list_partitions(
     return [PartitionRule(name) for name in names], members
 
 
+def _number_qos(jobs: RecordedJobs, policy: Policy, partitions: int) -> Ints:
+    """Return the row of each job's quality of service among the limits; −1 without limits."""
+    rows = {rule.name: partitions + i for i, rule in enumerate(policy.qos)}
+    if not rows or not len(jobs.qos):
+        return np.full(len(jobs), -1, np.int64)
+    known = np.array([rows.get(name, -1) for name in jobs.qos_names], np.int64)
+    return np.asarray(known[jobs.qos])
+
+
+def _place_running(jobs: RecordedJobs, table: HostTable, requests: Requests) -> Ints:
+    """Return the hosts of what runs from the first moment on, as far as they are there and free."""
+    held = np.full(int(requests.hosts.sum()), -1, np.int64)
+    places = {name: i for i, name in enumerate(table.names)}
+    free = table.gpus.copy()
+    for job, hosts in enumerate(jobs.first_hosts):
+        if len(hosts) != requests.hosts[job] or requests.share[job] < WHOLE_GPU:
+            continue
+        rows = [places.get(jobs.site.names[host], -1) for host in hosts]
+        need = requests.gpus[job]
+        if all(row >= 0 and free[row] >= need for row in rows):
+            held[requests.first[job] : requests.first[job] + len(rows)] = rows
+            free[rows] -= need
+    return held
+
+
+def _list_outages(jobs: RecordedJobs, table: HostTable) -> tuple[Ints, Ints, Ints]:
+    """Return when hosts of the table go out of service and come back."""
+    places = {name: i for i, name in enumerate(table.names)}
+    names, gone = jobs.site.names, jobs.outages
+    rows = [
+        (int(moment), places[names[host]], change)
+        for host, begin, end in zip(gone.host, gone.begin_ms, gone.end_ms, strict=True)
+        for moment, change in ((begin, -1), (end, 1))
+        if names[host] in places
+    ]
+    columns = np.array(sorted(rows), np.int64).reshape(-1, 3)
+    return columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
+
+
 def _find_hosts(rule: PartitionRule, table: HostTable) -> Flags:
-    """Return the hosts of a partition by name, or so many of a model."""
+    """Return the hosts of a partition: by name, those that it has, or so many of a model."""
     if rule.hosts:
         missing = [name for name in rule.hosts if name not in table.names]
         if missing:
@@ -176,6 +229,9 @@ def _find_hosts(rule: PartitionRule, table: HostTable) -> Flags:
                 unknown(f"host of partition '{rule.name}'", missing[0], table.names[:50])
             )
         return np.array([name in rule.hosts for name in table.names])
+    recorded = np.array([rule.name in names for names in table.partitions])
+    if not (rule.model or rule.count or rule.first) and recorded.any():
+        return recorded
     able = [i for i, model in enumerate(table.models) if not rule.model or model == rule.model]
     chosen = able[rule.first : rule.first + rule.count] if rule.count else able[rule.first :]
     if not chosen:

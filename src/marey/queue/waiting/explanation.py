@@ -126,15 +126,21 @@ def _count_before(line: Line) -> list[int]:
 def is_held(waiter: Waiter) -> bool:
     """Return whether a dependency, a hold or a limit keeps a workload back, not the line."""
     reason = waiter.reason
-    return reason in _HELD_WORDS or _is_limit(reason)
+    return reason in _HELD_WORDS or is_limit(reason)
 
 
 def is_eligible(waiter: Waiter) -> bool:
     """Return whether a workload would start if there were room and no limit."""
-    return waiter.reason not in _HELD_WORDS
+    return not is_out_of_line(waiter.reason)
 
 
-def _is_limit(reason: str) -> bool:
+def is_out_of_line(reason: str) -> bool:
+    """Return whether a reason says that a dependency or a hold keeps a workload out of the line."""
+    return reason in _HELD_WORDS
+
+
+def is_limit(reason: str) -> bool:
+    """Return whether a reason says that a limit keeps a workload back."""
     return "Limit" in reason or reason.startswith(("QOSMax", "Assoc", "QOSGrp"))
 
 
@@ -186,7 +192,7 @@ def _judge(line: Line, waiter: Waiter, ahead: int, room: _Room) -> tuple[str, st
         )
     if waiter.reason in _HELD_WORDS:
         return HELD, _HELD_WORDS[waiter.reason]
-    if _is_limit(waiter.reason):
+    if is_limit(waiter.reason):
         text = waiter.reason_text or waiter.reason
         return HELD, (
             f"Held back by a limit ({text}), not by the queue; it starts when usage drops."

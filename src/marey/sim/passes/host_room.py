@@ -52,6 +52,8 @@ class Requests(NamedTuple):
     owner: Ints
     project: Ints
     partition: Ints
+    # Row of its quality of service among the limits, which begin with the partitions'; −1: none.
+    qos: Ints
     # Higher ones may evict lower ones.
     tier: Ints
     # Where its hosts stand in the flat list of the hosts in use.
@@ -149,7 +151,7 @@ def _move(room: Room, host: int, free: int) -> None:
 
 
 @njit()
-def _fits(room: Room, jobs: Requests, job: int, host: int) -> bool:
+def fits_on_host(room: Room, jobs: Requests, job: int, host: int) -> bool:
     """Return whether a host has what a job asks for there."""
     if room.cpus[host] < jobs.cpus[job] or room.memory[host] < jobs.memory[job]:
         return False
@@ -229,7 +231,7 @@ def _pick_in_order(room: Room, jobs: Requests, job: int, allowed: Words, chosen:
         while bits:
             host = word * 64 + find_place(bits)
             bits &= bits - _ONE
-            if not _fits(room, jobs, job, host):
+            if not fits_on_host(room, jobs, job, host):
                 continue
             if shared and len(chosen) == 1:
                 left = room.left[host, _find_gpu(room, host, jobs.share[job])]
@@ -259,7 +261,7 @@ def _pick_by_score(
             while bits:
                 host = word * 64 + find_place(bits)
                 bits &= bits - _ONE
-                if _fits(room, jobs, job, host):
+                if fits_on_host(room, jobs, job, host):
                     chosen[found] = host
                     found += 1
                     if found == len(chosen):

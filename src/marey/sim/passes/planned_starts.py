@@ -22,6 +22,8 @@ from marey.sim.passes.host_room import (
     Room,
     Words,
     copy_room,
+    find_place,
+    fits_on_host,
     give_room,
     is_set,
     pick_hosts,
@@ -81,8 +83,9 @@ class Site(NamedTuple):
     # Hosts in use, and the GPUs of each as bits where GPUs are shared; a job's begin at ``first``.
     held: Ints
     taken: Words
-    # Hosts that each pool and each partition may use.
+    # Hosts that each pool may use now, how many they are, and hosts of each partition.
     pools: Words
+    pool_hosts: Ints
     partitions: Words
     # GPUs that the typical job could not use, by whole free GPUs of a host.
     stranded: Floats
@@ -175,14 +178,51 @@ def covers_any(hosts: Ints, allowed: Words) -> bool:
 
 
 @njit()
+def _list_ready(site: Site, jobs: Requests, job: int, chosen: Ints) -> int:
+    """Fill ``chosen`` with the allowed hosts that have room now; return how many they are."""
+    ready = 0
+    for word in range(len(site.allowed)):
+        bits = site.allowed[word]
+        while bits and ready < len(chosen):
+            host = word * 64 + find_place(bits)
+            bits &= bits - np.uint64(1)
+            if fits_on_host(site.room, jobs, job, host):
+                chosen[ready] = host
+                ready += 1
+    return ready
+
+
+@njit()
+def _add_ready(site: Site, jobs: Requests, job: int, held: Ints, ready: int, chosen: Ints) -> int:
+    """Add those of the hosts that a job gives back which now have room; return how many are."""
+    for host in held:
+        if ready == len(chosen):
+            break
+        if not is_set(site.allowed, host) or not fits_on_host(site.future, jobs, job, host):
+            continue
+        known = False
+        for k in range(ready):
+            known = known or chosen[k] == host
+        if not known:
+            chosen[ready] = host
+            ready += 1
+    return ready
+
+
+@njit()
 def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, chosen: Ints) -> Any:
-    """Return when a job fits on ``site.allowed`` if limits end what runs; fill ``chosen``."""
+    """Return when a job fits on ``site.allowed`` if limits end what runs; fill ``chosen``.
+
+    EASY keeps the hosts that are ready first, those with room now before all others, as the
+    simulator's own pass does; Slurm takes those that its placement prefers when enough are ready.
+    """
     exact = rules.backfill == EASY
     if pick_hosts(site.room, jobs, job, site.allowed, rules.placement, site.stranded, chosen):
         return now_s
     copy_room(site.room, site.future)
     running, many = site.running, site.running.counts[0]
     i, window, base = 0, _FIRST_WINDOW_S, np.int64(-1)
+    ready = _list_ready(site, jobs, job, chosen) if exact else 0
     while i < many:
         last = np.int64(-1)
         while i < many:
@@ -196,11 +236,17 @@ def find_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
                 base = end + _FIRST_WINDOW_S - end % _FIRST_WINDOW_S
             last = end
             give_room(site.future, jobs, other, held, site.taken[begin : begin + len(held)])
+            if exact:
+                ready = _add_ready(site, jobs, job, held, ready, chosen)
             if i < many and running.end[i] > (end if exact else base + window):
                 break
         if last < 0:
             return NEVER
-        if pick_hosts(site.future, jobs, job, site.allowed, rules.placement, site.stranded, chosen):
+        if exact and ready < len(chosen):
+            continue
+        if exact or pick_hosts(
+            site.future, jobs, job, site.allowed, rules.placement, site.stranded, chosen
+        ):
             return max(last, now_s + 1)
         window *= 2
         while not exact and i < many and running.end[i] > base + window:
@@ -233,7 +279,8 @@ def plan_start(site: Site, jobs: Requests, rules: Rules, job: int, now_s: int, c
                 return NEVER
             begin = later
             continue
-        if at > now_s + rules.window_s:
+        # Slurm looks no further than its window; EASY always keeps hosts for the first.
+        if rules.backfill != EASY and at > now_s + rules.window_s:
             return NEVER
         if _overlaps(plans, owner, at, at + limit, chosen):
             begin = at if at > begin else min(later, at + 1)

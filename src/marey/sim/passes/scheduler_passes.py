@@ -44,9 +44,12 @@ class HeldResources(NamedTuple):
     gpus: Ints
     jobs: Ints
     project_gpus: Ints
-    # GPUs of a user within a partition, and how many are allowed there.
-    partition_gpus: Ints
-    partition_limit: Ints
+    # Of each partition and then each quality of service: GPUs and jobs of a user, GPUs of all ...
+    group_gpus: Ints
+    group_jobs: Ints
+    group_total: Ints
+    # ... and how many are allowed there: [GPUs of a user, jobs of a user, GPUs of all].
+    group_limits: Ints
     # Partitions that the main pass has closed to those behind (1).
     closed: Ints
 
@@ -75,15 +78,28 @@ def is_limited(use: HeldResources, jobs: Requests, rules: Rules, job: int) -> bo
     held = use.project_gpus[jobs.project[job]]
     if rules.max_gpus_per_project > 0 and held + gpus > rules.max_gpus_per_project:
         return True
-    limit = use.partition_limit[jobs.partition[job]]
-    return bool(limit > 0 and use.partition_gpus[owner, jobs.partition[job]] + gpus > limit)
+    if _is_over(use, owner, gpus, jobs.partition[job]):
+        return True
+    return bool(jobs.qos[job] >= 0 and _is_over(use, owner, gpus, jobs.qos[job]))
+
+
+@njit(inlined=True)
+def _is_over(use: HeldResources, owner: int, gpus: int, group: int) -> bool:
+    """Return whether so many more GPUs are over a limit of a partition or quality of service."""
+    most = use.group_limits[group]
+    return bool(
+        (most[0] > 0 and use.group_gpus[owner, group] + gpus > most[0])
+        or (most[1] > 0 and use.group_jobs[owner, group] >= most[1])
+        or (most[2] > 0 and use.group_total[group] + gpus > most[2])
+    )
 
 
 @njit()
 def _has_limit(limits: Ints) -> bool:
-    for limit in limits:  # noqa: SIM110 (numba compiles the loop)
-        if limit > 0:
-            return True
+    for group in range(limits.shape[0]):
+        for kind in range(limits.shape[1]):
+            if limits[group, kind] > 0:
+                return True
     return False
 
 
@@ -93,7 +109,16 @@ def _count_use(use: HeldResources, jobs: Requests, job: int, sign: int) -> None:
     use.gpus[owner] += gpus
     use.jobs[owner] += sign
     use.project_gpus[jobs.project[job]] += gpus
-    use.partition_gpus[owner, jobs.partition[job]] += gpus
+    _count_group(use, owner, gpus, sign, jobs.partition[job])
+    if jobs.qos[job] >= 0:
+        _count_group(use, owner, gpus, sign, jobs.qos[job])
+
+
+@njit(inlined=True)
+def _count_group(use: HeldResources, owner: int, gpus: int, sign: int, group: int) -> None:
+    use.group_gpus[owner, group] += gpus
+    use.group_jobs[owner, group] += sign
+    use.group_total[group] += gpus
 
 
 @njit(inlined=True)
@@ -150,7 +175,7 @@ def run_main_pass(
     outcome.counts[0] = 0
     outcome.counts[1] = 0
     limits = rules.max_gpus_per_user + rules.max_jobs_per_user + rules.max_gpus_per_project
-    limited = limits > 0 or _has_limit(use.partition_limit)
+    limited = limits > 0 or _has_limit(use.group_limits)
     left = len(use.closed)
     for partition in range(left):
         use.closed[partition] = 0
@@ -175,6 +200,9 @@ def run_main_pass(
             start_job(site, jobs, use, rules, job, now_s)
             outcome.started[outcome.counts[0]] = i
             outcome.counts[0] += 1
+            continue
+        # Who asks for more hosts than are in service waits, but not at the head of the line.
+        if jobs.hosts[job] > site.pool_hosts[jobs.pool[job]]:
             continue
         use.closed[jobs.partition[job]] = 1
         left -= 1
@@ -306,7 +334,7 @@ def run_backfill_pass(
     outcome.counts[1] = 0
     site.plans.counts[0] = site.plans.counts[1]
     limits = rules.max_gpus_per_user + rules.max_jobs_per_user + rules.max_gpus_per_project
-    limited = limits > 0 or _has_limit(use.partition_limit)
+    limited = limits > 0 or _has_limit(use.group_limits)
     tested, kept = 0, False
     reach = len(order) if limited else min(len(order), rules.depth)
     i = -1
@@ -315,6 +343,8 @@ def run_backfill_pass(
         i += 1
         job = order[i]
         if limited and is_limited(use, jobs, rules, job):
+            continue
+        if jobs.hosts[job] > site.pool_hosts[jobs.pool[job]]:
             continue
         tested += 1
         if tested > rules.depth:

@@ -122,8 +122,10 @@ def plan_pass(
         gpus=cluster.user_gpus[partition].copy(),
         jobs=np.zeros(owners, np.int64),
         project_gpus=np.zeros(1, np.int64),
-        partition_gpus=np.zeros((owners, 1), np.int64),
-        partition_limit=np.zeros(1, np.int64),
+        group_gpus=np.zeros((owners, 1), np.int64),
+        group_jobs=np.zeros((owners, 1), np.int64),
+        group_total=np.zeros(1, np.int64),
+        group_limits=np.zeros((1, 3), np.int64),
         closed=np.zeros(1, np.int64),
     )
     rules = _build_rules(cluster, partition)
@@ -189,6 +191,7 @@ def _lay_out_requests(held: list[_Held], waiting: Sequence[Job]) -> Requests:
         owner=column([row[0].user_number for row in rows]),
         project=np.zeros(count, np.int64),
         partition=np.zeros(count, np.int64),
+        qos=np.full(count, -1, np.int64),
         tier=column([row[0].tier for row in rows]),
         first=np.cumsum(hosts_of) - hosts_of,
     )
@@ -221,6 +224,7 @@ def _build_site(cluster: Cluster, partition: int, held: list[_Held], jobs: Reque
         held=places,
         taken=taken,
         pools=mask,
+        pool_hosts=np.array([up.sum()], np.int64),
         partitions=mask,
         stranded=np.zeros(int(room.level.shape[0])),
         allowed=np.zeros(words, np.uint64),

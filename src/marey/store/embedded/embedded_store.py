@@ -259,6 +259,11 @@ class EmbeddedStore:
         with self._database.read() as connection:
             return record_queries.read_states(connection, cluster, from_ms, to_ms)
 
+    def host_states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """Return state intervals of hosts that touch this span."""
+        with self._database.read() as connection:
+            return record_queries.read_host_states(connection, cluster, from_ms, to_ms)
+
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return what the workload said of itself."""
         with self._database.read() as connection:

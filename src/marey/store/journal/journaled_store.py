@@ -203,6 +203,10 @@ class JournaledStore:
         """Return state intervals of workloads that touch this span."""
         return self._settle_and_get_store().states(cluster, from_ms=from_ms, to_ms=to_ms)
 
+    def host_states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
+        """Return state intervals of hosts that touch this span."""
+        return self._settle_and_get_store().host_states(cluster, from_ms=from_ms, to_ms=to_ms)
+
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return what the workload said of itself."""
         return self._settle_and_get_store().progress(cluster, workload, from_ms, to_ms)

@@ -166,6 +166,14 @@ def read_states(
     return _read_touching(connection, STATES, tables.STATES, (cluster, None, from_ms, to_ms))
 
 
+def read_host_states(
+    connection: duckdb.DuckDBPyConnection, cluster: str, from_ms: int, to_ms: int
+) -> pa.Table:
+    """Return state intervals of hosts that touch the span."""
+    span = (cluster, None, from_ms, to_ms)
+    return _read_touching(connection, HOST_STATES, tables.HOST_STATES, span)
+
+
 def _read_touching(
     connection: duckdb.DuckDBPyConnection,
     kind: Kind,

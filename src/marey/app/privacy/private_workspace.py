@@ -154,11 +154,11 @@ class PrivateWorkspace(Workspace):
 
     def show_owner(self, user: str, project: str) -> tuple[str, str]:
         """Return a user and a project, their pseudonyms, or that they are others."""
-        if self.sight.knows(user, project):
+        if self.record_mask.knows(user, project):
             return user, project
-        if self.sight.scope.hides:
+        if self.record_mask.scope.hides:
             return OTHERS, OTHERS
-        return self.sight.show_user(user), self.sight.show_project(project)
+        return self.record_mask.show_user(user), self.record_mask.show_project(project)
 
     def site_shares(self, cluster: str) -> SiteShares:
         """Return the shares under the names that are shown; none where no project is whole."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from marey.app.queue.live_line import read_line
 from marey.model.errors import InvalidInput, unknown
 from marey.model.inventory import HostState
 from marey.model.protocols import Store, WorkloadQuery
+from marey.model.tables import StateRow
 from marey.model.times import DAY_MS
 from marey.model.workloads import WorkloadState
 from marey.queue.policy.inferred_priority import (
@@ -46,7 +47,29 @@ _LEAST_JOBS = 20
 _RUN_MS = 3_600_000
 _OUT_OF_SERVICE = (HostState.DRAINED, HostState.DOWN)
 
-Row = dict[str, Any]
+
+class HistoryRow(TypedDict, total=False):
+    """A workload of the store (its nullable columns are Any), with what is found out of it here."""
+
+    workload: str
+    user: Any
+    project: Any
+    partition: Any
+    qos: Any
+    gpus_requested: int
+    gpus_per_host: Any
+    gpu_model: Any
+    time_limit_s: Any
+    submit_ms: Any
+    eligible_ms: Any
+    start_ms: Any
+    end_ms: Any
+    state: str
+    reason: str
+    priority: Any
+    # The last reason why it waited, and how long it should run if it has not ended.
+    waited_for: str
+    guessed_ms: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +156,9 @@ def _find_sharing(hosts: Sequence[HostRoom], partition: str) -> set[str]:
     return found
 
 
-def _read_rows(store: Store, cluster: str, span: _Span, states: Sequence[Row]) -> list[Row]:
+def _read_rows(
+    store: Store, cluster: str, span: _Span, states: Sequence[StateRow]
+) -> list[HistoryRow]:
     """Return the workloads that ran or stood in line, with the last reason why they waited."""
     query = WorkloadQuery(
         cluster=cluster,
@@ -153,14 +178,14 @@ def _read_rows(store: Store, cluster: str, span: _Span, states: Sequence[Row]) -
     return kept
 
 
-def _stood_in_line(row: Row) -> bool:
+def _stood_in_line(row: HistoryRow) -> bool:
     """Return whether a workload that never started was eligible to, and when it left is known."""
     return not is_out_of_line(row["waited_for"]) and (
         row["state"] == WorkloadState.PENDING or row["end_ms"] is not None
     )
 
 
-def _guess_runs(rows: Sequence[Row], span: _Span) -> None:
+def _guess_runs(rows: Sequence[HistoryRow], span: _Span) -> None:
     """Note how long each workload should run that has not ended: the usual part of its limit.
 
     One that has used half of its limit is none of those that end after a tenth.
@@ -188,13 +213,13 @@ def _find_middle(values: np.ndarray[Any, Any], above: float, otherwise: float) -
     return float(np.median(left)) if len(left) else otherwise
 
 
-def _sort_key(row: Row, span: _Span) -> tuple[int, bool, int, str]:
+def _sort_key(row: HistoryRow, span: _Span) -> tuple[int, bool, int, str]:
     before = bool(row["start_ms"]) and row["start_ms"] < span.from_ms
     joined = span.from_ms if before else max(_find_eligible(row), span.from_ms)
     return joined, not before, row["submit_ms"] or 0, row["workload"]
 
 
-def _find_eligible(row: Row) -> int:
+def _find_eligible(row: HistoryRow) -> int:
     """Return from when a workload stood in line: a dependency is no wait of the policy."""
     joined = max(row["eligible_ms"] or 0, row["submit_ms"] or 0)
     if not row["start_ms"]:
@@ -240,8 +265,8 @@ class _Builder:
         self,
         workspace: Workspace,
         span: _Span,
-        rows: Sequence[Row],
-        others: Sequence[Row],
+        rows: Sequence[HistoryRow],
+        others: Sequence[HistoryRow],
         *,
         hosts: Sequence[HostRoom],
     ) -> None:
@@ -340,7 +365,7 @@ class _Builder:
         columns = np.array(sorted(changes), np.int64).reshape(-1, 3)
         return OtherUse(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy(), before)
 
-    def list_told(self, states: Sequence[Row]) -> ToldPriorities:
+    def list_told(self, states: Sequence[StateRow]) -> ToldPriorities:
         """Return what the scheduler said of priorities and limits while these workloads waited."""
         places = {row["workload"]: i for i, row in enumerate(self.rows)}
         job, moment, value = [], [], []
@@ -349,7 +374,7 @@ class _Builder:
             place = places.get(row["workload"])
             if place is None or row["valid_from_ms"] < self.span.from_ms:
                 continue
-            if row["state"] == WorkloadState.PENDING and is_limit(row["reason"]):
+            if row["state"] == WorkloadState.PENDING and is_limit(row["reason"] or ""):
                 limited.append((place, row["valid_from_ms"] - self.span.from_ms))
             waiting = row["state"] in (WorkloadState.PENDING, WorkloadState.RUNNING)
             if waiting and row["priority"] and np.isfinite(row["priority"]):
@@ -388,6 +413,6 @@ class _Builder:
         return tuple(words.format(many) for many, words in said if many)
 
 
-def _read_priority(row: Row) -> float:
+def _read_priority(row: HistoryRow) -> float:
     value = row["priority"]
     return float(value) if value is not None and np.isfinite(value) else 0.0

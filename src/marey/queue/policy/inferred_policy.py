@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,14 +83,13 @@ def _take_fitted(jobs: RecordedJobs, fitted: FittedPriority) -> RecordedJobs:
 def _list_orders(fitted: FittedPriority | None) -> list[Policy]:
     if fitted is not None:
         return [fitted.order]
-    orders: list[dict[str, Any]] = [
-        {},
-        {"order": "multifactor", "weights": MULTIFACTOR_WEIGHTS},
-        {"order": "multifactor", "weights": {"recorded": 1.0}},
+    return [
+        Policy(),
+        Policy(order="multifactor", weights=MULTIFACTOR_WEIGHTS),
+        Policy(order="multifactor", weights={"recorded": 1.0}),
         # Recorded priorities hold what is not known otherwise, such as quality of service.
-        {"order": "multifactor", "weights": {**MULTIFACTOR_WEIGHTS, "recorded": 0.5}},
+        Policy(order="multifactor", weights={**MULTIFACTOR_WEIGHTS, "recorded": 0.5}),
     ]
-    return [Policy(**order) for order in orders]
 
 
 def _list_limits(

@@ -118,20 +118,30 @@ class RecordedJobs:
 
     def select(self, chosen: NDArray[np.bool_]) -> RecordedJobs:
         """Return some of the jobs, for an answer about them."""
-        columns: dict[str, Any] = {}
-        for one in fields(self):
-            column = getattr(self, one.name)
-            if isinstance(column, np.ndarray) and one.name != "host_gpus" and len(column):
-                columns[one.name] = column[chosen]
-        for name in ("ids", "partition", "gpu_model", "first_hosts"):
-            texts = getattr(self, name)
-            columns[name] = tuple(v for v, c in zip(texts, chosen, strict=False) if c)
+        columns = {
+            one.name: _choose(getattr(self, one.name), chosen)
+            for one in fields(self)
+            if one.name not in _NOT_BY_JOB
+        }
         return replace(self, **columns)
 
     def fill(self, name: str, default: int) -> Ints:
         """Return an optional column, or the same number for all where it is not known."""
         column: Ints = getattr(self, name)
         return column if len(column) else np.full(len(self), default, np.int64)
+
+
+_NOT_BY_JOB = (
+    "owners", "host_gpus", "projects", "qos_names", "site", "outages", "other_use", "lag_s",
+    "resolution_s", "notes",
+)  # fmt: skip
+
+
+def _choose(column: Any, chosen: NDArray[np.bool_]) -> Any:
+    """Return the chosen values of a column; one that the history does not tell stays empty."""
+    if isinstance(column, tuple):
+        return tuple(v for v, c in zip(column, chosen, strict=False) if c)
+    return column[chosen] if len(column) else column
 
 
 def shape_gangs(gpus: Ints, gpus_per_host: int) -> tuple[Ints, Ints]:

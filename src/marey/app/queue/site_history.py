@@ -114,9 +114,14 @@ def read_site_history(
     to_ms = line.time_ms
     states = store.states(cluster, from_ms=to_ms - int(days * DAY_MS), to_ms=to_ms).to_pylist()
     # What ended before the first record is not known, though it held GPUs then.
+    asked_ms = to_ms - int(days * DAY_MS)
     first = min((row["valid_from_ms"] for row in states), default=to_ms)
-    span = _Span(max(to_ms - int(days * DAY_MS), first), to_ms)
-    rows = _read_rows(store, cluster, span, states)
+    rows = _read_rows(store, cluster, _Span(asked_ms, to_ms), states)
+    # Unless it was imported: then what ended before is there.
+    ended = [
+        row["start_ms"] for row in rows if row["start_ms"] and (row["end_ms"] or to_ms) < first
+    ]
+    span = _Span(max(asked_ms, min([first, *ended])), to_ms)
     asked = sum(
         row["start_ms"] is not None and (every or row["partition"] == partition) for row in rows
     )
